@@ -6,13 +6,19 @@ WORKDIR /build
 ARG ANTHROPIC=
 # 1: with what compares vectors, for the search by meaning.
 ARG SEMANTIC=
+# 1: with the packages for files in an S3 bucket.
+ARG S3=
 # 1: with traces for OpenTelemetry and error reports for Sentry.
 ARG TELEMETRY=
-COPY constraints.txt constraints-anthropic.txt constraints-semantic.txt constraints-telemetry.txt ./
+# 1: with the packages for tools of MCP servers.
+ARG TOOLS=
+COPY constraints.txt constraints-anthropic.txt constraints-s3.txt constraints-semantic.txt constraints-telemetry.txt \
+    constraints-tools.txt ./
 RUN python -m venv /venv \
     && /venv/bin/pip install --no-cache-dir --disable-pip-version-check \
         --require-hashes -r constraints.txt ${ANTHROPIC:+-r constraints-anthropic.txt} \
-        ${SEMANTIC:+-r constraints-semantic.txt} ${TELEMETRY:+-r constraints-telemetry.txt}
+        ${S3:+-r constraints-s3.txt} ${SEMANTIC:+-r constraints-semantic.txt} ${TELEMETRY:+-r constraints-telemetry.txt} \
+        ${TOOLS:+-r constraints-tools.txt}
 WORKDIR /app
 COPY manage.py pyproject.toml ./
 COPY project project

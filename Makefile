@@ -22,8 +22,8 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 # SQLite, unless DATABASE=postgres starts a server for the command.
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
-.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic telemetry \
-	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients presets races previews form-errors walks recall evidence search-load bench gateway-load clean
+.PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic telemetry tools \
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients tool-servers presets races previews form-errors walks recall evidence search-load bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -38,15 +38,13 @@ test: $(VENV)/.for-testing
 TIMES := $(VENV)/test-times
 # Rows of long programmes take turns by day (tests/faults/shares.py). Those of another day: DAY=N
 DAY := $(shell expr $$(date +%s) / 86400)
-# On every third day each property is tried with more examples.
-EXAMPLES := $(if $(filter 1,$(shell expr $(DAY) % 3)),--hypothesis-profile=whole)
 TIMED = @PALIMPSEST_REQUIRE_SERVICES=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES)
 test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	@rm -f $(TIMES)
 	$(TIMED) "checks and types" $(MAKE) --no-print-directory -j2 check types
 	$(TIMED) "engine, every branch" $(MAKE) --no-print-directory coverage
 	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
-		-m "not slow" $(EXAMPLES) --ignore=tests/engine
+		-m "not slow" --ignore=tests/engine
 	$(TIMED) "speed of the engine" $(BIN)/python -m pytest -q $(SPEED_OF_ENGINE)
 	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
 	@SPEED=0 PALIMPSEST_ALL_IN_TURN=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES) "SPEED=0" \
@@ -83,6 +81,7 @@ check: $(VENV)/.for-testing
 		{ echo "These lines of templates are longer than 120 characters."; exit 1; }
 	$(BIN)/deptry . --no-ansi
 	$(BIN)/python scripts/prose.py
+	$(BIN)/python scripts/field_tables.py --check
 	scripts/messages.sh check $(BIN)/python
 	$(BIN)/python manage.py makemigrations --check --dry-run
 	@found=$$($(BIN)/python -m pytest --collect-only -qq 2>&1) || { echo "$$found" | tail -40; exit 1; }
@@ -93,7 +92,7 @@ SPEED_OF_ENGINE := tests/engine/test_engine_assembly.py::test_composing_a_thousa
 coverage: $(VENV)/.for-testing
 	@rm -f $(VENV)/.coverage*
 	@COVERAGE_FILE=$(abspath $(VENV)/.coverage) $(BIN)/python -m coverage run --source=contextpolicy/engine \
-		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" $(EXAMPLES) tests/engine \
+		-m pytest -q -n $(TESTERS) --hypothesis-seed=0 -m "not slow" tests/engine \
 		--deselect=$(SPEED_OF_ENGINE)
 	@$(BIN)/python -m coverage combine --quiet --data-file=$(VENV)/.coverage
 	@$(BIN)/python -m coverage report --data-file=$(VENV)/.coverage --fail-under=100
@@ -129,11 +128,18 @@ lock:
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra semantic -c constraints.txt -o constraints-semantic.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra s3 -c constraints.txt -c constraints-anthropic.txt \
+			-o constraints-s3.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra telemetry -c constraints.txt -c constraints-anthropic.txt \
+			-c constraints-s3.txt \
 			-o constraints-telemetry.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
+		$$folder/bin/uv $(COMPILE) pyproject.toml --extra tools -c constraints.txt -c constraints-telemetry.txt \
+			-o constraints-tools.txt \
+			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt) && \
 		$$folder/bin/uv $(COMPILE) --group test -c constraints.txt -c constraints-anthropic.txt -c constraints-semantic.txt \
-			-c constraints-telemetry.txt \
+			-c constraints-telemetry.txt -c constraints-s3.txt -c constraints-tools.txt \
 			-o constraints-test.txt && \
 		$$folder/bin/uv $(COMPILE) pyproject.toml --extra small -c constraints.txt -o constraints-small.txt \
 			$$(sed -n 's/^\([a-z0-9.-]*\)[=[].*/--no-emit-package \1/p' constraints.txt)
@@ -171,16 +177,24 @@ round-kills: $(VENV)/.for-testing
 team-long: $(VENV)/.for-testing
 	@$(BIN)/python -m tests.load.long_team
 
-# Writes the OpenAPI schema from the endpoints; a test reports an outdated file.
+# Writes the OpenAPI schema from the endpoints (a test reports an outdated file), and the tables of
+# policy fields in the documentation.
 SCHEMA := docs/openapi.yaml
 schema: $(VENV)/.for-testing
 	@$(BIN)/python manage.py spectacular --generator-class chats.api.core.schema.Generator --file $(SCHEMA)
+	@$(BIN)/python scripts/field_tables.py
 
 # Requests generated from the schema, to every endpoint, with more examples than `make test-all`:
 # make schema-fuzz [EXAMPLES=100]
 schema-fuzz: $(VENV)/.for-testing
 	@SCHEMA_EXAMPLES=$(or $(EXAMPLES),100) $(BIN)/python -m pytest -q -n $(TESTERS) --dist load --timeout 1800 \
 		tests/security/test_every_endpoint.py
+
+# Installs the reference servers of the Model Context Protocol and runs the client against them.
+tool-servers: $(VENV)/.for-testing
+	@npm install --silent --no-fund --no-audit --prefix $(VENV)/tool-servers \
+		@modelcontextprotocol/server-everything@2026.8.31 @modelcontextprotocol/server-filesystem@2026.8.31
+	@$(BIN)/python -m pytest tests/chats/tool_servers/test_reference_servers.py
 
 # Runs other clients against the gateway, as in docs/gateway.md. Installs them in .venv/clients.
 CLIENTS := $(VENV)/clients
@@ -196,7 +210,8 @@ clients: $(VENV)/.for-testing
 	@mkdir -p $(CLIENTS)/use_chat && cp docs/examples/use_chat/package.json $(CLIENTS)/use_chat && \
 		npm install --silent --prefix $(CLIENTS)/use_chat
 	@CLIENTS=$(abspath $(CLIENTS)) $(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients \
-		tests/journeys/test_other_clients.py tests/journeys/test_example_front_end.py
+		tests/journeys/test_other_clients.py tests/journeys/test_example_front_end.py \
+		tests/journeys/test_approvals_of_clients.py
 
 # The load of teams on themselves and on other chats: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing
@@ -216,7 +231,7 @@ together: $(VENV)/.for-testing
 		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
 
 # Time to the first words, without and with background work, on either database; fails if replies wait:
-# make beside [DURING=summaries,catch-up,verify,index] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
+# make beside [DURING=summaries,catch-up,verify,index,uploads] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
 beside: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.load.beside \
 		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)
@@ -311,6 +326,22 @@ $(VENV)/.semantic: constraints-semantic.txt $(VENV)/.for-running
 	@echo "Installing semantic search (once)"
 	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
 		-r constraints.txt -r constraints-semantic.txt
+	@touch $@
+
+# The packages for files in a bucket of an S3-compatible server.
+s3: $(VENV)/.s3
+$(VENV)/.s3: constraints-s3.txt $(VENV)/.for-running
+	@echo "Installing the packages for S3 (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-s3.txt
+	@touch $@
+
+# The packages for tools of MCP servers.
+tools: $(VENV)/.tools
+$(VENV)/.tools: constraints-tools.txt $(VENV)/.for-running
+	@echo "Installing the packages for tool servers (once)"
+	@$(BIN)/python -m pip install --quiet --disable-pip-version-check --require-hashes \
+		-r constraints.txt -r constraints-tools.txt
 	@touch $@
 
 # The packages for traces and error reports.

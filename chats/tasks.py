@@ -30,24 +30,25 @@ from django.utils import timezone
 from chats.actions import erasure, pending_erasures, retention
 from chats.background import (
     cache_warming,
+    due_jobs,
     ledger_export_lines,
     preference_inference,
     strategy_hooks,
     titles,
 )
-from chats.background import sweep as background_sweep
 from chats.checkpoints import upkeep
 from chats.compaction import embedding, indexing, maintain, publish, running_summaries
 from chats.counts import keeping
 from chats.exchange import apart
 from chats.files import reading
-from chats.ground import databases, heartbeats, queue, queues
+from chats.ground import databases, heartbeats, queue, queues, schedule
 from chats.ground.request_ids import HEADER, NONE, REQUEST
 from chats.ground.tracing import trace_span
 from chats.models import SkippedRow
 from chats.prompt.tokenizer import O200kCounter
 from chats.simulation import radius
 from chats.simulation import upkeep as evaluations
+from chats.tool_servers import servers
 from chats.turns.worker.runtime import Runtime
 from chats.webhooks import delivering, stamping
 from contextpolicy import verification
@@ -253,6 +254,12 @@ def read_file(*, file_id: str, **_later: Any) -> None:
     reading.read_uploaded_file(file_id=uuid.UUID(file_id), counter=O200kCounter())
 
 
+@shared_task(name=queue.READ_TOOLS)
+def read_tools(*, server_id: str, **_later: Any) -> None:
+    """Read the definitions of the tools of a server."""
+    servers.read_definitions(server_id=int(server_id), counter=O200kCounter(), now=timezone.now())
+
+
 @shared_task(name=queue.DELIVER)
 def deliver(*, lane: str, **_later: Any) -> None:
     """Send the queued webhook deliveries."""
@@ -261,11 +268,23 @@ def deliver(*, lane: str, **_later: Any) -> None:
     )
 
 
+def register_due_job(entry: str) -> None:
+    """Register the task of an entry of the schedule."""
+
+    @shared_task(name=schedule.name_task(entry))
+    def run(**_later: Any) -> None:
+        due_jobs.run_due_job(entry, now=timezone.now())
+        heartbeats.note_run(entry)
+
+
+for each in schedule.PERIODS:
+    register_due_job(each)
+
+
 @shared_task(name=queue.SWEEP)
-def sweep(**_later: Any) -> None:
-    """Resume work that dead workers or lost broker messages left unfinished."""
-    background_sweep.run_sweep(now=timezone.now())
-    heartbeats.note_sweep()
+def run_all_due_jobs(**_later: Any) -> None:
+    """Run every due job, for a schedule of the previous version."""
+    due_jobs.run_all_due_jobs(now=timezone.now())
 
 
 @task_failure.connect
@@ -315,8 +334,8 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
     if queues.UPKEEP in taken:
         keeps_upkeep.set()
     if taken <= set(queues.BACKGROUND):
-        # In seconds: so soon after each of its statements a thread that holds SQLite's lock gets
-        # the interpreter back from a thread that computes.
+        # In seconds. A thread that holds SQLite's lock soon gets the interpreter back from a
+        # thread that computes.
         sys.setswitchinterval(0.001)
 
 
@@ -326,8 +345,8 @@ def sweep_at_start(**_signal: Any) -> None:
     running_summaries.here.keep_leases(publish.renew_all)
     queue.index_batcher.start()
     if settings.TAKES_OVER:
-        background_sweep.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
-    background_sweep.run_sweep(now=timezone.now())
+        due_jobs.take_over(now=timezone.now(), worker=settings.TAKES_OVER)
+    due_jobs.run_all_due_jobs(now=timezone.now())
     close_old_connections()
     logger.info("worker ready")
 
@@ -342,26 +361,27 @@ def load_runtime(sender: Any = None, **_signal: Any) -> None:
 
 @worker_ready.connect
 def keep_heartbeat(sender: Any = None, **_signal: Any) -> None:
-    """Send heartbeats for the health check, and sweep if the schedule is dead."""
+    """Send heartbeats for the health check, and run overdue entries of the schedule."""
     taken = sorted(sender.app.amqp.queues.consume_from.keys())
-    heartbeat.append(heartbeats.WorkerHeartbeat(sender.hostname, taken=taken, sweep=sweep_instead))
+    heartbeat.append(heartbeats.WorkerHeartbeat(sender.hostname, taken=taken, run=run_overdue_job))
     heartbeat[-1].start()
 
 
-def sweep_instead() -> None:
-    """Run the sweep from a worker while the schedule sends no heartbeats."""
-    logger.warning("the schedule is late; this worker sweeps instead of it")
+def run_overdue_job(entry: str) -> None:
+    """Run an entry of the schedule that no worker ran in time."""
+    logger.warning("the schedule is late; this worker runs its entry %s", entry)
     try:
-        background_sweep.run_sweep(now=timezone.now())
+        due_jobs.run_due_job_safely(entry, now=timezone.now())
+        heartbeats.note_run(entry)
     finally:
         close_old_connections()
 
 
 @beat_init.connect
 @beat_embedded_init.connect
-@after_task_publish.connect(sender=queue.SWEEP)
+@after_task_publish.connect(sender=schedule.name_task(schedule.HEARTBEAT))
 def note_schedule(**_signal: Any) -> None:
-    """Record that the schedule is alive: it started, or it sent the sweep."""
+    """Record that the schedule is alive: it started, or it sent its most frequent entry."""
     heartbeats.note_schedule()
 
 

@@ -63,14 +63,17 @@ class BlastRadiusNeeded(Exception):
     def __init__(self, row: BlastRadius | None, *, do: StrOrPromise) -> None:
         self.count, self.next_step = row, do
         rule = gettext(
-            "This instance requires a count of affected chats if a policy change affects more "
-            "than {limit} active chats, or if any message would be refused."
+            "This instance requires a count before policy changes that affect more than "
+            "{limit} of the active chats or refuse messages."
         ).format(limit=f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}")
         super().__init__(join_sentences(rule, describe_count_progress(row), do))
 
 
 def describe_count_progress(row: BlastRadius | None) -> str:
-    """Return a localized sentence about the progress of a count; None: no count was started."""
+    """Return a localized sentence about the progress of a count.
+
+    `row` is None if no count was started.
+    """
     if row is None:
         return gettext("The affected chats have not been counted yet.")
     said = gettext(
@@ -109,9 +112,10 @@ def check_version_count(
     share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Check that a version may become active; return its count. Raises `BlastRadiusNeeded`.
+    """Check that a version may become active; return its count, or None if it needs none.
 
     `share`: share of the active chats that name the policy. Below the limit, they need no count.
+    Raises `BlastRadiusNeeded`.
     """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
@@ -137,6 +141,7 @@ def check_assignment_count(
 ) -> BlastRadius | None:
     """Check that a policy may apply to everyone, a group or a person; return its count.
 
+    None if the assignment needs no count.
     `share`: the person's share of the active chats. Above the limit, a count over everyone is
     required. Raises `BlastRadiusNeeded`.
     """
@@ -162,11 +167,11 @@ def check_removal_count(
     share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Check that a policy may stop applying; return its count. Raises `BlastRadiusNeeded`.
+    """Check that a policy may stop applying; return its count, or None if it needs none.
 
     `share`: share of the active chats of the person, or that name the policy. Below the limit, no
     count is needed. A count of the policy removed everywhere also allows its removal from one
-    group.
+    group. Raises `BlastRadiusNeeded`.
     """
     is_wide = bool(set(levels).intersection(COUNTED)) or share > (settings.BLAST_RADIUS_LIMIT or 0)
     if policy.current is None or not is_wide or not is_count_required():

@@ -11,7 +11,7 @@ from typing import Any
 from django.utils.translation import gettext_noop
 
 from contextpolicy.engine.policy.policy import LIMIT_FIELDS
-from contextpolicy.linter import findings
+from contextpolicy.linter.unused import find_unused_fields
 from contextpolicy.resolution import (
     Layer,
     Source,
@@ -76,15 +76,19 @@ class ExplainedField:
 
 
 def explain_policy_fields(
-    layers: Collection[Layer], *, defaults: Mapping[str, object], model_window: int | None
+    layers: Collection[Layer],
+    *,
+    defaults: Mapping[str, object],
+    model_window: int | None,
+    model_tools: Sequence[str] | None = None,
 ) -> list[ExplainedField]:
     """Explain every field of the policy that these layers (far to near) make, by name.
 
     Raises PolicyImpossible like `resolution.resolve_policy`.
     """
     merged, sources = merge_layers(layers, defaults=defaults)
-    values, _ = adjust_policy_values(merged, model_window=model_window)
-    unused = findings.find_unused_fields(values)
+    values, _ = adjust_policy_values(merged, model_window=model_window, model_tools=model_tools)
+    unused = find_unused_fields(values)
     names = {(layer.level, layer.slug): layer.name for layer in layers}
     wanted, used = merged.to_json(), values.to_json()
     return [

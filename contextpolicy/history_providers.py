@@ -69,7 +69,10 @@ class ProviderRefused(Exception):
 
 @cache
 def load_history_providers() -> Offers[InstalledProvider]:
-    """Load the providers of installed packages, once per process (`installed.cache_clear()`)."""
+    """Load the providers of installed packages, once per process.
+
+    `load_history_providers.cache_clear()` makes the next call load them again.
+    """
     return load_offers(entry_points(group=GROUP), unusable=UNUSABLE, check=validate_provider)
 
 
@@ -86,12 +89,13 @@ def find_provider_problems(name: str) -> list[Problem]:
     known = ", ".join(load_history_providers().found) or gettext("none is installed")
     if fault := load_history_providers().faults.get(name):
         sentence = gettext(
-            "{fault} Leave it empty for the built-in one, or choose an installed one: {names}."
+            "{fault} Leave the field empty for the built-in provider, or choose an installed "
+            "provider: {names}."
         ).format(fault=translate_phrase(fault), names=known)
     else:
         sentence = gettext(
-            "The history provider {name!r} does not exist. Leave it empty for the built-in one, or "
-            "choose an installed one: {names}."
+            "The history provider {name!r} does not exist. Leave the field empty for the "
+            "built-in provider, or choose an installed provider: {names}."
         ).format(name=name, names=known)
     return [Problem("unknown_history_provider", ("history_provider",), sentence)]
 

@@ -115,7 +115,8 @@ def import_strategy(
 def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     """Convert `context.history` to policy fields; empty if the form has none.
 
-    Keys may be nested or dotted. Raises `MalformedImport`.
+    Keys may be nested or dotted. The token budget grows by the reserved tokens, because ours
+    includes the reply. Raises `MalformedImport`.
     """
     values = extract_history_values(form)
     if not values:
@@ -222,8 +223,9 @@ def import_policy(
 
 
 def get_latest_version(policy: ContextPolicy) -> PolicyVersion | None:
-    """Return the version with the highest number: a draft or the active one. None without
-    versions.
+    """Return the version with the highest number: a draft or the active one.
+
+    None if the policy has no version.
     """
     newest = policy.newest
     return newest if newest and newest.activated_at is None else policy.current
@@ -257,7 +259,7 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
 def describe_wrong_type(key: str, kind: type) -> str:
     """Return a sentence about the type that a key of an exported policy must have."""
     sentences = {
-        str: gettext("{key} must be a text."),
+        str: gettext("{key} must be a string."),
         dict: gettext("{key} must be an object."),
         list: gettext("{key} must be a list."),
         int: gettext("{key} must be a number."),
@@ -321,9 +323,9 @@ def parse_import_json(text: str) -> object:
     """Parse the form from JSON. Raises `MalformedImport`."""
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
-            gettext("The text has {n:,} characters; {longest:,} are allowed.").format(
-                n=len(text), longest=LONGEST_IMPORT
-            ),
+            gettext(
+                "The text has {n:,} characters. The limit is {longest:,}. Shorten the text."
+            ).format(n=len(text), longest=LONGEST_IMPORT),
             reason="too_long",
         )
     try:

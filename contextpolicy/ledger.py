@@ -84,6 +84,7 @@ EVENT_TYPES = frozenset(
         "hold.placed",
         "hold.released",
         "file.deleted",
+        "file.refused",
         "file.uploaded",
         "import.ended",
         "import.started",
@@ -148,6 +149,7 @@ EVENT_TYPES = frozenset(
         "search.model_chosen",
         "skill.changed",
         "skill.created",
+        "skill.deleted",
         "state.reset",
         "state.restored",
         "team.changed",
@@ -159,7 +161,18 @@ EVENT_TYPES = frozenset(
         "team.message_added",
         "team.restored",
         "team.task_changed",
+        "tool.approved",
         "tool.called",
+        "tool.changed",
+        "tool.consent_asked",
+        "tool.consent_changed",
+        "tool.consent_denied",
+        "tool.consent_expired",
+        "tool.consent_given",
+        "tool.withdrawn",
+        "tool_server.changed",
+        "tool_server.created",
+        "tool_server.read",
         "turn.absorbed",
         "turn.completed",
         "turn.failed",
@@ -426,9 +439,7 @@ class Chain:
             yield found
 
     def misfit(self, head: LedgerHead | None) -> Break | None:
-        """Return the contradiction between the head row and the end of the chain; None
-        without one.
-        """
+        """Return the contradiction between the head row and the end of the chain, or None."""
         if head is None:
             return Break(self.scope, self.seq, "its head row is missing")
         if head.count > self.seq:
@@ -440,7 +451,10 @@ class Chain:
         return None
 
     def look_again(self) -> LedgerHead | None:
-        """Return the current head row, after checking the rows written since the last read."""
+        """Return the current head row, after checking the rows written since the last read.
+
+        None if the chain has no head row.
+        """
         head = LedgerHead.objects.filter(scope=self.scope).first()
         for event in AuditEvent.objects.filter(scope=self.scope, seq__gt=self.seq).order_by("seq"):
             self.follow(event)

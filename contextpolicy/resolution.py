@@ -8,7 +8,7 @@ ends the search.
 import hashlib
 import json
 from bisect import bisect_left
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextvars import ContextVar
 from dataclasses import dataclass, field, fields, replace
 from functools import lru_cache
@@ -18,6 +18,7 @@ from uuid import UUID
 from django.db import OperationalError
 
 from contextpolicy import statements
+from contextpolicy.engine.policy.allow_lists import intersect_allow_lists
 from contextpolicy.engine.policy.budget import PolicyImpossible
 from contextpolicy.engine.policy.policy import (
     LIMIT_FIELDS,
@@ -64,19 +65,22 @@ def resolve_policy(
     chat_id: UUID | None,
     model_window: int | None,
     defaults: Mapping[str, object],
+    model_tools: Sequence[str] | None = None,
     agent_policy: ContextPolicy | None = None,
 ) -> EffectivePolicy:
     """Return the stored effective policy of a person's chat with a model of `model_window` tokens.
 
-    Without `group_ids` the person's groups are loaded. `agent_policy`: that of the replying agent,
-    with its version. `defaults` are the server's settings `window_size` and
-    `max_chars_per_message`. They apply only under strategy `simple`, if no level sets the field.
-    Loads the assignments in one query. Raises PolicyImpossible if the merged values cannot work,
-    even with a smaller keep-last and low mark.
+    `model_tools` is the model's own allow-list of tools; None: it has none. Without `group_ids` the
+    person's groups are loaded. `agent_policy`: that of the replying agent, with its version.
+    `defaults` are the server's settings `window_size` and `max_chars_per_message`. They apply only
+    under strategy `simple`, if no level sets the field. Loads the assignments in one query. Raises
+    PolicyImpossible if the merged values cannot work, even with a smaller keep-last and low mark.
     """
     assigned = list_assigned_policies(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
     assigned = insert_agent_policy(assigned, policy=agent_policy)
-    digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
+    digest, content = _outcome(
+        assigned, model_window, tuple(defaults.items()), freeze_names(model_tools)
+    )
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
         row = _stored(digest, content)
@@ -98,14 +102,25 @@ def _stored(digest: str, content: dict[str, Any]) -> EffectivePolicy:
 
 
 def build_effective_policy(
-    assigned: tuple[Assigned, ...], *, model_window: int | None, defaults: Mapping[str, object]
+    assigned: tuple[Assigned, ...],
+    *,
+    model_window: int | None,
+    defaults: Mapping[str, object],
+    model_tools: Sequence[str] | None = None,
 ) -> EffectivePolicy:
     """Return the effective policy of these assignments as an unsaved row.
 
     Raises PolicyImpossible.
     """
-    digest, content = _outcome(assigned, model_window, tuple(defaults.items()))
+    digest, content = _outcome(
+        assigned, model_window, tuple(defaults.items()), freeze_names(model_tools)
+    )
     return EffectivePolicy(digest=digest, **content)
+
+
+def freeze_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
+    """Return names in a form that can be cached."""
+    return None if names is None else tuple(names)
 
 
 @lru_cache(maxsize=256)
@@ -113,6 +128,7 @@ def _outcome(
     assigned: tuple[Assigned, ...],
     model_window: int | None,
     defaults: tuple[tuple[str, object], ...],
+    model_tools: tuple[str, ...] | None,
 ) -> tuple[str, dict[str, Any]]:
     """Return the digest and the columns of the effective policy.
 
@@ -120,7 +136,9 @@ def _outcome(
     """
     layers = parse_assignment_layers(assigned)
     merged, sources = merge_layers(layers, defaults=dict(defaults))
-    values, adjusted = adjust_policy_values(merged, model_window=model_window)
+    values, adjusted = adjust_policy_values(
+        merged, model_window=model_window, model_tools=model_tools
+    )
     content = {
         "values": values.to_json(),
         "sources": {name: list(source) for name, source in sources.items()},
@@ -220,12 +238,13 @@ def merge_layers(
 
 
 def adjust_policy_values(
-    values: PolicyValues, *, model_window: int | None
+    values: PolicyValues, *, model_window: int | None, model_tools: Sequence[str] | None = None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
     """Return the values unchanged, scaled to a small model, or with a lower keep-last or low mark.
 
-    The model's window may be far smaller than the policy's budget, so reserve and summary are
-    scaled with the window first. Raises PolicyImpossible with the remaining problems.
+    Of the tools, those stay that the model's own allow-list has too. The model's window may be far
+    smaller than the policy's budget, so reserve and summary are scaled with the window first.
+    Raises PolicyImpossible with the remaining problems.
     """
     fitted = _scaled_to(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)
@@ -234,6 +253,8 @@ def adjust_policy_values(
     remaining = find_value_problems(fitted, model_window=model_window)
     if remaining:
         raise PolicyImpossible(" ".join(problem.sentence for problem in remaining))
+    if model_tools is not None:
+        fitted = replace(fitted, tools=tuple(intersect_allow_lists([values.tools, model_tools])))
     wanted, used = values.to_json(), fitted.to_json()
     return fitted, tuple(
         (name, wanted[name], used[name]) for name in used if wanted[name] != used[name]
@@ -254,9 +275,8 @@ def _decide(field: str, layers: Collection[Layer]) -> tuple[object, Layer, bool]
     if not limits:
         return None, said[-1], locked
     if kind == "intersection":
-        lists = [value for value, _ in limits]
-        common = [name for name in lists[0] if all(name in other for other in lists)]
-        return common, limits[-1][1], locked
+        lists = [cast(Sequence[str], value) for value, _ in limits]
+        return intersect_allow_lists(lists), limits[-1][1], locked
     value, layer = (min if kind == "min" else max)(limits, key=lambda limit: limit[0])
     return value, layer, locked
 

@@ -18,7 +18,7 @@ from contextpolicy.controls import parse_actor_user
 from contextpolicy.engine.text import names
 from contextpolicy.holds import keep_members
 from contextpolicy.ledger import record_event
-from contextpolicy.models import LegalHold, PolicyAssignment
+from contextpolicy.models import GroupOwner, LegalHold, PolicyAssignment, Skill
 
 USER = "User"
 POLICY_ADMIN = "Policy admin"
@@ -47,6 +47,8 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.add_skill",
             "contextpolicy.change_skill",
             "contextpolicy.view_skill",
+            "contextpolicy.view_toolserver",
+            "contextpolicy.view_tooldefinition",
             "chats.view_compaction",
             "chats.view_dailycount",
             "chats.view_team",
@@ -63,6 +65,11 @@ ROLES: Mapping[str, frozenset[str]] = {
             "chats.view_compaction",
             "chats.view_dailycount",
             "chats.view_turn",
+            "contextpolicy.add_toolserver",
+            "contextpolicy.change_toolserver",
+            "contextpolicy.view_toolserver",
+            "contextpolicy.change_tooldefinition",
+            "contextpolicy.view_tooldefinition",
             "contextpolicy.add_modelspec",
             "contextpolicy.change_modelspec",
             "contextpolicy.view_modelspec",
@@ -84,6 +91,8 @@ ROLES: Mapping[str, frozenset[str]] = {
             "contextpolicy.view_policyassignment",
             "contextpolicy.view_policyversion",
             "contextpolicy.view_skill",
+            "contextpolicy.view_toolserver",
+            "contextpolicy.view_tooldefinition",
         }
     ),
     OWNER: frozenset(
@@ -105,15 +114,15 @@ class UnknownPermission(Exception):
 
 
 class GroupInUse(Exception):
-    """The group is a role, or has a policy or a legal hold, so it cannot be deleted."""
+    """The group is a role, or has a policy, skills or a legal hold, so it cannot be deleted."""
 
     code = "group_in_use"
 
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "This group is a role, has a policy or is under a legal hold. Remove the "
-                "assignment, or release the hold first."
+                "This group is a role, has a policy or skills, or is under a legal hold. Remove "
+                "the assignment, delete or move the skills, or release the hold first."
             )
         )
 
@@ -240,6 +249,21 @@ def check_username_free(username: str, *, but: int | None = None) -> None:
             raise UsernameTaken(other)
 
 
+def find_person_by_name(username: str) -> User | None:
+    """Return the person with this name, else the only one whose name differs just in case."""
+    exact = User.objects.filter(username=username).first()
+    if exact is not None or not username:
+        return exact
+    wanted = names.casefold_name(username)
+    # SQLite ignores only the case of ASCII letters.
+    rows = (
+        User.objects.filter(username__iexact=username) if wanted.isascii() else User.objects.all()
+    )
+    known = rows.values_list("pk", "username")
+    found = [pk for pk, name in known if names.casefold_name(name) == wanted]
+    return User.objects.get(pk=found[0]) if len(found) == 1 else None
+
+
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
     """Save a person's account; `changed` names the fields, whose values are not recorded.
 
@@ -270,15 +294,32 @@ def save_group(*, group: Group, actor: str, now: datetime) -> None:
         record_event("role.changed", actor=actor, now=now, data={"group": group.pk, "name": named})
 
 
+def set_group_owners(*, group: Group, owners: Collection[User], actor: str, now: datetime) -> None:
+    """Appoint the members who edit the skills of a group. Recorded if they change."""
+    with transaction.atomic():
+        rows = GroupOwner.objects.filter(group=group)
+        before = sorted(rows.values_list("user", flat=True))
+        after = sorted(user.pk for user in owners)
+        if before == after:
+            return
+        rows.exclude(user__in=after).delete()
+        GroupOwner.objects.bulk_create(
+            GroupOwner(group=group, user_id=pk) for pk in after if pk not in before
+        )
+        data = {"group": group.pk, "owners": {"from": before, "to": after}}
+        record_event("role.changed", actor=actor, now=now, data=data)
+
+
 def delete_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Delete a group that is not a role and has neither policy nor hold. Raises GroupInUse.
+    """Delete a group that is not a role and has no policy, skill or hold. Raises GroupInUse.
 
     A recently released hold applies to its members until it ends.
     """
     with transaction.atomic():
         is_held = LegalHold.objects.filter(group=group, released_at=None).exists()
         has_policy = PolicyAssignment.objects.filter(group=group).exists()
-        if group.name in ROLES or has_policy or is_held:
+        has_skills = Skill.objects.filter(group=group).exists()
+        if group.name in ROLES or has_policy or has_skills or is_held:
             raise GroupInUse
         named = {"from": group.name, "to": None}
         data = {"group": group.pk, "name": named, "members": group.user_set.count()}

@@ -1,26 +1,38 @@
-"""Saves skills for administrators, and loads them for prompts. Each change is in the ledger."""
+"""Saves and deletes skills, and loads them for prompts. Each change is in the ledger.
 
+The callers check permissions.
+"""
+
+import uuid
 from collections.abc import Sequence
 from datetime import datetime
+from typing import Any
 
 from django.db import transaction
+from django.utils.text import slugify
 from django.utils.translation import gettext
 
-from contextpolicy import ledger
+from contextpolicy import ledger, statements
+from contextpolicy.engine.compose.system_text import SkillText
 from contextpolicy.engine.text import names
 from contextpolicy.models import Skill
-from contextpolicy.models.skills import LONGEST_SKILL
+from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
+
+LONGEST_SLUG = 60
+# The most skills of one group or team. Each costs a line of its prompts.
+MOST_SKILLS = 50
 
 
 class SkillTooLong(Exception):
     """The text of a skill exceeds the maximum length."""
 
     code = "too_long"
+    status = 422
 
     def __init__(self, length: int) -> None:
         super().__init__(
             gettext(
-                "A skill can have at most {longest:,} characters; this one has {n:,}. Shorten it "
+                "The skill has {n:,} characters. The limit is {longest:,}. Shorten the skill "
                 "or split it in two."
             ).format(longest=LONGEST_SKILL, n=length)
         )
@@ -30,6 +42,7 @@ class SkillNameTaken(Exception):
     """Another skill has the same name or slug, ignoring case."""
 
     code = "skill_name_taken"
+    status = 422
 
     def __init__(self, name: str) -> None:
         super().__init__(
@@ -39,49 +52,140 @@ class SkillNameTaken(Exception):
         )
 
 
-def check_skill_free(field: str, value: str, *, but: Skill | None) -> None:
+class SkillDescriptionInvalid(Exception):
+    """A skill on demand has no description, or the description is too long."""
+
+    code = "skill_description_invalid"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__(
+            gettext(
+                "A skill on demand needs a description of 1 to {longest:,} characters. The "
+                "model uses it to decide when to load the text."
+            ).format(longest=LONGEST_DESCRIPTION)
+        )
+
+
+class TooManySkills(Exception):
+    """The group or team has 50 skills, which is the limit."""
+
+    code = "too_many_skills"
+    status = 422
+
+    def __init__(self) -> None:
+        super().__init__(
+            gettext(
+                "A group or team can have at most {limit} skills. Delete one that is not needed."
+            ).format(limit=MOST_SKILLS)
+        )
+
+
+def check_skill_free(field: str, value: str, *, but: Skill | None, of: Skill | None = None) -> None:
     """Raise SkillNameTaken if another skill has this `name` or `slug`, which `field` names.
 
-    A skill keeps the one that it has: older versions allowed duplicates.
+    Slugs are unique. A name is unique in the place of the skill `of`: the installation, a group or
+    a team. A skill keeps the one that it has: older versions allowed duplicates.
     """
     if but is not None and getattr(but, field) == value:
         return
     others = Skill.objects.exclude(pk__in=[but.pk] if but else [])
+    if field == "name":
+        others = others.filter(
+            group=of.group_id if of else None, team_id=of.team_id if of else None
+        )
     for other in others.values_list(field, flat=True):
         if names.casefold_name(other) == names.casefold_name(value):
             raise SkillNameTaken(other)
 
 
+def choose_skill_slug(name: str) -> str:
+    """Return a free slug for a new skill of this name."""
+    base = slugify(name)[: LONGEST_SLUG - 4].strip("-_") or "skill"
+    taken = {
+        slug.casefold()
+        for slug in Skill.objects.filter(slug__istartswith=base).values_list("slug", flat=True)
+    }
+    numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
+    return next(slug for slug in (base, *numbered) if slug.casefold() not in taken)
+
+
+def describe_place(skill: Skill) -> dict[str, Any]:
+    """Return the group or team of a skill for the ledger. Empty for the installation."""
+    if skill.group_id is not None:
+        return {"group": skill.group_id}
+    return {"team": str(skill.team_id)} if skill.team_id is not None else {}
+
+
 def save_skill(*, skill: Skill, actor: str, now: datetime) -> None:
     """Save a new or changed skill and record it: lengths and names, never the text.
 
-    Raises SkillTooLong and SkillNameTaken.
+    Raises SkillTooLong, SkillDescriptionInvalid, SkillNameTaken and TooManySkills.
     """
     if len(skill.text) > LONGEST_SKILL:
         raise SkillTooLong(len(skill.text))
+    skill.description = " ".join(skill.description.split())
+    needs_line = skill.mode == Skill.Mode.ON_DEMAND and not skill.description
+    if needs_line or len(skill.description) > LONGEST_DESCRIPTION:
+        raise SkillDescriptionInvalid
     with transaction.atomic():
         before = Skill.objects.select_for_update().filter(pk=skill.pk).first()
         for field in ("name", "slug"):
-            check_skill_free(field, getattr(skill, field), but=before)
+            check_skill_free(field, getattr(skill, field), but=before, of=skill)
+        place = describe_place(skill)
+        is_new_there = before is None or describe_place(before) != place
+        if place and is_new_there and count_place_skills(skill) >= MOST_SKILLS:
+            raise TooManySkills
         skill.updated_at = now
         skill.save()
         data = {"skill": skill.slug, "characters": len(skill.text), "enabled": skill.enabled}
+        data |= {"mode": skill.mode, **place}
         if before is None:
             ledger.record_event("skill.created", actor=actor, now=now, data=data)
         else:
-            fields = ("name", "text", "enabled")
+            fields = ("name", "description", "text", "mode", "enabled", "group_id", "team_id")
             changed = [name for name in fields if getattr(before, name) != getattr(skill, name)]
             ledger.record_event(
                 "skill.changed", actor=actor, now=now, data={**data, "fields": changed}
             )
 
 
-def load_skill_texts(slugs: Sequence[str]) -> list[str]:
-    """Return the texts of enabled skills, in the policy's order.
+def count_place_skills(skill: Skill) -> int:
+    return Skill.objects.filter(group=skill.group_id, team_id=skill.team_id).count()
 
-    Each text has its name above it. A missing or disabled skill is omitted.
+
+@transaction.atomic
+def delete_skill(*, skill: Skill, actor: str, now: datetime) -> None:
+    """Delete a skill of a group or a team. Policies refer only to skills of the installation."""
+    data = {"skill": skill.slug, **describe_place(skill)}
+    skill.delete()
+    ledger.record_event("skill.deleted", actor=actor, now=now, data=data)
+
+
+def load_chat_skills(
+    slugs: Sequence[str], *, owner: int, team: uuid.UUID | None
+) -> list[SkillText]:
+    """Return the enabled skills of a chat: those of its policy, its owner's groups, and its team.
+
+    Those of the policy come first, in its order. A missing or disabled skill is omitted, and a
+    policy cannot add skills of groups and teams.
     """
-    if not slugs:
-        return []
-    found = {row.slug: row for row in Skill.objects.filter(slug__in=slugs, enabled=True)}
-    return [f"Skill: {found[slug].name}\n{found[slug].text}" for slug in slugs if slug in found]
+    rows = statements.OWN_SKILLS.rows(user=owner, team=team)
+    own = sorted(rows, key=lambda row: row.slug)
+    found: dict[str, Skill] = {}
+    if slugs:
+        chosen = Skill.objects.filter(slug__in=slugs, group=None, team_id=None, enabled=True)
+        found = {row.slug: row for row in chosen}
+    ordered = [*(found[slug] for slug in slugs if slug in found), *own]
+    return [build_skill_text(row) for row in ordered]
+
+
+def build_skill_text(row: Skill) -> SkillText:
+    return SkillText(
+        slug=row.slug,
+        name=row.name,
+        description=row.description,
+        text=row.text,
+        origin="team_skills" if row.team_id is not None else "skills",
+        on_demand=row.mode == Skill.Mode.ON_DEMAND,
+    )

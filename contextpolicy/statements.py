@@ -6,7 +6,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet, TextField
 from django.db.models.functions import Cast
 
-from contextpolicy.models import EffectivePolicy, LedgerHead, PolicyAssignment
+from contextpolicy.models import EffectivePolicy, LedgerHead, PolicyAssignment, Skill
 from speed import prepared
 
 
@@ -37,7 +37,7 @@ EVENT_COUNT = prepared.Select(
 )
 
 
-# The digest determines the values, so they need not be loaded: see `values_of`.
+# The digest determines the values, so they are loaded only on a miss of the cache in `resolution`.
 POLICY_BY_DIGEST = prepared.Select(
     lambda at: EffectivePolicy.objects.only("label").filter(pk=at("digest"))
 )
@@ -49,4 +49,14 @@ ASSIGNMENTS = prepared.Select(
         groups=User.groups.through.objects.filter(user=at("user")).values("group"),
         chat=at("chat"),
     )
+)
+
+
+# The skills of a person's groups, and of the team of a chat (None: no team).
+OWN_SKILLS = prepared.Select(
+    lambda at: Skill.objects.filter(
+        Q(group__in=User.groups.through.objects.filter(user=at("user")).values("group"))
+        | Q(team_id=at("team")),
+        enabled=True,
+    ).order_by()
 )

@@ -26,7 +26,7 @@ RIGHT = "change_contextpolicy"
 
 
 class SecondPersonNeeded(Exception):
-    """The instance requires a second person, and you are the author or creator."""
+    """You wrote the policy version or placed the hold, and this step requires another person."""
 
     code = "second_person_needed"
 
@@ -75,16 +75,17 @@ def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
     if has_others(author):
         return SecondPersonNeeded(
             gettext(
-                "You wrote this version. Ask another policy administrator to publish it. In an "
-                "emergency, publish it with a reason, which the audit log records."
+                "You cannot publish a version that you wrote. Ask another policy administrator "
+                "to publish it. In an emergency, publish it with a reason, which the audit log "
+                "records."
             ),
             reason="author_publishes",
         )
     return SecondPersonNeeded(
         gettext(
-            "You wrote this version. You are the only policy administrator. An Owner has to give "
-            "another person this role. In an emergency, publish it with a reason, which the audit "
-            "log records."
+            "You cannot publish a version that you wrote, and there is no other policy "
+            "administrator. Ask an Owner to give another person this role. In an emergency, "
+            "publish it with a reason, which the audit log records."
         ),
         reason="no_other_administrator",
     )
@@ -94,8 +95,8 @@ def build_assignment_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who assigns their policy."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the active version of this policy. Ask another policy administrator to "
-            "assign it."
+            "You cannot assign this policy, because you wrote its active version. Ask another "
+            "policy administrator to assign it."
         ),
         reason="author_assigns",
     )
@@ -105,8 +106,9 @@ def build_unassignment_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who unassigns their policy."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the active version of this policy. Removing it changes the effective "
-            "values. Ask another policy administrator to remove it."
+            "You cannot remove this assignment, because you wrote the active version of the "
+            "policy. The removal changes the effective values. Ask another policy "
+            "administrator to remove it."
         ),
         reason="author_unassigns",
     )
@@ -116,8 +118,8 @@ def build_revival_refusal() -> SecondPersonNeeded:
     """Return the refusal for an author who reactivates their policy."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the active version of this policy, which chats or agents use. Ask another "
-            "policy administrator to restore it."
+            "You cannot reactivate this policy, because you wrote its active version, which "
+            "chats or agents use. Ask another policy administrator to reactivate it."
         ),
         reason="author_revives",
     )
@@ -127,9 +129,9 @@ def build_membership_refusal(group: str) -> SecondPersonNeeded:
     """Return the refusal for the author of a group's policy who moves people in or out."""
     return SecondPersonNeeded(
         gettext(
-            "You wrote the policy that applies to the group “{group}”. The change would alter "
-            "locks or the retention period for this person. Ask another person to change the "
-            "membership."
+            "You cannot change this membership, because you wrote the policy that applies to "
+            "the group “{group}”. The change would alter locks or the retention period for "
+            "this person. Ask another person to change it."
         ).format(group=group),
         reason="author_moves_people",
     )
@@ -139,7 +141,8 @@ def check_release(*, placed_by: str, actor: str) -> None:
     """Check that a legal hold may be released. Raises `SecondPersonNeeded` for its creator."""
     if settings.TWO_PERSONS and actor == placed_by and actor.startswith("user:"):
         raise SecondPersonNeeded(
-            gettext("You placed this hold. Ask another person to release it."), reason="own_hold"
+            gettext("You cannot release a hold that you placed. Ask another person to release it."),
+            reason="own_hold",
         )
 
 

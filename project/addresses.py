@@ -16,10 +16,17 @@ class NotLaunched(Exception):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument("--host", default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1"))
+    parser.add_argument(
+        "--host", type=parse_host, default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1")
+    )
     parser.add_argument(
         "--port", type=parse_port, default=os.environ.get("PALIMPSEST_PORT", "8420")
     )
+
+
+def parse_host(said: str) -> str:
+    """Return a host name or address. An IPv6 address may have the brackets of a URL."""
+    return said[1:-1] if said.startswith("[") and said.endswith("]") else said
 
 
 def parse_port(said: str) -> int:

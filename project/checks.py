@@ -18,7 +18,7 @@ from chats.models import ProviderAccount
 from chats.providers.address import AddressRefused, check_base_url
 from contextpolicy import history_providers, plugins
 from project.probes import KEEPS_ALL, get_broker_eviction
-from project.versions import NEWER, find_newer_migrations
+from project.versions import ENCODING, NEWER, find_newer_migrations, find_wrong_encoding
 
 TRIGGERS = {
     "sqlite": "SELECT count(*) FROM sqlite_master WHERE type = 'trigger' AND tbl_name = %s",
@@ -165,6 +165,19 @@ def check_database_version(
             message = NEWER.format(names=", ".join(names))
             found.append(Error(message, id="palimpsest.E010"))
     return found
+
+
+@register(Tags.database)
+def check_database_encoding(
+    app_configs: Sequence[AppConfig] | None, databases: Sequence[str] | None = None, **_: Any
+) -> list[CheckMessage]:
+    """Check that the database can store every text; `migrate` runs this check."""
+    del app_configs
+    return [
+        Error(ENCODING.format(encoding=encoding), id="palimpsest.E012")
+        for alias in databases or ()
+        if (encoding := find_wrong_encoding(connections[alias]))
+    ]
 
 
 @register(Tags.database)

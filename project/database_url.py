@@ -20,7 +20,8 @@ SERVER = re.compile(
     r"(?:/(?P<name>[^/?#@]*))?(?:\?(?P<options>.*))?",
     re.DOTALL,
 )
-# The options of libpq 18, without user, password, host and database, which are in the URL itself.
+# The options of libpq 18, without user, password, port and database, which are in the URL itself,
+# and without `replication`.
 LIBPQ_OPTIONS = frozenset(
     {
         "application_name",
@@ -41,12 +42,17 @@ LIBPQ_OPTIONS = frozenset(
         "load_balance_hosts",
         "max_protocol_version",
         "min_protocol_version",
+        "oauth_client_id",
+        "oauth_client_secret",
+        "oauth_issuer",
+        "oauth_scope",
         "options",
         "passfile",
         "require_auth",
         "requirepeer",
         "scram_client_key",
         "scram_server_key",
+        "service",
         "ssl_max_protocol_version",
         "ssl_min_protocol_version",
         "sslcert",
@@ -72,10 +78,8 @@ OF_ADDRESS = frozenset({"dbname", "password", "port", "user"})
 def build_database_settings(data: Path) -> dict[str, object]:
     """Return the database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
 
-    Without it: SQLite in the data folder. IMMEDIATE because a deferred read that becomes a write
-    fails at once, whatever the timeout. FULL because an acknowledged reply must survive a power
-    failure. recursive_triggers so that REPLACE fires the ledger's delete trigger. Raises
-    Misconfigured for another database; no message contains a part of the URL.
+    Without it, the database is SQLite in the data folder. Raises Misconfigured for another
+    database; no message contains a part of the URL.
     """
     url = read_string("DATABASE_URL").strip()
     if not url:
@@ -123,7 +127,12 @@ def build_database_settings(data: Path) -> dict[str, object]:
 
 
 def build_sqlite_settings(path: Path) -> dict[str, object]:
-    """Return the settings of the embedded SQLite database."""
+    """Return the settings of the embedded SQLite database.
+
+    Transactions are IMMEDIATE, because a deferred read that becomes a write fails at once, whatever
+    the timeout. `synchronous` is FULL, because an acknowledged reply must survive a power failure.
+    `recursive_triggers` is on, so that REPLACE fires the ledger's delete trigger.
+    """
     return {
         "ENGINE": "project.sqlite",
         "NAME": str(path),
@@ -209,7 +218,9 @@ def parse_libpq_options(query: str) -> dict[str, str]:
     Raises Misconfigured for one that libpq does not know; its value is not repeated.
     """
     try:
-        given = parse_qsl(query, keep_blank_values=True, strict_parsing=bool(query))
+        # libpq reads a plus sign as itself, not as a space.
+        plain = query.replace("+", "%2B")
+        given = parse_qsl(plain, keep_blank_values=True, strict_parsing=bool(query))
     except ValueError:
         raise Misconfigured("DATABASE_URL: an option behind ? has no value.") from None
     for name, _ in given:

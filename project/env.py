@@ -4,6 +4,7 @@ Every error message names the variable, because the person who sets up a server 
 """
 
 import ipaddress
+import json
 import os
 import re
 import warnings
@@ -197,6 +198,20 @@ def read_proxy_count(name: str) -> int:
 def read_list(name: str, default: str = "") -> list[str]:
     """Read a comma-separated list without empty items."""
     return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
+
+
+def read_commands(name: str) -> dict[str, str]:
+    """Read command lines by name as a JSON object. Raises Misconfigured for any other value."""
+    try:
+        found = json.loads(read_string(name, "{}"))
+    except ValueError:
+        found = None
+    if not isinstance(found, dict) or not all(isinstance(line, str) for line in found.values()):
+        raise Misconfigured(
+            f'{name} needs a JSON object of command lines by name, such as {{"files": "mcp-files '
+            '/srv/files"}.'
+        )
+    return found
 
 
 def read_networks(name: str) -> list[ipaddress.IPv4Network | ipaddress.IPv6Network]:

@@ -60,12 +60,16 @@ HEADERS = {
 
 # Response headers that scripts of another origin may read.
 EXPOSED = (
+    "Idempotent-Replayed",
     "X-Context-Chat",
     "X-Context-Decision",
     "X-Context-Identity",
+    "X-Context-Off",
+    "X-Context-Parameters-Left-Out",
     "X-Context-Report",
     "X-Context-Report-Id",
     "X-Context-Status",
+    "X-Context-Tools-Left-Out",
     "X-Request-Id",
     "Retry-After",
 )
@@ -122,7 +126,7 @@ class RequestSizeLimits:
         self.application = application
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass the request on, with or without its body."""
+        """Pass the request on, without its body if it is too large."""
         if scope["type"] != "http":
             await self.application(scope, receive, send)
             return
@@ -196,11 +200,22 @@ class RequestBody:
             if self.taken > limit:
                 self.scope[REFUSED] = RequestTooLarge(limit=limit)
             elif not self.scope[REFUSED]:
+                if not message.get("more_body"):
+                    self.state_length()
                 return message
+
+    def state_length(self) -> None:
+        """Add the length of a chunked body, which Django and DRF treat as empty without it.
+
+        Django reads the headers after the whole body.
+        """
+        headers = self.scope["headers"]
+        if self.taken and not any(name == b"content-length" for name, _ in headers):
+            self.scope["headers"] = [*headers, (b"content-length", b"%d" % self.taken)]
 
 
 def check_request_size(scope: Scope) -> Refusal | None:
-    """Return why a request is refused before its body is read."""
+    """Return the refusal of a request that is too large, before its body is read, or None."""
     address = len(scope["raw_path"]) + len(scope["query_string"])
     if address > settings.ADDRESS_BYTES:
         return AddressTooLong(limit=settings.ADDRESS_BYTES)
@@ -237,7 +252,7 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request. A returned response is sent instead of calling the view."""
+        """Prepare the request. A response, unless None, is sent instead of calling the view."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Change the response of the view before it is sent, and return it."""
@@ -317,7 +332,7 @@ class GatewayOriginsMiddleware(Around):
     """
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Answer the preflight request of a browser."""
+        """Answer the preflight request of a browser; return None for other requests."""
         is_preflight = "Access-Control-Request-Method" in request.headers
         if request.method != "OPTIONS" or not is_preflight or not self.is_allowed(request):
             return None
@@ -386,9 +401,9 @@ class WholeFilesMiddleware(Around):
 
 
 class PageFormMiddleware(Around):
-    """Returns the next page to a form that was sent by a script.
+    """Gives a script that sent a form the address of the next page, in `X-Location`.
 
-    The script cannot see or show a redirect; it loads `X-Location` instead.
+    The script cannot see or show a redirect, so it gets status 204 and loads that address.
     """
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -412,7 +427,7 @@ class ForeseenErrorsMiddleware(Around):
         return render_refusal(request, refused) if refused else None
 
     def process_exception(self, request: HttpRequest, error: Exception) -> HttpResponse | None:
-        """Return the response to an expected error; other errors stay server errors."""
+        """Return the response to an expected error; None for others, which stay server errors."""
         if isinstance(error, Refusal):
             return render_refusal(request, error)
         if databases.is_retryable_error(error):

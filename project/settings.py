@@ -13,8 +13,9 @@ from urllib.parse import urlsplit
 import django_stubs_ext
 from kombu import Exchange, Queue
 
-from chats.ground import queues
+from chats.ground import queues, schedule
 from project import data_folder, database_url, env, instance, logs, redis_url, release
+from project.file_storage import read_file_storage
 
 django_stubs_ext.monkeypatch()
 
@@ -124,30 +125,23 @@ RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
 # The bytes of uploaded files. Their rows name them, so this may be any storage of Django.
 STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
-    "files": {
-        "BACKEND": "django.core.files.storage.FileSystemStorage",
-        "OPTIONS": {
-            "location": DATA_DIR / "files",
-            "base_url": None,
-            "file_permissions_mode": 0o600,
-            "directory_permissions_mode": 0o700,
-        },
-    },
+    "files": read_file_storage(DATA_DIR / "files"),
 }
 CACHES = {"default": {"BACKEND": "django.core.cache.backends.locmem.LocMemCache"}}
 
 # --- Celery ----------------------------------------------------------------------------------
 SWEEP_EVERY = env.read_seconds("SWEEP_EVERY", 10.0)
-# Touched with each scheduled sweep; the health check of `beat` checks its age.
+# Touched while the schedule sends its entries; the health check of `beat` checks its age.
 SCHEDULE_FILE = env.read_string("SCHEDULE_FILE") or str(DATA_DIR / "schedule")
 CELERY_BROKER_URL = redis_url.format_broker_url(REDIS_URL)
-# Three queues, so that background work never delays a reply. The sweep is short and recovers lost
-# replies, so it shares their queue.
+# Three queues, so that background work never delays a reply. Due jobs are short, and one recovers
+# lost replies, so they share the queue of replies.
 CELERY_TASK_DEFAULT_QUEUE = queues.REPLIES
 CELERY_TASK_QUEUES = [Queue(name, Exchange(name), routing_key=name) for name in queues.EVERY]
 CELERY_TASK_ROUTES = {
     "chats.run_turn": {"queue": queues.REPLIES},
     "chats.sweep": {"queue": queues.REPLIES},
+    "chats.due.*": {"queue": queues.REPLIES},
     "chats.maintain_chat": {"queue": queues.SUMMARIES},
     "chats.*": {"queue": queues.UPKEEP},
 }
@@ -161,11 +155,11 @@ CELERY_WORKER_CANCEL_LONG_RUNNING_TASKS_ON_CONNECTION_LOSS = True
 CELERY_BROKER_CONNECTION_RETRY_ON_STARTUP = True
 CELERY_BROKER_CONNECTION_MAX_RETRIES = None
 CELERY_WORKER_HIJACK_ROOT_LOGGER = False
-# The sweep recovers tasks that were not published, so a request tries the broker only once.
+# Due jobs recover tasks that were not published, so a request tries the broker only once.
 CELERY_TASK_PUBLISH_RETRY = False
 CELERY_BROKER_TRANSPORT_OPTIONS = {
     # The broker keeps no copy of a delivered task. If a worker dies, its work is in the database,
-    # and the sweep finds it within seconds; a copy would be redelivered after an hour.
+    # and a due job finds it within seconds; a copy would be redelivered after an hour.
     "ack_emulation": False,
     "priority_steps": [0],
     "socket_connect_timeout": 2,
@@ -173,12 +167,18 @@ CELERY_BROKER_TRANSPORT_OPTIONS = {
     "max_retries": 0,
 }
 CELERY_BEAT_SCHEDULE = {
-    "sweep": {
-        "task": "chats.sweep",
-        "schedule": SWEEP_EVERY,
-        # A sweep that no worker took in time is replaced by the next one.
-        "options": {"expires": SWEEP_EVERY},
-    },
+    entry: {
+        "task": schedule.name_task(entry),
+        "schedule": SWEEP_EVERY * periods,
+        "options": {
+            # An entry that no worker took in time is replaced by the next one.
+            "expires": SWEEP_EVERY * periods,
+            # Only monitors show these, and creating them takes time.
+            "argsrepr": "",
+            "kwargsrepr": "",
+        },
+    }
+    for entry, periods in schedule.PERIODS.items()
 }
 
 # --- The reply pipeline (seconds unless named otherwise) ----------------------------------------
@@ -203,8 +203,9 @@ class ProcessSettings(NamedTuple):
 
 
 def read_process_settings() -> ProcessSettings:
-    """Read the settings that differ between processes. A fork of a loaded process reads them
-    again.
+    """Read the settings that differ between the processes of one launcher.
+
+    A fork of a loaded process reads them again.
     """
     unique = f"{socket.gethostname()}:{os.getpid()}:{secrets.token_hex(4)}"
     return ProcessSettings(
@@ -294,7 +295,7 @@ OWNERS_SEE_READINGS = env.read_bool("OWNERS_SEE_READINGS", default=True)
 # The share of active chats that a policy may change before all of them must be counted
 # (`contextpolicy/blast.py`); None: no counts.
 BLAST_RADIUS_LIMIT = env.read_percentage("BLAST_RADIUS_LIMIT")
-# A deleted chat can be restored for this time; then the sweep erases it.
+# A deleted chat can be restored for this time; then a due job erases it.
 DELETED_CHAT_DAYS = env.read_positive_int("DELETED_CHAT_DAYS", 7)
 # A temporary chat is erased this long after its last message, or when the user signs out.
 TEMPORARY_CHAT_HOURS = env.read_positive_int("TEMPORARY_CHAT_HOURS", 24)
@@ -304,15 +305,27 @@ TURNS_PER_USER = env.read_positive_int("TURNS_PER_USER", 4)
 TURNS_PER_KEY = env.read_positive_int("TURNS_PER_KEY", 8)
 WAITING_PER_CHAT = env.read_positive_int("WAITING_PER_CHAT", 20)
 REPLY_CHARS = env.read_positive_int("REPLY_CHARS", 400_000)
+# Calls of tools of servers: seconds and bytes of one, and their number in one turn.
+TOOL_SECONDS = env.read_seconds("TOOL_SECONDS", 60.0)
+TOOL_RESULT_BYTES = env.read_positive_int("TOOL_RESULT_BYTES", 4 * 1024 * 1024)
+# Local tool servers that an administrator may connect: command lines by name.
+TOOL_COMMANDS = env.read_commands("TOOL_COMMANDS")
+# Hours after which an unanswered request for consent counts as denied.
+TOOL_CONSENT_HOURS = env.read_positive_int("TOOL_CONSENT_HOURS", 24)
+TOOL_CALLS_PER_TURN = env.read_positive_int("TOOL_CALLS_PER_TURN", 50)
 TOOL_CALLS_PER_STEP = env.read_positive_int("TOOL_CALLS_PER_STEP", 64)
 STREAMS_PER_USER = env.read_positive_int("STREAMS_PER_USER", 20)
 STREAMS_PER_INSTANCE = env.read_positive_int("STREAMS_PER_INSTANCE", 2000)
 STREAM_SECONDS = env.read_seconds("STREAM_SECONDS", 900.0)
 STREAM_RECHECK_SECONDS = env.read_seconds("STREAM_RECHECK_SECONDS", 60.0)
 MESSAGES_PER_MINUTE = env.read_positive_int("MESSAGES_PER_MINUTE", 30)
+METER_UPDATES_PER_MINUTE = env.read_positive_int("METER_UPDATES_PER_MINUTE", 60)
 WARM_UPS_PER_MINUTE = env.read_positive_int("WARM_UPS_PER_MINUTE", 30)
 API_REQUESTS_PER_MINUTE = env.read_positive_int("API_REQUESTS_PER_MINUTE", 300)
 DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
+# A longer request body is on disk while it arrives. With Django's 2.5 MiB, 200 parallel uploads
+# took half a gigabyte of memory.
+FILE_UPLOAD_MAX_MEMORY_SIZE = 512 * 1024
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
@@ -344,9 +357,13 @@ FILE_UPLOADS = env.read_bool("FILE_UPLOADS", default=True)
 # no message uses is deleted.
 FILE_BYTES = env.read_positive_int("FILE_BYTES", 25 * 1024 * 1024)
 FILES_PER_USER_BYTES = env.read_positive_int("FILES_PER_USER_BYTES", 2 * 1024 * 1024 * 1024)
-# Of one message: the most files, and their bytes.
+# Maximum files of one message, and their bytes.
 FILES_PER_MESSAGE = env.read_positive_int("FILES_PER_MESSAGE", 20)
 MESSAGE_FILES_BYTES = env.read_positive_int("MESSAGE_FILES_BYTES", 100 * 1024 * 1024)
+# A command, or the address of a ClamAV daemon, that can refuse files; empty: none is asked.
+FILE_SCAN = env.read_string("PALIMPSEST_FILE_SCAN")
+# New files are stored encrypted, with keys that the first of ENCRYPTION_KEYS encrypts.
+FILE_ENCRYPTION = env.read_bool("FILE_ENCRYPTION", default=False)
 UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)
 # Path with query, one header, all headers.
 ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)

@@ -1,4 +1,8 @@
-"""Refuses a database that a newer version has migrated: this version would misread new columns."""
+"""Refuses databases that this version cannot use.
+
+A newer version has migrated them, so this version would misread new columns, or their encoding
+cannot store every text.
+"""
 
 from importlib import import_module
 from pkgutil import iter_modules
@@ -13,6 +17,27 @@ NEWER = (
     "A newer version of Palimpsest has migrated this database ({names}). Start that version, or"
     " restore a backup from before the upgrade."
 )
+
+ENCODING = (
+    "The database has the encoding {encoding} and cannot store every text. Create it again with"
+    " the encoding UTF8, for example: createdb --encoding=UTF8 --template=template0 NAME"
+)
+
+
+def find_wrong_encoding(connection: BaseDatabaseWrapper) -> str:
+    """Return the encoding of a PostgreSQL database that is not UTF-8; empty for other databases."""
+    if connection.vendor != "postgresql":
+        return ""
+    with connection.cursor() as cursor:
+        cursor.execute("SHOW server_encoding")
+        (encoding,) = cursor.fetchone()
+    return "" if encoding == "UTF8" else str(encoding)
+
+
+def refuse_wrong_encoding() -> None:
+    """Raise CommandError if the database has another encoding than UTF-8."""
+    if encoding := find_wrong_encoding(connections["default"]):
+        raise CommandError(ENCODING.format(encoding=encoding))
 
 
 def find_newer_migrations(connection: BaseDatabaseWrapper) -> list[str]:

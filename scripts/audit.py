@@ -15,7 +15,9 @@ from typing import Any
 ROOT = Path(__file__).resolve().parents[1]
 PLACE = ROOT / ".venv" / "audit"
 TOOL = "pip-audit==2.10.1"
-LOCKED = tuple(f"constraints{name}.txt" for name in ("", "-anthropic", "-semantic", "-telemetry"))
+LOCKED = tuple(
+    f"constraints{name}.txt" for name in ("", "-anthropic", "-semantic", "-telemetry", "-tools")
+)
 CLEAN, FOUND, UNCHECKED = 0, 1, 2
 
 

@@ -15,7 +15,9 @@ ROOT = Path(__file__).resolve().parents[1]
 TOOL = "cyclonedx-bom==7.5.0"
 TOOL_PLACE = ROOT / ".venv" / "sbom"
 SHIPPED = ROOT / ".venv" / "shipped"
-LOCKED = tuple(f"constraints{name}.txt" for name in ("", "-anthropic", "-semantic", "-telemetry"))
+LOCKED = tuple(
+    f"constraints{name}.txt" for name in ("", "-anthropic", "-semantic", "-telemetry", "-tools")
+)
 PIP = ("-m", "pip", "install", "--quiet", "--disable-pip-version-check")
 
 

@@ -26,13 +26,13 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from project import tables
 from tests.faults.harness import new_folder
-from tests.faults.shares import EVERY_ROW, rows_of_other_days
+from tests.faults.shares import EVERY_ROW, is_of_today, rows_of_other_days
 from tests.faults.stores import Cluster
 
 # So that its assertions show their values in failures, like those of a test.
 pytest.register_assert_rewrite("tests.faults.promises")
 
-# Number of examples for each property; `make test-all` uses the second.
+# Number of examples for each property; `make test-all` uses the second for the files of the day.
 for name, examples in (("short", 40), ("whole", 300)):
     settings.register_profile(
         name,
@@ -88,6 +88,17 @@ def django_db_setup(
         teardown_databases(created, verbosity=0)
 
 
+def pytest_collectstart(collector: pytest.Collector) -> None:
+    """Select the number of examples before a module is imported, because properties read it there.
+
+    An option of the command line applies to all files.
+    """
+    if isinstance(collector, pytest.Module):
+        chosen: str | None = collector.config.getoption("--hypothesis-profile")
+        of_today = "whole" if is_of_today(collector.nodeid) else "short"
+        settings.load_profile(chosen or of_today)
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that start processes as slow, except two that are part of the short run.
 
@@ -122,6 +133,12 @@ def own_checkpoint_file(settings: Settings, tmp_path: Path) -> None:
     settings.LEDGER_CHECKPOINT_FILE = str(tmp_path / "ledger_checkpoint")
 
 
+@pytest.fixture(autouse=True)
+def long_search_limit(settings: Settings) -> None:
+    """Raise the time limit of retrieved context, because a busy machine exceeds the default."""
+    settings.REFERENCES_SECONDS = 10
+
+
 @pytest.fixture
 def now() -> datetime:
     """A fixed time for functions that take the clock as an argument."""
@@ -147,6 +164,7 @@ def full_buckets() -> None:
     rates.REQUESTS.clear()
     rates.MESSAGES.clear()
     rates.WARM_UPS.clear()
+    rates.METER_UPDATES.clear()
     rates.GATEWAY.clear()
 
 

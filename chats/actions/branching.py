@@ -78,7 +78,9 @@ class MessageGone(Refusal):
 
     code = "message_erased"
     status = 409
-    sentence = gettext_noop("This message was erased, so you cannot branch from it.")
+    sentence = gettext_noop(
+        "This message was erased, so you cannot branch from it. Choose another message."
+    )
 
 
 def edit_message(
@@ -93,8 +95,10 @@ def edit_message(
 ) -> Accepted:
     """Edit a message: create a branch from the message preceding it, with a new turn.
 
-    `metadata` is stored with the new message, which keeps the files. Raises `NotAUserMessage`,
-    `StillWaiting`, `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.start`.
+    `metadata` is stored with the new message, which keeps the files. A repeated `idempotency_key`
+    returns the first result. Raises `NotAUserMessage`, `StillWaiting`, `MessageGone`,
+    `TooManyBranches`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of
+    `turns.start.accept_message`.
     """
     chat_id = message.branch.chat_id
     keyed = IdempotentRequest(user=user, route=f"edit:{message.pk}", key=idempotency_key, body=text)
@@ -146,7 +150,7 @@ def regenerate_once(
 
     A team's agent replies again at its position in the round, alone or, with `play_on`, followed by
     the same agents as before. Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of `turns.start.caused_turn`.
+    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of `turns.start.create_turn`.
     """
     keyed = IdempotentRequest(
         user=user,

@@ -50,6 +50,7 @@ from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, find_quotes
 from chats.turns.start import is_derived_title
+from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
@@ -151,6 +152,7 @@ def erase_locked_message(
 ) -> Proof:
     """Erase one message of a locked chat with all copies, and certify it. Raises `UnderHold`."""
     holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    end_turns_waiting_on(message=message, actor=by, now=now)
     marks = ErasureMarks(now)
     text = message.text
     withdrawn, changed = retire_covering_summaries(
@@ -199,13 +201,16 @@ def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> No
 
 
 def check_over(message: Message) -> None:
-    """Raise `StillAnswering` if a turn with the message is unfinished, or any turn of the chat
-    runs.
+    """Raise `StillAnswering` or `StillReferred` if a turn may still use the message.
 
-    A running turn's prompt may contain the message before its receipt is written. On a locked chat
-    no turn starts. Raises `StillReferred` for a turn of another chat.
+    This is an unfinished turn with the message, any running turn of its chat, or a turn of another
+    chat that refers to it. A running turn's prompt may contain the message before its receipt is
+    written. On a locked chat no turn starts.
     """
-    own = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED)
+    # A turn that waits for consent ends with the erasure.
+    own = Turn.objects.filter(
+        Q(pk=message.turn_id) | Q(trigger=message), status__in=UNFINISHED, awaits_consent=False
+    )
     running = Turn.objects.filter(branch__chat=message.branch.chat_id, status=Turn.Status.RUNNING)
     # Two queries: a combined one would scan all turns.
     if own.exists() or running.exists():
@@ -274,7 +279,7 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Erase an expired chat. Returns True if it was erased.
 
-    It stays while one of its replies is being written or a hold covers it; the next sweep tries
+    It stays while one of its replies is being written or a hold covers it; the next due job tries
     again. Checked under its lock, because it may just have been restored or written in.
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
@@ -292,6 +297,7 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
 
     Raises `StillAnswering`, `StillReferred` and `UnderHold`.
     """
+    end_waiting_turns(chat=chat, actor=by, now=now)
     check_chat_over(chat)
     holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     chat_id, marks = chat.pk, ErasureMarks(now)

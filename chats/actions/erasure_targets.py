@@ -35,6 +35,8 @@ from chats.models import (
     PromptText,
     Receipt,
     Rendering,
+    ToolCall,
+    ToolStep,
     Turn,
     TurnReference,
 )
@@ -72,22 +74,36 @@ def iter_summary_texts(row: Compaction) -> Iterator[str]:
 
 
 def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the summaries' texts in prompts.
+    """Delete the summaries' texts in prompts, and the beginning of the reply that a client wrote.
 
-    The receipts of these prompts can no longer be rebuilt.
+    The receipts of these prompts can no longer be rebuilt. Returns the number of deleted texts.
     """
-    del message
+    erased = erase_prefill(message, marks=marks)
     ids = [row.pk for row in summaries]
     if not ids:
-        return 0
+        return erased
     rows = Receipt.objects.filter(Q(compaction__in=ids) | Q(compaction__base__in=ids))
-    return receipts.mark_erased_receipts(rows, gone=is_summary, marks=marks)[1]
+    return erased + receipts.mark_erased_receipts(rows, gone=is_summary, marks=marks)[1]
+
+
+def erase_prefill(message: Message, *, marks: ErasureMarks) -> int:
+    """Delete the beginning of a reply in the prompts of its chat, which share the text."""
+    if message.turn_id is None:
+        return 0
+    own = Receipt.objects.filter(turn=message.turn_id).values_list("segments", flat=True)
+    digests = {segment[5] for listed in own for segment in listed if segment[0] == "prefill"}
+    if not digests:
+        return 0
+    rows = Receipt.objects.filter(turn__branch__chat=message.branch.chat_id)
+    return receipts.mark_erased_receipts(
+        rows, gone=lambda segment: segment[0] == "prefill" and segment[5] in digests, marks=marks
+    )[1]
 
 
 def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the hashes of prompts that contained the message.
 
-    Their receipts can no longer be rebuilt.
+    Their receipts can no longer be rebuilt. Returns the number of receipts.
     """
     del summaries
     pk = str(message.pk)
@@ -157,6 +173,17 @@ def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: Er
     del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
     return rows.filter(seq__gte=message.seq or 1).delete()[0]
+
+
+def erase_tool_steps(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete stored replies and results of tools of the message's turn, also of one that failed.
+
+    Returns the number of calls and replies with text.
+    """
+    del summaries, marks
+    turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
+    calls = ToolCall.objects.filter(turn__in=turns).exclude(content="").update(content="")
+    return calls + ToolStep.objects.filter(turn__in=turns).delete()[0]
 
 
 def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
@@ -348,6 +375,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "receipts": erase_in_receipts,
     "requests": forget_requests,
     "partial_texts": erase_partials,
+    "tool_steps": erase_tool_steps,
     "frames": erase_frames,
     "search_texts": erase_search_texts,
     "states": erase_states,

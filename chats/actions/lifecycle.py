@@ -54,7 +54,9 @@ class TitleTooLong(Refusal):
 
     code = "too_long"
     status = 422
-    sentence = gettext_noop("A title has at most {limit} characters; this one has {length}.")
+    sentence = gettext_noop(
+        "The title has {length} characters. The limit is {limit}. Shorten the title."
+    )
     param = "title"
 
 
@@ -64,8 +66,8 @@ class InvalidTitle(Refusal):
     code = "invalid_character"
     status = 422
     sentence = gettext_noop(
-        "The title contains a character that is not allowed: a line break, a control character or "
-        "a direction override."
+        "The title contains a character that is not allowed. Remove line breaks, control "
+        "characters and direction overrides."
     )
     param = "title"
 
@@ -81,6 +83,12 @@ class UnknownModel(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class OfferedModel:
+    """A model in the list of choices for a chat.
+
+    `allowed`: the policy permits it; otherwise `why_not` has the sentence that says why not.
+    `current`: the chat uses it.
+    """
+
     spec: ModelSpec
     provider_name: str
     allowed: bool
@@ -104,9 +112,10 @@ def create_chat(
 ) -> Chat:
     """Create an empty chat with its first branch.
 
-    A `team` replies in it instead of a model. `client_id` is unique among the owner's chats.
+    With a `team`, its agents reply instead of a model. `client_id` is unique among the owner's
+    chats.
 
-    Raises `TooManyChats`, `TitleTooLong` and `TemporaryNotAllowed`.
+    Raises `TooManyChats`, `TitleTooLong`, `InvalidTitle` and `TemporaryNotAllowed`.
     """
     check_title(title)
     if temporary:
@@ -158,7 +167,7 @@ def start_in_new_chat(
     """Create a chat with its first message, in one transaction.
 
     Without a title, the message provides one. `files` and `unread` as for `start_turn`. Raises the
-    refusals of `create_chat`, `find_model`, `access.get_team` and `turns.start.start`.
+    refusals of `create_chat`, `find_model`, `access.get_team` and `turns.start.start_turn`.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
     marks += f"team:{team_id}\n" if team_id else ""
@@ -204,7 +213,10 @@ def check_title(title: str) -> None:
 
 @transaction.atomic
 def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
-    """Rename the chat. An empty title keeps the old one. The ledger gets only the lengths."""
+    """Rename the chat. An empty title keeps the old one.
+
+    The ledger records only the lengths. Raises `TitleTooLong` and `InvalidTitle`.
+    """
     title = names.normalise_name(title)
     check_title(title)
     before = locking.lock_chat_for_writing(chat.pk).title if title else chat.title
@@ -256,7 +268,7 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
 def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: datetime) -> Turn:
     """Retry a turn. With a model slug, the chat's model changes first.
 
-    Raises the refusals of `turns.start.retry` and `choose_model`.
+    Raises the refusals of `turns.start.retry_turn` and `choose_model`.
     """
     if model_slug:
         actor = f"user:{user.pk}"

@@ -46,8 +46,8 @@ class PinsFull(Refusal):
     code = "pins_full"
     status = 409
     sentence = gettext_noop(
-        "Pinned messages take {used:,} of {limit:,} tokens and this one needs {needed:,}."
-        " Unpin another one, or pin a shorter message."
+        "Pinned messages use {used:,} of {limit:,} tokens, and this message needs {needed:,}. "
+        "Unpin another message, or pin a shorter one."
     )
 
 
@@ -82,10 +82,10 @@ class PinRoom:
 
 
 def load_pin_room(*, chat: Chat) -> PinRoom:
-    """Return the room for pins on a chat's active branch: the policy's limit, or half of the
-    prompt.
+    """Return the tokens that the pinned messages of a chat's active branch use, and their limit.
 
-    Raises the refusals of `model_choice.choose_chat_model`.
+    The limit is that of the policy, or half of the prompt. Raises the refusals of
+    `model_choice.choose_chat_model`.
     """
     return calculate_pin_room(
         load_locked_active_branch(chat), choice=model_choice.choose_chat_model(chat=chat)

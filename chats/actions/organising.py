@@ -27,8 +27,8 @@ class InvalidFolderName(Refusal):
     code = "invalid_name"
     status = 422
     sentence = gettext_noop(
-        "A folder needs a name of 1 to {limit} characters. Line breaks, control characters and"
-        " direction overrides are not allowed."
+        "The name of the folder is not valid. Enter 1 to {limit} characters, without line "
+        "breaks, control characters and direction overrides."
     )
     param = "name"
 
@@ -39,7 +39,7 @@ class FolderNameTooLong(Refusal):
     code = "too_long"
     status = 422
     sentence = gettext_noop(
-        "A folder's name has at most {limit} characters; this one has {length}."
+        "The name of the folder has {length} characters. The limit is {limit}. Shorten the name."
     )
     param = "name"
 

@@ -7,10 +7,8 @@ after its last step, without repeating or skipping anything.
 
 import json
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from datetime import datetime
 from hashlib import sha256
 from typing import Any
@@ -19,9 +17,10 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from chats.actions import erasure, retention_rules
-from chats.actions.retention_schedule import is_retention_due, match_free_runs
-from chats.ground import databases, leases, queue
-from chats.ground.background_lock import alone, give_way
+from chats.actions.retention_schedule import RUNS, is_retention_due
+from chats.ground import databases, queue
+from chats.ground.background_lock import alone
+from chats.ground.jobs import JobLease
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.holds import UnderHold
@@ -41,10 +40,7 @@ GENESIS = "0" * 64
 CERTIFICATES = ("message.erased", "chat.erased")
 
 
-@dataclass(frozen=True, slots=True)
-class RetentionLease:
-    run_id: uuid.UUID
-    token: uuid.UUID
+RetentionLease = JobLease[RetentionRun]
 
 
 def start_retention_run(*, actor: str, now: datetime) -> RetentionRun:
@@ -69,35 +65,22 @@ def continue_retention_run(
     lease = claim_retention_run()
     if lease is None:
         return
-    until = time.monotonic() + SECONDS
-    try:
-        for _ in run_retention_steps(lease, clock=clock):
-            if is_closing() or time.monotonic() > until:
-                RetentionRun.objects.filter(lease_token=lease.token).update(lease_until=None)
-                queue.enqueue(queue.RETAIN)
-                return
-            give_way(REST)
-    except LeaseLost:
-        return
+    steps = run_retention_steps(lease, clock=clock)
+    lease.run_steps(steps, seconds=SECONDS, is_closing=is_closing, pause=REST)
 
 
 def claim_retention_run() -> RetentionLease | None:
     """Claim the open run. None if there is none, or another worker holds it."""
-    run = RetentionRun.objects.filter(match_free_runs(), is_open=True).first()
-    if run is None:
-        return None
-    token = uuid.uuid4()
-    mine = RetentionRun.objects.filter(match_free_runs(), pk=run.pk, is_open=True)
-    taken = mine.update(lease_token=token, lease_until=leases.compute_lease_end())
-    return RetentionLease(run.pk, token) if taken else None
+    run = RUNS.select_free_rows().first()
+    return RUNS.claim(run.pk) if run else None
 
 
 def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime]) -> Iterator[None]:
-    """Visit all chats and erase their due messages, one step at a time.
+    """Erase the due messages of all chats after the stored position, one step at a time.
 
     Each step stores the progress under the lease. Raises `LeaseLost`.
     """
-    run = RetentionRun.objects.get(pk=lease.run_id)
+    run = RetentionRun.objects.get(pk=lease.key)
     place = run.place
     while page := retention_rules.list_next_chats(place):
         place, seen = page[-1].pk, 0
@@ -138,7 +121,7 @@ def erase_due_messages(
             if databases.is_retryable_error(error):
                 # Database error, not this chat's fault: let a later task retry.
                 raise
-            # Without the message: databases include the row's values in it.
+            # The message is not logged, because databases include the row's values in it.
             logger.error("retention failed in chat %s: %s", chat.pk, type(error).__name__)  # noqa: TRY400  # no values in logs
             more = False
             save_retention_progress(lease, **ending, chats_failed=1)
@@ -170,7 +153,7 @@ def erase_message_batch(
     erasure.check_chat_over(chat)
     before = LedgerHead.objects.filter(scope=f"chat:{chat_id}").values_list("count", flat=True)
     known = before.first() or 0
-    run = str(lease.run_id)
+    run = str(lease.key)
     if not retention_rules.has_younger(chat, days=days, now=now):
         counted, is_whole, is_more = old.count(), True, False
         erasure.erase_locked_chat(
@@ -202,11 +185,11 @@ def create_retention_entry(
     """
     scope = f"chat:{chat_id}"
     rows = AuditEvent.objects.filter(scope=scope, seq__gt=after, type__in=CERTIFICATES)
-    first = rows.filter(data__run=str(lease.run_id)).order_by("seq").values_list("seq", flat=True)
+    first = rows.filter(data__run=str(lease.key)).order_by("seq").values_list("seq", flat=True)
     head = LedgerHead.objects.get(scope=scope)
     return RetentionEntry.objects.create(
-        run_id=lease.run_id,
-        number=RetentionEntry.objects.filter(run=lease.run_id).count() + 1,
+        run_id=lease.key,
+        number=RetentionEntry.objects.filter(run=lease.key).count() + 1,
         chat_id=chat_id,
         messages=messages,
         days=days,
@@ -257,18 +240,14 @@ def save_retention_progress(
         changes["place"] = place
     if digest:
         changes["digest"] = digest
-    mine = RetentionRun.objects.filter(pk=lease.run_id, lease_token=lease.token, is_open=True)
-    if not mine.update(**changes, lease_until=leases.compute_lease_end()):
-        raise LeaseLost(lease.run_id)
+    lease.renew(**changes)
 
 
 def finish_retention_run(lease: RetentionLease, *, now: datetime) -> None:
     """End a run and certify it in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
-        save_retention_progress(lease)
-        run = RetentionRun.objects.get(pk=lease.run_id)
-        run.finished_at, run.is_open, run.lease_until = now, False, None
-        run.save(update_fields=["finished_at", "is_open", "lease_until"])
+        lease.finish(finished_at=now, is_open=False)
+        run = RetentionRun.objects.get(pk=lease.key)
         ledger.record_event("retention.ended", actor="system", now=now, data=build_run_totals(run))
 
 

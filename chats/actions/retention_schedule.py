@@ -1,25 +1,26 @@
 """Decides whether a retention run is due, and enqueues its task.
 
-The run is in `chats.actions.retention`. The sweep calls this module.
+The run is in `chats.actions.retention`. A due job calls this module.
 """
 
 from datetime import datetime, timedelta
 
 from django.db.models import Q
 
-from chats.ground import leases, queue
+from chats.ground import queue
+from chats.ground.jobs import Job
 from chats.models import RetentionRun
 from contextpolicy.models import ContextPolicy
 
 FIELD = "retention_days"
 NIGHT = range(1, 5)
 NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
+RUNS = Job(RetentionRun, task=queue.RETAIN, is_open=Q(is_open=True))
 
 
 def enqueue_due(*, now: datetime) -> int:
     """Enqueue the task if a run is due or unfinished. Returns the number of tasks, 0 or 1."""
-    left = RetentionRun.objects.filter(match_free_runs(), is_open=True)
-    if not left.exists() and not is_retention_due(now=now):
+    if not RUNS.select_free_rows().exists() and not is_retention_due(now=now):
         return 0
     queue.enqueue(queue.RETAIN)
     return 1
@@ -38,11 +39,6 @@ def is_retention_due(*, now: datetime) -> bool:
     elif now.hour not in NIGHT:
         return False
     return is_limited()
-
-
-def match_free_runs() -> Q:
-    """Return the condition for unfinished rows without a lease, or with an expired one."""
-    return Q(lease_until=None) | leases.match_expired_leases()
 
 
 def is_limited() -> bool:

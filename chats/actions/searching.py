@@ -30,7 +30,7 @@ class SearchTooLong(Refusal):
     code = "question_too_long"
     status = 422
     sentence = gettext_noop(
-        "A search can have up to {limit} characters; this one has {length:,}. Use fewer words."
+        "The search has {length:,} characters. The limit is {limit}. Use fewer words."
     )
     param = "q"
 
@@ -73,8 +73,8 @@ def search_chats(
 ) -> Searched:
     """Return a page of hits in a person's own chats, at most `size`.
 
-    `is_typed` and `is_quick` are those of `recall`. Messages covered by a summary are left out if
-    the chat's policy closes the archive. Raises `SearchTooLong`.
+    `is_typed` and `is_quick` are those of `recall_passages`. Messages covered by a summary are left
+    out if the chat's policy closes the archive. Raises `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))

@@ -32,7 +32,8 @@ class NoStateKept(Refusal):
     code = "no_state"
     status = 409
     sentence = gettext_noop(
-        "The policy {policy} stores no state in this chat. An administrator can change that."
+        "The policy {policy} stores no state in this chat. Ask your administrator to change "
+        "the policy."
     )
 
 

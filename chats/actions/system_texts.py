@@ -54,7 +54,8 @@ class InvalidSystemText(Refusal):
     code = "invalid_character"
     status = 422
     sentence = gettext_noop(
-        "The system text contains a character that cannot be stored, at position {position}."
+        "The system text contains a character that cannot be stored, at position {position}. "
+        "Remove it."
     )
     param = "system_text"
 

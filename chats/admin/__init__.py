@@ -20,6 +20,7 @@ from chats.admin.retention.kept_texts import KeptTextAdmin
 from chats.admin.retention.runs import RetentionRunAdmin
 from chats.admin.site import site
 from chats.admin.teams import TeamAdmin
+from chats.admin.tools import ToolDefinitionAdmin, ToolServerAdmin
 from chats.models import (
     Compaction,
     DailyCount,
@@ -40,6 +41,8 @@ from contextpolicy.models import (
     ModelSpec,
     PolicyAssignment,
     Skill,
+    ToolDefinition,
+    ToolServer,
 )
 
 # `project.urls` imports the site from here, so every page is registered.
@@ -53,6 +56,8 @@ site.register(Evaluation, EvaluationAdmin)
 site.register(Skill, SkillAdmin)
 site.register(ProviderAccount, ProviderAccountAdmin)
 site.register(ModelSpec, ModelSpecAdmin)
+site.register(ToolServer, ToolServerAdmin)
+site.register(ToolDefinition, ToolDefinitionAdmin)
 site.register(Turn, TurnAdmin)
 site.register(Receipt, ReadReceiptAdmin)
 site.register(Compaction, CompactionAdmin)

@@ -38,7 +38,8 @@ class InvitationForm(forms.Form):
         label=gettext_lazy("Name"),
         max_length=150,
         help_text=gettext_lazy(
-            "Name for signing in, up to 150 characters: letters, digits and @ . + - _"
+            "The person signs in with this name. Up to 150 characters: letters, digits and @ . "
+            "+ - _"
         ),
     )
     role = forms.ChoiceField(
@@ -197,7 +198,10 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         id: str,  # noqa: A002 - Django's name
         form_url: str = "",
     ) -> HttpResponse:
-        """Show Django's form, and record in the ledger that the password changed."""
+        """Show Django's form; record the change in the ledger, and revoke API keys if requested.
+
+        Administrators confirm their identity first.
+        """
         if not is_recently_confirmed(request):
             return sign_in_again(request)
         now = timezone.now()
@@ -245,13 +249,38 @@ def format_access_message(ended: accounts.EndedAccess, *, is_active: bool) -> st
     )
 
 
+class GroupForm(forms.ModelForm[Group]):
+    """The name of a group, and its owners."""
+
+    owners = forms.ModelMultipleChoiceField(
+        label=gettext_lazy("Owners"),
+        queryset=User.objects.none(),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
+        help_text=gettext_lazy("Owners can edit the skills of this group."),
+    )
+
+    class Meta:
+        model = Group
+        fields = ("name",)
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        field = self.fields.get("owners")
+        if isinstance(field, forms.ModelMultipleChoiceField) and self.instance.pk:
+            field.queryset = self.instance.user_set.order_by("username")
+            self.initial["owners"] = User.objects.filter(owned_groups__group=self.instance)
+
+
 class PeopleGroupAdmin(FreshSignInAdmin):
-    """Roles, which are fixed, and groups for policy assignments, which grant no permissions."""
+    """Roles, which are fixed, and groups for policies and skills, which grant no permissions."""
+
+    form = GroupForm
 
     refusals = (roles.GroupInUse, roles.GroupNameTaken)
     list_display = ("name", "is_role", "members")
     search_fields = ("name",)
-    fields = ("name", "is_role", "rights", "members")
+    fields = ("name", "is_role", "rights", "members", "owners")
     readonly_fields = ("is_role", "rights", "members")
     ordering = ("name",)
 
@@ -259,11 +288,20 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         """Refuse for a role, because its permissions depend on its name."""
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
+    def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
+        """Offer owners only for a stored group that may be changed."""
+        is_open = obj is not None and self.has_change_permission(request, obj)
+        return self.fields if is_open else tuple(n for n in self.fields if n != "owners")
+
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         return not _is_role(obj) and super().has_delete_permission(request, obj)
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        roles.save_group(group=obj, actor=get_request_actor(request), now=timezone.now())
+        actor, now = get_request_actor(request), timezone.now()
+        roles.save_group(group=obj, actor=actor, now=now)
+        owners = form.cleaned_data.get("owners")
+        if change and owners is not None:
+            roles.set_group_owners(group=obj, owners=owners, actor=actor, now=now)
 
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         roles.delete_group(group=obj, actor=get_request_actor(request), now=timezone.now())

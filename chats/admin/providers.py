@@ -12,6 +12,8 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.admin.bases import DomainAdmin
 from chats.admin.confirm import apply_to_rows, format_row_message, render_confirmation
+from chats.admin.policies.choices import list_tool_choices
+from chats.admin.policies.form_fields import AllowListField
 from chats.admin.reauthentication import FreshSignInAdmin
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import Refusal
@@ -34,8 +36,8 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
         max_length=500,
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "new-password"}),
         help_text=gettext_lazy(
-            "API key of the server, stored encrypted and never shown. Leave it empty to keep "
-            "the stored key."
+            "The key is stored encrypted and never shown. Leave this field empty to keep the "
+            "stored key."
         ),
     )
     forget_key = forms.BooleanField(label=gettext_lazy("Delete the stored key"), required=False)
@@ -79,9 +81,9 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             {
                 "fields": ("base_url", "api_key", "stored_key", "forget_key"),
                 "description": gettext_lazy(
-                    "A key is sent only to the server that it was entered for. If you change the "
-                    "scheme, host or port of the address, the stored key is deleted, unless you "
-                    "enter a new one at the same time. If the address of an Anthropic account is "
+                    "A key is sent only to the server that it was entered for. If you change "
+                    "the scheme, host or port of the address, also enter a new key. Otherwise, "
+                    "the stored key is deleted. If the address of an Anthropic account is "
                     "empty, Anthropic’s own server is used."
                 ),
             },
@@ -164,7 +166,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         label=gettext_lazy("Default"),
         required=False,
         help_text=gettext_lazy(
-            "Model that replies in chats without a chosen model. Only one model can be the default."
+            "This model replies in chats without a chosen model. Only one model can be the default."
         ),
     )
 
@@ -177,12 +179,24 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         ),
     )
 
+    tools = AllowListField(
+        label=gettext_lazy("Allowed tools of servers"),
+        help_text=gettext_lazy(
+            "The model can call only these tools of servers, and only if the policies allow them. "
+            "Empty: all tools that the policies allow."
+        ),
+        required=False,
+        choices=list_tool_choices,
+        widget=forms.CheckboxSelectMultiple,
+    )
+
     class Meta:
         model = ModelSpec
-        fields = ("slug", "provider", "name")
+        fields = ("slug", "provider", "name", "tools")
 
     def __init__(self, *args: Any, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
+        self.initial["tools"] = AllowListField.prepare_list(self.instance.tools)
         self.initial.setdefault("answers_by_default", self.instance.is_default)
 
 
@@ -212,6 +226,7 @@ class ModelSpecAdmin(DomainAdmin):
             {
                 "fields": (
                     "supports_tools",
+                    "tools",
                     "takes_images",
                     "strict_roles",
                     "cannot_stream",
@@ -229,9 +244,9 @@ class ModelSpecAdmin(DomainAdmin):
                     "currency",
                 ),
                 "description": gettext_lazy(
-                    "Per million tokens. Tokens read from or written to a provider’s cache are "
-                    "part of the input. A new price applies to new calls only. Without a price "
-                    "the cost is unknown."
+                    "Prices are per million tokens. Tokens read from or written to a "
+                    "provider’s cache are part of the input. A new price applies to new calls "
+                    "only. Without a price, the cost is unknown."
                 ),
             },
         ),

@@ -49,7 +49,12 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
         "Receipt": gettext_lazy("Receipts"),
         "Turn": gettext_lazy("Turns"),
     },
-    "run": {"ProviderAccount": gettext_lazy("Providers"), "ModelSpec": gettext_lazy("Models")},
+    "run": {
+        "ProviderAccount": gettext_lazy("Providers"),
+        "ModelSpec": gettext_lazy("Models"),
+        "ToolServer": gettext_lazy("Tool servers"),
+        "ToolDefinition": gettext_lazy("Tools"),
+    },
     "people": {"User": gettext_lazy("People and roles"), "Group": gettext_lazy("Groups")},
 }
 

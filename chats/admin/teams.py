@@ -73,7 +73,9 @@ class TeamAdmin(ReadOnlyAdmin):
     list_display = ("name", "whose", "agents", "chats", "is_offered", "changed_at")
     list_filter = (KindFilter,)
     search_fields = ("owner__username",)
-    search_help_text = gettext_lazy("Name of a shared team, or user name of a team’s owner.")
+    search_help_text = gettext_lazy(
+        "Enter the name of a shared team, or the user name of a team’s owner."
+    )
     list_select_related = ("owner", "current")
     ordering = ("-current__created_at", "-created_at")
     fields = (

@@ -16,7 +16,7 @@ from chats.people.keys import InsufficientScope, InvalidKey
 from chats.people.signin import LoginThrottled
 from chats.record.idempotency import IdempotencyKeyReused, InvalidIdempotencyKey
 
-# Statuses of which an operation has only the listed codes, so that others are dropped.
+# Responses with these statuses are dropped unless the operation lists a code with the status.
 SPECIFIC = ("404", "409", "422")
 FIELDS = (
     Case(400, "missing_field", "A required field is missing; `param` names it."),
@@ -30,7 +30,9 @@ PARAMETERS = (
     Case(400, "invalid_value", "A parameter has an invalid value; `param` names it."),
 )
 NO_PERMISSION = "You lack the permission that this operation requires."
-# Of an operation whose body is empty, if a client sends one anyway.
+# 403 would reveal the operation to users who cannot view any policy.
+NO_VIEW = "Staff members who can view policies get 403 `permission_denied` instead."
+# The refusals if a client sends a body to an operation that has none.
 NO_FIELDS = (
     Case(400, "invalid_json", "The body is neither empty nor a JSON object."),
     Case(
@@ -95,7 +97,7 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
         LoginThrottled,
     )
     if schema.PERMISSIONS in operation:
-        yield Case(404, "not_found", f"{NO_PERMISSION} You may not view policies either.")
+        yield Case(404, "not_found", f"{NO_PERMISSION} {NO_VIEW}")
         yield Case(403, "permission_denied", NO_PERMISSION)
     for kind in (*common, *OPERATIONS.get(operation["operationId"], ())):
         yield build_case(kind)

@@ -13,6 +13,7 @@ from chats.actions import (
     marks,
     organising,
     searching,
+    skills,
     state_edits,
     system_texts,
 )
@@ -34,6 +35,7 @@ from chats.api.refusal_groups import (
     PUBLISH,
     READING,
     REPLY,
+    SKILL,
     STATE,
     STATE_EDIT,
     SUMMARY,
@@ -46,7 +48,7 @@ from chats.api.refusal_groups import (
 from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
-from chats.exchange import ui_chats, upload
+from chats.exchange import skill_folders, ui_chats, upload
 from chats.files import attach, inline
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
@@ -65,6 +67,7 @@ from chats.simulation.radius import RadiusOver
 from chats.streams.connection import TooManyStreams
 from chats.teams import conversation, rosters, snapshots
 from chats.turns import round_again, round_messages, start
+from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
@@ -112,6 +115,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
             "erasures_list",
             "imports_chats",
             "imports_list",
+            "skills_list",
             "teams_list",
             "webhooks_deliveries_list",
         ],
@@ -264,6 +268,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         branching.TooManyBranches,
         model_choice.PolicyRefused,
     ),
+    "chats_turns_consent": (NotFound, ConsentIsOver),
     "chats_turns_continue": (
         *REPLY,
         start.TurnNotOver,
@@ -390,6 +395,17 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         READING,
         audit_access.ReasonNeeded,
         UNSTORABLE,
+    ),
+    "skills_change": SKILL,
+    "skills_create": (skills.SkillPlaceRefused, *SKILL),
+    "skills_delete": (skills.SkillOfInstallation,),
+    "skills_import": (
+        skills.SkillPlaceRefused,
+        skill_folders.SkillArchiveInvalid,
+        skill_folders.SkillArchiveTooLarge,
+        skill_folders.SkillArchiveUnsafe,
+        skill_folders.SkillFileInvalid,
+        *SKILL,
     ),
     "teams_change": (rosters.InvalidTeam, rosters.NotYours),
     "teams_copy": (rosters.InvalidTeam, rosters.TooManyTeams),

@@ -7,6 +7,7 @@ from chats.actions import (
     erasure,
     marks,
     organising,
+    skills,
     state_edits,
 )
 from chats.compaction.people import rights
@@ -21,6 +22,7 @@ from chats.teams import conversation
 from chats.turns import start
 from chats.webhooks import managing
 from contextpolicy import blast, imports, plugins, publish, two_persons
+from contextpolicy import skills as contextpolicy_skills
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,7 +54,15 @@ REPLY = (
 )
 TEXT = (messages.MessageEmpty, messages.MessageTooLong, messages.InvalidCharacter)
 PROMPT = (
-    *MODEL,
+    model_choice.NoModel,
+    model_choice.ModelNotAllowed,
+    # Composing the prompt has this code too.
+    Case(
+        409,
+        model_choice.PolicyRefused.code,
+        "The effective policies contradict each other or do not fit the model, or the system text "
+        "and the tools exceed the prompt limit. The error message gives the numbers.",
+    ),
     TeamRepliesHere,
     Case(409, "message_too_large", "The question does not fit into the prompt limit."),
     Case(409, "turn_too_large", "The newest tool results do not fit into the prompt limit."),
@@ -84,6 +94,16 @@ NEW_POLICY = (
     imports.PolicyExists,
     imports.ReservedName,
     plugins.MalformedImport,
+    UNSTORABLE,
+)
+SKILL = (
+    skills.SkillModeRefused,
+    skills.SkillNameInvalid,
+    skills.SkillTextMissing,
+    contextpolicy_skills.SkillTooLong,
+    contextpolicy_skills.SkillNameTaken,
+    contextpolicy_skills.SkillDescriptionInvalid,
+    contextpolicy_skills.TooManySkills,
     UNSTORABLE,
 )
 WEBHOOK = (managing.WebhookAddressRefused, managing.UnknownEvent, managing.EventNotAllowed)

@@ -38,6 +38,7 @@ from chats.api.policies import (
     policy_trial,
     policy_versions,
     radius,
+    skills,
 )
 from chats.api.teams import rosters, teams
 from chats.streams.api import turn_events
@@ -146,6 +147,7 @@ router.register(
 )
 router.register("policies", policies.PolicyViewSet, "policies")
 router.register(f"{POLICY}/versions", policy_versions.VersionViewSet, "policies_versions")
+router.register("skills", skills.SkillViewSet, "skills")
 router.register("blast-radius", radius.RadiusViewSet, "radii")
 router.register("evaluations", evaluations.EvaluationViewSet, "evaluations")
 router.register("holds", holds.HoldViewSet, "holds")

@@ -7,15 +7,13 @@ or reported, and a running call is cancelled when any turn of its server is acce
 """
 
 import logging
-import secrets
-import time
 import uuid
 from collections.abc import Callable
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import Any, Literal, cast
 
-from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db import DatabaseError, transaction
 from django.db.models import F, Max, Q
@@ -24,8 +22,10 @@ from chats.background import model_call
 from chats.compaction import window
 from chats.compaction.coverage import IN_THE_MAKING
 from chats.compaction.publish import publish_prepared
-from chats.ground import databases, leases, queue
+from chats.ground import leases, queue
 from chats.ground.background_lock import alone
+from chats.ground.jobs import Job, JobLease, PacedRenewal
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
 from chats.models.turns import UNFINISHED
@@ -49,7 +49,8 @@ MOST_TRIES = 15
 # The most times that a summary is published or the window moved before the prompt is composed
 # again.
 ROUNDS = 3
-RELEASED: dict[str, Any] = {"lease_token": "", "lease_until": None, "receipt": None, "worker": ""}
+WARM_UPS = Job(WarmUp, task=queue.WARM_UP, argument="branch_id")
+RELEASED: dict[str, Any] = {"receipt": None, "worker": ""}
 
 
 class ServerBusy(Exception):
@@ -58,11 +59,11 @@ class ServerBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WarmCall:
-    """A recorded call: its receipt, lease token, and the branch it was composed from."""
+    """A recorded call: its receipt, lease, and the branch it was composed from."""
 
     branch: Branch
     receipt_id: uuid.UUID
-    token: str
+    lease: JobLease[WarmUp]
     request: ProviderRequest
     account: Account
 
@@ -132,24 +133,16 @@ def warm_up_branch(
     if call is None:
         return
     try:
-        close_warm_up(call, ending=run_warm_up(call, is_closing=is_closing), now=clock())
+        _, ending = model_call.ask_background_model(
+            call.request,
+            account=call.account,
+            seconds=settings.WARM_UP_SECONDS,
+            is_wanted=StillWanted(call, is_closing).still,
+            what=f"warm-up of {branch_id}",
+        )
+        close_warm_up(call, ending=ending, now=clock())
     except DatabaseError as error:
-        logger.warning("warm-up of %s left to the sweep: %s", branch_id, type(error).__name__)
-
-
-def run_warm_up(call: WarmCall, *, is_closing: Callable[[], bool]) -> StepResult:
-    """Make the call and return its ending, even after an unexpected error.
-
-    Raises Django's DatabaseError, because then nothing can be written.
-    """
-    databases.give_back()
-    try:
-        return async_to_sync(send_warm_up)(call, is_closing)
-    except DatabaseError:
-        raise
-    except Exception:
-        logger.exception("warm-up of %s failed unexpectedly", call.branch.pk)
-        return StepResult(error_code="internal_error")
+        logger.warning("warm-up of %s left to a due job: %s", branch_id, type(error).__name__)
 
 
 def prepare_warm_up(
@@ -303,19 +296,17 @@ def create_warm_up_call(
             "calls": [[str(receipt.pk), receipt.commitment]],
         },
     )
-    token = secrets.token_urlsafe(32)
-    WarmUp.objects.update_or_create(
-        branch=branch,
-        defaults={
-            "swap": build_swap_key(branch),
-            "receipt": receipt,
-            "provider": account.slug,
-            "worker": settings.WORKER_NAME,
-            "lease_token": token,
-            "lease_until": leases.compute_lease_end(),
-        },
+    WarmUp.objects.get_or_create(branch=branch)
+    lease = WARM_UPS.claim(
+        branch.pk,
+        swap=build_swap_key(branch),
+        receipt=receipt,
+        provider=account.slug,
+        worker=settings.WORKER_NAME,
     )
-    return WarmCall(branch, receipt.pk, token, prompt.request, account)
+    if lease is None:
+        raise ServerBusy
+    return WarmCall(branch, receipt.pk, lease, prompt.request, account)
 
 
 def collect_branch_facts(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
@@ -324,7 +315,10 @@ def collect_branch_facts(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
 
 
 def find_last_turn(branch: Branch) -> Turn | None:
-    """Return the turn of the newest message on a branch. The call is recorded under it."""
+    """Return the turn of the newest message on a branch, under which the call is recorded.
+
+    None if the branch has no messages, or the newest one has no turn.
+    """
     rows = history.select_path_messages(
         branch, after=branch.last_seq - 1, before=branch.last_seq + 1
     )
@@ -339,25 +333,13 @@ def number_warm_up_call(turn: Turn) -> int:
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 
-async def send_warm_up(call: WarmCall, is_closing: Callable[[], bool]) -> StepResult:
-    """Make the call while it is useful, and return its ending."""
-    wanted = StillWanted(call, is_closing)
-    _, ending = await model_call.run_background_call(
-        call.request,
-        account=call.account,
-        seconds=settings.WARM_UP_SECONDS,
-        is_wanted=sync_to_async(databases.close_connections_after(wanted.still)),
-    )
-    return ending
-
-
 class StillWanted:
     """Checks whether a running call is still useful, and renews its lease."""
 
     def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:
         self.call = call
         self.is_closing = is_closing
-        self.renewed_at = time.monotonic()
+        self.renew = PacedRenewal(call.lease)
 
     def still(self) -> bool:
         """Return True if the call is still useful.
@@ -368,47 +350,34 @@ class StillWanted:
         if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):
             return False
         active, revision, last_seq = collect_branch_facts(branch)
-        mine = WarmUp.objects.filter(pk=branch.pk, lease_token=self.call.token)
-        if time.monotonic() - self.renewed_at > settings.HEARTBEAT_EVERY:
-            self.renewed_at = time.monotonic()
-            mine.update(lease_until=leases.compute_lease_end())
-        return mine.filter(
-            branch__active_compaction=active,
-            branch__context_revision=revision,
-            branch__last_seq=last_seq,
-            branch__chat__deleted_at=None,
-        ).exists()
+        with suppress(LeaseLost):
+            self.renew()
+        return (
+            self.call.lease.select_row()
+            .filter(
+                branch__active_compaction=active,
+                branch__context_revision=revision,
+                branch__last_seq=last_seq,
+                branch__chat__deleted_at=None,
+            )
+            .exists()
+        )
 
 
 @transaction.atomic
 def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
     """Complete the receipt and release the lease. Does nothing to a call that was swept."""
-    mine = WarmUp.objects.filter(pk=call.branch.pk, lease_token=call.token)
     done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
-    if mine.update(**done, **RELEASED):
+    if call.lease.release(**done, **RELEASED):
         close_call(receipt_id=call.receipt_id, ending=ending, now=now)
 
 
 def sweep_warm_ups(*, now: datetime) -> int:
     """Close the warm-ups of dead workers, without repeating them. Returns their number."""
-    dead = list(
-        WarmUp.objects.filter(leases.match_expired_leases()).values_list(
-            "pk", "receipt", "lease_token"
-        )
-    )
-    for branch_id, receipt_id, token in dead:
+    dead = list(WarmUp.objects.filter(leases.match_expired_leases()))
+    for row in dead:
         with transaction.atomic():
-            mine = WarmUp.objects.filter(
-                leases.match_expired_leases(), pk=branch_id, lease_token=token
-            )
-            if mine.update(**RELEASED):
-                Receipt.objects.filter(pk=receipt_id, outcome=Receipt.Outcome.OPEN).update(
-                    outcome=Receipt.Outcome.LOST, finished_at=now
-                )
+            mine = WARM_UPS.get_lease(row).select_row().filter(leases.match_expired_leases())
+            if mine.update(**WARM_UPS.get_no_lease(), **RELEASED):
+                model_call.close_lost_calls([row.receipt_id], now=now)
     return len(dead)
-
-
-def expire_warm_ups(*, worker: str) -> int:
-    """Expire the leases of dead workers whose names start with `worker`."""
-    rows = WarmUp.objects.filter(lease_until__isnull=False, worker__startswith=worker)
-    return rows.update(lease_until=leases.compute_expired_end())

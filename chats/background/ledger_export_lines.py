@@ -10,18 +10,20 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import TextIO
-from uuid import uuid4
 
 from django.conf import settings
 from django.db.models import Q
 
-from chats.ground import leases, queue
+from chats.ground import queue
+from chats.ground.jobs import Job, JobLease
+from chats.ground.leases import LeaseLost
 from chats.models import SkippedRow
 from contextpolicy import following
 from contextpolicy.audit.ocsf import format_native_line, format_ocsf_line
 from contextpolicy.models import AuditEvent, LedgerReader
 
 READER = "lines"
+SHIPPING = Job(LedgerReader, task=queue.SHIP_LEDGER, is_open=Q(pk=READER))
 FORMS: Mapping[str, Callable[[AuditEvent], str]] = {
     "own": format_native_line,
     "ocsf": format_ocsf_line,
@@ -58,14 +60,12 @@ def ship_events(
     """
     form = FORMS.get(settings.LEDGER_LINES)
     target = out or sys.__stdout__
-    if form is None or target is None or (token := claim_shipping()) is None:
+    if form is None or target is None or (lease := claim_shipping()) is None:
         return 0
-    mine = LedgerReader.objects.filter(pk=READER, lease_token=token)
     until, written = time.monotonic() + SECONDS, 0
     try:
         while not is_closing() and time.monotonic() < until:
-            if not mine.update(lease_until=leases.compute_lease_end()):
-                break
+            lease.renew()
             place, now = following.get_ledger_reader(READER), clock()
             found = following.read_ledger_events(place, now=now, most=AT_ONCE)
             if not found.events and found.missed == place.missed:
@@ -77,8 +77,10 @@ def ship_events(
             written += len(found.events)
             if not following.advance_reader(place, found, now=now):
                 break
+    except LeaseLost:
+        pass
     finally:
-        mine.update(lease_until=None, lease_token="")
+        lease.release()
     return written
 
 
@@ -97,12 +99,7 @@ def format_event_lines(
             yield line
 
 
-def claim_shipping() -> str | None:
-    """Claim the right to ship events. Returns a token, or None while another process has it."""
+def claim_shipping() -> JobLease[LedgerReader] | None:
+    """Claim the right to ship events. None while another process has it."""
     following.get_ledger_reader(READER)
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    token = uuid4().hex
-    taken = LedgerReader.objects.filter(free, pk=READER)
-    return (
-        token if taken.update(lease_token=token, lease_until=leases.compute_lease_end()) else None
-    )
+    return SHIPPING.claim(READER)

@@ -1,21 +1,83 @@
 """Background model calls, cancelled on timeout or when the result has no more use."""
 
 import asyncio
+import logging
 import time
-from collections.abc import Awaitable, Callable
+import uuid
+from collections.abc import Awaitable, Callable, Collection
+from datetime import datetime
 
+from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
+from django.db import DatabaseError
 
-from chats.ground import cancelling
-from chats.models import Message
+from chats.compaction import plan
+from chats.ground import cancelling, databases
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Message, Receipt
+from chats.prompt import model_choice
+from chats.prompt.model_choice import ChosenModel
 from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns.writes import StepResult
+from contextpolicy.models import ModelSpec
 
+logger = logging.getLogger(__name__)
 # How often to check for cancellation, in seconds.
 LOOK_EVERY = 0.1
+
+
+def choose_background_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
+    """Return the summary model of a chat's policy with its account. None without a usable one."""
+    try:
+        choice = model_choice.choose_chat_model(chat=chat)
+        model = plan.find_summariser(choice.values)
+        account = model_choice.get_model_account(model) if model else None
+    except Refusal:
+        return None
+    if model is None or account is None or account.kind == "demo":
+        return None
+    return choice, model, account
+
+
+def ask_background_model(
+    request: ProviderRequest,
+    *,
+    account: Account,
+    seconds: float,
+    is_wanted: Callable[[], bool],
+    what: str,
+) -> tuple[str, StepResult]:
+    """Make the call outside any transaction. Return the text of a complete reply, and the ending.
+
+    The text of an incomplete reply is empty. `is_wanted` is called often, and the call is cancelled
+    as soon as it returns False. `what` describes the call in the log. Unexpected errors become the
+    ending `internal_error`. Raises Django's DatabaseError, because then nothing can be written.
+    """
+    databases.give_back()
+    try:
+        reply, ending = async_to_sync(run_background_call)(
+            request,
+            account=account,
+            seconds=seconds,
+            is_wanted=sync_to_async(databases.close_connections_after(is_wanted)),
+        )
+    except DatabaseError:
+        raise
+    except Exception:
+        logger.exception("%s failed unexpectedly", what)
+        return "", StepResult(error_code="internal_error")
+    is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
+    return (str(reply.text) if is_whole else ""), ending
+
+
+def close_lost_calls(receipts: Collection[uuid.UUID | None], *, now: datetime) -> int:
+    """Mark the calls that are still open as lost: their workers have died. Return their number."""
+    made = [pk for pk in receipts if pk is not None]
+    still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
+    return still.update(outcome=Receipt.Outcome.LOST, finished_at=now)
 
 
 async def run_background_call(

@@ -12,15 +12,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime, time, timedelta
 
-from asgiref.sync import async_to_sync
 from django.db import transaction
 from django.db.models import F, Max, QuerySet
 
 from chats.background import model_call
-from chats.compaction import plan
-from chats.ground import databases, leases, queue
+from chats.ground import leases, queue
 from chats.ground.background_lock import alone
-from chats.ground.refusals import Refusal
 from chats.memory.preferences import inference_checks, inference_queue, preferences, proposals
 from chats.memory.preferences.preference_patterns import LONGEST_MESSAGE
 from chats.models import (
@@ -32,7 +29,7 @@ from chats.models import (
     Receipt,
     Turn,
 )
-from chats.prompt import composition, model_choice
+from chats.prompt import composition
 from chats.prompt.model_choice import ChosenModel
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -44,7 +41,6 @@ from chats.turns.writes import WORKER, StepResult, close_call
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
-from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
@@ -86,12 +82,13 @@ def read_chat(
         call = prepare_inference_call(chat_id, counter=counter, now=clock())
     if call is None:
         return
-    databases.give_back()
-    try:
-        text, ending = async_to_sync(call_inference_model)(call, is_closing)
-    except Exception:
-        logger.exception("preferences of %s failed unexpectedly", chat_id)
-        text, ending = "", StepResult(error_code="internal_error")
+    text, ending = model_call.ask_background_model(
+        call.request,
+        account=call.account,
+        seconds=SECONDS,
+        is_wanted=lambda: not is_closing(),
+        what=f"preferences of {chat_id}",
+    )
     finish_inference_call(call, text=text, ending=ending, now=clock())
 
 
@@ -110,7 +107,7 @@ def prepare_inference_call(
     row = inference_queue.claim_chat_reading(chat_id)
     if row is None:
         return None
-    close_lost([row.receipt_id], now=now)
+    model_call.close_lost_calls([row.receipt_id], now=now)
     settings = preferences.lock_memory_settings(chat.owner_id)
     asked = choose_inference_model(chat) if can_infer_from_chat(chat, settings=settings) else None
     if asked is None:
@@ -168,21 +165,18 @@ def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
 
 
 def choose_inference_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
-    """Return the summary model of a chat's policy. None if the policy allows no inference."""
-    try:
-        choice = model_choice.choose_chat_model(chat=chat)
-        values = choice.values
-        model = plan.find_summariser(values)
-        account = model_choice.get_model_account(model) if model else None
-    except Refusal:
+    """Return the choice, the summary model and its account for a chat.
+
+    None if there is no such model, or the policy does not allow inference with it.
+    """
+    chosen = model_call.choose_background_model(chat)
+    if chosen is None:
         return None
-    allowed = values.memory_providers
-    if model is None or account is None or account.kind == "demo":
-        return None
+    values, allowed = chosen[0].values, chosen[0].values.memory_providers
     is_allowed = composition.is_inference_enabled(values) and (
-        allowed is None or model.provider in allowed
+        allowed is None or chosen[1].provider in allowed
     )
-    return (choice, model, account) if is_allowed else None
+    return chosen if is_allowed else None
 
 
 def count_daily_calls(settings: MemorySettings, *, now: datetime) -> int:
@@ -288,32 +282,19 @@ def compose_inference_prompt(
     system = WireMessage("system", inference_checks.INSTRUCTIONS)
     question = WireMessage("user", inference_checks.format_conversation(read))
     own, rest = count_wire_tokens(system, counter), count_wire_tokens(question, counter)
-    limit = min(compute_prompt_limit(choice.values, model_window=model.window), MOST_TOKENS)
-    factor = composition.get_calibration_factor(branch, model=model)
-    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
-    if own + rest > ours:
+    limits = side_calls.load_side_limits(
+        branch, values=choice.values, model=model, most=MOST_TOKENS
+    )
+    if own + rest > limits.tokens:
         return None
     # The frame around the messages counts towards the newest one.
     sizes = [min(message.tokens, rest // len(read)) for message in read[:-1]]
     sizes.append(rest - sum(sizes))
     return SidePrompt(
-        request=ProviderRequest(
-            model=model.name,
-            messages=(system, question),
-            max_output_tokens=MOST_WRITTEN,
-            stream=not model.cannot_stream,
-        ),
+        request=limits.build_request((system, question), most=MOST_WRITTEN),
         texts=[("system", inference_checks.PREFERENCES_V1, inference_checks.INSTRUCTIONS, own)],
         read=list(zip(read, sizes, strict=True)),
-        budget=Budget(
-            token_budget=limit + choice.values.reserve_tokens,
-            reserve=choice.values.reserve_tokens,
-            prompt_limit=limit,
-            calibration=factor,
-            limit=ours,
-            system=own,
-            question=rest,
-        ),
+        budget=limits.build_budget(system=own, question=rest),
         tokens=own + rest,
         cut_to=LONGEST_MESSAGE,
     )
@@ -326,21 +307,6 @@ def number_inference_call(turn: Turn) -> int:
     return Receipt.INFERRING if last is None else last + 1
 
 
-async def call_inference_model(
-    call: ReadingCall, is_closing: Callable[[], bool]
-) -> tuple[str, StepResult]:
-    """Make the call. Return its text, empty unless the reply is complete, and its ending."""
-
-    async def is_wanted() -> bool:
-        return not is_closing()
-
-    reply, ending = await model_call.run_background_call(
-        call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
-    )
-    is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
-    return (str(reply.text) if is_whole else ""), ending
-
-
 @transaction.atomic
 def finish_inference_call(
     call: ReadingCall, *, text: str, ending: StepResult, now: datetime
@@ -350,9 +316,8 @@ def finish_inference_call(
         chat = locking.lock_chat(call.reading.chat_id)
     except Chat.DoesNotExist:
         return
-    mine = PreferenceReading.objects.filter(
-        chat=chat.pk, lease_token=call.reading.lease_token, receipt=call.receipt_id
-    )
+    lease = inference_queue.READINGS.get_lease(call.reading)
+    mine = lease.select_row().filter(receipt=call.receipt_id)
     if not mine.exists():
         return
     close_call(receipt_id=call.receipt_id, ending=ending, now=now)
@@ -416,12 +381,5 @@ def sweep_inference_calls(*, now: datetime) -> int:
     )
     lost = list(from_dead.values_list("receipt", flat=True)[: inference_queue.AT_ONCE])
     if lost:
-        close_lost(lost, now=now)
+        model_call.close_lost_calls(lost, now=now)
     return len(lost) + inference_queue.enqueue_due()
-
-
-def close_lost(receipts: Sequence[uuid.UUID | None], *, now: datetime) -> None:
-    """Mark the calls that are still open as lost. Their workers have died."""
-    made = [pk for pk in receipts if pk is not None]
-    still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
-    still.update(outcome=Receipt.Outcome.LOST, finished_at=now)

@@ -11,19 +11,14 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-from asgiref.sync import async_to_sync
 from django.conf import settings
 from django.db import transaction
 from django.db.models.functions import Now
 
 from chats.background import model_call
-from chats.compaction import plan
-from chats.ground import databases
 from chats.ground.background_lock import alone
-from chats.ground.refusals import Refusal
 from chats.memory.search.words import extract_question_stems
 from chats.models import Branch, Chat, Message, Receipt, Turn
-from chats.prompt import composition, model_choice
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
@@ -35,7 +30,6 @@ from contextpolicy import ledger
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
-from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.text import names
 from contextpolicy.models import ModelSpec
@@ -107,12 +101,13 @@ def write_title(
         call = prepare_title_call(turn_id, counter=counter, now=clock())
     if call is None:
         return
-    databases.give_back()
-    try:
-        text, ending = async_to_sync(call_title_model)(call, is_closing)
-    except Exception:
-        logger.exception("title of %s failed unexpectedly", call.chat_id)
-        text, ending = "", StepResult(error_code="internal_error")
+    text, ending = model_call.ask_background_model(
+        call.request,
+        account=call.account,
+        seconds=SECONDS,
+        is_wanted=lambda: not is_closing(),
+        what=f"title of {call.chat_id}",
+    )
     finish_title_call(call, title=parse_title(text, said=call.said), ending=ending, now=clock())
 
 
@@ -139,14 +134,10 @@ def prepare_title_call(
         or not is_derived_title(branch.chat.title, text=rows[0].text)
     ):
         return None
-    try:
-        choice = model_choice.choose_chat_model(chat=branch.chat)
-        model = plan.find_summariser(choice.values)
-        account = model_choice.get_model_account(model) if model else None
-    except Refusal:
+    chosen = model_call.choose_background_model(branch.chat)
+    if chosen is None:
         return None
-    if model is None or account is None or account.kind == "demo":
-        return None
+    choice, model, account = chosen
     read = history.load_all(rows, counter=counter)
     prompt = compose_title_prompt(
         read, branch=branch, model=model, values=choice.values, counter=counter
@@ -200,49 +191,19 @@ def compose_title_prompt(
     system = engine.WireMessage("system", INSTRUCTIONS)
     question = engine.WireMessage("user", "\n\n".join(texts))
     own, rest = count_wire_tokens(system, counter), count_wire_tokens(question, counter)
-    limit = compute_prompt_limit(values, model_window=model.window)
-    factor = composition.get_calibration_factor(branch, model=model)
-    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
-    if own + rest > ours:
+    limits = side_calls.load_side_limits(branch, values=values, model=model)
+    if own + rest > limits.tokens:
         return None
     # The frame around both texts counts towards the reply.
     first = min(counter.count(texts[0]), rest)
     return SidePrompt(
-        request=ProviderRequest(
-            model=model.name,
-            messages=(system, question),
-            max_output_tokens=MOST_WRITTEN,
-            stream=not model.cannot_stream,
-        ),
+        request=limits.build_request((system, question), most=MOST_WRITTEN),
         texts=[("system", TITLE_V1, INSTRUCTIONS, own)],
         read=list(zip(read, (first, rest - first), strict=True)),
-        budget=Budget(
-            token_budget=limit + values.reserve_tokens,
-            reserve=values.reserve_tokens,
-            prompt_limit=limit,
-            calibration=factor,
-            limit=ours,
-            system=own,
-            question=rest,
-        ),
+        budget=limits.build_budget(system=own, question=rest),
         tokens=own + rest,
         cut_to=MOST_READ,
     )
-
-
-async def call_title_model(
-    call: TitleCall, is_closing: Callable[[], bool]
-) -> tuple[str, StepResult]:
-    """Make the call. Return its text, empty unless the reply is complete, and its ending."""
-
-    async def is_wanted() -> bool:
-        return not is_closing()
-
-    reply, ending = await model_call.run_background_call(
-        call.request, account=call.account, seconds=SECONDS, is_wanted=is_wanted
-    )
-    is_whole = not reply.error and reply.reason == Message.Finish.STOP and not reply.asked
-    return (str(reply.text) if is_whole else ""), ending
 
 
 def parse_title(text: str, *, said: str) -> str:

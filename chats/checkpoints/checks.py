@@ -25,7 +25,7 @@ from contextpolicy.models import (
 # The sentences below are stored with a verification. Pages translate them.
 FILE = "checkpoint file"
 KEPT = gettext_noop("Checkpoints that match the checkpoint file")
-SIGNED = gettext_noop("Checkpoints with valid signatures that match the chains")
+SIGNED = gettext_noop("Checkpoints with valid signatures that match the audit logs")
 FILE_UNREADABLE = gettext_noop("the checkpoint file contains no readable checkpoint")
 ROW_DIFFERS = gettext_noop("the row differs from the signed checkpoint")
 OTHER_ROOT = gettext_noop("the entries before the checkpoint do not give the signed root")

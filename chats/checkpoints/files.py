@@ -17,8 +17,8 @@ class NoProof(Refusal):
     code = "no_proof"
     status = 404
     sentence = gettext_noop(
-        "No signed checkpoint covers this chain yet. A new chain is covered within an hour. Name "
-        "the chain “instance”, or “chat:” and the chat's ID."
+        "No signed checkpoint covers this audit log yet, or no audit log has this name. A new one "
+        "is covered within an hour. Enter “instance”, or “chat:” followed by the id of a chat."
     )
 
 

@@ -31,6 +31,7 @@ ROOT_OF_MINUS_ONE = pow(2, (P - 1) // 4, P)
 GENESIS = "0" * 64
 NOT_SIGNED = "it is not signed by the given key"
 LOG_NOT_COMPARED = "the log was not compared with any signed checkpoint"
+CHAINS_NOT_COUNTED = "no signed log shows whether chains are missing from the export: add --log"
 LINES_AFTER_END = "lines follow the last line of the export"
 EXPORT_OLDER = "The export is older or was cut"
 FILE_NOT_READ = "{name} cannot be read: {reason}"
@@ -234,6 +235,8 @@ class Verifier:
         self.gaps: dict[str, int] = {}
         self.search = ""
         self.newest: Checkpoint | None = None
+        # A signed checkpoint proves the log, which lists all chains.
+        self.is_log_signed = False
         # Checkpoints with a valid signature.
         self.anchors: list[tuple[str, Checkpoint]] = []
 
@@ -335,6 +338,7 @@ class Verifier:
             else:
                 signed = max(signed, head.size)
                 self.said.append(f"the log matches the root of {name}, of {head.size} entries")
+        self.is_log_signed = bool(signed)
         if not signed and not differs:
             self.unproven.append(LOG_NOT_COMPARED)
         if signed and len(entries) > signed:
@@ -430,6 +434,8 @@ class Verifier:
             self.unproven.append(f"{len(bare) - MOST_NAMED} more chains: not compared either")
         if not self.proven:
             self.unproven.append("no row of the export was compared with a signed checkpoint")
+        elif self.only() is None and not self.is_log_signed:
+            self.unproven.append(CHAINS_NOT_COUNTED)
 
     def newer(self) -> int:
         """Return the number of rows added after the last signed row, over all proven chains."""

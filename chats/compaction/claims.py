@@ -4,7 +4,6 @@ The claim is a row with a lease. It records a worker that dies, and blocks a sec
 """
 
 import logging
-import secrets
 import uuid
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -13,7 +12,7 @@ from typing import Any, cast
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F
+from django.db.models import F, Q
 
 from chats.compaction import pauses, summary_slots
 from chats.compaction.coverage import (
@@ -33,6 +32,7 @@ from chats.compaction.plan import (
 )
 from chats.ground import leases, queue
 from chats.ground.background_lock import alone
+from chats.ground.jobs import Job, JobLease
 from chats.models import Branch, Compaction, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
@@ -46,8 +46,9 @@ from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
 
-# Returns the current time.
+# A function that returns the current time.
 Clock = Callable[[], datetime]
+CLAIMS = Job(Compaction, is_open=Q(status=Compaction.Status.PREPARING))
 # Maximum planning attempts of a claim, because the branch may change during planning.
 LOOKS = 3
 
@@ -62,7 +63,7 @@ class Claimed:
     """
 
     row: Compaction
-    token: str
+    lease: JobLease[Compaction]
     plan: CompactionPlan
     values: PolicyValues
     summariser: ModelSpec | None
@@ -125,7 +126,8 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
 def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
     """Return the chat's active branch, locked, with its active compaction loaded.
 
-    It is locked first and read afterwards. PostgreSQL returns rows that are joined to a locked row
+    None if there is none, or if the chat switched branches during the wait for the lock. It is
+    locked first and read afterwards. PostgreSQL returns rows that are joined to a locked row
     as they were before the wait.
     """
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
@@ -234,13 +236,14 @@ def store_claim(
     zone: str,
     now: datetime,
 ) -> Claimed:
-    token = secrets.token_urlsafe(32)
+    lease = CLAIMS.create_lease(uuid.uuid4())
     asked = attempt.asked
     rerun = uuid.UUID(asked.compaction) if asked and asked.compaction else None
     trigger = "rerun" if rerun else plan.trigger
     record_outcome(branch, outcome="started")
     summary_slots.clear_summary_due(branch)
     row = Compaction.objects.create(
+        pk=lease.key,
         branch=branch,
         kind=Compaction.Kind.SUMMARY,
         status=Compaction.Status.PREPARING,
@@ -263,10 +266,9 @@ def store_claim(
         model_name=summariser.name if summariser else EXTRACTIVE,
         tokens_before=plan.tokens_before,
         worker=settings.WORKER_NAME,
-        lease_token=token,
-        # Renewed by `running_summaries.keep_leases`.
-        lease_until=leases.compute_lease_end(),
         created_at=now,
+        # Renewed by `running_summaries.keep_leases`.
+        **lease.columns,
     )
     if asked:
         Branch.objects.filter(pk=branch.pk).update(
@@ -288,7 +290,7 @@ def store_claim(
     )
     return Claimed(
         row=row,
-        token=token,
+        lease=lease,
         plan=plan,
         values=choice.values,
         summariser=summariser,
@@ -311,7 +313,7 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
 def sweep_dead(*, now: datetime) -> int:
     """Close the claims of dead workers in all chats and request their summaries again.
 
-    Returns the number of closed claims.
+    Returns the number of branches with such claims, at most 1,000.
     """
     dead = Compaction.objects.filter(leases.match_expired_leases())
     branches: Sequence[uuid.UUID] = list(dead.values_list("branch", flat=True)[:1000])
@@ -323,9 +325,3 @@ def sweep_dead(*, now: datetime) -> int:
                 summary_slots.put_off(branch, now=now)
                 queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
     return len(branches)
-
-
-def expire_worker_claims(*, worker: str) -> int:
-    """Expire the claims of workers that have ended, whose names begin with `worker`."""
-    claims = Compaction.objects.filter(lease_until__isnull=False, worker__startswith=worker)
-    return claims.update(lease_until=leases.compute_expired_end())

@@ -40,7 +40,10 @@ def load_locked_active_branch(chat: Chat) -> Branch:
 
 
 def get_active_summary(active: Compaction | None) -> Compaction | None:
-    """Return the active summary: the active row, or the base of an active window."""
+    """Return the active summary: the active row, or the base of an active window.
+
+    None if there is none, as with a window without a summary below it.
+    """
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return active.base
     return active
@@ -225,7 +228,9 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear a person's request for a compaction, because they acted again since then."""
+    """Clear the outcome of a person's request for a compaction, because they acted again since
+    then.
+    """
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 
@@ -260,6 +265,7 @@ def record_compaction_event(
             "model": row.model_name,
             "policy": row.effective_policy_id,
             "trigger": row.trigger,
+            **({"skills": row.skills} if row.skills else {}),
             **more,
         },
     )

@@ -8,7 +8,6 @@ policy, folder and owner allow it.
 
 import asyncio
 import logging
-import secrets
 import time
 import uuid
 from collections.abc import Mapping, Sequence
@@ -23,6 +22,8 @@ from django.utils.translation import gettext, gettext_noop
 from chats.compaction.people import rights
 from chats.ground import databases, leases, queue
 from chats.ground.breakers import LatenessBreaker
+from chats.ground.jobs import Job
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound, Refusal
 from chats.memory.search import nearest, vectors
 from chats.models import (
@@ -49,7 +50,7 @@ BATCH = 16
 TASK_SECONDS = 5.0
 CALL_SECONDS = 30.0
 AGAIN = timedelta(minutes=1)
-LEASE = timedelta(seconds=120)
+PASSES = Job(VectorSpace, task=queue.EMBED, length=timedelta(seconds=120))
 # Errors that concern one text. The server would return them again.
 OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout", "provider_protocol")
 PROBE = "word"
@@ -82,7 +83,7 @@ class QuestionVector:
 
 
 class Unreachable(Exception):
-    """The model of a space is not available; `code` is the reason."""
+    """The model of an embedding index is not available; `code` is the reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -185,7 +186,7 @@ def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) 
 
 
 def get_space_embedder(space: VectorSpace) -> Embedder:
-    """Return the embedding client of a space. Raises `Unreachable`."""
+    """Return the embedding client of an index. Raises `Unreachable`."""
     if not nearest.is_numpy_installed():
         raise Unreachable(NOT_INSTALLED)
     if space.model is None:
@@ -211,11 +212,7 @@ def continue_embedding_pass(*, now: datetime) -> None:
 
 def claim_space(space: VectorSpace) -> bool:
     """Claim an index whose pass is due. False if another worker has it."""
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    token = secrets.token_urlsafe(32)
-    rows = VectorSpace.objects.filter(free, pk=space.pk, due_at__lte=Now())
-    rows = rows.exclude(state=VectorSpace.State.RETIRED)
-    if not rows.update(lease_token=token, lease_until=leases.add_to_now(LEASE)):
+    if not PASSES.claim(space.pk, Q(due_at__lte=Now()), ~Q(state=VectorSpace.State.RETIRED)):
         return False
     space.refresh_from_db()
     return True
@@ -227,27 +224,27 @@ def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float
     Return True if messages remain. False: all are embedded, another worker has the lease, or the
     provider is unreachable, so that a later pass continues.
     """
-    mine = VectorSpace.objects.filter(pk=space.pk, lease_token=space.lease_token)
-    released = {"lease_token": "", "lease_until": None}
+    lease = PASSES.get_lease(space)
     try:
         embedder = get_space_embedder(space)
         while time.monotonic() < give_up:
             texts = SearchText.objects.filter(pk__gt=space.cursor, message__isnull=False)
             keys = list(texts.order_by("pk").values_list("pk", flat=True)[:PAGE])
             if not keys:
-                mine.update(**released)
+                lease.release()
                 vectors.activate_space(space, now=now)
                 return False
             some = texts.filter(pk__lte=keys[-1])
             take_back(space, some)
             embed_texts(space, some, embedder=embedder)
             space.cursor = keys[-1]
-            if not mine.update(cursor=space.cursor, lease_until=leases.add_to_now(LEASE), fault=""):
-                return False
-    except Unreachable as error:
-        mine.update(fault=error.code, fault_at=now, due_at=leases.add_to_now(AGAIN), **released)
+            lease.renew(cursor=space.cursor, fault="")
+    except LeaseLost:
         return False
-    mine.update(**released)
+    except Unreachable as error:
+        lease.release(fault=error.code, fault_at=now, due_at=leases.add_to_now(AGAIN))
+        return False
+    lease.release()
     return True
 
 
@@ -260,7 +257,7 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
     for space in vectors.list_active_spaces():
         try:
             texts = SearchText.objects.filter(between, message__isnull=False)
-            # Only the newest: the pass embeds the rest of a long chat.
+            # Only the newest are embedded here. The pass embeds the rest of a long chat.
             newest = list(texts.order_by("-pk").values_list("pk", flat=True)[:PAGE])
             embed_texts(space, texts.filter(pk__in=newest), embedder=get_space_embedder(space))
         except Unreachable as error:
@@ -268,7 +265,10 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def reschedule_pass(space: VectorSpace, *, code: str, now: datetime) -> None:
-    """Schedule a pass from the beginning, because a text has no vector yet."""
+    """Store the error of an index because of which a text has no vector yet.
+
+    If the index is in use and no pass runs, a pass from the beginning becomes due.
+    """
     rows = VectorSpace.objects.filter(pk=space.pk)
     rows.update(fault=code, fault_at=now)
     used = rows.filter(state=VectorSpace.State.SERVING, lease_until=None)
@@ -276,7 +276,7 @@ def reschedule_pass(space: VectorSpace, *, code: str, now: datetime) -> None:
 
 
 def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Embedder) -> None:
-    """Embed the given texts that have no vector in the space. Raises `Unreachable`."""
+    """Embed the given texts that have no vector in the index. Raises `Unreachable`."""
     provider = space.model.provider if space.model else ""
     allowed: dict[uuid.UUID, bool] = {}
     wanted: dict[int, list[str]] = {}
@@ -301,8 +301,8 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
 def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
     """Delete vectors of texts that the model may no longer receive.
 
-    The policy, folder or owner can change that. Each pass applies the changes since the previous
-    one.
+    A change of the policy, the folder or the owner's settings can withdraw the permission. Each
+    pass applies the changes since the previous pass.
     """
     provider = space.model.provider if space.model else ""
     embedded = TextVector.objects.filter(space=space, text__in=texts.values("pk"))
@@ -328,17 +328,26 @@ def embed_some(
             raise Unreachable(error.code) from error
         if error.code == "provider_protocol":
             # Either one text fails, or the server has no embeddings API at all.
-            check_takes_any(embedder)
+            measure_vector_bytes(embedder)
         made = {
             key: embed_chunks_separately(parts, embedder, prefix=prefix)
             for key, parts in texts.items()
         }
         if None in made.values():
-            check_takes_any(embedder)
+            measure_vector_bytes(embedder)
     try:
         vectors.store_vectors(space, made)
     except vectors.OtherDimensions:
-        raise Unreachable(WRONG) from None
+        # Either one text has an odd vector, or the model now returns another length.
+        size = measure_vector_bytes(embedder)
+        usual = {
+            key: rows if all(len(row) == size for row in rows or ()) else None
+            for key, rows in made.items()
+        }
+        try:
+            vectors.store_vectors(space, usual)
+        except vectors.OtherDimensions:
+            raise Unreachable(WRONG) from None
 
 
 async def embed_chunks(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list[bytes]:
@@ -372,10 +381,13 @@ def embed_chunks_separately(
     return found or (None if parts else [])
 
 
-def check_takes_any(embedder: Embedder) -> None:
-    """Raise `Unreachable` if a model rejects even a short word: then the text is not the cause."""
+def measure_vector_bytes(embedder: Embedder) -> int:
+    """Return the size of the packed vector of a short word.
+
+    Raises `Unreachable` if the model rejects even that: then no text is the cause.
+    """
     try:
-        asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))
+        return len(asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))[0])
     except ProviderError as error:
         raise Unreachable(error.code) from error
 
@@ -390,9 +402,9 @@ def can_embed_chat(chat: Chat, *, provider: str) -> bool:
 
 
 def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
-    """Return True or False if a policy says whether a provider may receive the chat's text.
+    """Return True if a provider may receive the chat's text, and False if it may not.
 
-    None: no policy currently applies.
+    None if the chat has no model or its policies conflict.
     """
     if chat.temporary or chat.without_memory:
         return False
@@ -427,7 +439,10 @@ def get_question_embedder() -> QuestionEmbedder | None:
 
 
 async def embed_question_text(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
-    """Return the vector of a question within `seconds`, or the reason why there is none."""
+    """Return the vector of a question within `seconds`, or the reason why there is none.
+
+    Only the last chunk of a long text is embedded.
+    """
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
     part = (vectors.split_into_chunks(text) or [""])[-1]
@@ -450,8 +465,7 @@ async def embed_question_text(text: str, *, by: QuestionEmbedder, seconds: float
 
 def enqueue_due() -> int:
     """Enqueue the task if a pass is due or an index is to be deleted. Returns 1 or 0."""
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    due = VectorSpace.objects.filter(free, due_at__lte=Now())
+    due = PASSES.select_free_rows().filter(due_at__lte=Now())
     retired = VectorSpace.objects.filter(state=VectorSpace.State.RETIRED)
     if not due.exists() and not retired.exists():
         return 0

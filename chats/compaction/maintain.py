@@ -29,6 +29,7 @@ from chats.compaction.plan import AttemptSpec
 from chats.ground import leases, queue
 from chats.ground.background_lock import alone
 from chats.ground.failpoints import failpoint
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction
@@ -63,7 +64,7 @@ def maintain_chat_context(
 
 
 def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
-    """Do one compaction: try the rungs until a summary is stored or none is left."""
+    """Do one compaction: try each method in turn until a summary is stored or none is left."""
     if is_met(chat_id=chat_id, now=clock()):
         return
     if indexing.is_index_first(chat_id=chat_id, now=clock()):
@@ -89,7 +90,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
     while claimed is not None:
         try:
             attempt, performed = run_summary_attempt(claimed, counter=counter, clock=clock)
-        except publish.ClaimLost:
+        except LeaseLost:
             logger.info("compaction %s lost its claim", claimed.row.pk)
             return
         except running_summaries.HandedBack:
@@ -106,7 +107,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Return True if publishing the prepared summary already fulfils the request."""
+    """Publish a prepared summary if that fulfils a person's request. Return True if it did."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.get_pending_request(branch) if branch else None
@@ -123,7 +124,10 @@ def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
 def plan_next_attempt(
     claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
 ) -> AttemptSpec | None:
-    """Return the next attempt; None if a summary was stored or no rung is left."""
+    """Return the next attempt, with the method that follows in `engine.summaries.ladder`.
+
+    None if a summary was stored or no method is left.
+    """
     rung = select_next_rung(attempts)
     if rung is None or rung == "window":
         return None
@@ -147,16 +151,16 @@ def run_summary_attempt(
 ) -> tuple[Attempt, Performed | None]:
     """Perform a claimed compaction, store its result, and publish it if it is due.
 
-    Raises `ClaimLost`, after which nothing was written, and `HandedBack`.
+    Raises `LeaseLost`, after which nothing was written, and `HandedBack`.
     """
-    with running_summaries.here.held(row_id=claimed.row.pk, token=claimed.token):
+    with running_summaries.here.held(row_id=claimed.row.pk, token=claimed.lease.token):
         try:
             failpoint("before_summary")
             performed = perform_compaction(
                 claimed, counter=counter, renew=partial(publish.renew_claim, claimed)
             )
             failpoint("after_summary")
-        except publish.ClaimLost:
+        except LeaseLost:
             raise
         except running_summaries.HandedBack:
             publish.hand_back_attempt(claimed=claimed, now=clock())
@@ -177,7 +181,7 @@ def run_summary_attempt(
 
 
 def record_failed_attempt(claimed: Claimed, *, reason: str, now: datetime) -> Attempt:
-    """Record an attempt as failed, with the code of the reason. Raises `ClaimLost`."""
+    """Record an attempt as failed, with the code of the reason. Raises `LeaseLost`."""
     publish.mark_attempt_failed(claimed=claimed, reason=reason, now=now)
     return Attempt(claimed.attempt.rung or "model", "failed", (reason,), now)
 
@@ -204,7 +208,7 @@ def should_publish_now(claimed: Claimed) -> bool:
 def sweep_summaries(*, now: datetime) -> int:
     """Close the claims of dead workers and enqueue overdue tasks again.
 
-    Returns the number of claims. Overdue are requests that no worker began, and summaries that wait
+    Returns the number of both. Overdue are requests that no worker began, and summaries that wait
     for a slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))

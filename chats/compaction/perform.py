@@ -49,7 +49,7 @@ MOST_CHUNKS = 8
 # In characters: minimum length of a truncated message in a transcript.
 SHORTEST_CUT = 100
 # Called with a prompt before it is sent, and with the record of all requests so far. It records the
-# call and renews the claim, or raises `ClaimLost`.
+# call and renews the claim, or raises `LeaseLost`.
 Renew = Callable[[str, CallRecord], None]
 
 
@@ -282,7 +282,7 @@ class Calls:
         return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
     def kept(self, text: str) -> int:
-        """Add a text to those of later requests; return its index."""
+        """Store an intermediate text for later requests, and return its index."""
         self.record.texts.append(text)
         return len(self.record.texts) - 1
 
@@ -314,7 +314,7 @@ class Calls:
         )
         account = model_choice.get_model_account(self.spec)
         written = running_summaries.here.wait_for(
-            call_summariser(request, account=account), token=self.claimed.token
+            call_summariser(request, account=account), token=self.claimed.lease.token
         )
         self.is_unreported |= costs.parse_reported_usage(written.usage) is None
         written.is_unreported = self.is_unreported

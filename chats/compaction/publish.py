@@ -9,7 +9,7 @@ from django.db import transaction
 
 from chats.compaction import coverage, summary_slots, window
 from chats.compaction.calls import CallRecord
-from chats.compaction.claims import Claimed
+from chats.compaction.claims import CLAIMS, Claimed
 from chats.compaction.coverage import (
     HANDED_BACK,
     close_attempt,
@@ -23,7 +23,8 @@ from chats.ground.commitments import compute_commitment
 from chats.ground.failpoints import failpoint
 from chats.memory.preferences import inference_queue
 from chats.models import Branch, Compaction
-from chats.prompt import composition
+from chats.prompt import composition, moved_skills
+from chats.prompt.tokenizer import O200kCounter
 from chats.record.locking import lock_branch
 from contextpolicy.engine.policy.budget import (
     compute_low_mark,
@@ -33,14 +34,10 @@ from contextpolicy.engine.policy.budget import (
 from contextpolicy.engine.summaries.ladder import classify_attempt
 
 
-class ClaimLost(Exception):
-    """The attempt was closed as dead. Write nothing."""
-
-
 def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> bool:
     """Store an accepted summary as prepared, or the attempt as rejected. Return True if prepared.
 
-    Raises `ClaimLost` if this process no longer holds the claim.
+    Raises `LeaseLost` if this process no longer holds the claim.
     """
     written = performed.written
     # Everything for the row is read and counted before the lock.
@@ -62,24 +59,21 @@ def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> b
         "reason": explain_shortfall(claimed, tokens_after=result["tokens_after"]),
     }
     with transaction.atomic():
-        check_claim(claimed)
-        Compaction.objects.filter(pk=claimed.row.pk).update(
-            status=Compaction.Status.PREPARED,
-            lease_token="",
-            lease_until=None,
-            finished_at=now,
-            **result,
-        )
+        claimed.lease.finish(status=Compaction.Status.PREPARED, finished_at=now, **result)
         record_compaction_event("compaction.prepared", row=claimed.row, now=now)
     return True
 
 
 def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
-    """Return the cost of the attempt and the tokens that it would free, accepted or not."""
+    """Return the columns of an attempt's numbers, for an accepted and a rejected summary.
+
+    They include its cost, duration, facts and tokens, and the tokens of the prompt after it.
+    """
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
     freed += previous.tokens if previous else 0
     return {
+        "skills": find_summary_skills(claimed),
         "prompt_version": performed.written.prompt_version,
         "usage": performed.written.usage,
         "bodies": performed.written.bodies,
@@ -90,6 +84,24 @@ def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
         "summary_tokens": performed.tokens,
         "tokens_after": max(claimed.plan.tokens_before - freed + performed.tokens, 0),
     }
+
+
+def find_summary_skills(claimed: Claimed) -> list[str]:
+    """Return the skills that the summary moves to the system text.
+
+    Those that an earlier compaction moved are dropped unless they were loaded again since. A
+    summary of the same range keeps those of the summary that it revises.
+    """
+    row, previous = claimed.row, claimed.plan.previous
+    if row.revises is not None:
+        return list(row.revises.skills or ())
+    return moved_skills.find_moved_skills(
+        row.branch,
+        after=previous.to_seq if previous else 0,
+        to_seq=row.to_seq,
+        values=claimed.values,
+        counter=O200kCounter(),
+    )
 
 
 def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
@@ -112,13 +124,13 @@ def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
 def end_attempt(
     claimed: Claimed, *, status: str, reason: str, now: datetime, **values: Any
 ) -> None:
-    """End an attempt without a summary, with this status and reason code. Raises `ClaimLost`."""
-    check_claim(claimed)
+    """End an attempt without a summary, with this status and reason code. Raises `LeaseLost`."""
+    claimed.lease.lock_row()
     close_attempt(row=claimed.row, status=status, reason=reason, now=now, **values)
 
 
 def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None:
-    """Record an attempt as failed, with the code of the reason. Raises `ClaimLost`."""
+    """Record an attempt as failed, with the code of the reason. Raises `LeaseLost`."""
     end_attempt(claimed, status=Compaction.Status.FAILED, reason=reason, now=now)
 
 
@@ -126,7 +138,7 @@ def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None
 def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
     """End an attempt because its process ends, and request it from the next worker.
 
-    Raises `ClaimLost`.
+    Raises `LeaseLost`.
     """
     branch = lock_branch(claimed.row.branch_id)
     mark_attempt_failed(claimed=claimed, reason=HANDED_BACK, now=now)
@@ -137,36 +149,22 @@ def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
     queue.enqueue(queue.MAINTAIN_CHAT, chat_id=branch.chat_id)
 
 
-def check_claim(claimed: Claimed) -> None:
-    """Lock the attempt's row. Raises `ClaimLost` unless it still has this process's token."""
-    mine = Compaction.objects.select_for_update(no_key=True).filter(
-        pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
-    )
-    if not mine.exists():
-        raise ClaimLost(claimed.row.pk)
-
-
 def renew_all(tokens: dict[uuid.UUID, str]) -> None:
     """Extend claims, given as tokens by row; a lost claim stays lost."""
-    claims = Compaction.objects.filter(pk__in=tokens, lease_token__in=tokens.values())
-    claims.filter(status=Compaction.Status.PREPARING).update(lease_until=leases.compute_lease_end())
+    held = CLAIMS.select_rows().filter(pk__in=tokens, lease_token__in=tokens.values())
+    held.update(lease_until=leases.compute_lease_end())
 
 
 @transaction.atomic
 def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
-    """Record a call before it is made, and extend the claim. Raises `ClaimLost`.
+    """Record a call before it is made, and extend the claim. Raises `LeaseLost`.
 
     `record`: the parts of this request and earlier ones. Only this process records calls here, so
     the row is complete, whoever ends the attempt.
     """
-    mine = Compaction.objects.filter(
-        pk=claimed.row.pk, status=Compaction.Status.PREPARING, lease_token=claimed.token
-    )
-    calls = mine.values_list("calls", flat=True).first() or []
+    calls = claimed.lease.select_row().values_list("calls", flat=True).first() or []
     booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]
-    kept = {"calls": booked, "made_of": record.as_stored()}
-    if not mine.update(**kept, lease_until=leases.compute_lease_end()):
-        raise ClaimLost(claimed.row.pk)
+    claimed.lease.renew(calls=booked, made_of=record.as_stored())
 
 
 @transaction.atomic

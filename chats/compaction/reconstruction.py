@@ -39,14 +39,16 @@ from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import load_policy_values
 
 SUMMARY_FAULTS = {
-    "none": gettext_noop("No model was called. This summary is extractive."),
+    "none": gettext_noop(
+        "No model was called, because this summary consists of extracted sentences."
+    ),
     "erased": gettext_noop("A part of this request was erased, so it cannot be rebuilt."),
     "parts": gettext_noop(
         "This summary took several calls and was written before intermediate texts were stored. "
         "Its requests cannot be rebuilt. Their commitments in the audit log remain valid."
     ),
     "differs": gettext_noop(
-        "The stored data gives a different request from the one that was sent, so data was "
+        "The request rebuilt from stored data differs from the one that was sent. Data was "
         "changed outside the product. Verify the audit log."
     ),
 }
@@ -221,7 +223,7 @@ def build_summary_request_file(found: SummaryRequest, *, form: str) -> RequestFi
 
 
 def number_in(text: str, row: Compaction) -> int:
-    """Return the number of the call in a URL. Without one, 1."""
+    """Return the number of the call in a URL, or 1 if the URL names no call."""
     named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
     return named if 1 <= named <= len(row.calls) else 1
 

@@ -9,6 +9,8 @@ from chats.compaction.coverage import get_active_summary, update_compaction_stat
 from chats.memory.search import archive
 from chats.models import Branch, Compaction
 from chats.prompt.composition import WindowMoveRequired, get_calibration_factor
+from chats.prompt.moved_skills import find_window_skills
+from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.widening import WIDENED
 from chats.record.locking import lock_branch
 from contextpolicy import ledger
@@ -68,7 +70,10 @@ def move_window(
 
 
 def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
-    """End the active window on a locked branch: prompts include everything after its summary."""
+    """End the active window on a locked branch: prompts include everything after its summary.
+
+    Returns the summary below the window; None if there is none.
+    """
     active = branch.active_compaction
     if active is None:
         return None
@@ -125,6 +130,13 @@ def create_window(row: Compaction, *, now: datetime) -> Compaction:
     row.trigger = "window"
     row.from_seq = (row.base.to_seq if row.base else 0) + 1
     row.source_count = row.to_seq - row.from_seq + 1
+    row.skills = find_window_skills(
+        row.branch,
+        base=row.base,
+        to_seq=row.to_seq,
+        values=parse_policy_values(row.effective_policy.values),
+        counter=O200kCounter(),
+    )
     row.created_at = row.finished_at = row.published_at = now
     row.save(force_insert=True)
     ledger.record_event(
@@ -139,6 +151,7 @@ def create_window(row: Compaction, *, now: datetime) -> Compaction:
             "tokens_before": row.tokens_before,
             "tokens_after": row.tokens_after,
             "reason": row.reason,
+            **({"skills": row.skills} if row.skills else {}),
         },
     )
     return row

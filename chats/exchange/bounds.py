@@ -16,14 +16,19 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
 from chats.ground.sentences import Sentence
-from contextpolicy.engine.strict_json import AmbiguousJSON, load_strict_json
+from contextpolicy.engine.strict_json import (
+    AmbiguousJSON,
+    has_more_values,
+    load_strict_json,
+    strip_json_strings,
+)
 from contextpolicy.engine.text import names
 
 MIB = 1024 * 1024
 # Maximum size of a line, and of a message in a list.
 LINE_BYTES = 16 * MIB
 LINES = 200_000
-# Of an integer.
+# Maximum digits of an integer.
 MOST_DIGITS = 30
 DEPTH = 100
 # Maximum values of a JSON document that is parsed at once; each uses about 100 bytes of memory.
@@ -55,7 +60,6 @@ LINE_OF = gettext_lazy("{name}, line {number}")
 MESSAGE = gettext_lazy("message {number}")
 MESSAGE_OF = gettext_lazy("{name}, message {number}")
 CHAT_OF = gettext_lazy("{name}, chat {number}")
-_STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
 _LEVELS = re.compile(rb"[\[\]{}]")
 
 
@@ -99,21 +103,23 @@ def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, A
         if len(line) > LINE_BYTES:
             raise build_line_size_error(number)
         if number > LINES:
-            problem = Sentence(gettext_noop("The file has more than {limit:,} lines."), limit=LINES)
+            problem = Sentence(
+                gettext_noop("The file has more than {limit:,} lines. Split the file."), limit=LINES
+            )
             raise ImportRefused("import_too_many", problem)
         if line.strip():
             yield number, parse_bounded_json(line, place=describe_line(number, name=name))
 
 
 def describe_line(number: int, *, name: str = "") -> Promise:
-    """Return "line 12", or "line 12 of ENTRY", translated when it is shown."""
+    """Return "line 12", or "ENTRY, line 12" with a name. It is translated when it is shown."""
     if name:
         return Sentence(LINE_OF, name=name, number=number)
     return Sentence(LINE, number=number)
 
 
 def describe_message_position(number: int, *, name: str | Promise) -> Promise:
-    """Return "message 12", or "message 12 of ENTRY", translated when it is shown."""
+    """Return "ENTRY, message 12", translated when it is shown."""
     return Sentence(MESSAGE_OF, name=name, number=number)
 
 
@@ -149,11 +155,9 @@ def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
     """Raise `ImportRefused` for a document with too many levels or values."""
     if measure_json_depth(data) > DEPTH:
         raise build_json_depth_error(place)
-    if len(data) > VALUES_FROM:
-        marks = _STRINGS.sub(b"", data)
-        if sum(marks.count(mark) for mark in (b",", b"[", b"{")) > VALUES:
-            problem = gettext_lazy("The JSON in {place} has more than {limit:,} values.")
-            raise ImportRefused("import_too_many", Sentence(problem, place=place, limit=VALUES))
+    if len(data) > VALUES_FROM and has_more_values(data, limit=VALUES):
+        problem = gettext_lazy("The JSON in {place} has more than {limit:,} values.")
+        raise ImportRefused("import_too_many", Sentence(problem, place=place, limit=VALUES))
 
 
 def build_json_depth_error(place: str | Promise) -> ImportRefused:
@@ -181,7 +185,7 @@ def parse_bounded_int(digits: str) -> int | None:
 def measure_json_depth(data: bytes | bytearray) -> int:
     """Return the number of levels of a JSON text, without parsing it."""
     depth = deepest = 0
-    for found in _LEVELS.finditer(_STRINGS.sub(b"", data)):
+    for found in _LEVELS.finditer(strip_json_strings(data)):
         depth += 1 if found[0] in (b"[", b"{") else -1
         deepest = max(deepest, depth)
     return deepest
@@ -211,7 +215,7 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
 
 def build_archive_entries_error() -> ImportRefused:
     limit = settings.IMPORT_ENTRIES
-    problem = gettext_lazy("The archive has more than {limit:,} entries.")
+    problem = gettext_lazy("The archive has more than {limit:,} entries. Split the archive.")
     return ImportRefused("import_too_many", Sentence(problem, limit=limit))
 
 
@@ -275,7 +279,9 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
         raise build_archive_error(gettext_lazy("The path of an entry leads outside the archive."))
     if entry.flag_bits & 1:
-        raise build_archive_error(gettext_lazy("The archive is encrypted."))
+        raise build_archive_error(
+            gettext_lazy("The archive is encrypted. Upload an unencrypted archive.")
+        )
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
         raise build_archive_error(
             gettext_lazy("An entry expands to far more than the size of the archive.")

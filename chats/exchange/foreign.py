@@ -15,9 +15,9 @@ from chats.ground.sentences import Sentence
 
 Found = ChatDraft | Unreadable
 KNOWN = gettext_lazy(
-    "Import UI messages (JSON or JSONL), a bundle, an export of ChatGPT, Claude, DeepSeek, Grok,"
-    " Gemini (Takeout), Open WebUI or LibreChat, a session of Claude Code, Codex, opencode, pi,"
-    " aider or llama.cpp, or plain messages with role and content."
+    "Supported: UI messages (JSON or JSONL); bundles; exports of ChatGPT, Claude, DeepSeek, "
+    "Grok, Gemini (Takeout), Open WebUI and LibreChat; sessions of Claude Code, Codex, "
+    "opencode, pi, aider and llama.cpp; plain messages with role and content."
 )
 # The reader of each product's chats.
 READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {

@@ -8,18 +8,17 @@ a large chat, a thread renews the lease.
 
 import logging
 import tempfile
-import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
-from typing import IO, Any, cast
+from typing import IO, cast
 
 from django.conf import settings
-from django.db import DatabaseError, connection, transaction
-from django.db.models import F, QuerySet
+from django.db import connection, transaction
+from django.db.models import F
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
@@ -27,8 +26,9 @@ from chats.exchange import chat_writer, importing
 from chats.exchange.chat_writer import Imported
 from chats.exchange.drafts import ImportRefused, NotTaken
 from chats.exchange.importing import MOST_CHATS
-from chats.ground import databases, leases, queue
+from chats.ground import databases
 from chats.ground.background_lock import give_way
+from chats.ground.jobs import JobLease, PacedRenewal, renewed_by_thread
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
@@ -60,24 +60,7 @@ LOST = gettext_noop(
 )
 
 
-@dataclass(frozen=True, slots=True)
-class ImportLease:
-    import_id: uuid.UUID
-    token: uuid.UUID
-
-
-class PacedRenewal:
-    """Renews a lease on call, at most as often as necessary."""
-
-    def __init__(self, lease: ImportLease) -> None:
-        self.lease = lease
-        self.at = time.monotonic()
-
-    def __call__(self) -> None:
-        """Renew the lease if due. Raises `LeaseLost`."""
-        if time.monotonic() - self.at > settings.HEARTBEAT_EVERY:
-            save_import_progress(self.lease)
-            self.at = time.monotonic()
+ImportLease = JobLease[FileImport]
 
 
 @contextmanager
@@ -90,33 +73,8 @@ def renewed_import_lease(lease: ImportLease, *, messages: int) -> Iterator[None]
     if messages < MANY_MESSAGES or connection.vendor == "sqlite":
         yield
         return
-    ended = threading.Event()
-    thread = threading.Thread(target=renew_lease_until, args=(lease, ended), daemon=True)
-    thread.start()
-    try:
+    with renewed_by_thread(lease, seconds=LONGEST_STORING):
         yield
-    finally:
-        ended.set()
-        thread.join()
-
-
-def renew_lease_until(lease: ImportLease, ended: threading.Event) -> None:
-    """Renew the lease on this thread's own connection until the event is set, or it is lost.
-
-    The thread ends with its process, so the lease of a killed worker expires as usual.
-    """
-    until = time.monotonic() + LONGEST_STORING
-    try:
-        while not ended.wait(settings.HEARTBEAT_EVERY) and time.monotonic() < until:
-            try:
-                save_import_progress(lease)
-            except DatabaseError as error:
-                logger.warning("lease of import not renewed: %s", type(error).__name__)
-            except LeaseLost:
-                # The transaction finds out at its end, and is rolled back.
-                return
-    finally:
-        connection.close()
 
 
 class Pace:
@@ -175,20 +133,11 @@ def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
 
     An import whose workers die repeatedly fails.
     """
-    lease = ImportLease(import_id, uuid.uuid4())
-    rows = FileImport.objects.filter(
-        imports.match_free_imports(), pk=import_id, state__in=imports.OPEN
-    )
-    taken = rows.update(
-        state=FileImport.State.RUNNING,
-        lease_token=lease.token,
-        lease_until=leases.compute_lease_end(),
-        tries=F("tries") + 1,
-    )
-    if not taken:
+    lease = imports.IMPORTS.claim(import_id, state=FileImport.State.RUNNING, tries=F("tries") + 1)
+    if lease is None:
         return None
     with transaction.atomic():
-        row = select_leased_import(lease).select_for_update().first()
+        row = lease.select_row().select_for_update().first()
         if row is not None and row.tries > settings.MAX_ATTEMPTS:
             reason = Sentence(LOST, times=settings.MAX_ATTEMPTS)
             failed = FileImport.State.FAILED
@@ -197,19 +146,6 @@ def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
             )
             return None
     return lease
-
-
-def select_leased_import(lease: ImportLease) -> QuerySet[FileImport]:
-    """Return the row of the import, if the lease is still valid."""
-    return FileImport.objects.filter(
-        pk=lease.import_id, lease_token=lease.token, state=FileImport.State.RUNNING
-    )
-
-
-def save_import_progress(lease: ImportLease, **changes: Any) -> None:
-    """Store the progress of an import and renew its lease. Raises `LeaseLost`."""
-    if not select_leased_import(lease).update(**changes, lease_until=leases.compute_lease_end()):
-        raise LeaseLost(lease.import_id)
 
 
 def import_remaining_chats(worker: ImportWork) -> None:
@@ -225,7 +161,7 @@ def import_remaining_chats(worker: ImportWork) -> None:
         outline = dict(row.outline or {})
         source = importing.read_import_file(file, kept=kept, tick=Pace(lease), outline=outline)
         row.form, row.found = source.form, source.total
-        save_import_progress(lease, form=row.form, found=row.found, outline=outline)
+        lease.renew(form=row.form, found=row.found, outline=outline)
         until = time.monotonic() + SECONDS
         mark = (row.mark_part, row.mark_offset)
         for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
@@ -238,9 +174,7 @@ def import_remaining_chats(worker: ImportWork) -> None:
             give_way(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
-                save_import_progress(lease, tries=0)
-                select_leased_import(lease).update(lease_until=None, lease_token=None)
-                queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)
+                lease.hand_on(tries=0)
                 return
     finish_import(worker)
 
@@ -290,7 +224,7 @@ def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, ke
     else:
         branch = made.chat.active_branch
         if worker.row.found == 1 and made.added and branch is not None:
-            # A single chat is indexed at once; the sweep indexes many in steps.
+            # A single chat is indexed at once; a due job indexes many in steps.
             index.request_indexing(branch)
 
 
@@ -308,8 +242,7 @@ def record_imported_chat(
         here=made.here,
         losses=[sanitise_text(loss) for loss in made.losses],
     )
-    save_import_progress(
-        worker.lease,
+    worker.lease.renew(
         place=place,
         tries=0,
         added=F("added") + int(not made.was_here),
@@ -336,8 +269,7 @@ def record_skipped_chat(
             **imports.build_reason_columns(missed.reason),
             in_file=in_file,
         )
-        save_import_progress(
-            worker.lease,
+        worker.lease.renew(
             place=place,
             tries=0,
             not_taken=F("not_taken") + 1,
@@ -350,7 +282,7 @@ def record_skipped_chat(
 def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
     """End the import. With a `code`, it has failed. Raises `LeaseLost`."""
     with transaction.atomic():
-        save_import_progress(worker.lease)
+        worker.lease.renew()
         row = FileImport.objects.get(pk=worker.row.pk)
         state = FileImport.State.FAILED if code else FileImport.State.DONE
         now = worker.clock()

@@ -58,7 +58,7 @@ def write_originals(
 
 def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> bool:
     """Write the bytes of a file into an archive. Return False if the storage lacks them."""
-    pieces = iter_file_bytes(row.path)
+    pieces = iter_file_bytes(row)
     try:
         first = next(pieces, b"")
     except FileNotFoundError:

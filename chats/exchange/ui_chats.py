@@ -20,6 +20,14 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.actions import branching, lifecycle
+from chats.exchange.ui_approvals import (
+    NOTHING_KNOWN,
+    KnownParts,
+    ToolApproval,
+    decide_approvals,
+    mark_denied_calls,
+    parse_approvals,
+)
 from chats.exchange.ui_files import OWN_FILE, name_file_addresses
 from chats.exchange.writing import order_metadata, to_milliseconds
 from chats.files.inline import InlineFile, store_inline_files
@@ -28,7 +36,13 @@ from chats.models import ApiKey, Branch, Chat, Message, MessageFile, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import access, history, messages
 from chats.turns.start import Accepted, retry_turn, start_turn
-from contextpolicy.engine.messages.messages import FilePart, Part, TextPart, parse_parts
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    Part,
+    TextPart,
+    ToolCallPart,
+    parse_parts,
+)
 from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     UIMessage,
@@ -44,7 +58,7 @@ Trigger = Literal["submit-message", "regenerate-message"]
 
 
 class InvalidUIRequest(Refusal):
-    """The body is not a request of `useChat`. The message says why."""
+    """The body is not a request of `useChat`. The error message gives the reason."""
 
     code = "invalid_ui_request"
     status = 422
@@ -52,14 +66,15 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message is not a user message with text or files."""
+    """The last message is neither a user message with text or files nor a reply with approvals."""
 
     code = "unsupported_ui_message"
     status = 422
     sentence = gettext_noop(
         "The last message must be a user message of text and files: data URLs, or addresses of your"
-        " uploads. An edited message keeps its files; send other files in a new message. Results of"
-        " the client’s tools are not supported."
+        " uploads. An edited message keeps its files; send other files in a new message. A reply is"
+        " sent back only with answers to its requests for consent. Results of the client’s tools"
+        " are not supported."
     )
 
 
@@ -90,8 +105,19 @@ class UIRequest:
     count: int = 0
     # The `data-…` parts of the last message.
     extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    # The answers to requests for consent in the last message.
+    approvals: Sequence[ToolApproval] = field(default_factory=tuple)
     # Slug of the model to use from now on. Empty: no change.
     model: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class UIReply:
+    """The turn that a client follows, and the parts of its message that the client has already."""
+
+    chat: Chat
+    turn: Turn
+    known: KnownParts = NOTHING_KNOWN
 
 
 def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
@@ -128,7 +154,12 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
         raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
     previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None
     return replace(
-        request, last=last, previous_id=previous, count=len(listed), extras=tuple(extras)
+        request,
+        last=last,
+        previous_id=previous,
+        count=len(listed),
+        extras=tuple(extras),
+        approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
     )
 
 
@@ -156,8 +187,8 @@ def reply_to_ui_request(
     now: datetime,
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
-) -> tuple[Chat, Turn]:
-    """Carry out a request: send, edit or regenerate. Returns the chat and the new turn.
+) -> UIReply:
+    """Carry out a request: send, edit, regenerate, or answer requests for consent.
 
     A chat that does not exist is created with its first message. Repeating a sent message returns
     its turn. Raises `UnsupportedUIMessage`, `HistoryNotStored`, `NotFound` for a deleted chat, and
@@ -165,8 +196,10 @@ def reply_to_ui_request(
     """
     act = UIAction(request, user=user, now=now, api_key=api_key, idempotency_key=idempotency_key)
     if request.trigger == "regenerate-message":
-        return act.regenerate()
-    return act.submit()
+        return UIReply(*act.regenerate())
+    if request.approvals:
+        return act.decide()
+    return UIReply(*act.submit())
 
 
 class UIAction:
@@ -198,6 +231,16 @@ class UIAction:
             return self.open(text)
         self.choose_model(chat)
         return chat, self.submit_to(chat, text).turn
+
+    def decide(self) -> UIReply:
+        """Store the answers of the last message. Raises `NotFound`."""
+        chat = get_ui_chat(self.request.chat_id, user=self.user)
+        last = cast(UIMessage, self.request.last)
+        calls = frozenset(part.call_id for part in last.parts if isinstance(part, ToolCallPart))
+        turn, known = decide_approvals(
+            self.request.approvals, chat=chat, calls=calls, user=self.user, now=self.now
+        )
+        return UIReply(chat, turn, known)
 
     def text(self) -> str:
         """Return the text of the last message. Raises `UnsupportedUIMessage`."""
@@ -305,8 +348,9 @@ class UIAction:
         return last is not None and find_message(chat, last.id) is not None
 
     def send(self, chat: Chat, text: str) -> Accepted:
-        """Send the message at the end of the chat. A repeated request with its id returns its
-        turn.
+        """Send the message at the end of the chat.
+
+        A repeated request with the message's id returns its turn.
         """
         own = self.request.last.id if self.request.last else ""
         key = self.idempotency_key or f"ui-{hashlib.sha256(own.encode()).hexdigest()}"
@@ -394,7 +438,10 @@ def get_ui_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat:
 
 
 def find_running_turn(chat: Chat) -> Turn | None:
-    """Return the oldest unfinished turn of the active branch, which a client can follow."""
+    """Return the oldest unfinished turn of the active branch, which a client can follow.
+
+    None if all turns have ended.
+    """
     rows = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
     return rows.order_by("accepted").first()
 
@@ -411,7 +458,10 @@ def is_unfinished(chat: Chat, ui_id: str) -> bool:
 
 
 def find_message(chat: Chat, ui_id: str) -> Message | None:
-    """Return the newest message on the active path that belongs to a UI message."""
+    """Return the newest message on the active path that belongs to a UI message.
+
+    Else a message of it that still waits for its turn; None without either.
+    """
     found = select_by_ui_id(select_path(load_branch(chat)), ui_id).last()
     return (
         found
@@ -437,7 +487,10 @@ def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
 
 
 def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
-    """Return the turn that replies: for a queued turn that was absorbed, the other one."""
+    """Return the turn that replies: for a queued turn that was absorbed, the other one.
+
+    None if no turn has this id.
+    """
     turn = Turn.objects.select_related("absorbed_by").filter(pk=turn_id).first()
     return turn.absorbed_by or turn if turn else None
 
@@ -538,7 +591,8 @@ def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
     for row in rows:
         step = parse_parts(row.parts)
         made: dict[str, Any] = serialize_ui_message(UIMessage(own_id, "assistant", step, {}))
-        parts += [{"type": "step-start"}, *(p for p in made["parts"] if p["type"] != "step-start")]
+        own = [part for part in made["parts"] if part["type"] != "step-start"]
+        parts += [{"type": "step-start"}, *mark_denied_calls(own)]
     metadata = {"model": last.model_name, "finish": last.finish, **describe_row(last)}
     return {"id": own_id, "role": "assistant", "parts": parts, "metadata": metadata}
 

@@ -16,7 +16,7 @@ from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
 from chats.exchange import bounds, importing
-from chats.ground import leases, queue
+from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import FileImport, FilePiece, ImportOutcome
 from chats.record import imports
@@ -59,9 +59,8 @@ def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> 
     the size of the file or the entries of an archive.
     """
     importing.check_import_file(file)
-    token = uuid.uuid4()
     with transaction.atomic():
-        # Of two parallel requests, the second then counts the first.
+        # The lock makes the second of two parallel requests count the first.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
         mine = FileImport.objects.filter(owner=owner.pk)
         if mine.filter(state__in=imports.OPEN).count() >= settings.IMPORTS_PER_USER:
@@ -70,24 +69,18 @@ def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> 
         old = list(over.values_list("pk", flat=True)[REPORTS - 1 :])
         FileImport.objects.filter(pk__in=old).delete()
         size = bounds.measure_file_size(file)
+        lease = imports.IMPORTS.create_lease(uuid.uuid4())
         row = FileImport.objects.create(
-            owner_id=owner.pk,
-            size=size,
-            created_at=now,
-            lease_token=token,
-            lease_until=leases.compute_lease_end(),
+            pk=lease.key, owner_id=owner.pk, size=size, created_at=now, **lease.columns
         )
-    held = FileImport.objects.filter(pk=row.pk, lease_token=token, state__in=imports.OPEN)
     pieces = enumerate(read_import_pieces(file))
     while listed := list(islice(pieces, PIECES_AT_ONCE)):
         with transaction.atomic():
-            if not held.update(lease_until=leases.compute_lease_end()):
-                raise NotFound
+            lease.renew()
             for number, piece in listed:
                 FilePiece.objects.create(file=row, number=number, data=piece)
     with transaction.atomic():
-        if not held.update(lease_until=None, lease_token=None):
-            raise NotFound
+        lease.finish()
         data = {"import": str(row.pk), "bytes": size}
         ledger.record_event("import.started", actor=f"user:{owner.pk}", now=now, data=data)
         queue.enqueue(queue.IMPORT_FILE, import_id=row.pk)

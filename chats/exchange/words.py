@@ -28,7 +28,7 @@ WORDS: Mapping[str, str] = {
     "parent_missing": gettext_noop(
         "Messages without a parent in the file start a branch, or follow the previous message."
     ),
-    "loop_cut": gettext_noop("Messages that refer to each other in a circle start a new branch."),
+    "loop_cut": gettext_noop("Messages that refer to each other in a cycle start a new branch."),
     "system_moved": gettext_noop("A system text between messages was left out."),
     "system_left_out": gettext_noop(
         "System texts of the file were left out. You can set one for the chat."

@@ -33,7 +33,7 @@ FILE_SHARE = 0.25
 
 
 class FileNotFound(Refusal):
-    """A file of the message does not exist, or is not the person's."""
+    """A file of the message does not exist or belongs to another user."""
 
     code = "file_not_found"
     status = 422
@@ -44,7 +44,8 @@ class FileNotFound(Refusal):
 
 
 class FileNotReady(Refusal):
-    """A file of the message is still being read. Wait, or attach it by name with `allow_unread`."""
+    """A file of the message is still being read. Wait, or set `allow_unread` to send only its
+    name."""
 
     code = "file_not_ready"
     status = 409
@@ -57,8 +58,8 @@ class FileNotReady(Refusal):
 
 
 class FileNotRead(Refusal):
-    """A file of the message could not be read. Remove it, or attach it by name with
-    `allow_unread`.
+    """A file of the message could not be read. Remove it, or set `allow_unread` to send only
+    its name.
     """
 
     code = "file_not_read"
@@ -232,8 +233,7 @@ def build_part(
     `text`: the whole text of a document that is not stored.
     """
     if row.kind == StoredFile.Kind.IMAGE and row.copy_sha256:
-        size = max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
-        image = Image(size, sha256=row.copy_sha256, size=row.copy_size)
+        image = Image(estimate_image_tokens(row), sha256=row.copy_sha256, size=row.copy_size)
         part = FilePart(row.copy_type, row.name, image.reference)
     else:
         document = Document(str(row.pk), row.sha256, row.size, row.pages, row.characters)
@@ -244,6 +244,11 @@ def build_part(
             sent = cut_text(whole, limit=most, style=values.cut_style).text
         part = FilePart(row.media_type, row.name, document.reference, sent)
     return serialize_parts([part])[0]
+
+
+def estimate_image_tokens(row: StoredFile) -> int:
+    """Return the tokens for which an image counts in prompts."""
+    return max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
 
 
 def is_cut(file: AttachedFile) -> bool:

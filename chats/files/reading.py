@@ -20,32 +20,43 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q, QuerySet
+from django.db.models import F, Q
 from django.utils import timezone
 
-from chats.files import extractors
+from chats.files import extractors, scanning
+from chats.files.encryption import FileDamaged
+from chats.files.scanning import scan_file
 from chats.files.storage import (
     compute_file_hash,
     iter_file_bytes,
     keep_file_bytes,
     save_file_bytes,
+    schedule_removal,
 )
-from chats.ground import databases, leases, queue
+from chats.ground import databases, queue
 from chats.ground.background_lock import OneAtATime
+from chats.ground.jobs import Job, renewed_by_thread
 from chats.ground.leases import LeaseLost
 from chats.ground.texts import sanitise_text
 from chats.models import FileChunk, StoredFile
+from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import TokenCounter
 
 logger = logging.getLogger(__name__)
 State = StoredFile.State
 MODULE = "chats.files.extractors"
-# Time to load the file and to store its text, in addition to reading.
-LEASE_TIME = timedelta(seconds=3 * extractors.SECONDS)
+# The longest time to load, scan and read a file, for which its lease is renewed.
+LONGEST_READING = 3 * extractors.SECONDS + scanning.SECONDS
+READINGS = Job(
+    StoredFile,
+    task=queue.READ_FILE,
+    argument="file_id",
+    is_open=Q(state=State.PENDING),
+)
 # One at a time in a process: each may need half a gigabyte.
 ONE_AT_A_TIME = OneAtATime()
-# The most files that one sweep enqueues.
-ENQUEUED_AT_ONCE = 50
+# The most files that one run enqueues.
+ENQUEUED_AT_ONCE = 300
 CHUNKS_AT_ONCE = 200
 # How often a request looks whether a worker has read a file.
 LOOK_SECONDS = 0.1
@@ -60,7 +71,8 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
         if row is None:
             return
         databases.release_pooled_connection()
-        values, chunks = read_content(row, counter=counter)
+        with renewed_by_thread(READINGS.get_lease(row), seconds=LONGEST_READING):
+            values, chunks = read_content(row, counter=counter)
         try:
             store_content(row, values=values, chunks=chunks)
         except LeaseLost:
@@ -72,22 +84,11 @@ def claim_file(file_id: uuid.UUID) -> StoredFile | None:
 
     A file whose workers died several times fails.
     """
-    token = uuid.uuid4()
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    rows = StoredFile.objects.filter(free, pk=file_id, state=State.PENDING)
-    if rows.filter(tries__gte=settings.MAX_ATTEMPTS).update(
-        state=State.FAILED, code="worker_lost", lease_until=None
-    ):
+    tried = READINGS.select_free_rows().filter(pk=file_id, tries__gte=settings.MAX_ATTEMPTS)
+    if tried.update(state=State.FAILED, code="worker_lost", lease_until=None):
         return None
-    taken = rows.update(
-        lease_token=token, lease_until=leases.add_to_now(LEASE_TIME), tries=F("tries") + 1
-    )
-    return select_leased_file(file_id, token).first() if taken else None
-
-
-def select_leased_file(file_id: uuid.UUID, token: uuid.UUID | None) -> QuerySet[StoredFile]:
-    """Return the row of a file that a worker still holds."""
-    return StoredFile.objects.filter(pk=file_id, lease_token=token, state=State.PENDING)
+    lease = READINGS.claim(file_id, tries=F("tries") + 1)
+    return lease.select_row().first() if lease else None
 
 
 def read_content(
@@ -97,8 +98,8 @@ def read_content(
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = extract_content(row, folder=Path(folder))
-        except FileNotFoundError:
-            # The file was deleted, or its bytes are missing.
+        except (FileNotFoundError, FileDamaged):
+            # The file was deleted, or its bytes are missing or changed.
             found = {"code": "file_damaged"}
         if code := found.get("code"):
             return {"state": State.FAILED, "code": code}, []
@@ -120,9 +121,15 @@ def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
     """Return the output of the process that reads a file. Raises FileNotFoundError."""
     path = folder / "file"
     with path.open("wb") as file:
-        for piece in iter_file_bytes(row.path):
+        for piece in iter_file_bytes(row):
             file.write(piece)
-    return run_extractor(row.kind, path=path, copy=folder / "copy")
+    return scan_and_extract(row.kind, path=path, copy=folder / "copy")
+
+
+def scan_and_extract(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
+    """Return the output of `run_extractor`, or the code for which the scanner stops it."""
+    code = scan_file(path)
+    return {"code": code} if code else run_extractor(kind, path=path, copy=copy)
 
 
 def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
@@ -159,7 +166,7 @@ def store_image_copy(row: StoredFile, copy: Path, *, found: dict[str, Any]) -> d
     # A new path for each attempt: a worker that lost its lease overwrites nothing.
     path = f"{row.path}-{uuid.uuid4().hex[:8]}"
     with copy.open("rb") as file:
-        save_file_bytes(file, path=path, now=timezone.now())
+        save_file_bytes(file, path=path, sealed_key=row.sealed_key, now=timezone.now())
         return {
             "copy_path": path,
             "copy_type": found["media_type"],
@@ -187,13 +194,22 @@ def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileC
 
     Raises `LeaseLost`.
     """
-    held = select_leased_file(row.pk, row.lease_token)
-    if not held.select_for_update().exists():
-        raise LeaseLost(row.pk)
+    lease = READINGS.get_lease(row)
+    lease.lock_row()
     FileChunk.objects.bulk_create(chunks, batch_size=CHUNKS_AT_ONCE)
     if path := values.get("copy_path"):
         keep_file_bytes(path)
-    held.update(**values, lease_until=None, lease_token=None)
+    lease.finish(**values)
+    if values.get("code") == scanning.FILE_REFUSED:
+        record_refused_file(row)
+
+
+def record_refused_file(row: StoredFile) -> None:
+    """Record that the scanner refused a file, and delete its bytes after the commit."""
+    now = timezone.now()
+    data = {"file": str(row.pk), "bytes": row.size, "kind": row.kind}
+    ledger.record_event("file.refused", actor="system", now=now, data=data)
+    schedule_removal(StoredFile, row)
 
 
 def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> str:
@@ -202,7 +218,7 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
         databases.release_pooled_connection()
         path = Path(folder) / "file"
         path.write_bytes(data)
-        found = run_extractor(row.kind, path=path, copy=Path(folder) / "copy")
+        found = scan_and_extract(row.kind, path=path, copy=Path(folder) / "copy")
     row.code = found.get("code", "")
     row.state = State.FAILED if row.code else State.READY
     if row.code:
@@ -230,9 +246,5 @@ def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
 def enqueue_unread_files(*, now: datetime) -> int:
     """Enqueue the tasks of files that no worker reads. Return their number."""
     age = now - timedelta(seconds=settings.REQUEUE_AFTER)
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    rows = StoredFile.objects.filter(free, state=State.PENDING, created_at__lt=age)
-    found = list(rows.order_by("created_at").values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])
-    for file_id in found:
-        queue.enqueue(queue.READ_FILE, file_id=file_id)
-    return len(found)
+    rows = READINGS.select_free_rows().filter(created_at__lt=age).order_by("created_at")
+    return READINGS.enqueue_rows(rows.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])

@@ -4,14 +4,14 @@ import uuid
 from typing import NamedTuple
 
 from chats.files.excerpts import MOST_STEMS
-from chats.memory.search.words import extract_question_stems
+from chats.memory.search.words import extract_question_stems, find_words
 from chats.models import FileExcerpt, Turn
 
 
 class SentExcerpt(NamedTuple):
     """A part of a document that was sent with a question: its place in the text, and why.
 
-    `page` is 0 if the kind of file has none. `words`: the stems that it shares with the question;
+    `page` is 0 if the kind of file has none. `words`: the words of the question that it shares;
     empty after the question was erased. `score` is None for turns of earlier versions.
     """
 
@@ -31,8 +31,7 @@ def list_sent_excerpts(turn: Turn) -> list[SentExcerpt]:
     rows = list(sent.select_related("chunk__file"))
     if not rows:
         return []
-    question = turn.trigger.text if turn.trigger is not None else ""
-    stems = extract_question_stems(question)[:MOST_STEMS]
+    words = map_question_words(turn.trigger.text if turn.trigger is not None else "")
     return [
         SentExcerpt(
             file_id=row.chunk.file_id,
@@ -42,7 +41,18 @@ def list_sent_excerpts(turn: Turn) -> list[SentExcerpt]:
             start=row.chunk.start,
             end=row.chunk.start + len(row.chunk.text),
             score=row.score,
-            words=tuple(stem for stem in stems if f" {stem} " in f" {row.chunk.words} "),
+            words=tuple(
+                word for stem, word in words.items() if f" {stem} " in f" {row.chunk.words} "
+            ),
         )
         for row in rows
     ]
+
+
+def map_question_words(question: str) -> dict[str, str]:
+    """Return the words of a question as it has them, by the stem that the search compares."""
+    stems = extract_question_stems(question)[:MOST_STEMS]
+    written = {
+        word.stem: question[word.start : word.end] for word in reversed(find_words(question))
+    }
+    return {stem: written.get(stem, stem) for stem in stems}

@@ -1,7 +1,7 @@
 """The bytes of files, in Django's storage `files`: the data folder, or any other storage.
 
 Bytes are written before their row and deleted after it. A `FileRemoval` row covers the time
-between, so the sweep deletes the bytes if the process ends.
+between, so a due job deletes the bytes if the process ends.
 """
 
 import hashlib
@@ -17,14 +17,16 @@ from django.db import transaction
 from django.db.models.signals import post_delete
 from django.utils import timezone
 
+from chats.files.encryption import encrypt_file, open_encrypted_file
+from chats.ground.secrets import rotate_secret
 from chats.models import FileRemoval, StoredFile
 
 logger = logging.getLogger(__name__)
 CHUNK_BYTES = 64 * 1024
 # An upload that has no row after this time has failed.
 UPLOAD_TIME = timedelta(hours=1)
-# The most removals of one sweep.
-REMOVED_AT_ONCE = 200
+# The most removals of one run.
+REMOVED_AT_ONCE = 2_000
 
 
 def get_file_storage() -> Storage:
@@ -41,13 +43,17 @@ def compute_file_hash(file: IO[bytes]) -> str:
     return digest.hexdigest()
 
 
-def save_file_bytes(file: IO[bytes], *, path: str, now: datetime) -> None:
-    """Store bytes under a new path, outside any transaction.
+def save_file_bytes(file: IO[bytes], *, path: str, sealed_key: str, now: datetime) -> None:
+    """Store bytes under a new path, outside any transaction; encrypted if there is a key.
 
     `keep_file_bytes` must follow in the transaction that stores their row. Raises FileExistsError.
     """
     FileRemoval.objects.create(path=path, due_at=now + UPLOAD_TIME)
-    stored = get_file_storage().save(path, File(file))
+    if not sealed_key:
+        stored = get_file_storage().save(path, File(file))
+    else:
+        with encrypt_file(file, sealed_key=sealed_key, path=path) as encrypted:
+            stored = get_file_storage().save(path, File(encrypted))
     if stored != path:
         raise FileExistsError(path)
 
@@ -63,15 +69,37 @@ def discard_file_bytes(path: str) -> None:
     remove_file_bytes([path])
 
 
-def open_file_bytes(path: str) -> IO[bytes]:
-    """Open stored bytes for reading. Raises FileNotFoundError or the error of the storage."""
-    return get_file_storage().open(path, "rb")
+def open_file_bytes(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
+    """Open the bytes of a file, or of an image's copy, for reading.
+
+    Raises FileNotFoundError, the error of the storage, and `SecretUnreadable`. Reading raises
+    `FileDamaged`.
+    """
+    path = row.copy_path if is_copy else row.path
+    file = get_file_storage().open(path, "rb")
+    if not row.sealed_key:
+        return file
+    return open_encrypted_file(file, sealed_key=row.sealed_key, path=path)
 
 
-def iter_file_bytes(path: str) -> Iterator[bytes]:
-    with open_file_bytes(path) as file:
+def iter_file_bytes(row: StoredFile) -> Iterator[bytes]:
+    with open_file_bytes(row) as file:
         while piece := file.read(CHUNK_BYTES):
             yield piece
+
+
+def reencrypt_file_keys() -> int:
+    """Encrypt the keys of all files with the newest encryption key; return their number.
+
+    The bytes do not change. Raises `SecretUnreadable`.
+    """
+    number = 0
+    with transaction.atomic():
+        rows = StoredFile.objects.select_for_update(no_key=True).exclude(sealed_key="")
+        for row in rows.only("pk", "sealed_key").order_by("pk").iterator(chunk_size=500):
+            StoredFile.objects.filter(pk=row.pk).update(sealed_key=rotate_secret(row.sealed_key))
+            number += 1
+    return number
 
 
 def schedule_removal(sender: type[StoredFile], instance: StoredFile, **_signal: Any) -> None:
@@ -88,7 +116,7 @@ post_delete.connect(schedule_removal, sender=StoredFile)
 
 
 def remove_file_bytes(paths: list[str]) -> int:
-    """Delete bytes whose removal is due and return their number. The sweep repeats failures."""
+    """Delete bytes whose removal is due and return their number. A due job repeats failures."""
     removed = 0
     for path in paths:
         try:

@@ -12,7 +12,9 @@ from django.db import IntegrityError, transaction
 from django.db.models import QuerySet, Sum
 from django.utils.translation import gettext_noop
 
+from chats.files import scanning
 from chats.files.detection import FileKind, clean_file_name, detect_file_kind
+from chats.files.encryption import create_file_key
 from chats.files.storage import (
     compute_file_hash,
     discard_file_bytes,
@@ -30,8 +32,10 @@ from contextpolicy import ledger
 
 State = StoredFile.State
 MIB = 1024 * 1024
-# The most unused files that one sweep deletes.
-DELETED_AT_ONCE = 100
+# A repeated upload of a file that failed for these reasons is read again.
+TRIED_AGAIN = ("worker_lost", scanning.SCANNER_UNAVAILABLE)
+# The most unused files that one run deletes.
+DELETED_AT_ONCE = 1_000
 
 
 class FileUploadsOff(Refusal):
@@ -65,7 +69,8 @@ class FileEmpty(Refusal):
 
 
 class FileMissing(Refusal):
-    """The row of the file exists, but the server's storage does not have its bytes."""
+    """The file is registered, but the server's storage does not have its content. Upload it
+    again."""
 
     code = "file_missing"
     status = 404
@@ -81,8 +86,8 @@ class FileInUse(Refusal):
     code = "file_in_use"
     status = 409
     sentence = gettext_noop(
-        "{number} of your messages use this file. Erase them first; the file is deleted with the"
-        " last one."
+        "{number} of your messages use this file. Erase these messages first. The file is "
+        "deleted with the last of them."
     )
 
 
@@ -124,10 +129,11 @@ def accept_upload(
         size=size,
         sha256=sha256,
         path=f"{pk.hex[:2]}/{pk.hex}",
+        sealed_key=create_file_key() if settings.FILE_ENCRYPTION else "",
         created_at=now,
     )
     # No transaction is open while the storage writes.
-    save_file_bytes(file, path=row.path, now=now)
+    save_file_bytes(file, path=row.path, sealed_key=row.sealed_key, now=now)
     try:
         store_upload(row, found=found)
     except (Refusal, IntegrityError) as error:
@@ -164,14 +170,15 @@ def renew_upload(
 ) -> StoredFile | None:
     """Return the person's file with this content, with the new name and upload time.
 
-    None if they have none. A file whose workers died is read again.
+    None if they have none. A file that could not be read because its worker or the scanner failed
+    is read again.
     """
     mine = list_files(owner).filter(sha256=sha256)
     with transaction.atomic():
         if not mine.update(name=name, created_at=now):
             return None
         row = mine.get()
-        if mine.filter(code="worker_lost").update(state=State.PENDING, code="", tries=0):
+        if mine.filter(code__in=TRIED_AGAIN).update(state=State.PENDING, code="", tries=0):
             row.state, row.code = State.PENDING, ""
             queue.enqueue(queue.READ_FILE, file_id=row.pk)
     return row
@@ -180,7 +187,7 @@ def renew_upload(
 def store_upload(row: StoredFile, *, found: FileKind) -> None:
     """Store the row of a file whose bytes are stored. Raises `FileQuotaExceeded`."""
     with transaction.atomic():
-        # Of two parallel uploads, the second then counts the first.
+        # The lock makes the second of two parallel uploads count the first.
         owner = User.objects.select_for_update(no_key=True).get(pk=row.owner_id)
         check_quota(owner, name=row.name, size=row.size)
         row.save(force_insert=True)
@@ -212,7 +219,7 @@ def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> S
 def open_stored_file(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
     """Open the bytes of a file, or of an image's copy for models. Raises `FileMissing`."""
     try:
-        return open_file_bytes(row.copy_path if is_copy else row.path)
+        return open_file_bytes(row, is_copy=is_copy)
     except FileNotFoundError:
         raise FileMissing(name=row.name) from None
 

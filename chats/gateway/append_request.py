@@ -20,7 +20,7 @@ from chats.actions.branching import TooManyBranches
 from chats.files import attach
 from chats.gateway import request_files, statements
 from chats.gateway.choice import NamedModel, check_tools
-from chats.gateway.matching.conversation import Conversation, Item
+from chats.gateway.matching.conversation import NO_QUESTION, Conversation, Item
 from chats.gateway.matching.find_branch import PathMatch, Request, find_best_match
 from chats.gateway.matching.hashes import build_room_key, hash_messages
 from chats.gateway.matching.identity import INVALID, Identity
@@ -45,7 +45,13 @@ from chats.turns.start import (
     get_active_branch,
 )
 from chats.turns.statements import PERSON_LOCK
-from contextpolicy.engine.messages.messages import TextPart, ToolCallPart
+from contextpolicy.engine.messages.messages import (
+    Part,
+    TextPart,
+    ToolCallPart,
+    find_result_images,
+    name_result_image,
+)
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy
 from speed import prepared
@@ -75,12 +81,12 @@ class Sent:
 
     @property
     def chat(self) -> Chat | None:
-        """The chat that the request names, directly or by a previous response."""
+        """The chat that the request names, directly or by a previous response. None without one."""
         return self.wanted.chat or (self.earlier.chat if self.earlier else None)
 
     @property
     def policy(self) -> ContextPolicy | None:
-        """The policy that the request names, or that of its API key."""
+        """The policy that the request names, or that of its API key. None without either."""
         return self.wanted.policy or self.api_key.policy
 
     @property
@@ -90,7 +96,10 @@ class Sent:
 
     @property
     def room(self) -> str:
-        """Key of the end user and conversation id. Requests match only chats with the same key."""
+        """The scope key of the end user and conversation id.
+
+        Requests match only chats with the same key.
+        """
         chat, known = self.chat, self.identity
         if chat is not None:
             # A chat created by a client keeps the room that its messages were hashed with.
@@ -149,12 +158,12 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
         known = find_repeated_turn(sent, now=now)
         if known is not None and not is_to_begin_again(known):
             return Placed(known, "repeat", repeat)
-    items, room = sent.conversation.items, sent.room
-    request = Request(items, hash_messages(items, room=room), room, sent.is_named)
+    room = sent.room
+    request = build_match_request(sent, room=room)
     if known is not None:
         return requeue_request(sent, request, known, counter=counter, now=now)
     # Read-only work runs before locking, and is checked again under the lock.
-    match = match_request(request, sent=sent)
+    sent, request, match = find_request_start(sent, request)
     chat_id = match.branch.chat_id if match else find_room_chat(sent, room=room)
     with transaction.atomic():
         if chat_id is None:
@@ -241,6 +250,26 @@ def requeue_request(
         return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
 
 
+def build_match_request(sent: Sent, *, room: str) -> Request:
+    items = sent.conversation.items
+    return Request(items, hash_messages(items, room=room), room, sent.is_named)
+
+
+def find_request_start(sent: Sent, request: Request) -> tuple[Sent, Request, PathMatch | None]:
+    """Match a request, and restore the start of a chat that began with only a system text.
+
+    The client of such a chat sends our reply as its first message.
+    """
+    said = sent.conversation
+    if said.items[0].role == "assistant":
+        whole = replace(sent, conversation=replace(said, items=(NO_QUESTION, *said.items)))
+        begun = build_match_request(whole, room=request.room)
+        match = match_request(begun, sent=whole)
+        if match is not None and not (match.offset or match.unmatched):
+            return whole, begun, match
+    return sent, request, match_request(request, sent=sent)
+
+
 def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> PathMatch | None:
     """Match a request to a branch: in the given chat, in the chat it names, or in any chat."""
     chat = chat or sent.chat
@@ -273,7 +302,7 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
         for part in item.parts
         if isinstance(part, TextPart)
     )
-    title = derive_title(first) or "…"
+    title = derive_title(first or find_first_text(sent.conversation.system)) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
@@ -375,16 +404,22 @@ def accept_request(
     counter: TokenCounter,
     now: datetime,
 ) -> Placed:
-    """Store the new messages and queue the turn, in the caller's transaction with a locked chat."""
+    """Store the new messages and queue the turn, in the caller's transaction with a locked chat.
+
+    Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of `apply_requested_model`,
+    `check_texts` and `attach_new_files`.
+    """
     branch = place.branch
     branch.chat = chat
     choice = apply_requested_model(chat, sent=sent)
     check_request_limits(sent, branch=branch)
+    if place.completes:
+        check_result_images(sent, request.items[place.shared - 1], choice=choice)
     held = attach_new_files(sent, request.items[place.shared :], choice=choice)
     new = [each.item for each in held]
     check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
     completed = (
-        [complete_tool_calls(branch, request.items[place.shared - 1], counter=counter)]
+        [complete_tool_calls(branch, request.items[place.shared - 1], sent=sent, counter=counter)]
         if place.completes
         else []
     )
@@ -472,8 +507,8 @@ def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
 def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
     """Set the model and the policy of a chat as requested, and return the effective choice.
 
-    Raises what `model_choice.choose_chat_model` raises, `ModelUnavailable`, and `InvalidRequest`
-    for tools that the model does not support.
+    Raises the errors of `model_choice.choose_chat_model`, `ModelUnavailable`, and
+    `InvalidRequest` for tools that the model does not support.
     """
     if sent.wanted.chat is None:
         chat.model, chat.policy = sent.wanted.model, sent.policy
@@ -493,17 +528,30 @@ def check_request_limits(sent: Sent, *, branch: Branch) -> None:
         raise TooManyTurnsOfKey(limit=limit)
 
 
-def complete_tool_calls(branch: Branch, item: Item, *, counter: TokenCounter) -> Sealed:
+def check_result_images(sent: Sent, item: Item, *, choice: model_choice.ChosenModel) -> None:
+    """Raise the refusals of `attach.check_file_policy` for the images of new tool results."""
+    shown = Item("assistant", item.result_images)
+    with request_files.blame_field(sent.field):
+        request_files.attach_documents(shown, said=sent.conversation, user=sent.user, choice=choice)
+
+
+def complete_tool_calls(branch: Branch, item: Item, *, sent: Sent, counter: TokenCounter) -> Sealed:
     """Add the tool results to the last reply of a branch, under its own call ids.
 
     Returns the new commitment to the reply.
     """
     reply = Message.objects.get(branch=branch, seq=branch.last_seq)
     given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
-    sent = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
-    own = dict(zip(sent, given, strict=True))
-    results = [replace(each, call_id=own[each.call_id]) for each in item.results]
-    return messages.add_results(reply, results=results, counter=counter)
+    called = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
+    own = dict(zip(called, given, strict=True))
+    results: list[Part] = []
+    for each in item.results:
+        for offset, image in find_result_images(item.parts).get(each.call_id, ()):
+            results.append(name_result_image(image, call_id=own[each.call_id], offset=offset))
+        results.append(replace(each, call_id=own[each.call_id]))
+    sealed = messages.add_results(reply, results=results, counter=counter)
+    images.store_message_images([reply], found=sent.conversation.images)
+    return sealed
 
 
 def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:

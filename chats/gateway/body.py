@@ -6,12 +6,18 @@ from typing import IO, Any
 
 from django.conf import settings
 
-from chats.gateway import parameters
+from chats.gateway import custom_tools, parameters
 from chats.gateway.errors import BodyTooLarge, InvalidRequest
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
-from contextpolicy.engine.strict_json import build_unique_object, load_strict_json
+from contextpolicy.engine.strict_json import (
+    build_unique_object,
+    has_more_values,
+    load_strict_json,
+)
 
 DEPTH = 64
+# The inputs of an embeddings request may be 300,000 tokens.
+VALUES = 500_000
 MOST_TOOLS = 512
 # Refused: the operator configures where requests go. Clients cannot set the address, the key or
 # headers.
@@ -80,7 +86,8 @@ class RequestFields:
     dropped: tuple[str, ...] = ()
     # Types of tools that are offered but not supported.
     left_out: tuple[str, ...] = ()
-    # Item form of the calls of tools that are not plain functions (`tools.build_call_item`).
+    # The form of the calls of tools that are not plain functions (`tools.build_call_item` and
+    # `wire.format_tool_call`).
     forms: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
@@ -93,6 +100,10 @@ def parse_gateway_body(stream: IO[bytes]) -> dict[str, Any]:
     data = stream.read(limit + 1)
     if len(data) > limit:
         raise BodyTooLarge(limit=limit)
+    if has_more_values(data, limit=VALUES):
+        raise InvalidRequest(
+            f"The body has more than {VALUES:,} values.", param=None, code="invalid_json"
+        )
     try:
         body = load_strict_json(data, pairs=build_unique_object)
     except RecursionError:
@@ -144,6 +155,8 @@ def validate_chat_fields(body: Mapping[str, Any]) -> RequestFields:
     if not tools:
         # Providers refuse these without tools.
         passed = {n: said for n, said in passed.items() if n not in parameters.OF_TOOLS}
+    if "tool_choice" in passed:
+        passed["tool_choice"] = convert_tool_choice(passed["tool_choice"])
     return RequestFields(
         model=model,
         stream=stream,
@@ -159,6 +172,7 @@ def validate_chat_fields(body: Mapping[str, Any]) -> RequestFields:
         tools=tools,
         parameters=passed,
         dropped=parameters.list_dropped_fields(name for name in body if name not in OWN),
+        forms={name: {"type": custom_tools.CUSTOM} for name in list_custom_names(body)},
     )
 
 
@@ -223,11 +237,46 @@ def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
 
 
 def parse_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the client's tools, in order. Raises `InvalidRequest`."""
-    return tuple(
-        validate_tool(item, param=f"tools[{place}]")
+    """Return the client's tools, in order: custom ones as functions. Raises `InvalidRequest`."""
+    tools = tuple(
+        validate_tool(convert_chat_tool(item), param=f"tools[{place}]")
         for place, item in enumerate(parse_tool_entries(body))
     )
+    names = [tool["name"] for tool in tools]
+    if any(names.count(name) > 1 for name in list_custom_names(body)):
+        raise InvalidRequest("tools has two tools with the same name.", param="tools")
+    return tools
+
+
+def is_custom_tool(item: Any) -> bool:
+    """Return True if a tool or a tool choice is of the type custom, with its fields."""
+    is_custom = isinstance(item, dict) and item.get("type") == custom_tools.CUSTOM
+    return is_custom and isinstance(item.get(custom_tools.CUSTOM), dict)
+
+
+def convert_chat_tool(item: Any) -> Any:
+    """Return a custom tool as a function; others unchanged."""
+    if not is_custom_tool(item):
+        return item
+    return custom_tools.convert_custom_tool(item[custom_tools.CUSTOM])
+
+
+def list_custom_names(body: Mapping[str, Any]) -> list[str]:
+    """Return the names of the custom tools of a valid request."""
+    entries = body.get("tools")
+    return [
+        item[custom_tools.CUSTOM]["name"]
+        for item in (entries if isinstance(entries, list) else ())
+        if is_custom_tool(item)
+    ]
+
+
+def convert_tool_choice(said: Any) -> Any:
+    """Return the choice of a custom tool as that of its function; others unchanged."""
+    if not is_custom_tool(said):
+        return said
+    name = said[custom_tools.CUSTOM].get("name")
+    return {"type": "function", "function": {"name": name}}
 
 
 def parse_tool_entries(body: Mapping[str, Any]) -> list[Any]:
@@ -247,7 +296,10 @@ def validate_tool(item: Any, *, param: str) -> dict[str, Any]:
     """
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":
-        problem = f"{param} must be of type function. The server does not run tools of other types."
+        problem = (
+            f"{param} must be of type function or custom. The server does not run tools of other "
+        )
+        problem += "types."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     name, strict = function.get("name"), function.get("strict")
     description, schema = function.get("description"), function.get("parameters")

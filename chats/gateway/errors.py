@@ -7,7 +7,7 @@ class InvalidRequest(Refusal):
     """A field is missing, invalid or not supported.
 
     `code` is stable: `invalid_json`, `missing_field`, `invalid_value`, `unsupported_parameter`,
-    `unsupported_content`.
+    `unsupported_content`, `system_text_ignored`.
     """
 
     status = 400
@@ -93,8 +93,9 @@ class UnknownAddress(NotFound):
 
     sentence = (
         "{path} does not exist. The addresses are GET /v1/models and /v1/models/{{name}}, POST "
-        "/v1/chat/completions, /v1/responses, /v1/responses/compact and /v1/embeddings, GET and "
-        "DELETE /v1/responses/{{id}}, and GET /v1/responses/{{id}}/input_items."
+        "/v1/chat/completions, /v1/completions, /v1/responses, /v1/responses/compact and "
+        "/v1/embeddings, GET and DELETE /v1/responses/{{id}}, and GET "
+        "/v1/responses/{{id}}/input_items."
     )
 
 

@@ -9,11 +9,10 @@ lost worker or a database failure, the turn continues, and a repeated request ge
 
 import asyncio
 import json
-import re
 import uuid
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any, cast
 
@@ -30,7 +29,7 @@ from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Receipt, Turn
 from chats.people import keys
-from chats.providers.think_tags import split_unopened
+from chats.providers.think_tags import split_unopened, strip_partial_closing
 from chats.record.idempotency import IdempotentRequest
 from chats.streams import connection
 from chats.streams.follow import (
@@ -92,6 +91,8 @@ class Asker:
     # The idempotency key, and the number of this repetition of its request.
     keyed: IdempotentRequest | None = None
     repeat: int = 0
+    # The beginning of the reply, which the client has already. It is not sent back.
+    prefill: str = ""
 
 
 def build_relay_response(
@@ -262,11 +263,12 @@ class Relay:
         match update:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
-                return self.more(text[self.sent :])
+                return self.more(remove_prefill(text, self.asker.prefill)[self.sent :])
             case Delta(offset=offset, text=text):
                 if self.place is not None:
                     self.place = StreamPosition(self.place.beginning, offset + len(text))
-                return self.more(text)
+                known = self.sent + len(self.asker.prefill)
+                return self.more(text[max(known - offset, 0) :] if self.asker.prefill else text)
             case Thoughts(offset=offset, text=text):
                 return self.more_thoughts(text[max(self.thought - offset, 0) :])
             case Reshaped():
@@ -312,6 +314,7 @@ class Relay:
             raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
         self.held.headers["X-Context-Status"] = status
         reply = wire.build_turn_reply(turn, model=self.asker.model)
+        reply = replace(reply, text=remove_prefill(reply.text, self.asker.prefill))
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)
@@ -334,7 +337,7 @@ class Relay:
         if split := split_unopened(text):
             return reply.text[len(split[1]) :] if reply.text.startswith(split[1]) else None
         # The last piece may end within the tag.
-        begun = re.sub(r"\s*(?:</?\w*)?\Z", "", text).lstrip("\n")
+        begun = strip_partial_closing(text).lstrip("\n")
         if not reply.thoughts.startswith(begun):
             return None
         return f"{reply.thoughts[len(begun) :]}\n</think>\n\n{reply.text}"
@@ -344,6 +347,11 @@ class Relay:
         if self.is_open:
             return self.asker.form.broken(refusal)
         return self.held.fail(refusal)
+
+
+def remove_prefill(text: str, prefill: str) -> str:
+    """Return the text of a reply without the beginning that the client wrote."""
+    return text.removeprefix(prefill) if len(text) >= len(prefill) else ""
 
 
 RESTARTING = (
@@ -363,9 +371,10 @@ def load_ended_turn(turn_id: uuid.UUID) -> tuple[Turn | None, str]:
 
 
 def determine_prompt_status(receipt: Receipt | None) -> str:
-    """Return the status of a prompt: `full`, `summarised`, `windowed` or `pending`.
+    """Return the status of a prompt: `full`, `summarised`, `windowed`, `pending` or `none`.
 
     `windowed`: messages are left out without a summary. `pending`: a summary of them can follow.
+    `none`: the turn has no receipt.
     """
     if receipt is None:
         return "none"

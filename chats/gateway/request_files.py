@@ -1,4 +1,4 @@
-"""Stores and reads the files of a request, and makes parts with texts of its documents."""
+"""Stores and reads the files of a request, and converts its documents to message parts."""
 
 import io
 import uuid
@@ -64,7 +64,11 @@ def store_given_files(
     rows = {row.sha256: row for row in select_rows(user, hashes)}
     for sha256 in hashes:
         row, given = rows.get(sha256), said.files.get(sha256)
-        if given is not None and not given.file_id and (row is None or row.code == "worker_lost"):
+        if (
+            given is not None
+            and not given.file_id
+            and (row is None or row.code in uploads.TRIED_AGAIN)
+        ):
             name = given.name or UNNAMED
             rows[sha256], _ = uploads.accept_upload(
                 io.BytesIO(given.data), name=name, owner=user, now=now
@@ -162,7 +166,7 @@ def replace_file_id(part: Part, made: Mapping[uuid.UUID, FilePart]) -> Part:
 
 
 def parse_stored_part(part: Mapping[str, str]) -> FilePart:
-    """Return the stored part of a file."""
+    """Parse the stored JSON form of a file part."""
     return next(one for one in parse_parts([part]) if isinstance(one, FilePart))
 
 

@@ -3,7 +3,7 @@
 from django.urls import path, re_path, register_converter
 from django.urls.converters import StringConverter
 
-from chats.gateway import embedding_views
+from chats.gateway import completion_views, embedding_views
 from chats.gateway.chat_completions import views
 from chats.gateway.responses import response_views
 
@@ -19,6 +19,7 @@ urlpatterns = [
     path("models", views.model_list),
     path("models/<model:name>", views.model_detail),
     path("chat/completions", views.chat_completions),
+    path("completions", completion_views.completions),
     path("responses", response_views.responses),
     path("responses/compact", response_views.compact_input),
     path("responses/<str:response_id>", response_views.response_detail),

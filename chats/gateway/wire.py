@@ -3,14 +3,17 @@
 import json
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import Any, Protocol
 
+from chats.gateway import custom_tools
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
 from contextpolicy.engine.messages.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
 
+# The form of the calls of some tools, by name.
+Forms = Mapping[str, Mapping[str, str]]
 DONE = "data: [DONE]\n\n"
 # The usual field for reasoning.
 REASONING = "reasoning_content"
@@ -96,10 +99,10 @@ def format_completion_id(reply_id: uuid.UUID) -> str:
     return f"chatcmpl-{reply_id.hex}"
 
 
-def build_completion(reply: Reply) -> dict[str, Any]:
+def build_completion(reply: Reply, *, forms: Forms) -> dict[str, Any]:
     message: dict[str, Any] = {"role": "assistant", "content": reply.text or None, "refusal": None}
     if reply.calls:
-        message["tool_calls"] = format_tool_calls(reply)
+        message["tool_calls"] = format_tool_calls(reply, forms=forms)
     elif message["content"] is None:
         message["content"] = ""
     message |= collect_extra_fields(reply)
@@ -114,14 +117,20 @@ def build_completion(reply: Reply) -> dict[str, Any]:
     }
 
 
-def format_tool_calls(reply: Reply) -> list[dict[str, Any]]:
+def format_tool_calls(reply: Reply, *, forms: Forms) -> list[dict[str, Any]]:
     """Return the calls of a reply, with the fields that the provider expects back."""
-    return [format_tool_call(call) for call in reply.calls]
+    return [format_tool_call(call, forms=forms) for call in reply.calls]
 
 
-def format_tool_call(call: Mapping[str, str]) -> dict[str, Any]:
+def format_tool_call(call: Mapping[str, str], *, forms: Forms) -> dict[str, Any]:
+    """Return a call in the form of its tool: a function or a custom tool."""
     own = read_extras(call.get("extra", "")).call
     inner = own.get("function")
+    if call["name"] in forms:
+        text = custom_tools.parse_custom_input(call["arguments"])
+        others = {name: value for name, value in own.items() if name != "function"}
+        custom = {"name": call["name"], "input": text}
+        return {**others, "id": call["call_id"], **forms[call["name"]], "custom": custom}
     function = {
         **(inner if isinstance(inner, dict) else {}),
         "name": call["name"],
@@ -192,6 +201,8 @@ class Chunks:
     created: int
     include_usage: bool
     has_thoughts: bool = False
+    # The form of the calls of tools that are not functions.
+    forms: Forms = field(default_factory=dict)
 
     def opening(self) -> str:
         return self.piece({"role": "assistant", "content": ""})
@@ -211,8 +222,14 @@ class Chunks:
         return before, after
 
     def ending(self, reply: Reply) -> str:
-        """Return the calls, the finish reason and, if requested, the usage."""
-        made = [{"index": n, **call} for n, call in enumerate(format_tool_calls(reply))]
+        """Return the last chunks of a reply: extra fields, calls, finish reason and end mark.
+
+        The usage is included if the client requested it.
+        """
+        made = [
+            {"index": n, **call}
+            for n, call in enumerate(format_tool_calls(reply, forms=self.forms))
+        ]
         fields = collect_extra_fields(reply)
         if self.has_thoughts:
             fields.pop(REASONING, None)
@@ -226,7 +243,7 @@ class Chunks:
         return pieces + DONE
 
     def whole(self, reply: Reply) -> str:
-        return json.dumps(build_completion(reply))
+        return json.dumps(build_completion(reply, forms=self.forms))
 
     def broken(self, refusal: Refusal) -> str:
         return format_stream_event(format_openai_error(refusal))

@@ -53,6 +53,8 @@ CAUSES: Mapping[str, str] = {
     ),
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
+    "option_invalid": gettext_noop("an option of its address has an invalid value"),
+    "not_permitted": gettext_noop("the user has no permission to connect"),
     "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),
     "lost": gettext_noop("the connection was lost"),
@@ -64,9 +66,9 @@ _CAUSES_BY_MESSAGE = (
         r"name or service not known|could not translate|failed to resolve|no address associated",
         "host_unknown",
     ),
-    (r"password authentication failed|no password supplied", "login_rejected"),
+    (r"authentication failed|no password supplied|no such user", "login_rejected"),
     (r"no pg_hba|pg_hba\.conf", "address_not_allowed"),
-    (r"database .* does not exist", "database_missing"),
+    (r"database .* does not exist|no such database", "database_missing"),
     (r"role .* does not exist", "user_missing"),
     (r"unsupported startup parameter", "parameter_rejected"),
     (
@@ -74,6 +76,11 @@ _CAUSES_BY_MESSAGE = (
         "connections_used_up",
     ),
     (r"starting up|shutting down|recovery mode", "starting_or_stopping"),
+    (
+        r"invalid (?:\w+ )?value|bad value|invalid command-line|unrecognized configuration",
+        "option_invalid",
+    ),
+    (r"permission denied", "not_permitted"),
     (r"ssl|certificate", "tls_failed"),
     (r"timeout expired|timed out|network is unreachable|no route to host", "no_answer"),
     (
@@ -206,8 +213,9 @@ logging.getLogger("psycopg.pool").addHandler(PoolFailures())
 
 
 def raise_if_passing(error: BaseException) -> None:
-    """Raise a temporary database error again, so that a later task retries. Ignore any other
-    error.
+    """Raise a temporary database error again, so that a later task retries.
+
+    Any other error is ignored.
     """
     if is_retryable_error(error):
         raise error

@@ -5,29 +5,36 @@ Not in the database: a write every ten seconds per worker would occupy SQLite's 
 
 import json
 import logging
+import math
 import threading
 import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from django.conf import settings
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chats.ground import broker_facts, queues
+from chats.ground import broker_facts, queues, schedule
 
 logger = logging.getLogger(__name__)
 KEY = "palimpsest:heartbeats"
 SCHEDULE = "schedule"
-# The last sweep, by the schedule or a worker.
-SWEEP = "sweep"
+# The heartbeat of earlier versions, whose schedule had one entry.
+OLD_SWEEP = "sweep"
+# When each entry of the schedule last ran, by the broker's clock.
+RUNS = "palimpsest:schedule"
 TURN = "palimpsest:sweeping"
 EVERY = 10.0
 # Age in seconds after which a heartbeat is late, and after which it is deleted.
 LATE = 45.0
+LATE_SCHEDULE = 30.0
 FORGOTTEN = 900.0
+# The entries that this process ran since its last heartbeat, with `time.monotonic()`.
+_ran: dict[str, float] = {}
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,7 +68,7 @@ def list_heartbeats() -> list[HeartbeatAge]:
         found: list[HeartbeatAge] = []
         for name, told in client.hgetall(KEY).items():
             at, taken = json.loads(told)
-            if now - at > FORGOTTEN and name not in {SCHEDULE, SWEEP}:
+            if name == OLD_SWEEP or (now - at > FORGOTTEN and name != SCHEDULE):
                 client.hdel(KEY, name)
                 continue
             found.append(HeartbeatAge(name, max(now - at, 0.0), taken))
@@ -72,9 +79,9 @@ def describe_late_processes(found: Sequence[HeartbeatAge]) -> list[str]:
     """Return a sentence for each late process: the schedule, a worker, or all reply workers."""
     ages = {one.name: one.age for one in found}
     said = []
-    if ages.get(SCHEDULE, LATE) >= schedule_limit():
+    if ages.get(SCHEDULE, math.inf) >= schedule_limit():
         since = f"for {ages[SCHEDULE]:.0f} s" if SCHEDULE in ages else "since the start"
-        said.append(f"schedule: no heartbeat {since}; workers run the sweep instead")
+        said.append(f"schedule: no heartbeat {since}; workers run its jobs instead")
     workers = select_workers(found)
     if not any(queues.REPLIES in one.queues and one.age < LATE for one in workers):
         said.append("workers: no reply worker is alive, so replies wait")
@@ -87,36 +94,35 @@ def describe_late_processes(found: Sequence[HeartbeatAge]) -> list[str]:
 
 
 def select_workers(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
-    return [one for one in found if one.name not in {SCHEDULE, SWEEP}]
+    return [one for one in found if one.name != SCHEDULE]
 
 
 def schedule_limit() -> float:
     """Return the age, in seconds, from which the schedule's heartbeat counts as late."""
-    return max(3 * float(settings.SWEEP_EVERY), LATE)
+    return max(3 * float(settings.SWEEP_EVERY), LATE_SCHEDULE)
 
 
 def note_schedule() -> None:
-    """Record a sweep of the schedule, in the broker, and in a file for health checks."""
+    """Record that the schedule is alive, in the broker, and in a file for health checks."""
     with suppress(OSError):
         Path(settings.SCHEDULE_FILE).touch()
     with suppress(RedisError, OSError):
         store_heartbeat(SCHEDULE)
 
 
-def note_sweep() -> None:
-    """Record in the broker when a sweep last ran, so that workers notice a dead schedule."""
-    with suppress(RedisError, OSError):
-        store_heartbeat(SWEEP)
+def note_run(entry: str) -> None:
+    """Record that this process ran an entry of the schedule. Its next heartbeat stores that."""
+    _ran[entry] = time.monotonic()
 
 
 class WorkerHeartbeat:
-    """A worker's heartbeat thread, which also sweeps if the last sweep is overdue."""
+    """A worker's heartbeat thread, which also runs overdue entries of the schedule."""
 
-    def __init__(self, name: str, *, taken: Sequence[str], sweep: Callable[[], None]) -> None:
-        """Prepare the thread. `sweep` runs the schedule's sweep."""
+    def __init__(self, name: str, *, taken: Sequence[str], run: Callable[[str], None]) -> None:
+        """Prepare the thread. `run` runs an entry of the schedule, given by its name."""
         self.name = name
         self.taken = taken
-        self.sweep = sweep
+        self.run_entry = run
         self.begun = time.monotonic()
         self.ending = threading.Event()
 
@@ -128,29 +134,54 @@ class WorkerHeartbeat:
         delete_heartbeat(self.name)
 
     def run(self) -> None:
-        """Send heartbeats periodically. Sweeps if the schedule is dead."""
+        """Send heartbeats periodically, and run overdue entries."""
         while not self.ending.is_set():
             try:
                 self.beat()
             except (RedisError, OSError) as error:
                 logger.info("heartbeat not sent: %s", type(error).__name__)
             except Exception:
-                logger.exception("a sweep by this worker failed")
+                logger.exception("an entry of the schedule failed in this worker")
             self.ending.wait(EVERY)
 
     def beat(self) -> None:
-        """Send one heartbeat, and sweep if it is due. Raises RedisError or OSError."""
-        store_heartbeat(self.name, taken=self.taken)
-        since = [one.age for one in list_heartbeats() if one.name == SWEEP]
-        waited = min([*since, time.monotonic() - self.begun])
-        if waited >= schedule_limit() and self.is_first():
-            self.sweep()
-            note_sweep()
-
-    def is_first(self) -> bool:
-        """Return True if no other worker is sweeping."""
+        """Send one heartbeat, and run the overdue entries. Raises RedisError or OSError."""
         with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
-            return bool(client.set(TURN, self.name, nx=True, ex=int(LATE)))
+            now = _clock(client)
+            client.hset(KEY, self.name, json.dumps([now, list(self.taken)]))
+            store_runs(client, now=now)
+            overdue = self.list_overdue_entries(client, now=now)
+            # Only one worker runs them.
+            if not overdue or not client.set(TURN, self.name, nx=True, ex=int(EVERY)):
+                return
+            for entry in overdue:
+                self.run_entry(entry)
+            store_runs(client, now=_clock(client))
+
+    def list_overdue_entries(self, client: Redis, *, now: float) -> list[str]:
+        """Return the entries that should have run: after one period if the schedule is late.
+
+        Otherwise after three periods, because then their workers are dead or busy.
+        """
+        alive = time.monotonic() - self.begun
+        heard, runs = client.hget(KEY, SCHEDULE), client.hgetall(RUNS)
+        silence = min(now - json.loads(heard)[0], alive) if heard else alive
+        is_late = silence >= schedule_limit()
+        return [
+            entry
+            for entry, periods in schedule.PERIODS.items()
+            if min(now - float(runs.get(entry, 0)), alive)
+            >= settings.SWEEP_EVERY * periods * (1 if is_late else 3)
+        ]
+
+
+def store_runs(client: Redis, *, now: float) -> None:
+    """Store when this process last ran entries of the schedule. Raises RedisError or OSError."""
+    ran: dict[Any, Any] = {
+        entry: now - (time.monotonic() - _ran.pop(entry)) for entry in list(_ran)
+    }
+    if ran:
+        client.hset(RUNS, mapping=ran)
 
 
 def _clock(client: Redis) -> float:

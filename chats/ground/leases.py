@@ -13,9 +13,9 @@ from django.db.models.functions import Now
 
 
 class LeaseLost(Exception):
-    """The row does not belong to this worker any more: it was stopped, swept or reclaimed.
+    """The worker no longer holds the row, so it must write nothing.
 
-    Write nothing.
+    The work was stopped, or its lease expired and another worker may have claimed it.
     """
 
 
@@ -50,3 +50,8 @@ def match_held_leases() -> Q:
 
 def match_expired_leases() -> Q:
     return Q(lease_until__lt=Now())
+
+
+def match_free_leases() -> Q:
+    """Return the condition for rows that no live worker holds."""
+    return Q(lease_until=None) | match_expired_leases()

@@ -1,8 +1,8 @@
 """Enqueues Celery tasks on commit. Never blocks, never raises.
 
-The database is authoritative, and the broker is only a hint: the sweep finds work whose message was
-lost. Tasks are referenced by name, so that lower packages need not import them. A test compares the
-names with Celery's registry.
+The database is authoritative, and the broker is only a hint: the due jobs find work whose message
+was lost. Tasks are referenced by name, so that lower packages need not import them. A test compares
+the names with Celery's registry.
 """
 
 import logging
@@ -15,6 +15,7 @@ from django.db import transaction
 from kombu.exceptions import KombuError, OperationalError
 from redis.exceptions import RedisError
 
+from chats.ground import schedule
 from chats.ground.request_ids import build_task_headers
 
 logger = logging.getLogger(__name__)
@@ -23,6 +24,7 @@ RUN_TURN = "chats.run_turn"
 MAINTAIN_CHAT = "chats.maintain_chat"
 INDEX_CHAT = "chats.index_chat"
 INDEX_CHATS = "chats.index_chats"
+# The only entry of earlier schedules. It runs all due jobs, and is kept for one release.
 SWEEP = "chats.sweep"
 VERIFY_LEDGER = "chats.verify_ledger"
 KEEP_LEDGER = "chats.keep_ledger"
@@ -43,6 +45,7 @@ COUNT_RADIUS = "chats.count_radius"
 EVALUATE = "chats.evaluate"
 IMPORT_FILE = "chats.import_file"
 READ_FILE = "chats.read_file"
+READ_TOOLS = "chats.read_tools"
 TASKS = frozenset(
     {
         RUN_TURN,
@@ -69,6 +72,8 @@ TASKS = frozenset(
         EVALUATE,
         IMPORT_FILE,
         READ_FILE,
+        READ_TOOLS,
+        *map(schedule.name_task, schedule.PERIODS),
     }
 )
 
@@ -86,7 +91,7 @@ class IndexBatcher:
     """Collects the chats to index in a process, and sends one task for all of them.
 
     Until `start`, and after `stop`, each chat is sent at once. A killed process loses the chats it
-    collected; the sweep finds them.
+    collected; a due job finds them.
     """
 
     # Seconds from the first chat until the task is sent, and the chats that send it sooner.
@@ -143,7 +148,7 @@ def keep_here(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -
 
 
 def publish_task(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Send the task to the broker without retries. A failure is logged and left to the sweep."""
+    """Send the task to the broker without retries. A due job sends a lost one again."""
     try:
         current_app.send_task(
             task,
@@ -157,4 +162,4 @@ def publish_task(task: str, arguments: dict[str, str], *, countdown: float = 0.0
             kwargsrepr="",
         )
     except (KombuError, OperationalError, RedisError, OSError) as error:
-        logger.warning("broker unreachable, %s left to the sweep: %s", task, type(error).__name__)
+        logger.warning("broker unreachable, %s left to a due job: %s", task, type(error).__name__)

@@ -66,8 +66,9 @@ class Buckets:
         return rate
 
     def own(self, client: str, *, limit: int, now: float) -> tuple[bool, float]:
-        """Count one request in this process. Returns True if it is allowed, and the remaining
-        tokens.
+        """Count one request in this process.
+
+        Returns True if it is allowed, and the remaining tokens.
         """
         with self.lock:
             level, at = self.levels.pop(client, (float(limit), now))
@@ -88,4 +89,5 @@ class Buckets:
 REQUESTS = Buckets("API_REQUESTS_PER_MINUTE")
 MESSAGES = Buckets("MESSAGES_PER_MINUTE")
 WARM_UPS = Buckets("WARM_UPS_PER_MINUTE")
+METER_UPDATES = Buckets("METER_UPDATES_PER_MINUTE")
 GATEWAY = Buckets("GATEWAY_REQUESTS_PER_MINUTE")

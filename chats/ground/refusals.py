@@ -30,7 +30,7 @@ class Refusal(Exception):
         self.details = details
         if retry_after is not None:
             self.retry_after = retry_after
-        # With its values, for rows that are shown in the reader's language.
+        # The sentence keeps its values, for rows that are shown in the reader's language.
         self.full = Sentence(self.sentence, **details)
         self.sentence = render_english(self.full)
         super().__init__(self.sentence)
@@ -58,4 +58,6 @@ class NotFound(Refusal):
 
     code = "not_found"
     status = 404
-    sentence = gettext_noop("Not found, or you do not have access to it. Check the address.")
+    sentence = gettext_noop(
+        "This does not exist, or you do not have access to it. Check the address."
+    )

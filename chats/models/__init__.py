@@ -28,6 +28,7 @@ from chats.models.retention import KeptText, PendingErasure, RetentionEntry, Ret
 from chats.models.search import SearchCount, SearchPlace, SearchText
 from chats.models.state import ChatState
 from chats.models.teams import Agent, Round, Team, TeamVersion
+from chats.models.tool_calls import ToolCall, ToolConsent, ToolStep
 from chats.models.turns import PromptText, Receipt, Turn, TurnReference, WarmUp
 from chats.models.vectors import TextVector, VectorSpace
 from chats.models.webhooks import Webhook, WebhookDelivery
@@ -82,6 +83,9 @@ __all__ = [
     "Team",
     "TeamVersion",
     "TextVector",
+    "ToolCall",
+    "ToolConsent",
+    "ToolStep",
     "Turn",
     "TurnReference",
     "VectorSpace",

@@ -35,6 +35,14 @@ READING_FAILURES = {
     "image_too_many_pixels": gettext_noop(
         "The image has more than 50 million pixels. Attach a smaller one."
     ),
+    "file_refused": gettext_noop(
+        "The virus scanner of this instance refused the file. Remove it from the message. If you"
+        " trust it, ask your administrator."
+    ),
+    "scanner_unavailable": gettext_noop(
+        "The virus scanner of this instance does not answer, so the file was not read. Attach it"
+        " again later."
+    ),
     "worker_lost": gettext_noop(
         "The server stopped several times while it read the file. Attach it again; if that fails,"
         " tell your administrator."
@@ -72,6 +80,8 @@ class StoredFile(Stored):
     size = models.PositiveBigIntegerField()
     sha256 = models.CharField(max_length=64)
     path = models.CharField(max_length=200)
+    # The key of the stored bytes, encrypted; empty if they are not encrypted.
+    sealed_key = models.TextField(blank=True, default="")
     created_at = models.DateTimeField(db_index=True)
     # A worker reads the file: its text, or a copy of an image for models and pages.
     state = models.CharField(max_length=8, choices=State, default=State.PENDING)

@@ -127,6 +127,8 @@ class Turn(Stored):
     # End of the prompts of all steps, before the question: {"state": id, "note": …}. None until the
     # first prompt needs it.
     tail = models.JSONField(null=True, blank=True)
+    # Queued without a worker until a person decides about its tool calls, see `ToolCall.consent`.
+    awaits_consent = models.BooleanField(default=False, db_default=False)
     # Options of a /v1 request: system, tools, parameters, and the seq after which the client's own
     # messages begin. Cleared when the turn ends. None: not a /v1 request.
     client = models.JSONField(null=True, blank=True)
@@ -244,7 +246,7 @@ class PromptText(Stored):
 class Receipt(Stored):
     """The record of one model call: its prompt and the reasons for its contents.
 
-    Written before the call and completed once after it. Call 0 of a turn extracts the chat state.
+    Written before the call and completed once after it. Call 0 of a step extracts the chat state.
     Step 0 holds the calls after the turn: call 0 generates the chat's title, calls from `INFERRING`
     on infer preferences, and the others are warm-ups.
     """
@@ -324,7 +326,7 @@ class Receipt(Stored):
             )
         ]
         indexes: ClassVar = [
-            # Few rows at any time. Serves the cleanup job.
+            # The index serves the cleanup job. It has few rows at any time.
             models.Index(
                 fields=["created_at"],
                 condition=Q(step=0, call=0, outcome="open"),

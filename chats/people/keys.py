@@ -67,12 +67,17 @@ class KeyNameTooLong(Refusal):
 
     code = "too_long"
     status = 422
-    sentence = gettext_noop("The name has {length} characters. The limit is {limit}.")
+    sentence = gettext_noop(
+        "The name has {length} characters. The limit is {limit}. Shorten the name."
+    )
     param = "name"
 
 
 class UnknownScope(Refusal):
-    """The list of scopes is empty or has an unknown one. The message lists the scopes."""
+    """The list of scopes is empty or has an unknown scope.
+
+    The error message lists the valid ones.
+    """
 
     code = "unknown_scope"
     status = 422
@@ -109,8 +114,9 @@ class InvalidKey(Refusal):
 
 
 class KeyInAddress(Refusal):
-    """The query string contains a key. Logs and browser histories keep query strings, so
-    revoke it.
+    """The query string contains a key.
+
+    Revoke it, because logs and browser histories keep query strings.
     """
 
     code = "key_in_address"
@@ -177,7 +183,10 @@ def create_key(
 
 
 def find_gateway_policy() -> ContextPolicy | None:
-    """Return the default policy of new /v1 keys. None if it is retired."""
+    """Return the default policy of new /v1 keys.
+
+    None if it does not exist, has no version or is retired.
+    """
     rows = ContextPolicy.objects.filter(
         slug=CODING_AGENTS.slug, retired=False, current__isnull=False
     )

@@ -24,6 +24,7 @@ from chats.ground.refusals import Refusal
 from chats.models import LoginFailure, LoginLink
 from chats.people import sessions
 from contextpolicy import ledger, roles
+from contextpolicy.engine.text.names import casefold_name
 
 ADDRESS_WINDOW = timedelta(minutes=1)
 ACCOUNT_WINDOW = timedelta(minutes=5)
@@ -148,7 +149,8 @@ def check_credentials(*, username: str, password: str, address: str, now: dateti
     attempt.begin()
     user = None
     if len(password) <= PASSWORD_LENGTH:
-        user = authenticate(username=username, password=password)
+        known = roles.find_person_by_name(username)
+        user = authenticate(username=known.username if known else username, password=password)
     if not isinstance(user, User):
         attempt.fail()
         raise WrongCredentials
@@ -189,13 +191,19 @@ def verify_identity(
         raise NotConfirmed(proof=gettext_lazy("This password is wrong.")) from None
     except LinkInvalid:
         raise NotConfirmed(
-            proof=gettext_lazy("This is not one of your unused sign-in links, or it has expired.")
+            proof=gettext_lazy(
+                "This is not one of your unused sign-in links, or it has expired. Request a "
+                "new link."
+            )
         ) from None
     sessions.confirm_session(session=session, now=now)
 
 
 def sanitise_credential(text: str) -> str:
-    """Replace characters that databases reject. The result matches no stored name or password."""
+    """Replace characters that databases reject. Other texts are returned unchanged.
+
+    A changed text is expected to match no stored name or password.
+    """
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
 
@@ -212,7 +220,9 @@ class SignInAttempt:
         # Counted per entry point: a client that repeats a revoked API key does not block sign-in
         # for others behind the same address.
         self.address = f"{door}:{address}"[:64]
-        self.account = compute_keyed_hash("account", account.casefold()) if account else ""
+        # All spellings that find the same person count together.
+        name = casefold_name(account)
+        self.account = compute_keyed_hash("account", name) if account else ""
         self.door = door
         self.now = now
         self.row: LoginFailure | None = None
@@ -328,7 +338,7 @@ def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
     present = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if present is not None:
         return present, False
-    if User.objects.filter(username=username).exists():
+    if roles.find_person_by_name(username) is not None:
         raise NameTaken(username=username)
     person = User(username=username, is_staff=True, is_superuser=True)
     person.set_unusable_password()

@@ -1,7 +1,8 @@
 """Adds a /v1 client's own system text, tools and parameters to a prompt.
 
 `Turn.client` holds them: {"system": [text, …], "tools": [{name, description, parameters, strict},
-…], "parameters": {…}, "max_output": tokens, "after": seq}. Empty once the turn has ended.
+…], "parameters": {…}, "max_output": tokens, "after": seq, "prefill": {"text": …, "style": …}}.
+Empty once the turn has ended.
 """
 
 from collections.abc import Mapping
@@ -18,16 +19,14 @@ TOOLS = "client"
 
 
 def get_client_start(client: Mapping[str, Any] | None) -> int:
-    """Return the `seq` after which the client's messages start. The client left out earlier
-    ones.
-    """
+    """Return the `seq` after which the client's messages start; 0 if the client sent all."""
     return int((client or {}).get("after") or 0)
 
 
 def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
-    """Return the input with the client's system text and tools instead of the chat's.
+    """Add the client's system text to the input, and replace the tools with the client's.
 
-    The system text counts as the chat's own, so the policy's rule for that applies.
+    The text counts as the chat's own, so the policy's rule `chat_system` applies to it.
     """
     if client is None:
         return given
@@ -36,6 +35,7 @@ def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None)
         given,
         system=order_system_parts((*given.system, *own)) if own else given.system,
         tools=tuple(ToolSpec(**tool) for tool in client.get("tools") or ()),
+        prefill=(client.get("prefill") or {}).get("text", ""),
     )
 
 
@@ -55,10 +55,11 @@ def label_client_tools(
 def apply_client_parameters(
     request: ProviderRequest, *, client: Mapping[str, Any]
 ) -> ProviderRequest:
-    """Return the request with the client's parameters. It may only lower the output limit."""
+    """Return the request with the client's parameters. The output limit can only become lower."""
     known = [request.max_output_tokens, client.get("max_output")]
     return replace(
         request,
         parameters=dict(client.get("parameters") or {}),
         max_output_tokens=min((size for size in known if size is not None), default=None),
+        prefill=(client.get("prefill") or {}).get("style", ""),
     )

@@ -25,6 +25,7 @@ from chats.prompt import (
     widening,
 )
 from chats.prompt.tools import registry as tools
+from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, images, receipts, zones
@@ -42,15 +43,19 @@ from contextpolicy.engine.compose.assembly import (
 )
 from contextpolicy.engine.compose.assembly import compose_context as assemble
 from contextpolicy.engine.compose.system_text import (
+    SkillText,
+    build_skill_parts,
     format_budget_note,
     format_runtime_note,
     order_system_parts,
 )
 from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.skills import find_loaded_skills
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.messages.transcript import Background
 from contextpolicy.engine.policy.budget import (
     BudgetRefusal,
+    QuestionTooLarge,
     compute_compact_mark,
     compute_prompt_limit,
     convert_provider_tokens,
@@ -81,6 +86,7 @@ class PromptRefused(Refusal):
     def __init__(self, refusal: BudgetRefusal) -> None:
         super().__init__(reason=str(refusal))
         self.code = refusal.code
+        self.is_question_too_large = isinstance(refusal, QuestionTooLarge)
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,8 +101,8 @@ class WindowMoveRequired:
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `warm_from`: a reply of this many tokens changes the next prompt's prefix. None: no
-    cache warm-up.
+    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and `warm_from`:
+    the tokens of the reply from which a compaction or a cache warm-up is due. None: never.
     """
 
     request: ProviderRequest
@@ -125,6 +131,8 @@ class Prompt:
     infers: bool = False
     # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
+    # The skills that its tool calls can load.
+    skills: SkillFacts = field(default_factory=SkillFacts)
 
     @property
     def sent_seqs(self) -> frozenset[int]:
@@ -146,10 +154,11 @@ def compose_prompt(
 ) -> Prompt | WindowMoveRequired | tail.TailRequired:
     """Compose the prompt of the turn's next call.
 
-    Returns an order to build the turn's tail or to move the window instead, if that must come
-    first. `window_limit` is the smaller window learned from an overflow error, `branch` the turn's
-    branch if it was just read. The facts of a `draft` are used if the chat has not changed since.
-    Raises the refusals of `model_choice.choose_chat_model`, and `PromptRefused`.
+    Returns `TailRequired` or `WindowMoveRequired` instead if the turn's tail must be built or
+    the window moved first. `window_limit` is the smaller window learned from an overflow error,
+    `branch` the turn's branch if it was just read. The facts of a `draft` are used if the chat
+    has not changed since. Raises the refusals of `model_choice.choose_chat_model`, and
+    `PromptRefused`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
@@ -174,6 +183,7 @@ def compose_prompt(
         counter=counter,
         window_limit=window_limit,
         after=client.get_client_start(turn.client),
+        is_client=turn.client is not None,
     )
     given = client.apply_client_input(given, client=turn.client)
     if turn.client is None and window_limit is None:
@@ -241,8 +251,8 @@ def compose_for_agent(
 ) -> Prompt | tail.TailRequired:
     """Compose the prompt of an agent's turn from the agent's view of the chat.
 
-    If the prompt does not fit, the window shrinks for this agent only and is not stored. Returns an
-    order to look up excerpts instead, if that must come first. Raises `PromptRefused`.
+    If the prompt does not fit, the window shrinks for this agent only and is not stored.
+    Returns `TailRequired` instead if excerpts must be looked up first. Raises `PromptRefused`.
     """
     view = agents.load_agent_view(turn)
     if view is None:
@@ -320,12 +330,14 @@ def compose_lead(
     """Compose the prefix of a branch's next prompt, independent of the question.
 
     The branch comes with its chat and active compaction. Room is reserved for the `expected`
-    question. None if the next prompt shares no whole message with the current history. Returns an
-    order to move the window instead, if that must come first. Raises `PromptRefused` and
+    question. None if the next prompt shares no whole message with the current history. Returns
+    `WindowMoveRequired` instead if the window must be moved first. Raises `PromptRefused` and
     `ModelUnavailable`.
     """
     seq = branch.last_seq + 1
-    question = engine.Message(id="", seq=seq, role="user", parts=(), tokens=0)
+    # Unlike a question without parts, it takes the tokens of a message.
+    empty = (engine.TextPart(""),)
+    question = engine.Message(id="", seq=seq, role="user", parts=empty, tokens=0)
     if expected is not None:
         question = replace(expected, id="", seq=seq)
     zone = get_prompt_zone(branch, values=choice.values)
@@ -364,7 +376,8 @@ def compose_with_search(
 ) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
     """Let the engine compose, with the chat's search tool if the prompt leaves out messages.
 
-    The branch stores that with the receipt of the call. If the tool does not fit, it is left out.
+    If the tool does not fit, it is left out. Once a prompt has the tool, `create_receipt` stores
+    this in the branch, so that later prompts have it too.
     Raises `PromptRefused`.
     """
     assembled = ask_engine(given)
@@ -378,8 +391,13 @@ def compose_with_search(
         return given, assembled
     offering = copy(branch)
     offering.search_offered = True
-    offered = tools.list_offered_tools(branch=offering, values=choice.values, model=choice.model)
-    if not offered:
+    offered = tools.list_offered_tools(
+        branch=offering,
+        values=choice.values,
+        model=choice.model,
+        lists_skills=tools.has_skill_load(given.tools),
+    )
+    if offered == given.tools:
         return given, assembled
     searching = replace(given, tools=offered)
     try:
@@ -424,7 +442,7 @@ class Question:
     steps: tuple[engine.Message, ...] = ()
     continues: str = ""
     background: Background = field(default_factory=Background)
-    # For the receipt: reasons why background was withheld.
+    # The reasons why background was withheld, for the receipt.
     notes: tuple[str, ...] = ()
     # The time zone for message dates. Empty: no dates.
     zone: str = ""
@@ -467,10 +485,12 @@ def load_prompt_facts(
     counter: TokenCounter,
     window_limit: int | None = None,
     after: int = 0,
+    is_client: bool = False,
 ) -> ComposeInput:
     """Load all facts for a prompt. Messages up to the `seq` `after` are not sent.
 
-    The number of queries does not grow with the chat.
+    `is_client`: a client of /v1 brings its own tools, so skills on demand are left out. The number
+    of queries does not grow with the chat.
     """
     active = usable_compaction(branch.active_compaction, values=choice.values)
     summary, window_to = summary_and_window(active, counter=counter)
@@ -502,19 +522,31 @@ def load_prompt_facts(
         counter=counter,
         zone=asked.zone,
     )
+    known_skills, skill_notes = load_prompt_skills(branch, choice=choice, is_client=is_client)
+    lists_skills = choice.model.supports_tools and any(s.on_demand for s in known_skills)
     given = ComposeInput(
         values=choice.values,
         model_window=model_window,
         counter=counter,
-        system=collect_system_texts(branch.chat, choice=choice),
-        tools=tools.list_offered_tools(branch=branch, values=choice.values, model=choice.model),
+        system=collect_system_texts(
+            branch.chat,
+            choice=choice,
+            known=known_skills,
+            moved=(active.skills or ()) if active else (),
+        ),
+        tools=tools.list_offered_tools(
+            branch=branch,
+            values=choice.values,
+            model=choice.model,
+            lists_skills=lists_skills,
+        ),
         summary=summary,
         window_to=window_to,
         history=(*exceptions, *mark_continued_reply(asked.continues, loaded.messages)),
         pins=pins,
         unloaded=loaded.unloaded,
         skipped=provided.skipped,
-        notes=provided.notes,
+        notes=(*provided.notes, *skill_notes),
         question=asked.question,
         steps=asked.steps,
         instruction="" if asked.question else CONTINUE_INSTRUCTION,
@@ -587,12 +619,38 @@ def get_base_system_texts(chat: Chat, *, values: PolicyValues) -> tuple[tuple[st
     return tuple((origin, text) for origin, text in parts if text)
 
 
+# Notes in receipts: skills on demand were sent complete, or left out, because the model or the
+# client cannot load them.
+SKILLS_COMPLETE, SKILLS_LEFT_OUT = "skills:complete", "skills:left_out"
+
+
+def load_prompt_skills(
+    branch: Branch, *, choice: model_choice.ChosenModel, is_client: bool
+) -> tuple[list[SkillText], tuple[str, ...]]:
+    """Return the skills of a prompt, and the notes about them for the receipt."""
+    chat = branch.chat
+    found = skills.load_chat_skills(choice.values.skills, owner=chat.owner_id, team=chat.team_id)
+    on_demand = [skill for skill in found if skill.on_demand]
+    if not on_demand:
+        return found, ()
+    if is_client:
+        return [skill for skill in found if not skill.on_demand], (SKILLS_LEFT_OUT,)
+    return found, () if choice.model.supports_tools else (SKILLS_COMPLETE,)
+
+
 def collect_system_texts(
-    chat: Chat, *, choice: model_choice.ChosenModel
+    chat: Chat,
+    *,
+    choice: model_choice.ChosenModel,
+    known: Sequence[SkillText] = (),
+    moved: Sequence[str] = (),
 ) -> tuple[tuple[str, str], ...]:
-    """Return all parts of the system text as (origin, text), in the order of the policy."""
+    """Return all parts of the system text as (origin, text), in the order of the policy.
+
+    `known`: the skills of the prompt. `moved`: those whose loaded texts a compaction moved here.
+    """
     values = choice.values
-    more = [("skills", text) for text in skills.load_skill_texts(values.skills)]
+    more = build_skill_parts(known, moved=moved, lists=choice.model.supports_tools)
     if values.runtime_note:
         more.append(("runtime", format_runtime_note(choice.model.name)))
     if values.budget_note:
@@ -759,6 +817,7 @@ def build_prompt(
     named = list(zip(assembled.segments, refs, strict=True))
     active = usable_compaction(branch.active_compaction, values=values)
     needed = assess_compaction_need(given, assembled)
+    loaded = list_prompt_skills(assembled, given=given, active=active)
     return Prompt(
         request=ProviderRequest(
             model=choice.model.name,
@@ -797,7 +856,13 @@ def build_prompt(
             "prompt_tokens": assembled.prompt_tokens,
             "prompt_sha256": assembled.prompt_sha256,
             "last_seq": given.last_seq,
-            "notes": [*assembled.adjusted, *assembled.notes, *given.notes, *notes],
+            "notes": [
+                *assembled.adjusted,
+                *assembled.notes,
+                *given.notes,
+                *notes,
+                *(f"{SKILL}:{slug}" for slug in loaded),
+            ],
             "compaction_need": asdict(needed),
         },
         compressed=build_compression_event(assembled, values=values),
@@ -811,7 +876,22 @@ def build_prompt(
         tells=values.preferences and has_preference_statement(given),
         infers=is_inference_enabled(values),
         offers_search=tools.has_search(given.tools),
+        skills=SkillFacts(tuple(values.skills), frozenset(loaded)),
     )
+
+
+# Note in receipts, with the slug: the prompt has the text of this skill on demand.
+SKILL = "skill"
+
+
+def list_prompt_skills(
+    assembled: AssembledContext, *, given: ComposeInput, active: Compaction | None
+) -> tuple[str, ...]:
+    """Return the slugs of skills on demand whose texts a prompt has, moved ones first."""
+    if not tools.has_skill_load(given.tools):
+        return ()
+    moved = (active.skills or ()) if active else ()
+    return tuple(dict.fromkeys((*moved, *find_loaded_skills(assembled.messages))))
 
 
 def find_zone_to_freeze(assembled: AssembledContext, *, branch: Branch) -> str:
@@ -882,7 +962,7 @@ def build_compression_event(
 def build_context_facts(
     assembled: AssembledContext, *, given: ComposeInput, choice: model_choice.ChosenModel
 ) -> ContextFacts:
-    """Return the numbers of omitted, cut and summarised messages."""
+    """Return the numbers about a prompt that the demo model describes."""
     sent = {segment.seq for segment in assembled.segments if segment.seq}
     summary = given.summary
     return ContextFacts(

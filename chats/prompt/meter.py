@@ -1,23 +1,32 @@
 """The context meter: the size of the next message's prompt, shown before it is sent.
 
-Has the parts and reasons of an outlook, in the provider's tokens: the local count times the model's
-calibration. The receipt of the next message matches it.
+The counts are in the provider's tokens: the local count times the model's calibration. The receipt
+of the next message matches them.
 """
 
 import uuid
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
 
+from django.contrib.auth.models import AbstractBaseUser
 from django.utils.text import get_text_list
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
+from chats.files import attach
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
-from chats.prompt.next_prompt import Outlook, compose_next_prompt, get_segment_disposition
+from chats.prompt.next_prompt import (
+    SKILL_PARTS,
+    Outlook,
+    compose_next_prompt,
+    get_segment_disposition,
+)
 from chats.prompt.tail import measure_excerpt_room
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import states
+from chats.record.messages import check_text
 from contextpolicy.engine.compose.assembly import assess_compaction_need
 from contextpolicy.engine.policy.budget import compute_compact_mark, compute_prepare_mark
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -29,6 +38,15 @@ FORESEEN = 20
 # The parts of a prompt in display order. Optional ones are shown only if present.
 ORDER = ("system", "tools", "summary", "pins", "history", "tail", "question")
 OPTIONAL = frozenset({"tools", "tail"})
+
+
+@dataclass(frozen=True, slots=True)
+class Draft:
+    """A message that is being written: its author, text and uploaded files."""
+
+    user: AbstractBaseUser
+    text: str
+    files: Sequence[uuid.UUID] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,12 +93,14 @@ def build_meter(
     outlook: Outlook | None = None,
     branch: Branch | None = None,
     making: str | None = None,
+    draft: Draft | None = None,
 ) -> Meter:
     """Return the meter of a chat.
 
     `outlook`, `branch` and `making` (the status of a pending summary) are given if they were
-    already read. Raises the refusals of `model_choice.choose_chat_model`, and
-    `composition.PromptRefused`.
+    already read. A `draft` is counted as the next message, without excerpts of the chat. Raises the
+    refusals of `model_choice.choose_chat_model`, for the draft those of
+    `record.messages.check_text` and `attach.build_attached_files`, and `composition.PromptRefused`.
     """
     if branch is None:
         rows = Branch.objects.select_related("active_compaction__base", "parent")
@@ -89,7 +109,17 @@ def build_meter(
         making = get_pending_summary_status(branch)
     if outlook is None:
         choice, counter = model_choice.choose_chat_model(chat=chat), get_page_counter()
-        outlook = compose_next_prompt(branch, choice=choice, counter=counter, now=now)
+        if draft and draft.text.strip():
+            check_text(draft.text, limit=choice.values.input_length_limit)
+        outlook = compose_next_prompt(
+            branch,
+            choice=choice,
+            counter=counter,
+            now=now,
+            question=draft.text if draft else "",
+            files=load_draft_parts(draft, choice=choice) if draft else (),
+            searches=False,
+        )
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
         used=sum(outlook.tokens.values()),
@@ -110,6 +140,21 @@ def build_meter(
     )
 
 
+def load_draft_parts(draft: Draft, *, choice: model_choice.ChosenModel) -> list[Mapping[str, str]]:
+    """Return the parts of a draft's files. Unread files have only their name."""
+    if not draft.files:
+        return []
+    attached = attach.build_attached_files(
+        draft.files,
+        user=draft.user,
+        values=choice.values,
+        model_window=choice.model.window,
+        unread=True,
+        copies={},
+    )
+    return [file.part for file in attached]
+
+
 def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
     """Return the lines of the breakdown, each with its reason."""
     tokens, values = outlook.tokens, outlook.choice.values
@@ -123,7 +168,7 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
         "tail": describe_tail(outlook),
         "question": (
             gettext("Your message"),
-            gettext("Message overhead. Your text is added as you type."),
+            gettext("Your text and attached files, counted as you write"),
         ),
     }
     if outlook.kept and not tokens.get("summary"):
@@ -152,15 +197,26 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
 def describe_system_sources(outlook: Outlook) -> str:
     """Return the sources of the system text, such as the policy and the chat."""
     found = [s.message_id for s in outlook.sent.segments if s.origin == "system"]
+    found = [name for name in dict.fromkeys(found) if name not in SKILL_PARTS]
     if not found:
-        return gettext("None")
+        return describe_skills(outlook) or gettext("None")
     whose = {"policy": gettext("the policy"), "chat": gettext("the chat")}
     named = get_text_list([whose.get(name, name) for name in found], gettext("and"))
-    return gettext("Instructions from {sources}").format(sources=named)
+    sources = gettext("Instructions from {sources}").format(sources=named)
+    return "; ".join(words for words in (sources, describe_skills(outlook)) if words)
+
+
+def describe_skills(outlook: Outlook) -> str:
+    """Return the tokens of skills in the system text, and the number of loaded ones."""
+    tokens = outlook.skill_tokens
+    if not tokens:
+        return ""
+    words = gettext("skills: {tokens:,} tokens, {loaded:,} loaded")
+    return words.format(tokens=tokens, loaded=len(outlook.loaded_skills))
 
 
 def describe_pins(outlook: Outlook) -> str:
-    """Count the pinned messages that are sent outside the history."""
+    """Return a text with the number of pinned messages that are sent outside the history."""
     count = sum(1 for s in outlook.sent.segments if s.origin == "pin")
     if not count:
         return gettext("None")
@@ -195,8 +251,9 @@ def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
 
 
 def describe_left_out(outlook: Outlook, reason: str) -> str:
-    """Return the range of the messages left out for a reason, or their number if there are
-    several.
+    """Return a text with the range of the messages left out for a reason; empty without any.
+
+    If there are several ranges, the text has the number of messages.
     """
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:

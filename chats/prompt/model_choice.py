@@ -42,7 +42,7 @@ class ModelNotAllowed(Refusal):
 
 
 class ModelUnavailable(Refusal):
-    """The provider of the model is disabled, paused or missing."""
+    """The model or its provider is disabled, paused or missing."""
 
     code = "model_unavailable"
     status = 409
@@ -50,13 +50,13 @@ class ModelUnavailable(Refusal):
 
 
 class PolicyRefused(Refusal):
-    """The effective policies contradict each other. The message has the conflicting numbers."""
+    """The effective policies conflict or do not fit the model. The message gives the reason."""
 
     code = "policy_impossible"
     status = 409
     sentence = gettext_noop(
-        "The policies for this chat contradict each other. An administrator must change one. "
-        "{reason}"
+        "The effective policies contradict each other or do not fit the model. An administrator "
+        "must change one. {reason}"
     )
 
 
@@ -99,7 +99,10 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
         raise NoModel
     try:
         effective = resolution.build_effective_policy(
-            assigned, model_window=model.window, defaults=get_server_defaults()
+            assigned,
+            model_window=model.window,
+            model_tools=model.tools,
+            defaults=get_server_defaults(),
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
@@ -144,6 +147,7 @@ def resolve_effective_policy(
             chat_id=chat.pk,
             agent_policy=agent.policy if agent else get_client_policy(chat),
             model_window=min(known) if known else None,
+            model_tools=model.tools if model else None,
             defaults=get_server_defaults(),
         )
     except PolicyImpossible as error:
@@ -167,7 +171,12 @@ def explain_policy_layers(
     """Explain the policy of these layers with a model. Raises `PolicyRefused`."""
     window = model.window if model else None
     try:
-        return explain_policy_fields(layers, defaults=get_server_defaults(), model_window=window)
+        return explain_policy_fields(
+            layers,
+            defaults=get_server_defaults(),
+            model_window=window,
+            model_tools=model.tools if model else None,
+        )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
 
@@ -197,8 +206,8 @@ def get_recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
 def get_available_account(model: ModelSpec, *, to_embed: bool = False) -> ProviderAccount:
     """Return the provider account of a model. Raises `ModelUnavailable` if it cannot be used.
 
-    `to_embed`: for embeddings, which are enabled separately. The circuit breaker is checked against
-    the database clock, which all processes share.
+    `to_embed`: checks that the model is enabled for embeddings, not for replies. The circuit
+    breaker is checked against the database clock, which all processes share.
     """
     is_on = model.embeds if to_embed else model.enabled
     row = statements.ACCOUNT.first(slug=model.provider)

@@ -1,12 +1,12 @@
-"""The outlook of a branch: the prompt of its next message, composed in advance.
+"""The prompt of a branch's next message, composed in advance (the outlook).
 
-The engine composes it like for a turn, with the same facts and counter. Meter, rails and compaction
-markers therefore match the receipt of the next message.
+The engine composes it like for a turn, with the same facts and counter. The context meter and the
+marks in a chat therefore match the receipt of the next message.
 """
 
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -16,6 +16,7 @@ from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction
 from chats.prompt import composition, model_choice, person, tail, tokenizer
+from chats.prompt.moved_skills import find_window_skills
 from chats.record import receipts, states, zones
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
@@ -27,9 +28,12 @@ from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.segments import Segment
 from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_tokens
 from contextpolicy.engine.messages.transcript import Background, TextEntry
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import format_state_text
 
 Sent = Literal["full", "cut", "summary", "none"]
+# The parts of the system text that contain skills.
+SKILL_PARTS = frozenset({"skills", "team_skills"})
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,6 +62,8 @@ class Outlook:
     kept: states.Kept | None
     # All messages that are sent as segments, by `seq`.
     segments: dict[int, Segment]
+    # Slugs of skills on demand whose texts it has.
+    loaded_skills: tuple[str, ...] = ()
 
     @property
     def is_estimate(self) -> bool:
@@ -74,6 +80,16 @@ class Outlook:
             found[part] = round(ours * factor) - told
             told += found[part]
         return found
+
+    @property
+    def skill_tokens(self) -> int:
+        """The tokens of skills in the system text, in the provider's count."""
+        tokens = sum(
+            s.tokens
+            for s in self.sent.segments
+            if s.origin == "system" and s.message_id in SKILL_PARTS
+        )
+        return round(tokens * self.given.calibration)
 
     def fate(self, seq: int) -> MessageDisposition:
         """Return how a message is sent. A newer message is sent in full."""
@@ -116,16 +132,20 @@ def compose_next_prompt(
     now: datetime,
     counter: TokenCounter,
     question: str = "",
+    files: Sequence[Mapping[str, str]] = (),
+    searches: bool = True,
     said: engine.Message | None = None,
 ) -> Outlook:
     """Compose the prompt that `question` would send on a branch, with compaction and chat loaded.
 
-    With the worker's counter, the result equals the next receipt. `said` is a question that is
-    already stored. Without either, the question is empty. Raises `composition.PromptRefused`.
+    With the worker's counter, the result equals the next receipt. `files` are the serialized parts
+    of its files. `said` is a question that is already stored. Without any of them, the question is
+    empty. With `searches` false, no excerpts of the chat are retrieved for it. Raises
+    `composition.PromptRefused`.
     """
     kept = states.load_stored_state(branch, values=choice.values)
     answered = build_next_question(
-        branch, question=question, kept=kept, choice=choice, counter=counter, now=now
+        branch, question=question, files=files, kept=kept, choice=choice, counter=counter, now=now
     )
     if said is not None:
         day = zones.format_local_day(answered.zone, datetime.fromisoformat(said.created_at))
@@ -142,16 +162,16 @@ def compose_next_prompt(
     while isinstance(made, WindowNeeded):
         # Like the worker: move the window, then load and compose again.
         branch = simulate_window_move(branch, to_seq=made.to_seq)
+        simulate_moved_skills(branch, values=choice.values, counter=counter)
         given = composition.load_prompt_facts(
             branch=branch, choice=choice, asked=answered, counter=counter
         )
         given, made = composition.compose_with_search(given, branch=branch, choice=choice)
     asks = question or (engine.extract_message_text(said) if said else "")
-    if asks and (
-        entries := find_prompt_excerpts(
-            branch, asks, given=given, made=made, asked=answered, at=now
-        )
-    ):
+    entries: tuple[TextEntry, ...] = ()
+    if searches and asks:
+        entries = find_prompt_excerpts(branch, asks, given=given, made=made, asked=answered, at=now)
+    if entries:
         with_entries = replace(given, background=replace(given.background, references=entries))
         again = composition.ask_engine(with_entries)
         if isinstance(again, AssembledContext):
@@ -163,6 +183,9 @@ def compose_next_prompt(
         sent=sent,
         kept=kept,
         segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
+        loaded_skills=composition.list_prompt_skills(
+            sent, given=given, active=branch.active_compaction
+        ),
     )
 
 
@@ -206,17 +229,28 @@ def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
     return found
 
 
+def simulate_moved_skills(branch: Branch, *, values: PolicyValues, counter: TokenCounter) -> None:
+    """Set in memory the skills that a simulated window would move to the system text."""
+    active = branch.active_compaction
+    if active is not None:
+        active.skills = find_window_skills(
+            branch, base=active.base, to_seq=active.to_seq, values=values, counter=counter
+        )
+
+
 def build_next_question(
     branch: Branch,
     *,
     question: str,
+    files: Sequence[Mapping[str, str]],
     kept: states.Kept | None,
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     now: datetime,
 ) -> composition.Question:
     """Return the question as if it were the branch's last message, with its current tail."""
-    parts = (engine.TextPart(question),) if question else ()
+    # An empty text too, because a question without parts takes no tokens.
+    parts = (*engine.parse_parts(files), engine.TextPart(question))
     zone = composition.get_prompt_zone(branch, values=choice.values)
     known = person.load_person_context(branch, choice=choice, until=now)
     message = engine.Message(

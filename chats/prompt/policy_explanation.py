@@ -14,6 +14,7 @@ from chats.prompt import model_choice
 from contextpolicy import resolution
 from contextpolicy.explanation import ExplainedField
 from contextpolicy.models import ModelSpec
+from contextpolicy.roles import find_person_by_name
 
 
 class NotThere(Refusal):
@@ -46,7 +47,7 @@ def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
     """Return the viewpoint with these names; empty ones are left open. Raises `NotThere`."""
-    person = User.objects.filter(username=username).first()
+    person = find_person_by_name(username)
     if person is None:
         raise NotThere(
             what=gettext_lazy("user with this name"),

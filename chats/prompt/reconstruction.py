@@ -49,15 +49,16 @@ STRICT = {"opening_added", "messages_joined"}
 
 
 class PartMissing(Exception):
-    """A part of the prompt is no longer stored. Names its digest or id."""
+    """A part of the prompt is no longer stored. The argument is its digest or its message's id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
     """A past request.
 
-    `fault`: the reason why it differs from the request as sent; empty if it is equal. `pieces`:
-    number of messages that each group of segments makes, in prompt order.
+    `fault`: `erased`, `missing` (a part is not stored any more) or `differs` (its hash is not the
+    receipt's); empty if the request equals the one that was sent. `pieces`: groups of segments in
+    prompt order, each with the number of its messages.
     """
 
     receipt: Receipt
@@ -213,7 +214,8 @@ class _Build:
                 for segment in by_origin["step"]
             ),
         )
-        blocks = maker.arranged(parts)
+        prefill = [self.kept(segment, "assistant") for segment in by_origin["prefill"]]
+        blocks = (*maker.arranged(parts), *prefill)
         if STRICT & set(self.receipt.notes):
             blocks, _ = enforce_strict_roles(blocks, maker=maker)
         return Rebuilt(
@@ -248,9 +250,9 @@ class _Build:
         made = maker.message(segments[0].origin, role, texts) if texts else Block(())
         return made._replace(segments=tuple(segments))
 
-    def kept(self, segment: Segment) -> Block:
+    def kept(self, segment: Segment, role: engine.WireRole = "user") -> Block:
         """Return the block of a segment whose text was stored as sent."""
-        return Block((segment,), (WireMessage("user", self.text(segment)),))
+        return Block((segment,), (WireMessage(role, self.text(segment)),))
 
     def tail(self, segments: Sequence[Segment], maker: Maker) -> tuple[Block, ...]:
         """Return the tail, which comes before the question: one message, or segments of a text."""
@@ -287,7 +289,10 @@ class _Build:
 
 
 def find_previous_receipt(receipt: Receipt) -> Receipt | None:
-    """Return the receipt of the previous call on the same branch by the same agent."""
+    """Return the receipt of the previous call on the same branch by the same agent.
+
+    Only calls of the same kind count. None for the first one.
+    """
     rows = Receipt.objects.filter(
         turn__branch=receipt.turn.branch_id,
         turn__agent=receipt.turn.agent_id,

@@ -4,6 +4,7 @@ import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from difflib import SequenceMatcher
+from itertools import product
 from typing import Any, Literal
 
 from django.utils.translation import gettext, gettext_noop
@@ -25,7 +26,7 @@ FAULTS = {
     "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
     "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
     "differs": gettext_noop(
-        "The stored data gives a different prompt from the one that was sent, so a message, a "
+        "The prompt rebuilt from stored data differs from the one that was sent. A message, a "
         "text or the receipt was changed outside the product. Verify the audit log."
     ),
 }
@@ -37,8 +38,8 @@ BODIES: Mapping[BodyCheck, str] = {
         "client options. The options have changed since."
     ),
     "unknown": gettext_noop(
-        "The hash of the request body is not stored: the call had no response, used no network, "
-        "or is older than this check."
+        "The request body cannot be compared, because its hash was not stored. The call got no "
+        "response, used the demo model, or was made before hashes were introduced."
     ),
 }
 HIDDEN = "[The policy hides this text.]"
@@ -51,8 +52,8 @@ class RequestNotWhole(Refusal):
     code = "request_not_whole"
     status = 409
     sentence = gettext_noop(
-        "This request cannot be downloaded, because the policy hides a part of it, or a part was "
-        "erased or has changed. The page of the request has the details."
+        "This request cannot be downloaded, because a part of it is hidden by the policy, was "
+        "erased, or has changed. The page of the request has the details."
     )
 
 
@@ -189,13 +190,17 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
     if is_anthropic:
         yield serialise_body(anthropic_wire.build_anthropic_body(request))
         return
-    for limit_name in ("max_tokens", "max_completion_tokens"):
-        for takes_usage in (True, False):
-            yield serialise_body(
-                wire.build_openai_body(
-                    request, limit_name=limit_name, takes_usage_option=takes_usage
-                )
-            )
+    places = (True, False) if wire.has_result_images(wire.build_openai_body(request)) else (True,)
+    for in_results, limit_name, takes_usage in product(
+        places, ("max_tokens", "max_completion_tokens"), (True, False)
+    ):
+        body = wire.build_openai_body(
+            request,
+            limit_name=limit_name,
+            takes_usage_option=takes_usage,
+            takes_result_images=in_results,
+        )
+        yield serialise_body(body)
 
 
 def serialise_body(body: Mapping[str, Any]) -> str:

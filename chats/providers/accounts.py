@@ -26,7 +26,7 @@ from chats.providers.address import DEFAULT_PORTS, CheckedUrl, check_base_url
 from chats.providers.base import ProviderError
 from chats.providers.model_specs import add_models, choose_default_model, save_model
 from contextpolicy.ledger import record_event
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import ModelSpec, ToolServer
 from contextpolicy.publish import diff_policy_values
 
 if TYPE_CHECKING:
@@ -39,8 +39,8 @@ ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
 SETUP_SENTENCES = {
     "provider_auth": gettext_lazy("The server rejected the API key. Check the key."),
     "provider_unavailable": gettext_lazy(
-        "The server could not be reached. Check the address, and that the server runs and can be "
-        "reached from this one."
+        "The server could not be reached. Check that the address is correct, and that the "
+        "server runs and accepts connections from this server."
     ),
     "provider_timeout": gettext_lazy(
         "The server did not answer in time. Check the address and try again."
@@ -49,10 +49,11 @@ SETUP_SENTENCES = {
         "The server is receiving too many requests. Try again in a minute."
     ),
     "provider_protocol": gettext_lazy(
-        "The server answered without a list of models. Check the address: most end with /v1."
+        "The server answered without a list of models. Check the address. Most addresses end "
+        "with /v1."
     ),
     "provider_rejected": gettext_lazy(
-        "The server did not list its models. Check the address: most end with /v1."
+        "The server did not list its models. Check the address. Most addresses end with /v1."
     ),
 }
 # The same for a server that answered with an HTTP status.
@@ -61,15 +62,15 @@ ANSWERED_SENTENCES = {
         "The server rejected the API key (it answered {status}). Check the key."
     ),
     "provider_unavailable": gettext_lazy(
-        "The server could not be reached (it answered {status}). Check the address, and that the "
-        "server runs and can be reached from this one."
+        "The server is not available (status {status}). Check that the address is correct, and "
+        "that the server runs."
     ),
     "provider_rate_limited": gettext_lazy(
         "The server is receiving too many requests (it answered {status}). Try again in a minute."
     ),
     "provider_rejected": gettext_lazy(
-        "The server did not list its models (it answered {status}). Check the address: most end "
-        "with /v1."
+        "The server did not list its models (it answered {status}). Check the address. Most "
+        "addresses end with /v1."
     ),
 }
 
@@ -283,10 +284,10 @@ def save_provider_account(
 
 
 def rotate_keys(*, actor: str, now: datetime) -> int:
-    """Re-encrypt all stored keys with the newest encryption key. Returns their number.
+    """Re-encrypt the keys of all model and tool servers with the newest encryption key.
 
-    All or none: older encryption keys may only be removed once they are unused. Raises
-    SecretUnreadable.
+    Returns their number. All or none: older encryption keys may only be removed once they are
+    unused. Raises SecretUnreadable.
     """
     with transaction.atomic():
         rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
@@ -296,7 +297,13 @@ def rotate_keys(*, actor: str, now: datetime) -> int:
             account.save(update_fields=["encrypted_key"])
             data = {"provider": account.slug, "key": "rotated", "changes": {}}
             record_event("provider.changed", actor=actor, now=now, data=data)
-    return len(accounts)
+        servers = ToolServer.objects.select_for_update(no_key=True).exclude(encrypted_key="")
+        for server in servers:
+            server.encrypted_key = secrets.rotate_secret(server.encrypted_key)
+            server.save(update_fields=["encrypted_key"])
+            data = {"server": server.slug, "key": "rotated", "fields": []}
+            record_event("tool_server.changed", actor=actor, now=now, data=data)
+    return len(accounts) + len(servers)
 
 
 def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:

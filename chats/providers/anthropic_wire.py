@@ -41,6 +41,10 @@ Block = dict[str, Any]
 def build_anthropic_body(request: ProviderRequest) -> dict[str, Any]:
     """Return the body of a call. Only sampling options that the API supports are passed."""
     system, messages = _conversation(request)
+    if request.prefill:
+        # The API rejects a beginning of the reply that ends with white space.
+        last = messages[-1]["content"][-1]
+        last["text"] = last["text"].rstrip()
     body: dict[str, Any] = {
         "model": request.model,
         "max_tokens": request.max_output_tokens or DEFAULT_OUTPUT,
@@ -96,10 +100,11 @@ def _append(messages: list[dict[str, Any]], role: str, blocks: list[Block]) -> N
 
 def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Block]:
     if message.role == "tool":
+        pieces = [_piece(piece, images=images) for piece in message.pieces()]
         yield {
             "type": "tool_result",
             "tool_use_id": _call_id(message.tool_call_id),
-            "content": message.content,
+            "content": pieces if message.images else message.content,
         }
         return
     for piece in message.pieces() if message.images else (message.content,):

@@ -15,6 +15,8 @@ from chats.ground.sentences import Sentence, render_english
 from contextpolicy.engine.messages.messages import ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
+# The last message of a request is the beginning of the reply. "marked": the message says that too.
+PrefillStyle = Literal["", "plain", "marked"]
 ErrorCode = Literal[
     "provider_auth",
     "provider_unavailable",
@@ -90,6 +92,8 @@ class ProviderRequest:
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
     cache_marks: tuple[int, ...] = ()
     thinking: str = ""
+    # "": the last message is not the beginning of the reply.
+    prefill: PrefillStyle = ""
     # Provider and model, as in `ToolCallPart.extra`: they get their own fields back.
     origin: str = ""
     # Set by adapters that send bytes; not part of the request.
@@ -98,6 +102,8 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
+    """More text of the reply."""
+
     text: str
 
 
@@ -143,8 +149,9 @@ class UsageReport:
 
 @dataclass(frozen=True, slots=True)
 class Finished:
-    """The last event. Reason "none": the stream ended without a reason, so the reply is
-    incomplete.
+    """The last event of a reply.
+
+    Reason "none": the stream ended without a reason, so the reply is incomplete.
     """
 
     reason: FinishReason
@@ -155,8 +162,10 @@ ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | ExtraFields | Usage
 
 @dataclass(frozen=True, slots=True)
 class Timeouts:
-    """Time limits in seconds: to connect, to the first piece of the reply, between two pieces, for
-    the whole call.
+    """Time limits of a call in seconds.
+
+    `connect`: to connect. `first_token`: to the first piece of the reply. `gap`: between two
+    pieces. `total`: for the whole call.
     """
 
     connect: float = 5.0
@@ -214,11 +223,11 @@ _SENTENCES: dict[ErrorCode, str] = {
         "another model."
     ),
     "too_many_tool_calls": gettext_noop(
-        "The model requested more tool calls at once than this server allows, so the reply was "
-        "stopped and no tool was run. Try again. If the error persists, choose another model."
+        "The model requested more tool calls at once than this server allows. The reply was "
+        "stopped, and no tool was run. Try again. If the error persists, choose another model."
     ),
     "tool_call_too_long": gettext_noop(
-        "A tool call of the model exceeded the length limit of a reply, so the reply was stopped "
+        "A tool call of the model exceeded the length limit of a reply. The reply was stopped, "
         "and no tool was run. Try again. If the error persists, choose another model."
     ),
     "provider_error": gettext_noop("The model provider reported an error. Try again in a moment."),
@@ -254,7 +263,7 @@ class ProviderError(Exception):
         self.limit = limit
         self.actual = actual
         self.retryable = code in _RETRYABLE if retryable is None else retryable
-        # With its values, for rows that are shown in the reader's language.
+        # The sentence keeps its values, for rows that are shown in the reader's language.
         self.full = Sentence(sentence or _SENTENCES[code])
 
     @property

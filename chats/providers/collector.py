@@ -20,6 +20,7 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.prefill import ReplyOpening
 from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.messages.extras import CallExtras
 from contextpolicy.engine.messages.messages import ToolCallPart
@@ -33,6 +34,8 @@ def discard_piece(_kind: str, _piece: str, _offset: int) -> None:
 
 
 class Growing:
+    """A text that grows piece by piece. Its length is in code points."""
+
     def __init__(self) -> None:
         self.pieces: list[str] = []
         self.length = 0
@@ -49,6 +52,8 @@ class Growing:
 
 
 class PartialToolCall:
+    """A tool call as received so far."""
+
     def __init__(self, call_id: str) -> None:
         self.call_id = call_id
         self.name = Growing()
@@ -98,6 +103,8 @@ class ReplyCollector:
         self.body_sha256 = ""
         # The requested model, as named in the extras of its calls.
         self.origin = ""
+        # The beginning of the reply, if a client wrote it.
+        self.opening = ReplyOpening()
         # The reply has visible text.
         self.has_text = False
         # A limit was reached, so reading stops.
@@ -106,6 +113,9 @@ class ReplyCollector:
     async def hear_all(self, provider: Provider, request: ProviderRequest) -> None:
         """Collect all events. A provider's error is stored, not raised."""
         self.origin = request.origin
+        if request.prefill:
+            text = request.messages[-1].content
+            self.opening = ReplyOpening(text, may_repeat=request.prefill == "marked")
         try:
             # All adapters are async generators: closing one ends the request.
             stream = cast(AsyncGenerator[ProviderEvent, None], provider.stream(request))
@@ -121,12 +131,10 @@ class ReplyCollector:
             self.body_sha256 = request.sent.sha256
 
     def hear(self, event: ProviderEvent) -> None:
-        """Store one event, and forward it if it is text."""
+        """Store one event, and forward it if it is text or reasoning."""
         match event:
             case TextDelta(text):
-                told = self.tags.push(text) if self.tags else [("text", text)]
-                for kind, piece in told:
-                    self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
+                self.add_text(self.opening.push(text))
             case ReasoningDelta(text):
                 self.grow("reasoning", self.reasoning, text)
             case ToolCallDelta():
@@ -134,18 +142,37 @@ class ReplyCollector:
             case ExtraFields(index, fields, thoughts):
                 self.keep_extras(index, fields, thoughts=thoughts)
             case UsageReport():
-                self.usage = {
-                    "input": event.input_tokens,
-                    "output": event.output_tokens,
-                    "cached": event.cached_tokens,
-                    "written": event.written_tokens,
-                }
+                self.note_usage(event)
             case Finished(reason):
                 self.take_rest()
                 self.reason = reason
 
+    def note_usage(self, report: UsageReport) -> None:
+        """Store the usage, unless a count is missing: then the cost of the call is unknown.
+
+        A server that reports no tokens of a prompt, or none of a reply with output, has left the
+        count out.
+        """
+        has_output = bool(self.length or self.asked)
+        if not report.input_tokens or (has_output and not report.output_tokens):
+            return
+        self.usage = {
+            "input": report.input_tokens,
+            "output": report.output_tokens,
+            "cached": report.cached_tokens,
+            "written": report.written_tokens,
+        }
+
+    def add_text(self, text: str) -> None:
+        """Add text of the reply, which may contain thinking in tags."""
+        told = self.tags.push(text) if self.tags else [("text", text)]
+        for kind, piece in told:
+            self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
+
     def take_rest(self) -> None:
-        """Add text that was held back as a possible start of a tag."""
+        """Add text that was held back as a repetition, or as a possible start of a tag."""
+        if rest := self.opening.flush():
+            self.add_text(rest)
         for kind, piece in self.tags.flush() if self.tags else ():
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
         if self.tags:

@@ -27,6 +27,7 @@ MODEL_FIELDS = (
     "written_price",
     "currency",
     "supports_tools",
+    "tools",
     "takes_images",
     "strict_roles",
     "cannot_stream",
@@ -114,7 +115,10 @@ def add_models(
 
 
 def choose_default_model() -> ModelSpec | None:
-    """Return a usable model for the default, a server's before the demo model."""
+    """Return the model to use as the default: one of a server, else the demo model.
+
+    None if no model is usable.
+    """
     kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
     usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)
     ordered = sorted(usable, key=lambda model: (kinds[model.provider] == "demo", model.pk))

@@ -16,7 +16,7 @@ from chats.providers.chunks import ReplyReader
 from chats.providers.failures import parse_response_failure
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
 from chats.providers.transport import Resolver, build_guarded_client, resolve_host
-from chats.providers.wire import build_openai_body
+from chats.providers.wire import build_openai_body, has_result_images
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +25,7 @@ class _Dialect:
 
     takes_usage_option: bool = True
     limit_name: str = "max_tokens"
+    takes_result_images: bool = True
 
 
 class OpenAIProvider(HttpProvider):
@@ -60,7 +61,7 @@ class OpenAIProvider(HttpProvider):
         return ReplyReader()
 
     async def _open(self, request: ProviderRequest, deadlines: Deadlines) -> httpx2.Response:
-        """Send the request, and once more for each option that the server does not accept."""
+        """Send the request. If the server rejects an option, adapt the request and retry."""
         while True:
             dialect = self._dialects.get(request.model, _Dialect())
             try:
@@ -73,7 +74,7 @@ class OpenAIProvider(HttpProvider):
                 failure = parse_response_failure(
                     status=error.status_code, headers=error.response.headers, body=body
                 )
-                better = _adapted(dialect, failure, body)
+                better = _adapted(dialect, failure, body, request=request)
                 if better == dialect:
                     raise failure from None
                 self._dialects[request.model] = better
@@ -88,6 +89,7 @@ class OpenAIProvider(HttpProvider):
             request,
             limit_name=dialect.limit_name,
             takes_usage_option=dialect.takes_usage_option,
+            takes_result_images=dialect.takes_result_images,
         )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # Streamed even for a whole reply, so that its length is limited as it arrives.
@@ -102,12 +104,19 @@ class OpenAIProvider(HttpProvider):
         return stream.response
 
 
-def _adapted(dialect: _Dialect, failure: ProviderError, body: str) -> _Dialect:
-    """Return the dialect without the option that the error names, or unchanged."""
+def _adapted(
+    dialect: _Dialect, failure: ProviderError, body: str, *, request: ProviderRequest
+) -> _Dialect:
+    """Return the dialect without the option that the error names, or unchanged.
+
+    Errors about images in tool results have many forms, so any rejection counts as one.
+    """
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:
         return replace(dialect, takes_usage_option=False)
     if "max_completion_tokens" in body:
         return replace(dialect, limit_name="max_completion_tokens")
+    if dialect.takes_result_images and has_result_images(build_openai_body(request)):
+        return replace(dialect, takes_result_images=False)
     return dialect

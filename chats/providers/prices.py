@@ -25,13 +25,13 @@ CURRENCY_LENGTH = 8
 
 
 class PriceNotRead(Refusal):
-    """A price is not a valid number. The message names the model."""
+    """A price is not a valid number. The error message names the model."""
 
     code = "invalid_price"
     status = 422
     sentence = gettext_noop(
         "The price “{typed}” of {model} is not valid. Enter a number from 0 to 999,999 with a "
-        "point and up to six decimals, or leave it empty if the price is unknown."
+        "point and up to six decimals. Leave the field empty if the price is unknown."
     )
 
 
@@ -42,7 +42,7 @@ class CurrencyNotRead(Refusal):
     status = 422
     sentence = gettext_noop(
         "A currency has at most {limit} letters or signs, such as USD or €, and no spaces. "
-        "Shorten it."
+        "Correct the currency."
     )
 
 

@@ -1,24 +1,47 @@
 """Separates thinking from text if a server leaves it in the text, between `<think>` tags.
 
 Servers without a parser for a reasoning model do that. Tags count only at the start of a reply, and
-may be split anywhere.
+may be split anywhere. Only the case of ASCII letters is ignored: lowercase forms of other letters,
+such as İ, may have another length.
 """
 
 import re
+from collections.abc import Iterable
 from typing import Literal
 
 Kind = Literal["text", "reasoning"]
-_NAMES = ("think", "thinking", "thought", "reasoning", "analysis")
-# Opening tags with their closing tags.
-_TAGS = {**{f"<{name}>": f"</{name}>" for name in _NAMES}, "[think]": "[/think]"}
-_CLOSES = rf"</(?:{'|'.join(_NAMES)})>"
-# A closing tag at the start or end of its line, or after a sentence.
+TAG_NAMES = ("think", "thinking", "thought", "thoughts", "reason", "reasoning", "analysis")
+# Opening tags with their closing tags, in lower case.
+_TAGS = {
+    **{f"<{name}>": f"</{name}>" for name in (*TAG_NAMES, "seed:think")},
+    "[think]": "[/think]",
+    "◁think▷": "◁/think▷",
+    "<|begin_of_thought|>": "<|end_of_thought|>",
+    "<|start_thinking|>": "<|end_thinking|>",
+}
+# The channels of gpt-oss, if its server leaves them in the text.
+_CHANNELS = {
+    f"{start}<|channel|>analysis<|message|>": "<|end|>" for start in ("", "<|start|>assistant")
+}
+_OPENINGS = {**_TAGS, **_CHANNELS}
+# Headers of the answer, which is in another channel. They are removed.
+_HEADERS = tuple(
+    f"{start}<|channel|>{name}<|message|>"
+    for start in ("", "<|start|>assistant")
+    for name in ("final", "commentary")
+)
+_CLOSES = f"(?:{'|'.join(map(re.escape, _TAGS.values()))})"
+# A closing tag at the start or end of its line, or right after a word. Texts that mention a tag
+# have a space or a quotation mark before it.
 _CLOSING = re.compile(
-    rf"^[ \t]*{_CLOSES}|{_CLOSES}(?=[ \t]*$)|(?<=[.!?…。！？]){_CLOSES}(?!`)",
-    re.IGNORECASE | re.MULTILINE,
+    rf"^[ \t]*{_CLOSES}|{_CLOSES}(?=[ \t]*$)|(?<=[^\s`\"'“‘«‹（(]){_CLOSES}(?![`\"'”’»›])",
+    re.IGNORECASE | re.MULTILINE | re.ASCII,
 )
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
-_OPENING = re.compile("|".join(map(re.escape, _TAGS)), re.IGNORECASE)
+_OPENING = re.compile("|".join(map(re.escape, _OPENINGS)), re.IGNORECASE | re.ASCII)
+_HEADER = re.compile("|".join(map(re.escape, _HEADERS)), re.IGNORECASE | re.ASCII)
+# White space, and the mark at the start of some files.
+_LEAD = re.compile(r"[\s\ufeff]+")
 
 
 def split_unopened(text: str) -> tuple[str, str] | None:
@@ -31,10 +54,37 @@ def split_unopened(text: str) -> tuple[str, str] | None:
     if closing is None:
         return None
     thoughts = text[: closing.start()]
-    is_code = len(_FENCE.findall(thoughts)) % 2 == 1
-    if is_code or _OPENING.search(thoughts):
+    answer = text[closing.end() :]
+    is_block = len(_FENCE.findall(thoughts)) % 2 == 1
+    before, after = thoughts.rpartition("\n")[2], answer.partition("\n")[0]
+    is_inline = before.count("`") % 2 == 1 and "`" in after
+    if is_block or is_inline or _OPENING.search(thoughts):
         return None
-    return thoughts.strip("\n"), text[closing.end() :].lstrip()
+    return thoughts.strip("\n"), answer.lstrip()
+
+
+def is_start_of_tag(text: str, tags: Iterable[str]) -> bool:
+    """Return True if one of the tags, in lower case, starts with the text in any case."""
+    lower = text.lower()
+    return any(tag.startswith(lower) for tag in tags)
+
+
+def strip_partial_closing(text: str) -> str:
+    """Return a text without the start of a closing tag at its end, and spaces before it."""
+    sizes = range(min(max(map(len, _TAGS.values())), len(text)), 0, -1)
+    size = next((n for n in sizes if is_start_of_tag(text[-n:], _TAGS.values())), 0)
+    return text[: len(text) - size].rstrip()
+
+
+def find_tag(tag: str, text: str) -> re.Match[str] | None:
+    """Return the first occurrence of a tag in any case; None without one."""
+    return re.search(re.escape(tag), text, re.IGNORECASE | re.ASCII)
+
+
+def strip_lead(text: str) -> str:
+    """Return a text without white space and byte order marks at its start."""
+    lead = _LEAD.match(text)
+    return text[lead.end() :] if lead else text
 
 
 class ThinkTags:
@@ -68,12 +118,15 @@ class ThinkTags:
         return [(kind, held)] if held else []
 
     def _begin(self) -> list[tuple[Kind, str]]:
-        said = self._held.lstrip()
+        said = strip_lead(self._held)
         if opened := _OPENING.match(said):
-            self._closing = _TAGS[opened.group().lower()]
+            self._closing = _OPENINGS[opened.group().lower()]
             self._state, self._held = "inside", said[opened.end() :]
             return []
-        if any(tag.startswith(said.lower()) for tag in _TAGS):
+        if header := _HEADER.match(said):
+            self._state, self._held = "text", ""
+            return [("text", said[header.end() :])]
+        if is_start_of_tag(said, (*_OPENINGS, *_HEADERS)):
             return []
         self._state = "text"
         held, self._held = self._held, ""
@@ -83,16 +136,14 @@ class ThinkTags:
         if not self._has_thoughts:
             self._held = self._held.lstrip("\n")
             self._has_thoughts = bool(self._held)
-        lower = self._held.lower()
-        place = lower.find(self._closing)
-        if place >= 0:
-            thoughts = self._held[:place].rstrip("\n")
-            self._held = self._held[place + len(self._closing) :]
+        if closed := find_tag(self._closing, self._held):
+            thoughts = self._held[: closed.start()].rstrip("\n")
+            self._held = self._held[closed.end() :]
             self._state = "after"
             return [("reasoning", thoughts)]
         # The end may be the start of the closing tag.
-        sizes = range(min(len(self._closing) - 1, len(lower)), 0, -1)
-        kept = next((n for n in sizes if lower.endswith(self._closing[:n])), 0)
+        sizes = range(min(len(self._closing) - 1, len(self._held)), 0, -1)
+        kept = next((n for n in sizes if is_start_of_tag(self._held[-n:], [self._closing])), 0)
         # Line ends before the tag are not part of the thinking.
         thoughts = self._held[: len(self._held) - kept].rstrip("\n")
         self._held = self._held[len(thoughts) :]
@@ -105,11 +156,13 @@ class ThinkTags:
         opened = None if self._only_first else _OPENING.match(said)
         if opened:
             # Some models think in several blocks before they answer.
-            self._closing = _TAGS[opened.group().lower()]
+            self._closing = _OPENINGS[opened.group().lower()]
             self._state, self._held = "inside", said[opened.end() :]
             self._has_thoughts = False
             return [("reasoning", "\n\n")]
-        if not self._only_first and any(tag.startswith(said.lower()) for tag in _TAGS):
+        if header := _HEADER.match(said):
+            said = said[header.end() :]
+        elif is_start_of_tag(said, _HEADERS if self._only_first else (*_OPENINGS, *_HEADERS)):
             return []
         self._state, self._held = "text", ""
         return [("text", said)]

@@ -63,14 +63,22 @@ async def resolve_host(host: str, port: int) -> list[str]:
 
 
 def build_guarded_client(
-    *, allowed_private: Collection[str], connect_seconds: float, resolve: Resolver = resolve_host
+    *,
+    allowed_private: Collection[str],
+    connect_seconds: float,
+    resolve: Resolver = resolve_host,
+    sent_headers: Collection[str] = (),
+    most: int = sys.maxsize,
 ) -> httpx2.AsyncClient:
     """Return a client whose calls raise AddressRefused and ProviderError.
 
-    The caller limits the time to wait for a response.
+    The caller limits the time to wait for a response. `sent_headers` are sent in addition to the
+    usual ones. A body of more than `most` bytes fails with the code `provider_protocol`.
     """
     return httpx2.AsyncClient(
-        transport=GuardedTransport(allowed_private=allowed_private, resolve=resolve),
+        transport=GuardedTransport(
+            allowed_private=allowed_private, resolve=resolve, sent_headers=sent_headers, most=most
+        ),
         # A proxy from the environment would resolve names on its side.
         trust_env=False,
         timeout=httpx2.Timeout(None, connect=connect_seconds),
@@ -114,9 +122,16 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
     """Connects to checked addresses only. Bound to the event loop of its first use."""
 
     def __init__(
-        self, *, allowed_private: Collection[str], resolve: Resolver = resolve_host
+        self,
+        *,
+        allowed_private: Collection[str],
+        resolve: Resolver = resolve_host,
+        sent_headers: Collection[str] = (),
+        most: int = sys.maxsize,
     ) -> None:
         self._guard = _AddressGuard(allowed_private=allowed_private, resolve=resolve)
+        self._sent_headers = _SENT_HEADERS | frozenset(sent_headers)
+        self._most = most
         self._session: aiohttp.ClientSession | None = None
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -128,7 +143,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         url = URL(str(request.url), encoded=True)
         await self._guard.judge(url)
         data = await request.aread()
-        headers = [(k, v) for k, v in request.headers.items() if k.lower() in _SENT_HEADERS]
+        headers = [(k, v) for k, v in request.headers.items() if k.lower() in self._sent_headers]
         try:
             with trace_span("model server", {"server.address": url.host or ""}) as span:
                 response = await self._open_session().request(
@@ -152,7 +167,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         if not _is_acceptable(response):
             response.close()
             raise ProviderError("provider_protocol")
-        body = ResponseBody(response)
+        body = ResponseBody(response, most=self._most)
         return httpx2.Response(
             status_code=response.status,
             headers=list(response.raw_headers),
@@ -188,8 +203,9 @@ class ResponseBody(httpx2.AsyncByteStream):
     `read` is for reading token by token: `httpx2.Response` wraps four generators around each piece.
     """
 
-    def __init__(self, response: aiohttp.ClientResponse) -> None:
+    def __init__(self, response: aiohttp.ClientResponse, *, most: int = sys.maxsize) -> None:
         self._response = response
+        self._most = most
 
     async def read(self) -> bytes:
         """Return the bytes that arrived, at least one. Empty at the end. Raises ProviderError."""
@@ -203,10 +219,13 @@ class ResponseBody(httpx2.AsyncByteStream):
         self._response.content.set_exception(error)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:
-        left = sys.maxsize if 200 <= self._response.status < 300 else MAX_ERROR_BODY
+        is_good = 200 <= self._response.status < 300
+        left = self._most if is_good else MAX_ERROR_BODY
         while left > 0 and (chunk := await self.read()):
             yield chunk[:left]
             left -= len(chunk)
+        if left < 0 and is_good:
+            raise ProviderError("provider_protocol")
 
     async def aclose(self) -> None:
         # A connection with an incompletely read response is closed, any other is reused.

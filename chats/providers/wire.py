@@ -8,6 +8,7 @@ from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest
 from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages.messages import (
+    JOINT,
     FilePart,
     ToolCallPart,
     ToolSpec,
@@ -18,6 +19,10 @@ from contextpolicy.engine.strict_json import load_strict_json
 
 # Replaces a missing tool name: servers reject an empty one.
 NAMELESS = "tool"
+# Texts for servers that accept the images of tool results only in a user message: one is in the
+# tool result, the other precedes the images.
+IMAGE_BELOW = "[Image: see the next message]"
+RESULT_IMAGES = "[The images of the tool results above]"
 _OWN_FIELDS = frozenset(
     {
         "model",
@@ -32,9 +37,13 @@ _OWN_FIELDS = frozenset(
 
 
 def build_openai_body(
-    request: ProviderRequest, *, limit_name: str = "max_tokens", takes_usage_option: bool = True
+    request: ProviderRequest,
+    *,
+    limit_name: str = "max_tokens",
+    takes_usage_option: bool = True,
+    takes_result_images: bool = True,
 ) -> dict[str, Any]:
-    """Return the body of a call. The two options depend on what the server accepts."""
+    """Return the body of a call. The options depend on what the server accepts."""
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
     body["model"] = request.model
     is_open = open_loop(request.messages)
@@ -42,6 +51,13 @@ def build_openai_body(
         _message(message, images=request.images, by=request.origin if place >= is_open else None)
         for place, message in enumerate(request.messages)
     ]
+    if not takes_result_images:
+        body["messages"] = list(move_result_images(body["messages"]))
+    if request.prefill == "marked":
+        body["messages"][-1]["prefix"] = True
+    if request.prefill and body.get("continue_final_message") is True:
+        # vLLM and SGLang reject the combination with a generation prompt, which is their default.
+        body.setdefault("add_generation_prompt", False)
     body["stream"] = request.stream
     if request.max_output_tokens is not None:
         body[limit_name] = request.max_output_tokens
@@ -52,9 +68,39 @@ def build_openai_body(
     return body
 
 
+def has_result_images(body: Mapping[str, Any]) -> bool:
+    """Return True if a tool result of a request body has an image."""
+    return any(
+        message["role"] == "tool" and isinstance(message["content"], list)
+        for message in body["messages"]
+    )
+
+
+def move_result_images(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """Yield the messages with the images of tool results in a user message after the results.
+
+    Some servers, such as OpenAI's, accept images only in user messages.
+    """
+    moved: list[dict[str, Any]] = []
+    for message in (*messages, None):
+        if moved and (message is None or message["role"] != "tool"):
+            yield {"role": "user", "content": [{"type": "text", "text": RESULT_IMAGES}, *moved]}
+            moved = []
+        if message is None:
+            return
+        pieces = message["content"]
+        if message["role"] == "tool" and isinstance(pieces, list):
+            moved += [piece for piece in pieces if piece["type"] == "image_url"]
+            texts = [piece.get("text", IMAGE_BELOW) for piece in pieces]
+            yield {**message, "content": JOINT.join(texts)}
+        else:
+            yield message
+
+
 def open_loop(messages: Sequence[WireMessage]) -> int:
-    """Return the index after the newest user message. A tool loop can be open only from there
-    on.
+    """Return the index after the newest user message; 0 without one.
+
+    A tool loop can be open only from there on.
     """
     users = (place for place, message in enumerate(messages) if message.role == "user")
     return max(users, default=-1) + 1
@@ -64,7 +110,10 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
     """Return a message. The model named by `by` gets its own fields back. None: no model does."""
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.images:
-        wire["content"] = [_piece(piece, images=images) for piece in message.pieces()]
+        pieces = [_piece(piece, images=images) for piece in message.pieces()]
+        is_text = message.role == "tool" and all(piece["type"] == "text" for piece in pieces)
+        # Many servers accept only a text as a tool result.
+        wire["content"] = message.shown(by_hash=True) if is_text else pieces
     if message.tool_calls:
         wire["content"] = message.content or None
         wire["tool_calls"] = []
@@ -79,7 +128,10 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
 
 
 def select_call_extras(call: ToolCallPart, *, by: str | None) -> CallExtras:
-    """Return the fields of a call to send back to a model. None: to no model."""
+    """Return the extra fields of a call to send back to the model `by`.
+
+    Empty if another model produced them, or if `by` is None.
+    """
     extras = read_extras(call.extra) if by is not None else CallExtras()
     return extras if extras.by in ("", by, hash_origin(by or "")) else CallExtras()
 

@@ -77,8 +77,8 @@ class SecondAuditorNeeded(Refusal):
     code = "second_auditor_needed"
     status = 409
     sentence = gettext_noop(
-        "You requested to read this chat. This instance requires a second auditor to approve or "
-        "reject the request."
+        "You cannot answer this request, because you made it. Another auditor must grant or "
+        "refuse it."
     )
 
 

@@ -24,7 +24,9 @@ class InvalidIdempotencyKey(Refusal):
 
     code = "invalid_idempotency_key"
     status = 400
-    sentence = gettext_noop("An Idempotency-Key must have 1 to 255 printable ASCII characters.")
+    sentence = gettext_noop(
+        "The Idempotency-Key is not valid. Send a key of 1 to 255 printable ASCII characters."
+    )
 
 
 class IdempotencyKeyReused(Refusal):

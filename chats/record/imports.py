@@ -1,6 +1,6 @@
 """Ends file imports, and enqueues the tasks of waiting ones.
 
-The import itself is in `chats.exchange`. The sweep and erasures call this module.
+The import itself is in `chats.exchange`. A due job and erasures call this module.
 """
 
 from datetime import datetime, timedelta
@@ -11,14 +11,16 @@ from django.db.models import Q
 from django.utils.functional import Promise
 from django.utils.translation import gettext_noop
 
-from chats.ground import leases, queue
+from chats.ground import queue
+from chats.ground.jobs import Job
 from chats.ground.sentences import build_sentence_columns
 from chats.models import Chat, FileImport, FilePiece, ImportedChat
 from chats.record import idempotency
 from contextpolicy import ledger
 
 OPEN = (FileImport.State.QUEUED, FileImport.State.RUNNING)
-# The most old reports that one sweep deletes.
+IMPORTS = Job(FileImport, task=queue.IMPORT_FILE, argument="import_id", is_open=Q(state__in=OPEN))
+# The most old reports that one run deletes.
 DELETED_AT_ONCE = 20
 LONGEST_REASON = 1_000
 ERASED = gettext_noop(
@@ -105,19 +107,10 @@ def enqueue_due(*, now: datetime) -> int:
 
     Also deletes some reports that are older than 30 days.
     """
-    found = list(
-        FileImport.objects.filter(match_free_imports(), state__in=OPEN).values_list("pk", flat=True)
-    )
-    for import_id in found:
-        queue.enqueue(queue.IMPORT_FILE, import_id=import_id)
+    enqueued = IMPORTS.enqueue_free_rows()
     old = FileImport.objects.filter(
         finished_at__lt=now - timedelta(days=settings.IMPORT_REPORT_DAYS)
     )
     if gone := list(old.values_list("pk", flat=True)[:DELETED_AT_ONCE]):
         FileImport.objects.filter(pk__in=gone).delete()
-    return len(found)
-
-
-def match_free_imports() -> Q:
-    """Return the condition for imports that no worker holds."""
-    return Q(lease_until=None) | leases.match_expired_leases()
+    return enqueued

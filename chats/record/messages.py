@@ -27,7 +27,6 @@ from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import (
     Part,
     Role,
-    ToolResultPart,
     parse_parts,
     serialize_parts,
 )
@@ -53,12 +52,12 @@ class MessageEmpty(Refusal):
 
 
 class InvalidCharacter(Refusal):
-    """A text contains NUL or a lone surrogate. The message has the position."""
+    """The text contains NUL or a lone surrogate. The error message gives its position."""
 
     code = "invalid_character"
     status = 422
     sentence = gettext_noop(
-        "The message contains a character that cannot be stored, at position {position}."
+        "The message contains a character that cannot be stored, at position {position}. Remove it."
     )
     param = "text"
 
@@ -118,7 +117,7 @@ def check_text(text: str, *, limit: int) -> None:
 
 
 def increment_accepted_count(*, chat: Chat) -> int:
-    """Return the next number in the chat's order of acceptance.
+    """Increment a chat's number of accepted messages in memory, and return it.
 
     The caller has locked the chat, and saves `accepted_count` afterwards.
     """
@@ -335,10 +334,8 @@ def append_sent(
     return rows
 
 
-def add_results(
-    message: Message, *, results: Sequence[ToolResultPart], counter: TokenCounter
-) -> Sealed:
-    """Append the results of a client's tools to the calls of a reply, as they arrive.
+def add_results(message: Message, *, results: Sequence[Part], counter: TokenCounter) -> Sealed:
+    """Append the results of a client's tools, and their images, to the calls of a reply.
 
     Returns the new commitment. Runs in the caller's transaction, which has locked the chat and
     records the commitment.

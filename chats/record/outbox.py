@@ -36,6 +36,7 @@ EVENTS: Mapping[str, str] = {
     ),
     "compaction.published": gettext_noop("A summary took effect in one of your chats"),
     "task.changed": gettext_noop("The task of one of your team chats changed"),
+    "tool.consent_asked": gettext_noop("A tool call in one of your chats waits for your consent"),
     "policy.changed": gettext_noop("A policy or its assignments changed"),
     CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed (auditors only)"),
     AUDIT: gettext_noop("Any audit event of any person"),
@@ -122,7 +123,7 @@ def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) ->
 
 
 def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
-    """Store a delivery of one webhook event for each subscriber."""
+    """Store the deliveries of an audit event: one for each webhook event and its subscribers."""
     events = list_webhook_events(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
         events.append((AUDIT, build_recorded_data(event)))
@@ -217,6 +218,11 @@ def _task(data: Data) -> list[tuple[str, Data]]:
     return [("task.changed", {"bytes": data["bytes"]})]
 
 
+def _consent(data: Data) -> list[tuple[str, Data]]:
+    fields = ("call", "server", "tool")
+    return [("tool.consent_asked", {name: data[name] for name in fields})]
+
+
 _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
     "turn.started": _asked,
     "turn.completed": partial(_ended, "completed"),
@@ -225,11 +231,12 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
     "team.message_added": _said,
     "compaction.published": _folded,
     "team.task_changed": _task,
+    "tool.consent_asked": _consent,
 }
 
 
 def can_receive_event(owner: User, event: str) -> bool:
-    """Return True if the person may receive such events."""
+    """Return True if the person is active and has the permission that the event needs, if any."""
     needed = NEEDED.get(event)
     return owner.is_active and (needed is None or owner.has_perm(needed))
 

@@ -55,6 +55,8 @@ class Side:
     tokens: int = 0
     limit: int = 0
     parts: Mapping[str, int] = field(default_factory=dict)
+    # The tokens of skills, which are part of those of the system text.
+    skills: int = 0
     full: int = 0
     cut: int = 0
     summarised: int = 0
@@ -193,6 +195,7 @@ def build_side(outlook: Outlook, *, label: str) -> Side:
         tokens=int(sent.prompt_tokens * given.calibration),
         limit=sent.budget.prompt_limit,
         parts=outlook.tokens,
+        skills=outlook.skill_tokens,
         full=fates["full"],
         cut=fates["cut"],
         summarised=left.pop("covered", 0),

@@ -7,7 +7,6 @@ void when another version of the policy is published.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -17,17 +16,17 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import Group
 from django.db import transaction
-from django.db.models import F, QuerySet
+from django.db.models import F
 from django.utils.functional import lazy
 from django.utils.translation import gettext_noop
 
-from chats.ground import databases, leases, queue
+from chats.ground import databases, queue
 from chats.ground.background_lock import alone, give_way
-from chats.ground.leases import LeaseLost
+from chats.ground.jobs import JobLease, PacedRenewal
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
 from chats.simulation import sampling
-from chats.simulation.due import match_free_simulations
+from chats.simulation.due import RADIUS_COUNTS
 from chats.simulation.preview import Preview, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal, build_group_proposal
 from chats.simulation.sampling import WORST, Judged, compare_chat
@@ -55,10 +54,7 @@ class RadiusOver(Refusal):
     sentence = gettext_noop("This count has ended with the status “{state}”. Start another one.")
 
 
-@dataclass(frozen=True, slots=True)
-class CountLease:
-    radius_id: uuid.UUID
-    token: uuid.UUID
+CountLease = JobLease[BlastRadius]
 
 
 @dataclass(slots=True)
@@ -175,56 +171,25 @@ def continue_radius_count(
     *, radius_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
     """Count for some seconds, and enqueue the next task if chats are left."""
-    lease = claim_radius_count(radius_id)
+    lease = RADIUS_COUNTS.claim(radius_id)
     if lease is None:
         return
-    until = time.monotonic() + SECONDS
-    try:
-        for _ in run_count_steps(lease, clock=clock, is_closing=is_closing):
-            if is_closing() or time.monotonic() > until:
-                select_leased_count(lease).update(lease_until=None, lease_token=None)
-                queue.enqueue(queue.COUNT_RADIUS, radius_id=radius_id)
-                return
-    except LeaseLost:
-        return
-
-
-def claim_radius_count(radius_id: uuid.UUID) -> CountLease | None:
-    """Lease an open count; None if it is not open or another worker has it."""
-    token = uuid.uuid4()
-    rows = BlastRadius.objects.filter(
-        match_free_simulations(), pk=radius_id, state=BlastRadius.State.COUNTING
-    )
-    taken = rows.update(lease_token=token, lease_until=leases.compute_lease_end())
-    return CountLease(radius_id, token) if taken else None
-
-
-def select_leased_count(lease: CountLease) -> QuerySet[BlastRadius]:
-    """Return the row of the count, if the lease is still valid."""
-    return BlastRadius.objects.filter(
-        pk=lease.radius_id, lease_token=lease.token, state=BlastRadius.State.COUNTING
-    )
-
-
-def save_count_progress(lease: CountLease, **changes: Any) -> None:
-    """Store the progress of a count and renew its lease. Raises `LeaseLost`."""
-    if not select_leased_count(lease).update(**changes, lease_until=leases.compute_lease_end()):
-        raise LeaseLost(lease.radius_id)
+    steps = run_count_steps(lease, clock=clock, is_closing=is_closing)
+    lease.run_steps(steps, seconds=SECONDS, is_closing=is_closing)
 
 
 def run_count_steps(
     lease: CountLease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> Iterator[None]:
     """Take a sample first, then count the remaining pages. Raises `LeaseLost`."""
-    row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
+    row = BlastRadius.objects.select_related("policy").get(pk=lease.key)
     proposal = build_radius_proposal(row)
     if row.high is None:
         # The lease is not renewed during the sample.
         found = sampling.sample_chats(
             proposal=proposal, now=clock(), patience=settings.LEASE_SECONDS / 2, guard=alone
         )
-        save_count_progress(
-            lease,
+        lease.renew(
             sampled=found.judged,
             sampled_changed=found.changed,
             sampled_refuse=found.would_refuse,
@@ -247,8 +212,7 @@ def run_count_steps(
             return
         worst = sorted(worst, key=rank_chat_change, reverse=True)[:WORST]
         cursor = ids[-1]
-        save_count_progress(
-            lease,
+        lease.renew(
             cursor=cursor,
             worst=worst,
             judged=F("judged") + page.judged,
@@ -258,7 +222,7 @@ def run_count_steps(
         )
         yield
     with transaction.atomic():
-        save_count_progress(lease)
+        lease.renew()
         row.refresh_from_db()
         end_radius_count(row, state=BlastRadius.State.VOID, actor="system", now=clock())
 
@@ -291,13 +255,11 @@ def compare_page(
 
     Raises `LeaseLost`.
     """
-    page, renewed = CountedPage(), time.monotonic()
+    page, renew = CountedPage(), PacedRenewal(lease)
     for pk in ids:
         if is_closing():
             return None
-        if time.monotonic() - renewed > settings.HEARTBEAT_EVERY:
-            save_count_progress(lease)
-            renewed = time.monotonic()
+        renew()
         try:
             with alone:
                 found = compare_chat(pk, proposal=proposal, now=clock())
@@ -341,11 +303,8 @@ def rank_chat_change(said: Mapping[str, Any]) -> tuple[bool, int, str]:
 def finish_radius_count(lease: CountLease, *, now: datetime) -> None:
     """Finish a complete count and record its numbers in the ledger. Raises `LeaseLost`."""
     with transaction.atomic():
-        save_count_progress(lease)
-        row = BlastRadius.objects.select_related("policy").get(pk=lease.radius_id)
-        row.state, row.finished_at = BlastRadius.State.FINISHED, now
-        row.lease_until, row.lease_token = None, None
-        row.save(update_fields=["state", "finished_at", "lease_until", "lease_token"])
+        lease.finish(state=BlastRadius.State.FINISHED, finished_at=now)
+        row = BlastRadius.objects.select_related("policy").get(pk=lease.key)
         ledger.record_event(
             "radius.finished", actor="system", now=now, data=blast.build_radius_data(row)
         )

@@ -54,8 +54,8 @@ class NoSummariser(Refusal):
     code = "no_summariser"
     status = 409
     sentence = gettext_noop(
-        "This policy has no summarisation model. Choose one under"
-        " “Summaries by”, and a strategy that summarises."
+        "This policy has no summarising model. Choose one under “Summarising model”, and "
+        "choose a strategy that writes summaries."
     )
 
 
@@ -75,8 +75,8 @@ class TooLongForOneCall(Refusal):
     code = "too_long_for_one_call"
     status = 409
     sentence = gettext_noop(
-        "The smallest summary request has about {tokens:,} tokens, but the context window of the "
-        "model in a trial is {limit:,} tokens. Choose a model with a larger context window."
+        "The smallest summary request has about {tokens:,} tokens. In a trial, the model has a "
+        "context window of only {limit:,} tokens. Choose a model with a larger context window."
     )
 
 

@@ -5,20 +5,18 @@ After a killed worker the next one continues.
 """
 
 import logging
-import time
 import uuid
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from datetime import datetime, timedelta
 
 from django.db import transaction
 from django.db.models import F
 
-from chats.ground import databases, leases, queue
-from chats.ground.background_lock import alone, give_way
-from chats.ground.leases import LeaseLost
+from chats.ground import databases
+from chats.ground.background_lock import alone
+from chats.ground.jobs import JobLease
 from chats.models import Turn
-from chats.simulation.due import ENDED_TURN, match_free_simulations
+from chats.simulation.due import ENDED_TURN, EVALUATIONS
 from chats.simulation.evaluating import end_if_due
 from chats.simulation.shadow import (
     Judgement,
@@ -40,48 +38,21 @@ REST = 0.02
 LATEST = timedelta(seconds=60)
 
 
-@dataclass(frozen=True, slots=True)
-class EvaluationLease:
-    evaluation_id: uuid.UUID
-    token: uuid.UUID
+EvaluationLease = JobLease[Evaluation]
 
 
 def continue_evaluation(
     *, evaluation_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
     """Compare new turns for some seconds, and enqueue the next task if turns are left."""
-    lease = claim_evaluation(evaluation_id)
+    lease = EVALUATIONS.claim(evaluation_id)
     if lease is None:
         return
     row = Evaluation.objects.select_related("policy__current", "version").get(pk=evaluation_id)
-    until = time.monotonic() + SECONDS
-    is_more = False
-    try:
-        for _ in run_evaluation_steps(row, lease=lease):
-            if is_closing() or time.monotonic() > until:
-                is_more = True
-                break
-            give_way(REST)
-        else:
-            move_cursor(row, lease=lease, now=clock())
-    except LeaseLost:
-        return
-    mine = Evaluation.objects.filter(pk=lease.evaluation_id, lease_token=lease.token)
-    mine.update(lease_until=None, lease_token=None)
-    if not is_more:
+    steps = run_evaluation_steps(row, lease=lease)
+    if lease.run_steps(steps, seconds=SECONDS, is_closing=is_closing, pause=REST):
+        move_cursor(row, lease=lease, now=clock())
         end_if_due(row, now=clock())
-    elif not is_closing():
-        queue.enqueue(queue.EVALUATE, evaluation_id=evaluation_id)
-
-
-def claim_evaluation(evaluation_id: uuid.UUID) -> EvaluationLease | None:
-    """Lease an open evaluation; None if it has ended or another worker has it."""
-    token = uuid.uuid4()
-    rows = Evaluation.objects.filter(
-        match_free_simulations(), pk=evaluation_id, state=Evaluation.State.OPEN
-    )
-    taken = rows.update(lease_token=token, lease_until=leases.compute_lease_end())
-    return EvaluationLease(evaluation_id, token) if taken else None
 
 
 def run_evaluation_steps(row: Evaluation, *, lease: EvaluationLease) -> Iterator[None]:
@@ -135,20 +106,14 @@ def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> Judgement:
 def store_turn_evaluation(found: Judgement, *, lease: EvaluationLease) -> None:
     """Store a comparison, its coverage and the totals in one transaction. Raises `LeaseLost`."""
     with transaction.atomic():
-        mine = Evaluation.objects.filter(
-            pk=lease.evaluation_id, lease_token=lease.token, state=Evaluation.State.OPEN
-        )
-        totals = {name: F(name) + more for name, more in found.counts.items()}
-        if not mine.update(**totals, lease_until=leases.compute_lease_end()):
-            raise LeaseLost(lease.evaluation_id)
+        lease.renew(**{name: F(name) + more for name, more in found.counts.items()})
         found.row.save(force_insert=True)
         if found.coverage is not None:
             found.coverage.save()
 
 
 def move_cursor(row: Evaluation, *, lease: EvaluationLease, now: datetime) -> None:
-    """Move the cursor past ledger rows that are too old for an earlier one to appear."""
+    """Move the cursor past ledger rows that are too old for an earlier one; release the lease."""
     settled = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor, at__lt=now - LATEST)
     newest = settled.order_by("-pk").values_list("pk", flat=True).first()
-    if newest is not None:
-        Evaluation.objects.filter(pk=row.pk, lease_token=lease.token).update(cursor=newest)
+    lease.release(**({} if newest is None else {"cursor": newest}))

@@ -90,6 +90,8 @@ class TurnRow:
     code: str = ""
     # The reasoning so far. Only for viewers that receive it.
     thoughts: str = ""
+    # The turn has no worker until a person decides about its tool calls.
+    awaits_consent: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -147,6 +149,7 @@ def build_turn_row(turn: Turn, *, text: str) -> TurnRow:
         beginning=Beginning(turn.attempt, turn.step, turn.begun_anew),
         text=text,
         code=turn.error_code,
+        awaits_consent=turn.awaits_consent,
     )
 
 
@@ -172,7 +175,7 @@ class TurnFollower:
         If the row is behind that position, nothing is sent until more arrives.
         """
         if whole:
-            return self.over(row) or [self.snapshot(row)]
+            return self.over(row) or [self.snapshot(row), *self.ask_for_rows(row, seen=seen)]
         if seen is None:
             return [self.snapshot(row), *self.thoughts_in(row), *self.over(row)]
         self.beginning, self.position = seen.beginning, seen.position
@@ -184,6 +187,11 @@ class TurnFollower:
             *self.thoughts_in(row),
             *self.over(row),
         ]
+
+    def ask_for_rows(self, row: TurnRow, *, seen: StreamPosition | None) -> list[Update]:
+        """Announce that the turn waits for consent, to a page that was rendered before."""
+        is_known = seen is not None and seen.beginning == row.beginning
+        return [] if is_known or not row.awaits_consent else [Reshaped(row.beginning)]
 
     async def look(self) -> TurnRow:
         """Read the turn's row again, and restart the timer of silence."""
@@ -221,8 +229,11 @@ class TurnFollower:
         return [*self.thoughts_in(row), *self.more(row.text[self.position :], self.position)]
 
     def reshaped(self, beginning: Beginning) -> list[Update]:
-        """Announce a text that starts. A queued turn's first text changes no row."""
-        return [Reshaped(beginning)] if self.beginning.attempt else []
+        """Announce a text that starts. A queued turn's first text changes no row.
+
+        One that starts from the beginning does: the turn may wait for consent without any text.
+        """
+        return [Reshaped(beginning)] if self.beginning.attempt or beginning.anew else []
 
     def more(self, text: str, offset: int) -> list[Update]:
         """Return the part of a text that this viewer has not received, as updates."""
@@ -232,7 +243,10 @@ class TurnFollower:
         return [Delta(offset=offset, text=text)]
 
     async def hear(self, frame: Frame | None) -> list[Update]:
-        """Return this viewer's updates for a frame, or for a second of silence."""
+        """Return this viewer's updates for a frame.
+
+        None means that no frame arrived for a second: the turn's row is read again.
+        """
         if frame is None:
             return self.catch_up(await self.look())
         if frame.beginning < self.beginning:

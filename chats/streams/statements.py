@@ -3,9 +3,17 @@
 from chats.models import Turn
 from speed import prepared
 
-# Six of sixty columns: each stream reads them at its start, in silence and at its end.
-TURN_COLUMNS = ("status", "attempt", "step", "begun_anew", "partial_text", "error_code")
-# For viewers that receive the model's reasoning.
+# Seven of sixty columns: each stream reads them at its start, in silence and at its end.
+TURN_COLUMNS = (
+    "status",
+    "attempt",
+    "step",
+    "begun_anew",
+    "partial_text",
+    "error_code",
+    "awaits_consent",
+)
+# The columns for viewers that receive the model's reasoning.
 WITH_THOUGHTS = (*TURN_COLUMNS, "partial_reasoning")
 
 

@@ -3,22 +3,27 @@
 Each event is one JSON chunk; the last is `[DONE]`. All steps of a turn belong to one assistant
 message, whose id is the turn's. The protocol cannot take text back: a text that a new attempt
 replaces is closed, and a `data-discarded` chunk names it.
+
+A turn that waits for consent to tool calls ends the stream with the requests. The client's answer
+opens another one, which continues the client's message.
 """
 
 import json
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 from asgiref.sync import sync_to_async
 from django.http import HttpResponseBase
 from django.utils import translation
 from django.utils.translation import gettext
 
+from chats.exchange.ui_approvals import NOTHING_KNOWN, KnownParts, mark_denied_calls
 from chats.ground import databases, turn_notices
-from chats.models import Message, Turn
+from chats.models import Turn
 from chats.record.history import select_step_messages
 from chats.streams import connection
 from chats.streams.api import FollowingPerson, can_follow_turn
@@ -35,6 +40,8 @@ from chats.streams.follow import (
     follow_turn,
     read_row_with_reply_and_thoughts,
 )
+from chats.turns.consents import WaitingCall, list_waiting_calls
+from chats.turns.tool_steps import find_tool_step
 from contextpolicy.engine.messages.messages import parse_parts
 from contextpolicy.engine.messages.ui_messages import UIMessage, serialize_ui_message
 
@@ -47,20 +54,29 @@ FINISH: Chunk = {"type": "finish"}
 
 
 def build_ui_message_stream(
-    viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID
+    viewer: FollowingPerson,
+    *,
+    chat_id: uuid.UUID,
+    turn_id: uuid.UUID,
+    known: KnownParts = NOTHING_KNOWN,
 ) -> HttpResponseBase:
-    """Return the stream of a turn from its first chunk, also if it has already ended."""
+    """Return the stream of a turn from its first chunk, also if it has already ended.
+
+    `known`: the parts of its message that the client has, which are not sent again.
+    """
     read = sync_to_async(databases.close_connections_after(read_row_with_reply_and_thoughts))
-    encoder = ChunkEncoder(turn_id)
+    encoder = ChunkEncoder(turn_id, known=known)
     response = connection.build_stream_response(
         connection.stream_events(
             user_id=int(viewer.user.pk),
-            updates=follow_turn(
-                turn_id=turn_id,
-                row=read_row_with_reply_and_thoughts(turn_id),
-                hub=connection.STREAMS.hub,
-                read=read,
-                with_thoughts=True,
+            updates=encoder.follow_until_over(
+                follow_turn(
+                    turn_id=turn_id,
+                    row=read_row_with_reply_and_thoughts(turn_id),
+                    hub=connection.STREAMS.hub,
+                    read=read,
+                    with_thoughts=True,
+                )
             ),
             encode=encoder.encode,
             may_still=sync_to_async(
@@ -85,32 +101,49 @@ class StoredTurn:
     model: str
     # Sentence of a failed turn, in the active language.
     error: str
+    # The requests for consent of the last step, whose tools have not run.
+    asked: Sequence[WaitingCall] = ()
+
+
+NOTHING_STORED = StoredTurn(steps=(), finishes=(), model="", error="")
 
 
 def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
-    """Return the turn's stored steps. A deleted turn has none."""
+    """Return the turn's stored steps, with the one that waits for consent. A deleted turn has none.
+
+    Of the calls in that step, only those that wait: others have no result yet.
+    """
     turn = Turn.objects.filter(pk=turn_id).first()
     rows = list(select_step_messages(turn_id)) if turn else []
+    steps = [serialize_step(row.parts) for row in rows]
+    asked = list_waiting_calls(turn) if turn else []
+    waiting = find_tool_step(turn) if turn and asked else None
+    if waiting is not None:
+        ids = {call.call_id for call in asked}
+        own = serialize_step(waiting.parts)
+        steps.append([part for part in own if part.get("toolCallId", "") in {"", *ids}])
     return StoredTurn(
-        steps=[serialize_step(row) for row in rows],
+        steps=steps,
         finishes=[row.finish for row in rows],
         model=turn.model_name if turn else "",
         error=turn.localized_error if turn else "",
+        asked=asked if waiting is not None else (),
     )
 
 
-def serialize_step(row: Message) -> list[Mapping[str, Any]]:
-    """Return the parts of one stored step, without step marks."""
-    message = UIMessage(str(row.pk), "assistant", parse_parts(row.parts), {})
-    parts: Any = serialize_ui_message(message)["parts"]
-    return [part for part in parts if part["type"] != "step-start"]
+def serialize_step(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
+    """Return the stored parts of one step as those of UI messages, without step marks."""
+    message = UIMessage("step", "assistant", parse_parts(parts), {})
+    made: Any = serialize_ui_message(message)["parts"]
+    return mark_denied_calls([part for part in made if part["type"] != "step-start"])
 
 
 class ChunkEncoder:
     """One client's position in a turn, and the chunks of each update."""
 
-    def __init__(self, turn_id: uuid.UUID) -> None:
+    def __init__(self, turn_id: uuid.UUID, *, known: KnownParts = NOTHING_KNOWN) -> None:
         self.turn_id = turn_id
+        self.known = known
         self.beginning = Beginning()
         self.has_started = False
         self.is_over = False
@@ -121,22 +154,36 @@ class ChunkEncoder:
         self.position = 0
         self.running: list[str] = []
         # Steps that are completely sent, and those whose text was streamed.
-        self.complete = 0
+        self.complete = max(known.step - 1, 0)
         self.streamed: set[int] = set()
 
+    async def follow_until_over(
+        self, updates: AsyncIterator[list[Update]]
+    ) -> AsyncGenerator[list[Update], None]:
+        """Yield updates until this encoder has sent the last chunk."""
+        async with aclosing(cast(AsyncGenerator[list[Update], None], updates)) as source:
+            async for found in source:
+                yield found
+                if self.is_over:
+                    return
+
     async def encode(self, update: Update) -> str:
+        """Return the chunks of an update as events. Nothing after the last chunk."""
+        return "" if self.is_over else await self.encode_next(update)
+
+    async def encode_next(self, update: Update) -> str:
         chunks: list[Chunk] = []
         if not self.has_started:
             self.has_started = True
-            chunks += [{"type": "start", "messageId": str(self.turn_id)}, {"type": "start-step"}]
+            chunks.append({"type": "start", "messageId": str(self.turn_id)})
+            chunks += [] if self.known.step else [{"type": "start-step"}]
         match update:
             case Snapshot(beginning, text):
-                chunks += await self.begin(beginning)
-                chunks += self.add("text", text)
+                chunks += await self.take_snapshot(beginning, text)
             case Delta(text=text):
-                chunks += self.add("text", text)
+                chunks += self.stream("text", text)
             case Thoughts(text=text):
-                chunks += self.add("reasoning", text)
+                chunks += self.stream("reasoning", text)
             case TurnNotice(sentence):
                 chunks.append(build_notice(turn_notices.localize_notice(sentence)))
             case Reshaped():
@@ -156,11 +203,39 @@ class ChunkEncoder:
         )
         return encode_chunks([*self.close(), {"type": "error", "errorText": sentence}]) + DONE
 
-    async def begin(self, beginning: Beginning) -> list[Chunk]:
+    async def take_snapshot(self, beginning: Beginning, text: str) -> list[Chunk]:
+        """Start a text, or end the stream if the turn waits for consent."""
+        # A turn without an attempt has no steps.
+        stored = await self.load() if beginning.attempt else NOTHING_STORED
+        if stored.asked:
+            return self.ask(beginning, stored)
+        return [*self.begin(beginning, stored), *self.stream("text", text)]
+
+    def stream(self, kind: str, text: str) -> list[Chunk]:
+        """Return more of the running step's text. Nothing for a step that the client has."""
+        return self.add(kind, text) if self.beginning.step > self.known.step else []
+
+    def ask(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
+        """Return the rest of the step that waits for consent, its requests, and the end."""
+        # The request starts the text again in the row. The streamed text stays.
+        was_streamed = beginning == self.beginning._replace(anew=self.beginning.anew + 1)
+        chunks = [] if was_streamed else self.begin(beginning, stored)
+        self.is_over = True
+        return [
+            *chunks,
+            *self.complete_steps(stored),
+            *(
+                {"type": "tool-approval-request", "approvalId": str(c.id), "toolCallId": c.call_id}
+                for c in stored.asked
+            ),
+            {"type": "finish-step"},
+            FINISH,
+        ]
+
+    def begin(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
         """Start the text of a step or attempt: complete the previous steps, or discard the text."""
         chunks: list[Chunk] = []
         if beginning.step > self.beginning.step:
-            stored = await self.load()
             chunks += self.complete_steps(stored, until=beginning.step - 1)
         elif beginning != self.beginning:
             chunks += [*self.close(), *self.discard()]
@@ -176,10 +251,12 @@ class ChunkEncoder:
         last = len(stored.steps) if until is None else min(until, len(stored.steps))
         chunks = self.complete_text(stored, step=self.beginning.step)
         for number in range(self.complete + 1, last + 1):
+            is_known = number == self.known.step
             for part in stored.steps[number - 1]:
                 if part["type"] not in ("text", "reasoning"):
-                    chunks += build_tool_chunks(part)
-                elif number not in self.streamed:
+                    has_call = is_known and part["toolCallId"] in self.known.calls
+                    chunks += build_tool_chunks(part, has_call=has_call)
+                elif number not in self.streamed and not is_known:
                     chunks += [*self.add(part["type"], part["text"]), *self.close()]
             if until is not None or number < last:
                 chunks += [{"type": "finish-step"}, {"type": "start-step"}]
@@ -252,13 +329,17 @@ def build_notice(sentence: str) -> Chunk:
     return {"type": "data-notice", "data": {"text": sentence}, "transient": True}
 
 
-def build_tool_chunks(part: Mapping[str, Any]) -> list[Chunk]:
+def build_tool_chunks(part: Mapping[str, Any], *, has_call: bool) -> list[Chunk]:
+    """Return a call, unless the client has it, and its result."""
     call = {"toolCallId": part["toolCallId"]}
     name = part["type"].removeprefix("tool-")
-    chunks: list[Chunk] = [
-        {"type": "tool-input-available", **call, "toolName": name, "input": part["input"]}
-    ]
-    if "output" in part:
+    chunks: list[Chunk] = []
+    if not has_call:
+        made = {"type": "tool-input-available", **call, "toolName": name, "input": part["input"]}
+        chunks.append(made)
+    if part["state"] == "output-denied":
+        chunks.append({"type": "tool-output-denied", **call})
+    elif "output" in part:
         chunks.append({"type": "tool-output-available", **call, "output": part["output"]})
     return chunks
 

@@ -56,7 +56,7 @@ LONGEST_INSTRUCTION = 200_000
 
 
 class TeamMessageRefused(Refusal):
-    """A message lacks a required field. The message names the field."""
+    """A message lacks a required field. The error message names the field."""
 
     status = 422
     sentence = "{reason}"
@@ -106,7 +106,10 @@ class InstructionTooLong(Refusal):
 
     code = "too_long"
     status = 422
-    sentence = gettext_noop("The instruction has {length:,} characters. The limit is {limit:,}.")
+    sentence = gettext_noop(
+        "The instruction has {length:,} characters. The limit is {limit:,}. Shorten the "
+        "instruction."
+    )
 
     def __init__(self, *, param: str, length: int) -> None:
         super().__init__(length=length, limit=LONGEST_INSTRUCTION)
@@ -134,8 +137,9 @@ class RequestedAgent:
 
 @dataclass(frozen=True, slots=True)
 class AddedMessage:
-    """A stored message, and the team's view of it. `repeated`: its idempotency key was used
-    before.
+    """A stored message, and the team's view of it.
+
+    `repeated`: its idempotency key was used before, so nothing new was stored.
     """
 
     row: Message

@@ -425,7 +425,9 @@ def check_team(draft: TeamDraft) -> None:
         raise InvalidTeam(NO_AGENT, param="agents")
     if len(draft.agents) > rounds.MOST_MEMBERS:
         raise InvalidTeam(
-            gettext_noop("A team can have up to {limit} members."),
+            gettext_noop(
+                "The team has more than {limit} members, which is the limit. Remove members."
+            ),
             param="agents",
             limit=rounds.MOST_MEMBERS,
         )
@@ -455,7 +457,8 @@ def check_team(draft: TeamDraft) -> None:
     if found := UNSTORABLE.search(draft.task):
         raise InvalidTeam(
             gettext_noop(
-                "The task contains a character that cannot be stored, at position {position}."
+                "The task contains a character that cannot be stored, at position {position}. "
+                "Remove it."
             ),
             param="task",
             position=found.start() + 1,
@@ -514,7 +517,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
         agent.agent_type and not names.is_allowed_name(agent.agent_type)
     ):
         raise InvalidTeam(
-            gettext_noop("An agent type can have up to 60 printable characters."),
+            gettext_noop("The agent type is not valid. Enter up to 60 printable characters."),
             param=f"{param}.agent_type",
         )
     for name in ("instruction", "instruction_file_text"):
@@ -522,8 +525,8 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
         if len(text) > LONGEST_INSTRUCTION or UNSTORABLE.search(text):
             raise InvalidTeam(
                 gettext_noop(
-                    "Instructions of {name} can have up to {limit:,} characters. Remove "
-                    "characters that cannot be stored."
+                    "The instructions of {name} are longer than {limit:,} characters or "
+                    "contain characters that cannot be stored. Correct them."
                 ),
                 param=f"{param}.{name}",
                 name=agent.name,

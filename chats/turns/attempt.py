@@ -10,7 +10,7 @@ import logging
 import random
 import time
 import uuid
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection, Sequence
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import Any, Protocol, TypeVar
@@ -28,9 +28,11 @@ from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.memory.search.meaning import Look
-from chats.models import Message, Turn
+from chats.models import Message, ToolStep, Turn
 from chats.prompt import composition, model_choice, tail
 from chats.prompt.tools.history_search import query_in
+from chats.prompt.tools.registry import NO_SKILLS, is_server_call
+from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import Provider, ProviderError
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import (
@@ -39,12 +41,14 @@ from chats.turns import (
     overflow_learning,
     references,
     state_extraction,
+    tool_steps,
     writes,
 )
 from chats.turns import lease as leases
-from chats.turns.calling import ModelCall
+from chats.turns.calling import ModelCall, ResumedCall
 from chats.turns.lease import Heartbeat, Partial
 from chats.turns.opening import ClaimedTurn
+from chats.turns.server_tools import run_ready_call
 from chats.turns.writes import StepResult
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -72,7 +76,7 @@ WAIT_SENTENCE = gettext_noop(
 
 
 class Worker(Protocol):
-    """The worker process as a turn sees it: `worker.runtime`, or a test double."""
+    """The interface of the worker process that a turn uses: `worker.runtime`, or a test double."""
 
     clock: Callable[[], datetime]
 
@@ -125,18 +129,26 @@ class EmptyReply(Refusal):
     """The model returned no text."""
 
     code = "empty_reply"
-    sentence = gettext_noop("The model returned no text twice. Your message is saved. Try again.")
+    sentence = gettext_noop(
+        "The model returned an empty reply twice. Your message is saved. Try again."
+    )
 
 
 class Interrupted(Exception):
     """The attempt ends because this process shuts down."""
 
 
+class ConsentRequired(Exception):
+    """The attempt ends because the turn waits for a person's decision, without a worker."""
+
+
 class TurnAttempt:
+    """One attempt at a turn by this worker, and the model call that it is making."""
+
     def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
         self.lease = opening.lease
         self.worker = worker
-        # As read by the open step.
+        # The row that was read when the step opened.
         self.turn = opening.turn
         # Kept until its prompt and call are used.
         self.opening: ClaimedTurn | None = opening
@@ -163,10 +175,14 @@ class TurnAttempt:
             logger.info("turn %s: lease lost", self.lease.turn_id)
         except Interrupted:
             await self.requeue_turn()
+        except ConsentRequired:
+            # Pages read the rows, which have the request.
+            self.turn.begun_anew += 1
+            self.publish("anew")
         except (OperationalError, InterfaceError) as error:
             # Not even a failure can be written. The next attempt starts over.
             logger.warning(
-                "turn %s: left to the sweep: %s", self.lease.turn_id, type(error).__name__
+                "turn %s: left to a due job: %s", self.lease.turn_id, type(error).__name__
             )
         except Exception:
             # Report unexpected errors in the chat, so that the page does not wait forever.
@@ -200,11 +216,16 @@ class TurnAttempt:
             )
 
     async def run_step(self) -> bool:
-        """Compose the prompt, call the model, store the reply. Return True if another step
-        follows.
+        """Compose the prompt, call the model, store the reply.
+
+        Returns True if another step follows.
         """
-        prompt = self.opening.prompt if self.opening else None
-        call = await self.call_model(prompt or await self.compose())
+        stored = self.opening.stored if self.opening else None
+        if stored is not None:
+            call: ModelCall = await self.resume_step(stored)
+        else:
+            prompt = self.opening.prompt if self.opening else None
+            call = await self.call_model(prompt or await self.compose())
         if self.reason == STOP:
             await self.save_stopped_reply(call)
             return False
@@ -212,6 +233,14 @@ class TurnAttempt:
             await self.end_as_failed(call.error.code, call.error.full, call=call)
             return False
         return await self.finish_step(call)
+
+    async def resume_step(self, stored: ToolStep) -> ResumedCall:
+        """Return the reply that an earlier attempt stored. The model is not called again."""
+        self.opening = None
+        call = ResumedCall(stored, say=self.publish, clock=self.worker.clock)
+        self.call = call
+        self.prompt = await self.compose()
+        return call
 
     async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
         """Compose the prompt of the running step. Moves the window first if needed."""
@@ -367,8 +396,9 @@ class TurnAttempt:
     async def shrink(
         self, prompt: composition.Prompt, overflow: ProviderError
     ) -> composition.Prompt | None:
-        """Store the model's limit and return a smaller prompt. None if nothing more can be left
-        out.
+        """Store the model's limit, and return a smaller prompt after an overflow.
+
+        None if the required parts alone exceed the model's limit.
         """
         if self.turn.model is not None:
             await self.worker.db(
@@ -386,9 +416,7 @@ class TurnAttempt:
             return None
 
     async def discard_call(self, call: ModelCall, overflow: ProviderError) -> None:
-        """Close the receipt of a call whose reply is discarded, and remove its text from the
-        page.
-        """
+        """Close the receipt of a call whose reply is discarded, and remove its text from pages."""
         was_shown = call.is_useful
         call.error = overflow
         await self.close_receipt(call)
@@ -469,8 +497,14 @@ class TurnAttempt:
         return not self.reason
 
     async def finish_step(self, call: ModelCall) -> bool:
-        """Store the model's reply. Return False if the turn has ended."""
+        """Store the model's reply. Return False if the turn has ended.
+
+        Raises `ConsentRequired`.
+        """
         await self.run_tools(call)
+        if call.ran_servers and self.reason == STOP:
+            await self.save_stopped_reply(call)
+            return False
         await self.wait_for_lane()
         if call.finish == Message.Finish.INCOMPLETE:
             await self.end_as_failed("reply_incomplete", CUT_SENTENCE, call=call)
@@ -487,7 +521,10 @@ class TurnAttempt:
         return goes_on
 
     async def run_tools(self, call: ModelCall) -> None:
-        """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`."""
+        """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`.
+
+        Raises `ConsentRequired`.
+        """
         if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
             return
         # Some servers report "stop" with tool calls, others "tool_calls" without any.
@@ -496,23 +533,112 @@ class TurnAttempt:
             # A client runs its own tools and sends their results.
             return
         offered = {spec.name for spec in self.prompt.request.tools} if self.prompt else set()
-        for index, request in call.requests.items():
-            look = await self.start_vector_search(request) if request.name in offered else None
-            result = await self.worker.db(
-                writes.use_tool,
-                lease=self.lease,
-                turn=self.turn,
-                call=request,
-                offered=offered,
-                counter=self.worker.counter,
-                now=self.worker.clock(),
-                sent=self.prompt.sent_seqs if self.prompt else (),
-                look=look,
-            )
-            if result is not None:
-                call.results[index] = result
+        if any(is_server_call(each.name, offered=offered) for each in call.requests.values()):
+            await self.store_tool_step(call)
+        if call.ran_servers and await self.request_consents(call, offered=offered):
+            raise ConsentRequired
+        await self.run_each_tool(call, offered=offered)
         if self.turn.step >= settings.MAX_STEPS:
             call.finish = Message.Finish.LIMIT
+
+    async def run_each_tool(self, call: ModelCall, *, offered: Collection[str]) -> None:
+        """Run the tool calls of a reply in order, until the person stops it."""
+        skills = self.prompt.skills if self.prompt else NO_SKILLS
+        for index, request in call.requests.items():
+            if is_server_call(request.name, offered=offered):
+                result: str | None = await self.call_server_tool(index, request)
+            else:
+                result = await self.use_own_tool(request, offered=offered, skills=skills)
+            if result is not None:
+                call.results[index] = result
+                skills = skills.after(request, result)
+            if call.ran_servers and self.reason == STOP:
+                return
+
+    async def use_own_tool(
+        self, request: ToolCallPart, *, offered: Collection[str], skills: SkillFacts
+    ) -> str | None:
+        """Run one of the product's own tools and return its result; None without one."""
+        look = await self.start_vector_search(request) if request.name in offered else None
+        return await self.worker.db(
+            writes.use_tool,
+            lease=self.lease,
+            turn=self.turn,
+            call=request,
+            offered=offered,
+            counter=self.worker.counter,
+            now=self.worker.clock(),
+            sent=self.prompt.sent_seqs if self.prompt else (),
+            look=look,
+            skills=skills,
+        )
+
+    async def store_tool_step(self, call: ModelCall) -> None:
+        """Store a reply before its tools are called. Its receipt is complete."""
+        if call.ran_servers:
+            return
+        await self.close_receipt(call)
+        await self.worker.db(
+            tool_steps.open_tool_step,
+            lease=self.lease,
+            turn=self.turn,
+            parts=call.parts(),
+            receipt_id=call.receipt_id,
+            usage=call.usage,
+            body_sha256=call.body_sha256,
+            first_token_at=call.first_token_at,
+        )
+        call.ran_servers = True
+
+    async def request_consents(self, call: ModelCall, *, offered: Collection[str]) -> bool:
+        """Ask the person about calls that require consent. Return True if the turn waits now."""
+        if self.reason == STOP:
+            return False
+        asked = {
+            place: each
+            for place, each in call.requests.items()
+            if is_server_call(each.name, offered=offered)
+        }
+        return await self.worker.db(
+            tool_steps.request_consents,
+            lease=self.lease,
+            turn=self.turn,
+            calls=asked,
+            text=str(call.text),
+            allowed=self.list_allowed_tools(),
+            now=self.worker.clock(),
+        )
+
+    def list_allowed_tools(self) -> Sequence[str]:
+        return load_policy_values(self.prompt.effective).tools if self.prompt else ()
+
+    async def call_server_tool(self, place: int, request: ToolCallPart) -> str:
+        """Call a tool of a server, unless an earlier attempt did, and return the result."""
+        ready = await self.worker.db(
+            tool_steps.begin_tool_call,
+            lease=self.lease,
+            turn=self.turn,
+            place=place,
+            call=request,
+            allowed=self.list_allowed_tools(),
+            now=self.worker.clock(),
+        )
+        if ready.content is not None:
+            return ready.content
+        self.publish("state", turn_notices.CALLING.format(tool=ready.tool, server=ready.server))
+        ending = await run_ready_call(ready, interrupted=self.interrupted)
+        self.publish("state")
+        # A call that ends with its worker stays open: its outcome is unknown to the next one.
+        self.stop_if_unwanted()
+        await self.worker.db(
+            tool_steps.end_tool_call,
+            lease=self.lease,
+            turn=self.turn,
+            ready=ready,
+            ending=ending,
+            now=self.worker.clock(),
+        )
+        return ending.content
 
     async def start_vector_search(self, request: ToolCallPart) -> Look | None:
         """Return the vector search for a search call. None without an embedding model."""
@@ -586,6 +712,7 @@ class TurnAttempt:
             usage=call.usage,
             body_sha256=call.body_sha256,
             receipt_id=call.receipt_id,
+            runs_servers=call.ran_servers,
             first_token_at=call.first_token_at,
             error_code=code,
             error_sentence=sentence,
@@ -601,9 +728,7 @@ class TurnAttempt:
         )
 
     async def requeue_turn(self) -> None:
-        """Return the turn to the queue because this process shuts down. Another worker starts
-        it.
-        """
+        """Return the turn to the queue, because this process shuts down."""
         with suppress(LeaseLost):
             await self.worker.db(writes.requeue_turn, lease=self.lease, now=self.worker.clock())
             self.publish("restarted")

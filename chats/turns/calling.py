@@ -6,10 +6,10 @@ from collections.abc import Callable
 from datetime import datetime
 
 from chats.ground import cancelling
-from chats.models import Message
+from chats.models import Message, ToolStep
 from chats.providers.base import Provider, ProviderError, ProviderRequest
-from chats.providers.collector import ReplyCollector, Say
-from contextpolicy.engine.messages.messages import ToolCallPart
+from chats.providers.collector import PartialToolCall, ReplyCollector, Say
+from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts
 
 FINISHES: dict[str, str] = {
     "stop": Message.Finish.STOP,
@@ -27,6 +27,8 @@ class ModelCall(ReplyCollector):
         super().__init__(say=say, clock=clock)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
+        # Tools of servers were called, so the step is also stored on its own.
+        self.ran_servers = False
         # A `Message.Finish` value. Code that interrupts the call sets it.
         self.finish: str = Message.Finish.INCOMPLETE
 
@@ -95,3 +97,26 @@ class ModelCall(ReplyCollector):
                 }
             )
         return found
+
+
+class ResumedCall(ModelCall):
+    """A reply that an earlier attempt received and stored. Only its tools have to run."""
+
+    def __init__(self, stored: ToolStep, *, say: Say, clock: Callable[[], datetime]) -> None:
+        super().__init__(receipt_id=stored.receipt_id, say=say, clock=clock)
+        self.usage = dict(stored.usage)
+        self.body_sha256 = stored.body_sha256
+        self.first_token_at = stored.first_token_at
+        self.ran_servers = True
+        self.reason, self.finish = "tool_calls", Message.Finish.TOOL_CALLS
+        for part in stored.parts:
+            if part["type"] in ("text", "reasoning"):
+                is_text = part["type"] == "text"
+                self.grow(part["type"], self.text if is_text else self.reasoning, part["text"])
+        calls = [part for part in parse_parts(stored.parts) if isinstance(part, ToolCallPart)]
+        self.stored = dict(enumerate(calls))
+        self.asked = {place: PartialToolCall(call.call_id) for place, call in self.stored.items()}
+
+    @property
+    def requests(self) -> dict[int, ToolCallPart]:
+        return self.stored

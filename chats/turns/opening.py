@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from chats.ground.leases import LeaseLost
-from chats.models import Turn
+from chats.models import ToolStep, Turn
 from chats.prompt import composition
 from chats.prompt.tail import TailRequired
 from chats.turns import writes
@@ -21,8 +21,9 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 class ClaimedTurn:
     """A claimed turn with its open step.
 
-    `prompt` and `receipt_id` are set if a call was recorded. `due`: parts of the tail to build
-    before the first prompt.
+    `prompt` and `receipt_id` are set if the first call was recorded. `due`: parts of the tail to
+    build before the first prompt. `stored`: the reply that an earlier attempt stored before it ran
+    tools of servers.
     """
 
     lease: Lease
@@ -30,16 +31,22 @@ class ClaimedTurn:
     prompt: composition.Prompt | None = None
     receipt_id: uuid.UUID | None = None
     due: TailRequired | None = None
+    stored: ToolStep | None = None
 
 
 def open_turn(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> ClaimedTurn | None:
-    """Claim the turn and prepare its first call if possible. None if another worker holds it."""
+    """Claim the turn and prepare its first call if possible.
+
+    None if the turn has ended, another worker holds it, or its branch is busy.
+    """
     begun = writes.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:
         return None
-    lease, turn = begun
+    lease, turn, stored = begun
+    if stored is not None:
+        return ClaimedTurn(lease, turn, stored=stored)
     try:
         prompt = composition.compose_prompt(turn=turn, counter=counter, branch=turn.branch)
         if isinstance(prompt, TailRequired):

@@ -14,7 +14,7 @@ from chats.ground import databases, leases, queue, shared_figures
 from chats.ground.sentences import Sentence
 from chats.models import Receipt, SkippedRow, Turn
 from chats.record import locking
-from chats.turns import rounds, statements
+from chats.turns import rounds, statements, tool_steps
 from chats.turns.lease import RELEASED
 from chats.turns.writes import build_attempt_data, build_failure_fields, enqueue_next
 from contextpolicy import ledger
@@ -27,7 +27,11 @@ LOST_SENTENCE = gettext_noop(
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:
-    """Release turns with an expired lease, or all turns of the named worker."""
+    """Release turns with an expired lease, and return their number.
+
+    With `worker`, releases instead all running turns of workers whose name begins with it. A turn
+    that fails is skipped and reported.
+    """
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
     ended = Q(worker__startswith=worker) if worker else leases.match_expired_leases()
     gone = gone.filter(ended)
@@ -44,7 +48,10 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
 
 
 def release_lost_turn(turn: Turn, *, now: datetime) -> int:
-    """Requeue one lost turn, or fail it after `MAX_ATTEMPTS` losses."""
+    """Requeue one turn that lost its worker. Returns 1, or 0 if its lease changed concurrently.
+
+    A turn that was asked to stop ends as stopped. After `MAX_ATTEMPTS` losses, it ends as failed.
+    """
     if turn.round_id is not None:
         # Serialises with accepting a message: only one transaction decides which turn follows.
         locking.lock_turn_chat(turn.pk)
@@ -78,9 +85,8 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         turn_id=turn.pk,
         data={"losses": losses, **build_attempt_data(turn)},
     )
-    if not requeued and turn.round_id is not None:
-        # The step at a turn's end that its worker missed.
-        rounds.advance_round(turn, status=str(changes["status"]), reply=None, usage={}, now=now)
+    if not requeued:
+        finish_lost_turn(turn, status=str(changes["status"]), now=now)
     if requeued and turn.lane:
         # Its lane may come after other lanes, and blocks none of them.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
@@ -88,8 +94,19 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     return 1
 
 
+def finish_lost_turn(turn: Turn, *, status: str, now: datetime) -> None:
+    """Delete the stored tool steps of a turn that ended without a worker, and advance its round."""
+    tool_steps.close_tool_steps(turn)
+    if turn.round_id is not None:
+        rounds.advance_round(turn, status=status, reply=None, usage={}, now=now)
+
+
 def enqueue_overdue() -> int:
-    """Enqueue queued turns again that no worker fetched. Their broker message may be lost."""
+    """Enqueue queued turns again that no worker fetched in time, because broker messages can be
+    lost.
+
+    Returns their number, at most 1,000.
+    """
     found = statements.OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
     for (turn_id,) in found:
         queue.enqueue(queue.RUN_TURN, turn_id=turn_id)

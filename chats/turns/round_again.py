@@ -37,7 +37,7 @@ class RoundGoesOn(Refusal):
 
     code = "round_not_resumable"
     status = 409
-    sentence = gettext_noop("No round can be continued. Send a message instead.")
+    sentence = gettext_noop("The latest round cannot be continued. Send a message instead.")
 
 
 def resume_round(

@@ -8,23 +8,25 @@ from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any
 
-from chats.models import PromptText, Receipt, Turn
-from chats.providers.base import ProviderRequest
+from chats.models import Branch, PromptText, Receipt, Turn
+from chats.prompt import composition
+from chats.providers.base import ProviderRequest, StateTask
 from chats.record import receipts
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
-from contextpolicy.engine.policy.budget import Budget
-from contextpolicy.models import EffectivePolicy
+from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
+from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.models import EffectivePolicy, ModelSpec
 from speed import prepared
 
 
 @dataclass(frozen=True, slots=True)
 class SidePrompt:
-    """A composed call with its accounting: `texts` as (origin, name, text, tokens), and the
-    messages read.
+    """A composed call with its accounting.
 
-    Of a message longer than `cut_to` characters, only the first `cut_to` were read. None: all of
-    it.
+    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads, with
+    their tokens. Of a message longer than `cut_to` characters only the beginning is read; None:
+    messages are not cut.
     """
 
     request: ProviderRequest
@@ -38,6 +40,59 @@ class SidePrompt:
     def to_seq(self) -> int:
         """The `seq` of the newest message read."""
         return self.read[-1][0].seq
+
+
+@dataclass(frozen=True, slots=True)
+class SideLimits:
+    """The limits of a model call that is not a reply.
+
+    `reserve` and `prompt_limit` are in the provider's tokens; `tokens` is the prompt limit in local
+    tokens.
+    """
+
+    model: ModelSpec
+    reserve: int
+    prompt_limit: int
+    calibration: float
+    tokens: int
+
+    def build_budget(self, **parts: int) -> Budget:
+        """Return the budget of a prompt with these parts, in local tokens."""
+        return Budget(
+            token_budget=self.prompt_limit + self.reserve,
+            reserve=self.reserve,
+            prompt_limit=self.prompt_limit,
+            calibration=self.calibration,
+            limit=self.tokens,
+            **parts,
+        )
+
+    def build_request(
+        self,
+        messages: Sequence[engine.WireMessage],
+        *,
+        most: int,
+        state: StateTask | None = None,
+    ) -> ProviderRequest:
+        """Return the request for a reply of at most `most` tokens."""
+        return ProviderRequest(
+            model=self.model.name,
+            messages=tuple(messages),
+            max_output_tokens=most,
+            state=state,
+            stream=not self.model.cannot_stream,
+        )
+
+
+def load_side_limits(
+    branch: Branch, *, values: PolicyValues, model: ModelSpec, most: int | None = None
+) -> SideLimits:
+    """Return the limits of a call to the model; its prompt has at most `most` provider tokens."""
+    limit = compute_prompt_limit(values, model_window=model.window)
+    limit = limit if most is None else min(limit, most)
+    factor = composition.get_calibration_factor(branch, model=model)
+    tokens = convert_provider_tokens(max(limit, 1), calibration=factor)
+    return SideLimits(model, values.reserve_tokens, limit, factor, tokens)
 
 
 def create_side_receipt(
@@ -90,7 +145,9 @@ def create_side_receipt(
 
 
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
-    """Return the number of characters that were read of a message. None: all of it."""
+    """Return the number of characters that were read of a message that was cut. None: it was not
+    cut.
+    """
     is_cut = cut_to is not None and len(engine.extract_message_text(message)) > cut_to
     return cut_to if is_cut else None
 

@@ -1,5 +1,4 @@
-"""Accepts a message: one transaction stores the message, its turn, the event and the idempotency
-key.
+"""Accepts a message: one transaction stores it with its turn, event and idempotency key.
 
 The response is "accepted", never "done". A Celery task, enqueued on commit, writes the reply.
 Refusals are raised before anything is written.
@@ -46,9 +45,7 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Send this one after a
-    reply.
-    """
+    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Retry after a reply."""
 
     code = "chat_busy"
     status = 409
@@ -60,9 +57,7 @@ class ChatBusy(Refusal):
 
 
 class ChatFull(Refusal):
-    """The chat has 200,000 messages (the default of `MESSAGES_PER_CHAT`). Continue in a new
-    chat.
-    """
+    """The chat has 200,000 messages (the default of `MESSAGES_PER_CHAT`). Start a new chat."""
 
     code = "chat_full"
     status = 409
@@ -105,7 +100,9 @@ class NothingToContinue(Refusal):
 
     code = "nothing_to_continue"
     status = 409
-    sentence = gettext_noop("No truncated reply can be continued. Try again instead.")
+    sentence = gettext_noop(
+        "This turn has no truncated reply that can be continued. Try the reply again instead."
+    )
 
 
 class NotTheLastTurn(Refusal):
@@ -113,7 +110,10 @@ class NotTheLastTurn(Refusal):
 
     code = "not_the_last_turn"
     status = 409
-    sentence = gettext_noop("The chat has newer messages. Send a new message instead.")
+    sentence = gettext_noop(
+        "The chat has newer messages, so only its latest turn can be continued or repeated. "
+        "Send a new message instead."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -237,7 +237,11 @@ def accept_message(
 
 
 def resolve_model(chat: Chat, *, text: str) -> model_choice.ChosenModel:
-    """Return the model that replies to the text. Raises if the policy or the model forbids it."""
+    """Return the model that replies to the text.
+
+    Raises the refusals of `record.messages.check_text` and of resolving the policy, and
+    `ModelUnavailable`.
+    """
     choice = model_choice.choose_chat_model(chat=chat)
     messages.check_text(text, limit=choice.values.input_length_limit)
     model_choice.get_available_account(choice.model)

@@ -2,12 +2,12 @@
 
 from chats.models import Branch, ChatState, Message, Turn
 from chats.prompt import composition
-from chats.providers.base import ProviderRequest, StateTask
+from chats.providers.base import StateTask
 from chats.record import history
+from chats.turns import side_calls
 from chats.turns.side_calls import SidePrompt
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens
-from contextpolicy.engine.policy.budget import Budget, compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import (
     STATE_V1,
@@ -33,11 +33,9 @@ def compose_state_prompt(
 ) -> SidePrompt | None:
     """Compose the call for the state after the question. None if there is nothing new to read."""
     schema, known = values.state_schema, base.values if base else {}
-    limit = compute_prompt_limit(values, model_window=model.window)
-    factor = composition.get_calibration_factor(branch, model=model)
-    ours = convert_provider_tokens(max(limit, 1), calibration=factor)
+    limits = side_calls.load_side_limits(branch, values=values, model=model)
     frame = build_state_request(question=(), state=known, schema=schema)
-    room = ours - sum(count_wire_tokens(wire, counter) for wire in frame)
+    room = limits.tokens - sum(count_wire_tokens(wire, counter) for wire in frame)
     read = load_new_user_messages(branch, turn=turn, base=base, room=room, counter=counter)
     if not read:
         return None
@@ -53,25 +51,18 @@ def compose_state_prompt(
     sizes = [message.tokens for message in read[:-1]]
     sizes.append(max(tokens - sum(size for *_, size in texts) - sum(sizes), 0))
     return SidePrompt(
-        request=ProviderRequest(
-            model=model.name,
-            messages=(system, asked),
-            max_output_tokens=min(values.reserve_tokens, model.max_output or 10**9),
+        request=limits.build_request(
+            (system, asked),
+            most=min(values.reserve_tokens, model.max_output or 10**9),
             state=StateTask(
                 schema=schema,
                 values=known,
                 texts=tuple(engine.extract_message_text(m) for m in read),
             ),
-            stream=not model.cannot_stream,
         ),
         texts=texts,
         read=list(zip(read, sizes, strict=True)),
-        budget=Budget(
-            token_budget=limit + values.reserve_tokens,
-            reserve=values.reserve_tokens,
-            prompt_limit=limit,
-            calibration=factor,
-            limit=ours,
+        budget=limits.build_budget(
             system=texts[0][3],
             tail=sum(size for *_, size in texts[1:]),
             question=sum(sizes),

@@ -28,13 +28,21 @@ def select_overdue_turns(at: prepared.At) -> QuerySet[Turn]:
     since = leases.subtract_from_now(at("age", DurationField()))
     # Filter by status twice: SQLite uses the partial index of unfinished turns only if the query
     # repeats the index condition. Otherwise it would scan all turns.
-    waiting = Turn.objects.filter(status__in=UNFINISHED, status=Turn.Status.QUEUED)
+    waiting = Turn.objects.filter(
+        status__in=UNFINISHED, status=Turn.Status.QUEUED, awaits_consent=False
+    )
     return filter_free_turns(waiting.filter(Q(queued_at__lt=since) | Q(handed_back=True)))
 
 
 def filter_free_turns(turns: QuerySet[Turn]) -> QuerySet[Turn]:
-    """Select turns whose branch runs no other turn, except for other lanes of the same round."""
-    running = Turn.objects.filter(branch=OuterRef("branch"), status=Turn.Status.RUNNING)
+    """Select turns whose branch runs no other turn, except for other lanes of the same round.
+
+    A turn that waits for consent counts as running.
+    """
+    running = Turn.objects.filter(
+        Q(status=Turn.Status.RUNNING) | Q(awaits_consent=True, status=Turn.Status.QUEUED),
+        branch=OuterRef("branch"),
+    )
     others = running.exclude(lane__gt=0, round=OuterRef("round"))
     return turns.filter(~Exists(running) | Q(lane__gt=0) & ~Exists(others))
 
@@ -145,10 +153,10 @@ NEXT_TURNS = prepared.Select(
 def select_claimable_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the turn if it is queued and its branch is free.
 
-    A turn with an expired lease is left to the sweep, which counts the loss. A second task does
+    A turn with an expired lease is left to a due job, which counts the loss. A second task does
     nothing.
     """
-    waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED)
+    waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED, awaits_consent=False)
     # In a round, a turn without an agent waits until the current reply ends.
     waiting = waiting.filter(Q(round=None) | Q(agent__isnull=False))
     return filter_free_turns(waiting)

@@ -9,17 +9,19 @@ from functools import partial
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext_noop
 from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.ground.live import STOPS
 from chats.ground.refusals import Refusal
-from chats.models import Chat, Round, Turn
+from chats.models import Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import locking
-from chats.turns import lanes, rounds
+from chats.turns import consents, lanes, rounds, tool_steps
 from chats.turns.lease import RELEASED
+from chats.turns.writes import enqueue_next
 from contextpolicy import ledger
 
 logger = logging.getLogger(__name__)
@@ -72,8 +74,9 @@ def list_parallel_turns(turn: Turn) -> list[uuid.UUID]:
 
 
 def lock_turns(pks: Iterable[uuid.UUID]) -> list[Turn]:
-    """Lock turns and return them. The order of ids, as in the worker's heartbeat, avoids
-    deadlocks.
+    """Lock turns and return them.
+
+    They are locked in the order of their ids, as in the worker's heartbeat, which avoids deadlocks.
     """
     rows = Turn.objects.filter(pk__in=pks).select_for_update(of=("self",), no_key=True)
     return list(rows.order_by("pk"))
@@ -98,15 +101,45 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
             transaction.on_commit(partial(tell_workers, turn))
 
 
+def end_waiting_turns(*, chat: Chat, actor: str, now: datetime) -> None:
+    """Stop all turns of a chat if one of them waits for consent. Call inside a transaction.
+
+    For a chat that is about to be erased: the text of the waiting turn is not stored as a reply.
+    """
+    if Turn.objects.filter(branch__chat=chat, awaits_consent=True).update(awaits_consent=False):
+        stop_all(chat=chat, actor=actor, now=now)
+
+
+def end_turns_waiting_on(*, message: Message, actor: str, now: datetime) -> None:
+    """Stop the turn of a message if it waits for consent. Call inside a transaction.
+
+    For a message that is about to be erased: the text of the waiting turn is not stored as a reply.
+    The next turn of the branch starts.
+    """
+    rows = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), awaits_consent=True)
+    pks = list(rows.values_list("pk", flat=True))
+    Turn.objects.filter(pk__in=pks).update(awaits_consent=False)
+    for turn in lock_turns(pks):
+        request_stop(turn, actor=actor, now=now)
+        enqueue_next(branch_id=turn.branch_id)
+
+
 def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
-    """Store the stop request. Ends a turn that no worker has started."""
+    """Store the stop request. A queued turn ends at once.
+
+    A turn that waits for consent is queued again, and a worker stores its text so far.
+    """
     chat_id = turn.branch.chat_id
     turn.stop_requested_at = now
     fields = ["stop_requested_at"]
     ledger.record_event(
         "turn.stop_requested", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk
     )
-    if turn.status == Turn.Status.QUEUED:
+    if turn.awaits_consent:
+        # A worker stores the text so far as its reply.
+        consents.end_waiting(turn, now=now)
+        fields += ["awaits_consent", "queued_at"]
+    elif turn.status == Turn.Status.QUEUED:
         turn.status = Turn.Status.STOPPED
         turn.finished_at = now
         fields += ["status", "finished_at", *RELEASED]
@@ -114,6 +147,8 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
             turn.client = {}
             fields.append("client")
         ledger.record_event("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
+        if turn.attempt:
+            tool_steps.close_tool_steps(turn)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
         rounds.advance_round(turn, status=turn.status, reply=None, usage={}, now=now)

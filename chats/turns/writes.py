@@ -18,13 +18,14 @@ from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
 from chats.ground.sentences import build_sentence_columns
 from chats.memory.search.meaning import Look
-from chats.models import Branch, Chat, Message, PromptText, Receipt, Turn
+from chats.models import Branch, Chat, Message, PromptText, Receipt, ToolStep, Turn
 from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
+from chats.prompt.tools.skill_load import SkillFacts
 from chats.record import locking, messages, receipts, zones
 from chats.record.message_commitments import build_stored_data, list_turn_replies
-from chats.turns import breaker, lanes, note_preferences, rounds, statements
+from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -44,13 +45,13 @@ from speed.commits import unflushed_transaction
 
 WORKER = "worker"
 
-# Characters of `Turn.error_sentence`.
+# The maximum number of characters of `Turn.error_sentence`.
 LONGEST_SENTENCE = 500
 
 
 @dataclass(frozen=True, slots=True)
 class StepResult:
-    """The end of a step or a turn: its parts, its finish reason, and the error if any."""
+    """The result of a step or turn: its parts, finish reason, usage, error, and follow-up jobs."""
 
     parts: Sequence[Mapping[str, Any]] = ()
     finish: str = Message.Finish.STOP
@@ -67,13 +68,15 @@ class StepResult:
     warm_from: int | None = None
     # Slug of the policy's summary model, which writes the title after a chat's first reply.
     light_model: str = ""
-    # The policy's strategy. it may have an `on_turn_complete` hook.
+    # The policy's strategy, which may have an `on_turn_complete` hook.
     strategy: str = ""
     # Whether the person's messages may contain preferences to save.
     tells: bool = False
     # Whether a model may infer preferences once the chat is idle.
     infers: bool = False
-    # Of the prompt: local tokens, shares by script, and the calibration factors when it was
+    # Tools of servers ran, so the stored copy of the step is due for deletion.
+    runs_servers: bool = False
+    # Local tokens of the prompt, its shares by script, and the calibration factors when it was
     # composed.
     estimate: int = 0
     factors: Factors = field(default_factory=Factors)
@@ -100,8 +103,10 @@ class StepResult:
 
 def claim_and_open(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
-) -> tuple[Lease, Turn] | None:
+) -> tuple[Lease, Turn, ToolStep | None] | None:
     """Claim the turn and open its first step. None if it cannot be claimed.
+
+    The third value is the step that an earlier attempt stored before it ran tools of servers.
 
     Locks the branch first. Without that, two turns of a branch that start at once could deadlock:
     one waits to absorb the other, which waits to see whether the first is running.
@@ -112,7 +117,9 @@ def claim_and_open(
             lease = claim_turn(turn_id=turn_id, worker=worker, now=now)
             if lease is None:
                 return None
-            return lease, start_step(read_turn(lease), lease=lease, counter=counter, now=now)
+            turn = start_step(read_turn(lease), lease=lease, counter=counter, now=now)
+            stored = tool_steps.find_tool_step(turn) if turn.attempt > 1 else None
+            return lease, turn, stored
     except IntegrityError:
         # Another turn of the branch was claimed first.
         return None
@@ -128,11 +135,21 @@ def use_tool(
     now: datetime,
     sent: Collection[int] = (),
     look: Look | None = None,
+    skills: SkillFacts = tools.NO_SKILLS,
 ) -> str | None:
-    """Run a tool call and record in the ledger which messages it read. Raises `LeaseLost`."""
+    """Run one of the product's own tools, and return its result for the model; None without one.
+
+    A tool that ran is recorded in the ledger. Recording raises `LeaseLost`.
+    """
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.run_tool_call(
-        call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
+        call,
+        branch=branch,
+        offered=offered,
+        counter=counter,
+        sent=sent,
+        look=look,
+        skills=skills,
     )
     if answer.read:
         with transaction.atomic():
@@ -169,9 +186,7 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 
 
 def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
-    """Add all waiting messages to the branch and start the next step, in the caller's
-    transaction.
-    """
+    """Add all waiting messages to the branch and start the next step. Needs a transaction."""
     if turn.seen_to is None:
         turn.seen_to = lanes.find_lane_cutoff(turn) if turn.lane else None
         if turn.seen_to is None:
@@ -214,8 +229,8 @@ def create_receipt(
 ) -> uuid.UUID:
     """Write the receipt before the call is made, and the event of a compressed context.
 
-    Repeated after a commit with unknown outcome: the call may already be recorded, unless
-    `is_first_asking`.
+    After a commit with unknown outcome, it runs again and returns the receipt that is already
+    stored. With `is_first_asking`, no receipt can be stored yet, so none is looked up.
     """
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
@@ -355,6 +370,8 @@ def store_step(
     """Store the step's assistant message and complete its receipt."""
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
+    if ending.runs_servers:
+        tool_steps.close_tool_steps(turn)
     told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
     return messages.append_step(
         turn=turn,
@@ -455,13 +472,13 @@ def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetim
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
-    """Enqueue indexing of the chat, except for temporary chats. The sweep repeats lost tasks."""
+    """Enqueue indexing of the chat, except for temporary chats. A due job repeats lost tasks."""
     if reply is not None and not chat.temporary:
         queue.enqueue_indexing(chat.pk)
 
 
 def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
-    """Return True if this is a chat's first reply and a model may write the title."""
+    """Return True if a model may write the title now: after the first reply, if it did not fail."""
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 

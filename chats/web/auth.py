@@ -95,6 +95,11 @@ def count_message(request: PersonRequest) -> None:
     rates.MESSAGES.take(f"user:{request.user.pk}", now=time.monotonic())
 
 
+def count_meter_update(request: PersonRequest) -> None:
+    """Count an update of the context meter against its limit. Raises `RateLimited`."""
+    rates.METER_UPDATES.take(f"user:{request.user.pk}", now=time.monotonic())
+
+
 def count_warm_up(request: PersonRequest) -> None:
     """Count a request that may cause a cache warm-up against its limit. Raises `RateLimited`."""
     rates.WARM_UPS.take(f"user:{request.user.pk}", now=time.monotonic())

@@ -7,18 +7,27 @@ from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext_noop
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET, require_http_methods, require_POST
 from django_htmx.http import reswap, retarget
 
 from chats.actions import lifecycle
 from chats.background.cache_warming import request_warm_up
+from chats.ground.rates import RateLimited
 from chats.ground.refusals import Refusal
 from chats.ground.texts import sanitise_text
 from chats.models import Branch, Chat
+from chats.prompt.meter import Draft
 from chats.record import access
 from chats.record.idempotency import IdempotencyKeyReused
 from chats.turns.start import start_turn
-from chats.web.auth import PersonRequest, count_message, count_warm_up, format_actor, signed_in
+from chats.web.auth import (
+    PersonRequest,
+    count_message,
+    count_meter_update,
+    count_warm_up,
+    format_actor,
+    signed_in,
+)
 from chats.web.shell import build_shell
 from chats.web.thread.attachments import load_attachments, parse_file_ids
 from chats.web.thread.composer import build_composer, build_meter_view
@@ -183,14 +192,21 @@ def chat_changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     return HttpResponse(status=204) if is_shown else render_tail_update(request, chat)
 
 
-@require_GET
+@require_http_methods(["GET", "POST"])
 @signed_in
 def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Render the context meter for the next message of a chat."""
+    """Render the context meter. The form of a POST is the message that is being written.
+
+    Over the rate limit the page keeps its meter.
+    """
     chat = access.get_chat(user=request.user, chat_id=chat_id)
-    return render(
-        request, "chats/_meter.html", {"chat": chat, "meter": build_meter_view(chat=chat)}
-    )
+    try:
+        count_meter_update(request)
+    except RateLimited:
+        return HttpResponse(status=204)
+    draft = Draft(request.user, parse_message_text(request), parse_file_ids(request))
+    meter = build_meter_view(chat=chat, draft=draft)
+    return render(request, "chats/_meter.html", {"chat": chat, "meter": meter})
 
 
 @require_POST

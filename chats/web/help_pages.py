@@ -27,7 +27,7 @@ FOLDER = Path(settings.BASE_DIR) / "docs"
 INDEX = "index"
 # The order of the menu; pages that are not named here follow by title.
 ORDER = """
-    index getting-started small-model policies teams memory-and-search files import-export
+    index getting-started small-model policies teams memory-and-search skills files import-export
     deployment configuration backup-and-upgrade api gateway clients servers webhooks audit
     architecture measurements
 """.split()  # noqa: SIM905 - names separated by spaces are easier to read
@@ -153,8 +153,9 @@ def find_sections(question: str) -> list[HelpHit]:
 
 
 def resolve_help_link(link: str, *, page: HelpPage) -> str:
-    """Return the URL of a link in a document. Empty if it leads neither to a page of the help nor
-    to the web.
+    """Return the URL of a link in a document.
+
+    Empty if it leads neither to a page of the help nor to the web.
     """
     if link.startswith(("https://", "http://", "mailto:")):
         return link

@@ -173,7 +173,7 @@ COMPACTION_STATES: Mapping[str, tuple[str, StrOrPromise]] = {
     Compaction.Status.PUBLISHED: ("", gettext_lazy("In use on another branch")),
     Compaction.Status.UNDONE: ("warn", gettext_lazy("Undone")),
     Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a newer one")),
-    Compaction.Status.OVERTAKEN: ("", gettext_lazy("Outdated before use")),
+    Compaction.Status.OVERTAKEN: ("", gettext_lazy("Outdated")),
     Compaction.Status.REJECTED: ("danger", gettext_lazy("Not used")),
     Compaction.Status.FAILED: ("danger", gettext_lazy("Failed")),
 }
@@ -208,6 +208,7 @@ ORIGINS: Mapping[str, StrOrPromise] = {
     "question": gettext_lazy("Your message"),
     "continue": gettext_lazy("Instruction to continue"),
     "step": gettext_lazy("Step of the reply"),
+    "prefill": gettext_lazy("Beginning of the reply"),
 }
 # Parts of the system text and of the prompt's end, by segment label.
 PARTS: Mapping[str, StrOrPromise] = {
@@ -219,6 +220,7 @@ PARTS: Mapping[str, StrOrPromise] = {
     "task": gettext_lazy("The team's task"),
     "chat": gettext_lazy("Chat text"),
     "skills": gettext_lazy("Skills"),
+    "team_skills": gettext_lazy("Skills of the team"),
     "budget": gettext_lazy("Reply and tool limits"),
     "preferences": gettext_lazy("Preferences"),
     "recent": gettext_lazy("Your other chats"),
@@ -320,6 +322,12 @@ CHANGES: Mapping[str, StrOrPromise] = {
     ),
     "references:failed": gettext_lazy(
         "The search for retrieved context failed; the reply continued without it."
+    ),
+    "skills:complete": gettext_lazy(
+        "The texts of all skills on demand were sent, because the model does not support tools."
+    ),
+    "skills:left_out": gettext_lazy(
+        "Skills on demand were left out, because the API client uses its own tools."
     ),
     "round_opening": gettext_lazy(
         "The message that started the round was sent, although it is outside the window of the "

@@ -18,7 +18,7 @@ from chats.web import (
     system_text,
     teams,
 )
-from chats.web.account import api_keys, exchange, imports, memory, readings, webhooks
+from chats.web.account import api_keys, exchange, imports, memory, readings, skills, webhooks
 from chats.web.account import page as account
 from chats.web.actions import compactions, erasing, messages, turns
 from chats.web.compactions import listing, originals
@@ -54,6 +54,11 @@ urlpatterns = [
     path("search/palette", searching.palette, name="palette"),
     path("chats/new", new_chat.chat_new, name="chat-new"),
     path("chats/list", chat_list.chat_list, name="chat-list"),
+    path("skills/", skills.skill_list, name="skills"),
+    path("skills/import", skills.skill_import, name="skill-import"),
+    path("skill/<slug:slug>", skills.skill_edit, name="skill"),
+    path("skill/<slug:slug>/delete", skills.skill_delete, name="skill-delete"),
+    path("skill/<slug:slug>/export", skills.skill_export, name="skill-export"),
     path("teams/", teams.teams, name="teams"),
     path("teams/new", teams.team_new, name="team-new"),
     path("teams/<uuid:team_id>", teams.team_edit, name="team-edit"),
@@ -132,6 +137,7 @@ urlpatterns = [
     path(COMPACTION + "approve", compactions.compaction_approve, name="compaction-approve"),
     path(COMPACTION + "reject", compactions.compaction_reject, name="compaction-reject"),
     path(TURN + "queue", turns.turn_queue, name="turn-queue"),
+    path(TURN + "consent", turns.turn_consent, name="turn-consent"),
     path(TURN + "stop", turns.turn_stop, name="turn-stop"),
     path(TURN + "retry", turns.turn_retry, name="turn-retry"),
     path(TURN + "models", turns.turn_models, name="turn-models"),

@@ -28,7 +28,7 @@ from typing import Any
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
 from django.db import transaction
-from django.db.models import Q, QuerySet
+from django.db.models import QuerySet
 
 from chats.ground import databases, leases, queue, secrets
 from chats.models import SkippedRow, Webhook, WebhookDelivery
@@ -152,7 +152,10 @@ async def send_in_lane(
 
 
 async def make_room(sending: dict[asyncio.Task[None], Batch], *, now: datetime) -> None:
-    """Give up requests of a full lane that have no answer yet, if other webhooks wait."""
+    """Cancel requests without a response after `PATIENT_SECONDS` if other webhooks are waiting.
+
+    Their webhooks move to the slow lane.
+    """
     latest = time.monotonic() - PATIENT_SECONDS
     late = [task for task, batch in sending.items() if batch.asked_at < latest]
     if late and await is_lane_waiting_in_thread(lane=outbox.LANES[False], now=now):
@@ -232,9 +235,8 @@ def load_next_deliveries(
 
 def select_claimable_webhooks(*, lane: str, now: datetime) -> QuerySet[Webhook]:
     """Return the webhooks of the lane with due deliveries to which no process sends."""
-    free = Q(lease_until=None) | leases.match_expired_leases()
     due = outbox.list_due_deliveries(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
-    return Webhook.objects.filter(free, pk__in=due.values("webhook"))
+    return Webhook.objects.filter(leases.match_free_leases(), pk__in=due.values("webhook"))
 
 
 def fail_forbidden_deliveries(

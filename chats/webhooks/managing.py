@@ -41,7 +41,8 @@ class WebhookAddressRefused(Refusal):
 
 
 class UnknownEvent(Refusal):
-    """The list of events is empty or has an unknown one. The message lists the events."""
+    """The list of events is empty or contains an unknown event. The error message lists the
+    valid events."""
 
     code = "unknown_event"
     status = 422
@@ -54,7 +55,10 @@ class EventNotAllowed(Refusal):
 
     code = "event_not_allowed"
     status = 403
-    sentence = gettext_noop("{event} reports on every person. Your role does not allow it.")
+    sentence = gettext_noop(
+        "Your role does not allow the event {event}, because it reports on every person. "
+        "Choose other events."
+    )
     param = "events"
 
 

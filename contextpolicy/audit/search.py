@@ -12,7 +12,6 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from uuid import UUID
 
-from django.contrib.auth.models import User
 from django.db.models import Q, TextField
 from django.db.models.functions import Cast
 from django.db.models.lookups import Contains, Regex
@@ -21,6 +20,7 @@ from django.utils.translation import gettext, gettext_lazy, pgettext
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.ledger import EVENT_TYPES, INSTANCE
 from contextpolicy.models import AuditEvent
+from contextpolicy.roles import find_person_by_name
 
 LONGEST = 500
 MOST_TERMS = 20
@@ -34,10 +34,11 @@ ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
 # An id or a short name by which an event's data refers to an object.
 OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 HELP = gettext_lazy(
-    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. “actor:” finds "
-    "actions by a person, and “person:” finds actions by others that affect a person. A comma "
-    "means OR, a space AND, a leading minus NOT. Examples: event:policy.* actor:ines · "
-    "person:ines · field:window_size at:2026-11-01..2026-11-20 · -actor:worker"
+    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. “actor:” "
+    "finds actions by a person, and “person:” finds actions by others that affect a person. A "
+    "comma means OR, a space means AND, and a leading minus means NOT. Examples: "
+    "event:policy.* actor:ines · person:ines · field:window_size at:2026-11-01..2026-11-20 · "
+    "-actor:worker"
 )
 
 
@@ -205,9 +206,10 @@ def filter_by_actor(value: str) -> tuple[Q, str]:
 
 
 def filter_by_person(value: str) -> tuple[Q, str]:
-    """Filter by the person affected: account, roles, keys, policies, holds, and their chats.
+    """Return the filter for events that affect a person, and the person as an actor.
 
-    The ledger itself records the owner of a chat, so erased chats are found too. Raises
+    These are events about their account, roles, keys, policies and holds, and about their chats by
+    others. The ledger itself records the owner of a chat, so erased chats are found too. Raises
     `SearchNotUnderstood`.
     """
     person = value if PERSON.fullmatch(value) else find_actor_id(value)
@@ -223,8 +225,7 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
 
     `is_actor`: an actor may also be a component of the product.
     """
-    people = User.objects.filter(username__iexact=name)
-    found = people.filter(username=name).first() or people.first()
+    found = find_person_by_name(name)
     if found is None:
         sentence = gettext(
             "No person is named “{name}” here. Enter a user name, or user:<id> for a person who "
@@ -265,7 +266,10 @@ def filter_by_object(value: str) -> tuple[Q, str]:
 
 
 def filter_by_chat(value: str) -> tuple[Q, str]:
-    """Filter by chat; `any` matches all chats and `none` events without a chat."""
+    """Filter by chat; `any` matches all chats and `none` events without a chat.
+
+    Raises `SearchNotUnderstood`.
+    """
     if value in {"any", "none"}:
         outside = Q(scope=INSTANCE)
         return (outside if value == "none" else ~outside), value

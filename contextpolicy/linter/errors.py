@@ -7,6 +7,7 @@ from typing import Any
 from django.utils.translation import gettext
 
 from contextpolicy import plugins
+from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.policy import (
     MalformedPolicy,
     PolicyValues,
@@ -18,12 +19,17 @@ from contextpolicy.engine.policy.policy import (
 )
 from contextpolicy.engine.text.schema import SchemaRefused, check_schema
 from contextpolicy.history_providers import find_provider_problems
+from contextpolicy.linter.tools import find_tool_problems
 from contextpolicy.models import ModelSpec, Skill
 from contextpolicy.wording import translate_phrase
 
-# In characters.
-LONGEST_TEXT, LONGEST_INSTRUCTION = 20_000, 4_000
-LONGEST = {"system_text": LONGEST_TEXT, "summary_instruction": LONGEST_INSTRUCTION}
+# The most characters of the texts. A prefix that is too long has its own code.
+LONGEST = {
+    name: declared.longest
+    for name, declared in FIELDS.items()
+    if declared.longest is not None and name != "question_prefix"
+}
+LONGEST_TEXT = LONGEST["system_text"]
 
 
 def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
@@ -43,7 +49,8 @@ def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()
     whole = apply_policy_fields(values, base=get_strategy_defaults(strategy))
     found = _lock_problems(values, locks) + _strategy_problems(values)
     found += _text_problems(whole) + _schema_problems(values) + _model_problems(values)
-    found += _skill_problems(values) + find_provider_problems(whole.history_provider)
+    found += _skill_problems(values) + find_tool_problems(values)
+    found += find_provider_problems(whole.history_provider)
     return found + [
         replace(problem, sentence=translate_phrase(problem.sentence))
         for problem in find_value_problems(whole, model_window=None)
@@ -145,7 +152,11 @@ def _model_problems(values: Mapping[str, Any]) -> list[Problem]:
 
 def _skill_problems(values: Mapping[str, Any]) -> list[Problem]:
     wanted = list(values.get("skills") or [])
-    known = set(Skill.objects.filter(slug__in=wanted).values_list("slug", flat=True))
+    known = set(
+        Skill.objects.filter(slug__in=wanted, group=None, team_id=None).values_list(
+            "slug", flat=True
+        )
+    )
     return [
         Problem(
             "unknown_skill",

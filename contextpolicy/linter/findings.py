@@ -19,6 +19,7 @@ from contextpolicy.engine.policy.policy import (
     compute_default_reserve,
     get_strategy_defaults,
 )
+from contextpolicy.linter.unused import list_unused_fields
 
 # A compaction that frees less than this share of the prompt limit is due again within a few turns.
 SMALL_GAP = 0.15
@@ -36,33 +37,6 @@ _SECRETS = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"|(?i:\b(password|passwd|secret|api[_-]?key|token)\s*[:=]\s*\S{8,})"
 )
-_OF_MARKS = (
-    "compact_at",
-    "compact_at_tokens",
-    "compact_to",
-    "compact_to_tokens",
-    "compact_every_turns",
-)
-_OF_SUMMARIES = (
-    "prepare_at",
-    "prepare_at_tokens",
-    "turn_threshold",
-    "fold_turns",
-    "summarization_model",
-    "summary_max_tokens",
-    "pinned_kinds",
-    "summary_instruction",
-    "summary_sections",
-)
-# The fields that a built-in strategy never reads.
-_UNUSED: Mapping[str, tuple[str, ...]] = {
-    "simple": (*_OF_MARKS, *_OF_SUMMARIES, "state_schema", "keep_last_messages"),
-    "sliding_window": (*_OF_SUMMARIES, "state_schema", "keep_last_messages"),
-    "dynamic_summary": ("state_schema",),
-    "entity_state": (*_OF_MARKS, *_OF_SUMMARIES, "window_size", "window_turns", "window_tokens"),
-}
-
-
 Level = Literal["error", "risk", "note"]
 UNSET = "not set"
 
@@ -93,12 +67,12 @@ def find_policy_warnings(values: PolicyValues) -> list[Finding]:
 def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     texts = {
         "system_text": gettext(
-            "The system text seems to contain a key or password. Models can be tricked into "
-            "repeating it. Remove it: everyone who chats can read it."
+            "The system text seems to contain a key or password. People who chat can make the "
+            "model repeat it. Remove the key or password."
         ),
         "summary_instruction": gettext(
-            "The instruction seems to contain a key or password. Models can be tricked into "
-            "repeating it. Remove it: everyone who chats can read it."
+            "The instruction seems to contain a key or password. People who chat can make the "
+            "model repeat it. Remove the key or password."
         ),
     }
     for name, sentence in texts.items():
@@ -162,8 +136,8 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "small_reserve",
             "reserve_tokens",
             ngettext(
-                "Replies will be cut at {n:,} token.",
-                "Replies will be cut at {n:,} tokens.",
+                "Replies are cut at {n:,} token.",
+                "Replies are cut at {n:,} tokens.",
                 values.reserve_tokens,
             ).format(n=values.reserve_tokens),
             "risk",
@@ -302,9 +276,9 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "pins_reach_low_mark",
             "pins_tokens",
             gettext(
-                "With all pins, a prompt has {n:,} tokens before any history and compacts down to "
-                "{low:,}, so each turn would start a compaction. Lower pins_tokens or raise "
-                "compact_to."
+                "With all pins, a prompt has {n:,} tokens before any history. The compaction "
+                "target is {low:,}, so each turn would start a compaction. Lower pins_tokens "
+                "or raise compact_to."
             ).format(n=fixed, low=low),
             "risk",
             {"pins_tokens": max(1, (low - estimate_tokens(values.system_text)) // 2)},
@@ -387,12 +361,6 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def find_unused_fields(values: PolicyValues) -> frozenset[str]:
-    """Return the fields, set or not, that the strategy and layout of these values never read."""
-    prefix = {"question_prefix"} if values.layout in ("multi_turn", "B") else set()
-    return frozenset({*_UNUSED.get(values.strategy, ()), *prefix})
-
-
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     """Find fields that are set but never read."""
     defaults = get_strategy_defaults(values.strategy)
@@ -400,7 +368,7 @@ def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     def is_set(name: str) -> bool:
         return bool(getattr(values, name) != getattr(defaults, name))
 
-    names = [name for name in _UNUSED.get(values.strategy, ()) if is_set(name)]
+    names = [name for name in list_unused_fields(values.strategy) if is_set(name)]
     if names:
         sentence = gettext("The strategy {strategy} does not use these fields: {fields}.").format(
             strategy=values.strategy, fields=", ".join(names)

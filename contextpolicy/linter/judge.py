@@ -19,6 +19,7 @@ from contextpolicy.linter.findings import UNSET, Finding, find_policy_warnings
 from contextpolicy.linter.mends import suggest_fix
 from contextpolicy.linter.models import find_model_warnings
 from contextpolicy.linter.thresholds import find_threshold_warnings
+from contextpolicy.linter.tools import find_tool_warnings
 
 WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
@@ -61,6 +62,7 @@ def _found(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Findin
         )
         # Model warnings make no sense for a policy that cannot work.
         yield from () if problems else find_model_warnings(read)
+        yield from () if problems else find_tool_warnings(read)
 
 
 def is_applicable_finding(finding: Finding, values: Mapping[str, Any]) -> bool:

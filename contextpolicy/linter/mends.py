@@ -3,16 +3,11 @@
 from collections.abc import Callable, Mapping
 
 from contextpolicy.engine.policy.budget import compute_low_mark, compute_prompt_limit
-from contextpolicy.engine.policy.checks import (
-    LONGEST_PREFIX,
-    MOST_DAYS,
-    MOST_REFERENCES,
-    SMALLEST_BYTES,
-    SMALLEST_ROOM,
-    estimate_tokens,
-)
+from contextpolicy.engine.policy.checks import SMALLEST_BYTES, SMALLEST_ROOM, estimate_tokens
+from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.policy import PolicyValues, Problem, compute_default_reserve
 from contextpolicy.linter.findings import UNSET
+from contextpolicy.linter.tools import list_known_names
 from contextpolicy.models import ModelSpec, Skill
 
 Mend = Mapping[str, object]
@@ -69,6 +64,10 @@ def _held(name: str, values: PolicyValues) -> Mend:
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
 
 
+def _largest(name: str) -> Mend:
+    return {name: FIELDS[name].largest}
+
+
 def _headings(values: PolicyValues) -> Mend:
     headings = "".join(f"## {name}\n" for name in values.summary_sections)
     return {"summary_max_tokens": 2 * estimate_tokens(headings)}
@@ -85,8 +84,13 @@ def _models(values: PolicyValues) -> Mend:
 
 
 def _skills(values: PolicyValues) -> Mend:
-    known = set(Skill.objects.values_list("slug", flat=True))
+    known = set(Skill.objects.filter(group=None, team_id=None).values_list("slug", flat=True))
     return {"skills": [slug for slug in values.skills if slug in known] or UNSET}
+
+
+def _tool_names(values: PolicyValues) -> Mend:
+    known = list_known_names()
+    return {"tools": [name for name in values.tools if name in known] or UNSET}
 
 
 _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
@@ -110,10 +114,13 @@ _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "pins_too_large": lambda v: {"pins_tokens": _room(v)},
     "references_too_large": lambda v: {"reference_tokens": _room(v)},
     "reference_share_out_of_range": lambda _: {"reference_share": 0.45},
-    "too_many_references": lambda _: {"reference_count": MOST_REFERENCES},
-    "retention_too_long": lambda _: {"retention_days": MOST_DAYS},
-    "question_prefix_too_long": lambda v: {"question_prefix": v.question_prefix[:LONGEST_PREFIX]},
+    "too_many_references": lambda _: _largest("reference_count"),
+    "retention_too_long": lambda _: _largest("retention_days"),
+    "question_prefix_too_long": lambda v: {
+        "question_prefix": v.question_prefix[: FIELDS["question_prefix"].longest]
+    },
     "headings_too_large": _headings,
     "unknown_model": _models,
     "unknown_skill": _skills,
+    "unknown_tool": _tool_names,
 }

@@ -63,7 +63,7 @@ def _every_turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "compact_every_turns",
             gettext(
                 "compact_every_turns is {n:,}, but only about {fitting:,} average turns fit "
-                "before compact_at ({high:,} tokens). Compactions are more frequent than that."
+                "before compact_at ({high:,} tokens). Compactions are therefore more frequent."
             ).format(n=every, fitting=high // USUAL_TURN, high=high),
             mend={"compact_every_turns": fitting},
         )

@@ -22,8 +22,9 @@ from contextpolicy.models.policies import (
     PolicyVersion,
 )
 from contextpolicy.models.radius import BlastRadius
-from contextpolicy.models.skills import Skill
+from contextpolicy.models.skills import GroupOwner, Skill
 from contextpolicy.models.specs import ModelSpec
+from contextpolicy.models.tools import ToolDefinition, ToolServer
 
 __all__ = [
     "AuditEvent",
@@ -32,6 +33,7 @@ __all__ = [
     "EffectivePolicy",
     "EvaluatedTurn",
     "Evaluation",
+    "GroupOwner",
     "LedgerCheckpoint",
     "LedgerHead",
     "LedgerKey",
@@ -45,5 +47,7 @@ __all__ = [
     "PolicyAssignment",
     "PolicyVersion",
     "Skill",
+    "ToolDefinition",
+    "ToolServer",
     "VirtualCoverage",
 ]

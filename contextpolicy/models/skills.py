@@ -1,23 +1,61 @@
-"""Named texts that administrators attach to policies."""
+"""Named texts for prompts: of the installation, of a group or of a team."""
 
 from typing import ClassVar
 
+from django.conf import settings
+from django.contrib.auth.models import Group
 from django.db import models
+from django.db.models import Q
 from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
 LONGEST_SKILL = 10_000
+LONGEST_DESCRIPTION = 1_024
 
 
 class Skill(Stored):
-    """Instructions for a task. Policies refer to them and include them in their system text."""
+    """Instructions for a task.
+
+    Without a group and a team it belongs to the installation, and policies refer to it. The team is
+    a plain id, because this package does not depend on chats.
+    """
+
+    class Mode(models.TextChoices):
+        ALWAYS = "always", gettext_lazy("Always: the text is in each prompt")
+        ON_DEMAND = "on_demand", gettext_lazy("On demand: the model loads the text")
 
     slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
     name = models.CharField(max_length=100, verbose_name=gettext_lazy("name"))
+    description = models.CharField(
+        max_length=LONGEST_DESCRIPTION,
+        blank=True,
+        default="",
+        db_default="",
+        verbose_name=gettext_lazy("description"),
+    )
     text = models.TextField(
         help_text=f"At most {LONGEST_SKILL:,} characters. Do not include secrets.",
         verbose_name=gettext_lazy("text"),
+    )
+    # The database default serves rows and processes that are older than the column.
+    mode = models.CharField(
+        max_length=10,
+        choices=Mode.choices,
+        default=Mode.ON_DEMAND,
+        db_default="always",
+        verbose_name=gettext_lazy("mode"),
+    )
+    group = models.ForeignKey(
+        Group,
+        null=True,
+        blank=True,
+        on_delete=models.CASCADE,
+        related_name="skills",
+        verbose_name=gettext_lazy("group"),
+    )
+    team_id = models.UUIDField(
+        null=True, blank=True, db_index=True, verbose_name=gettext_lazy("team")
     )
     enabled = models.BooleanField(
         default=True,
@@ -32,6 +70,28 @@ class Skill(Stored):
         verbose_name = gettext_lazy("skill")
         verbose_name_plural = gettext_lazy("skills")
         ordering: ClassVar = ["slug"]
+        constraints: ClassVar = [
+            models.CheckConstraint(
+                condition=Q(group=None) | Q(team_id=None), name="skill_has_one_place"
+            ),
+        ]
 
     def __str__(self) -> str:
         return self.name
+
+
+class GroupOwner(Stored):
+    """A person who edits the skills of a group. An Owner appoints them."""
+
+    group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="owners")
+    user = models.ForeignKey(
+        settings.AUTH_USER_MODEL, on_delete=models.CASCADE, related_name="owned_groups"
+    )
+
+    class Meta:
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["group", "user"], name="group_owner_once"),
+        ]
+
+    def __str__(self) -> str:
+        return f"owner {self.user_id} of group {self.group_id}"

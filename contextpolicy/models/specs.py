@@ -100,6 +100,13 @@ class ModelSpec(Stored):
         verbose_name=gettext_lazy("takes images"),
     )
     supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))
+    # As the field of policies with this name. None: no limit.
+    tools = models.JSONField(
+        null=True,
+        blank=True,
+        default=None,
+        verbose_name=gettext_lazy("allowed tools of servers"),
+    )
     strict_roles = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
@@ -142,7 +149,7 @@ class ModelSpec(Stored):
     # The same, for prompts that are nearly all in one script, by its name in `engine.text.scripts`.
     calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
-    # The same by script. A script without a count was learned before counts were stored.
+    # The same numbers by script. A script without a count was learned before counts were stored.
     calibration_samples_by_script = models.JSONField(default=dict, db_default={}, editable=False)
     # A smaller window, learned from an overflow error.
     learned_window = models.PositiveIntegerField(

@@ -5,6 +5,7 @@ import platform
 import shutil
 import sqlite3
 import stat
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import asdict, dataclass
@@ -17,6 +18,8 @@ from django.db.utils import Error as DatabaseError
 from django.utils import timezone
 from redis.exceptions import RedisError
 
+from chats.files.scanning import scan_file
+from chats.files.storage import get_file_storage
 from chats.ground import broker_facts, heartbeats, queues
 from chats.ground.secrets import SecretUnreadable, decrypt
 from chats.models import ProviderAccount
@@ -147,13 +150,13 @@ def load_workers() -> list[heartbeats.HeartbeatAge]:
 
 
 def check_schedule(part: str) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of the schedule: it sends the sweep."""
+    """Yield a diagnosis of the schedule: it sends the due jobs."""
     ages = {one.name: one.age for one in heartbeats.list_heartbeats()}
     age = ages.get(heartbeats.SCHEDULE)
     if age is None or age >= heartbeats.schedule_limit():
         since = "no heartbeat" if age is None else f"no heartbeat for {age:.0f} s"
         yield Diagnosis(
-            part, WARNING, since, "Start exactly one celery beat. Workers sweep until then."
+            part, WARNING, since, "Start exactly one celery beat. Workers run its jobs until then."
         )
     else:
         yield Diagnosis(part, OK, f"last heartbeat {age:.0f} s ago")
@@ -171,8 +174,30 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
         yield Diagnosis(part, OK, text)
 
 
+def check_files(part: str) -> Iterator[Diagnosis]:
+    """Yield diagnoses of uploaded files: the storage and the scanner answer."""
+    try:
+        get_file_storage().exists("doctor")
+    except Exception as error:  # noqa: BLE001  # each storage has its own errors
+        text = f"the storage does not answer: {type(error).__name__}"
+        yield Diagnosis(part, FAILURE, text, "Check the settings that begin with S3_.")
+    else:
+        yield Diagnosis(part, OK, "the storage answers")
+    if not settings.FILE_SCAN:
+        return
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(b"A clean file.")
+        file.flush()
+        code = scan_file(Path(file.name))
+    if code:
+        remedy = "Start the scanner, and check PALIMPSEST_FILE_SCAN. Until then no file is read."
+        yield Diagnosis(part, FAILURE, f"the scanner refused a clean file ({code})", remedy)
+    else:
+        yield Diagnosis(part, OK, "the scanner answers")
+
+
 def check_keys(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of stored keys: they can be decrypted, and others cannot read the key
+    """Yield diagnoses of stored keys: they can be decrypted, and only their owner can read the
     files.
     """
     for name in KEY_FILES:
@@ -222,7 +247,7 @@ def check_audit_log(part: str) -> Iterator[Diagnosis]:
 
 
 def check_providers(part: str) -> Iterator[Diagnosis]:
-    """Yield whether each enabled model server answers with its list of models."""
+    """Yield a diagnosis for each enabled model server: whether it returns its list of models."""
     accounts = ProviderAccount.objects.filter(enabled=True).exclude(kind=ProviderAccount.Kind.DEMO)
     for account in accounts:
         yield check_provider(part, account)
@@ -261,6 +286,7 @@ CHECKS: dict[str, Callable[[str], Iterator[Diagnosis]]] = {
     "workers": check_workers,
     "schedule": check_schedule,
     "disk": check_disk,
+    "files": check_files,
     "keys": check_keys,
     "clock": check_clock,
     "audit log": check_audit_log,

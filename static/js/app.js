@@ -12,6 +12,7 @@ import "./composer.js";
 import "./attachments.js";
 import "./pasting.js";
 import "./warm_ups.js";
+import "./meter.js";
 import "./sending.js";
 import "./scrolling.js";
 import "./standing.js";

@@ -27,6 +27,7 @@ function finish(item, request, name) {
   item.replaceWith(made);
   window.htmx.process(made);
   if (isFocused) find("[data-remove-file]", made).focus();
+  document.dispatchEvent(new Event("attachments"));
   const failed = made.classList.contains("is-failed");
   say(failed ? find("[data-state]", made).textContent.trim() : fill(gettext("{name} is attached."), { name }));
 }
@@ -66,6 +67,7 @@ document.addEventListener("click", ({ target }) => {
   if (!item) return;
   item.dispatchEvent(new CustomEvent("attachment:removed"));
   item.remove();
+  document.dispatchEvent(new Event("attachments"));
   box()?.focus({ preventScroll: true });
 });
 document.addEventListener("change", ({ target }) => {

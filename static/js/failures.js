@@ -9,15 +9,15 @@ const sentences = {
   403: gettext("The server refused this request. Try again, or reload the page."),
   404: gettext("This no longer exists, or you no longer have access to it."),
   408: gettext("The server did not answer in time. Try again."),
-  413: gettext("This is larger than the server accepts. Shorten it, then try again."),
+  413: gettext("The input is larger than the server accepts. Shorten it, then try again."),
   429: gettext("Too many requests. Wait a moment, then try again."),
 };
 export const unreachable = gettext("The server could not be reached. Check your connection, then try again.");
-export const late = gettext("The server did not answer in time. Check whether it was done, then try again.");
+export const late = gettext("The server did not answer in time. Check whether the action was completed, then try again.");
 export const signIn = gettext(
   "The server answered with another page. You may have to sign in in another tab, then try again.",
 );
-const stopped = gettext("The request was stopped before the server answered. Check whether it was done, then try again.");
+const stopped = gettext("The request was stopped before the server answered. Check whether the action was completed, then try again.");
 const stale = gettext("You signed in again since this page was opened. Try again.");
 
 // Milliseconds.

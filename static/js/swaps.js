@@ -16,7 +16,8 @@ let before = state();
 const wasOpen = new Set();
 let hadFocus = false;
 
-document.addEventListener("htmx:beforeSwap", () => {
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  if (detail.target.id === "context-meter" && detail.target.open) wasOpen.add(detail.target.id);
   hadFocus = Boolean(document.activeElement.closest("#tail, #composer"));
 });
 

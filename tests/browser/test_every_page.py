@@ -156,7 +156,7 @@ def test_the_keyboard_alone_is_enough(admin: Person) -> None:
     expect(page.locator("#keys")).to_be_visible()
     keys.press("Escape")
     expect(page.locator("#keys")).not_to_be_visible()
-    tab_to(admin, "Regenerate")
+    tab_to(admin, "Regenerate reply")
     keys.press("ArrowLeft")
     keys.press("Enter")
     expect(page.get_by_role("heading", name="Prompt receipt")).to_be_visible()

@@ -41,7 +41,7 @@ def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path)
     page.get_by_role("link", name="What do ferns need?").click()
     expect(page.locator(".chat__title")).to_have_text("What do ferns need?")
     page.locator("summary[aria-label='Chat actions']").click()
-    page.get_by_role("link", name="Export…").click()
+    page.get_by_role("link", name="Export chat…").click()
     expect(page).to_have_url(re.compile("/export$"))
     expect(page.get_by_role("heading", level=1)).to_be_visible()
     with page.expect_download() as began:

@@ -61,6 +61,28 @@ def test_a_pdf_is_attached_read_sent_and_downloaded(
     assert (tmp_path / "costs.pdf").read_bytes() == data
 
 
+def test_the_meter_counts_text_and_files_before_they_are_sent(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    box.fill("Hello")
+    box.press("Enter")
+    admin.wait_for_reply()
+    meter = page.locator("#context-meter .meter__text")
+    empty = meter.inner_text()
+    box.press_sequentially("word " * 40)
+    expect(meter).not_to_have_text(empty)
+    typed = meter.inner_text()
+    attach(admin, payload("notes.txt", b"note " * 300))
+    expect(meter).not_to_have_text(typed)
+    items.locator("[data-remove-file]").click()
+    expect(meter).to_have_text(typed)
+    # The demo policy sends at most 2,000 tokens.
+    attach(admin, payload("map.png", make_png(1700, 1300)))
+    refused = page.locator("#context-meter [data-reason=message_too_large]")
+    expect(refused).to_be_visible()
+    items.locator("[data-remove-file]").click()
+    expect(meter).to_have_text(typed)
+
+
 def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) -> None:
     page, box = admin.page, admin.page.locator("#composer-text")
     box.fill("Words that stay")

@@ -40,7 +40,7 @@ def test_all_write_at_once_and_stand_in_their_order(
         expect(reply.locator(".msg__who")).to_have_text(name)
         expect(reply.locator(".live")).to_contain_text(" 5@", timeout=WAIT)
     expect(page.locator(LIVE)).to_have_count(3)
-    expect(page.get_by_role("button", name="Stop all")).to_have_count(1)
+    expect(page.locator("#stop")).to_have_count(1)
     expect(page.locator("#round")).to_contain_text("1 to 3")
     expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]
@@ -61,7 +61,7 @@ def test_one_button_stops_all_that_write_at_once(
     page.get_by_role("button", name="Stop Critic").click()
     expect(page.locator(LIVE).nth(1).get_by_role("button", name="Stopping")).to_be_disabled()
     expect(page.locator(LIVE)).to_have_count(3)
-    page.get_by_role("button", name="Stop all").click()
+    page.locator("#stop").click()
     expect(page.locator("#round")).to_contain_text("Stopped", timeout=WAIT)
     expect(page.locator(LIVE)).to_have_count(0, timeout=WAIT)
     assert names(admin) == ["You", "Planner", "Critic", "Writer"]

@@ -74,7 +74,7 @@ def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding:
 
     undone = page.locator(".marker--row", has_text="Compaction undone")
     says = "4 messages sent in full, 6 sent as the summary of messages 1 to 6"
-    expect(undone).to_contain_text(f"Now {says}.")
+    expect(undone).to_contain_text(f"Currently: {says}.")
     expect(page.locator('article.msg[data-sent="full"]')).to_have_count(6)
     # After the first reply every count is known.
     folding.send("One more.")

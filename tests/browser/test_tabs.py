@@ -165,7 +165,7 @@ def test_the_chat_list_of_another_tab_follows(context: BrowserContext, product: 
 
     person.page.get_by_label("Chat actions").click()
     person.page.get_by_label("Title").fill("Another name")
-    person.page.get_by_role("button", name="Rename").click()
+    person.page.get_by_role("button", name="Rename chat").click()
     expect(other.locator("#chat-list li").first).to_contain_text("Another name")
 
     person.page.goto(older)
@@ -183,7 +183,7 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     page = person.page
     person.new_chat("Filed away")
     person.wait_for_reply()
-    open_menu(page, "Folder…")
+    open_menu(page, "a[href$='/folder']")
     page.locator("#folder-name").fill("Drawer")
     page.get_by_role("button", name="Move chat").click()
     expect(page.locator(".navfolder", has_text="Drawer")).to_be_visible()
@@ -201,7 +201,7 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     expect(other.locator(".navfolder")).to_have_count(1)
     expect(folder.locator("li", has_text="Filed away")).to_be_visible()
     expect(other.locator("#sidebar a[href='/chats/archive']")).to_be_visible()
-    open_menu(page, "Unpin")
+    open_menu(page, "[name=pinned]")
     expect(other.get_by_role("heading", name="Pinned")).to_have_count(0)
     must_be_quiet(person)
 
@@ -212,7 +212,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     person = Person(context.new_page(), product)
     person.new_chat("Filed under another name")
     person.wait_for_reply()
-    open_menu(person.page, "Folder…")
+    open_menu(person.page, "a[href$='/folder']")
     person.page.locator("#folder-name").fill("Attic")
     person.page.get_by_role("button", name="Move chat").click()
     folder = person.page.locator(".navfolder", has_text="Attic")
@@ -221,7 +221,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
 
     folder.locator("a.navitem--quiet").click()
     person.page.get_by_label("Name").fill("Cellar")
-    person.page.get_by_role("button", name="Rename").click()
+    person.page.get_by_role("button", name="Rename folder").click()
     expect(other.locator(".navfolder", has_text="Cellar")).to_be_visible()
     expect(other.locator(".navfolder", has_text="Attic")).to_have_count(0)
     person.page.get_by_role("button", name="Delete folder").click()
@@ -229,10 +229,10 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     must_be_quiet(person)
 
 
-def open_menu(page: Page, name: str) -> None:
-    """Choose an entry of the chat's menu."""
+def open_menu(page: Page, entry: str) -> None:
+    """Choose the entry of the chat's menu that a selector finds."""
     page.get_by_label("Chat actions").click()
-    page.locator(".chat__actions .menu__panel").get_by_text(name).click()
+    page.locator(".chat__actions .menu__panel").locator(entry).click()
 
 
 def test_the_open_chat_of_another_tab_takes_its_new_title(
@@ -244,7 +244,7 @@ def test_the_open_chat_of_another_tab_takes_its_new_title(
     other = tab_at(context, person.page.url)
     person.page.get_by_label("Chat actions").click()
     person.page.get_by_label("Title").fill("Renamed")
-    person.page.get_by_role("button", name="Rename").click()
+    person.page.get_by_role("button", name="Rename chat").click()
     expect(other.locator("h1")).to_have_text("Renamed")
     expect(other).to_have_title("Renamed · Palimpsest")
     must_be_quiet(person)
@@ -370,7 +370,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
     person = Person(context.new_page(), product)
     person.new_chat("Filed by hand")
     person.wait_for_reply()
-    open_menu(person.page, "Folder…")
+    open_menu(person.page, "a[href$='/folder']")
     person.page.locator("#folder-name").fill("Shed")
     person.page.get_by_role("button", name="Move chat").click()
     expect(person.page.locator(".navfolder", has_text="Shed")).to_be_visible()

@@ -126,7 +126,7 @@ def test_a_team_answers_is_summarised_searched_copied_and_begins_again(person: P
     settled(person, 3)
     assert names(person) == ["You", *TEAM]
     meter = person.page.locator("#context-meter")
-    expect(meter).to_contain_text("3 agents reply, at most 8 replies; about ")
+    expect(meter).to_contain_text("3 agents reply and write at most 8 replies; about ")
     call_critic(person)
     look_at_views(person)
     person.send(SAID[2])

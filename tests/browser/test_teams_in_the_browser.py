@@ -28,7 +28,7 @@ def team(admin: Person, connected: str) -> Iterator[str]:
     expect(admin.page.get_by_role("link", name="Trip planners", exact=True)).to_be_visible()
     yield "Trip planners"
     admin.open("/teams/")
-    admin.page.get_by_role("button", name="Delete Trip planners").first.click()
+    admin.page.get_by_role("button", name="Delete team Trip planners").first.click()
     must_be_quiet(admin)
 
 

@@ -16,7 +16,7 @@ from django.test import Client, RequestFactory
 from django.utils import timezone
 
 from chats import tasks
-from chats.background import ledger_export_lines, sweep
+from chats.background import due_jobs, ledger_export_lines
 from chats.checkpoints import signing, upkeep
 from chats.compaction import indexing
 from chats.counts import keeping, telling
@@ -134,7 +134,7 @@ def test_upgrade_takes_absurd_sums_out_of_the_counts(
     assert signed_in(person("olga", OPERATOR)).get("/admin/chats/dailycount/").status_code == 200
 
 
-def test_sweep_does_every_step_although_one_fails(
+def test_every_due_job_runs_although_one_fails(
     monkeypatch: pytest.MonkeyPatch, alice: User, chat: Chat, work: Work
 ) -> None:
     def fails(_now: Any) -> int:
@@ -147,12 +147,17 @@ def test_sweep_does_every_step_although_one_fails(
         return 1
 
     steps = {"titles": fails, "webhooks": send}
-    monkeypatch.setattr(sweep, "STEPS", steps)
-    assert sweep.run_sweep(now=timezone.now()) == 1
-    assert sweep.run_sweep(now=timezone.now()) == 1
+    monkeypatch.setattr(due_jobs, "DUE_JOBS", steps)
+    assert due_jobs.run_all_due_jobs(now=timezone.now()) == 1
+    assert due_jobs.run_all_due_jobs(now=timezone.now()) == 1
     assert done == ["webhooks"] * 2
     row = SkippedRow.objects.get()
-    assert (row.job, row.row, row.problem, row.times) == ("sweep", "titles", "ValueError", 2)
+    assert (row.job, row.row, row.problem, row.times) == (
+        "chats.due.titles",
+        "all of it",
+        "ValueError",
+        2,
+    )
 
 
 def test_event_without_a_line_is_skipped_by_the_shipping(

@@ -101,6 +101,25 @@ def test_any_other_page_is_shown_the_text_at_once(seen: StreamPosition | None) -
     assert told(rows, seen=seen)[0] == Snapshot(FIRST, "One")
 
 
+ANEW = Beginning(1, 1, 1)
+
+
+def test_a_page_is_told_of_a_request_for_consent_that_came_without_text() -> None:
+    ended = row("", beginning=ANEW, status="completed")
+    queued = row("", beginning=Beginning())
+    anew = Frame(kind="anew", attempt=1, step=1, anew=1)
+    # By the frame; by the row, if the frame was lost; and if the page came later.
+    assert told([queued, ended], anew, seen=None)[1:3] == [Reshaped(ANEW), Snapshot(ANEW, "")]
+    waiting = replace(row("", beginning=ANEW), awaits_consent=True)
+    assert told([queued, waiting, ended], seen=None)[1:3] == [Reshaped(ANEW), Snapshot(ANEW, "")]
+    assert told([waiting, ended], seen=None)[:2] == [Snapshot(ANEW, ""), Reshaped(ANEW)]
+    # Once: the page that is rendered again knows the place.
+    assert told([waiting, ended], seen=StreamPosition(ANEW, 0))[:2] == [
+        Snapshot(ANEW, ""),
+        Done(ended),
+    ]
+
+
 def test_the_events_of_a_page_name_the_place_it_has_come_to() -> None:
     turn = uuid.uuid4()
     page, anew = ReplyView(turn), Beginning(1, 1, 1)

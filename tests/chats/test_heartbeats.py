@@ -1,8 +1,9 @@
-"""Heartbeats of workers and scheduler: the report of the health check, and missed sweeps."""
+"""Heartbeats of workers and scheduler: the health check, and overdue entries of the schedule."""
 
 import shutil
 import time
 from collections.abc import Iterator
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 
@@ -13,9 +14,10 @@ from pytest_django import Settings
 from redis import Redis
 
 from chats import tasks
-from chats.background import sweep
-from chats.ground import broker_facts, heartbeats, queue, queues
+from chats.background import due_jobs
+from chats.ground import broker_facts, heartbeats, queue, queues, schedule
 from chats.ground.heartbeats import WorkerHeartbeat
+from project.celery import app
 from tests.faults.harness import new_folder
 from tests.faults.stores import Broker
 
@@ -43,10 +45,14 @@ def broker(running: Broker, settings: Settings, tmp_path: Path) -> Iterator[Redi
         yield client
 
 
-def worker(swept: list[str]) -> WorkerHeartbeat:
+def worker(ran: list[str]) -> WorkerHeartbeat:
     """Return a heartbeat of a worker for replies. It is not started."""
-    name = "replies@host"
-    return WorkerHeartbeat(name, taken=[queues.REPLIES], sweep=lambda: swept.append(name))
+
+    def run(entry: str) -> None:
+        ran.append(entry)
+        heartbeats.note_run(entry)
+
+    return WorkerHeartbeat("replies@host", taken=[queues.REPLIES], run=run)
 
 
 def late(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -85,46 +91,92 @@ def test_a_worker_that_ends_is_forgotten(broker: Redis) -> None:
     assert heartbeats.list_heartbeats() == []
 
 
-def test_a_worker_sweeps_once_the_schedule_is_dead(
+def run_everything() -> None:
+    """Note that this process has just run each entry."""
+    for entry in schedule.PERIODS:
+        heartbeats.note_run(entry)
+
+
+def test_workers_run_overdue_entries_once_the_schedule_is_dead(
     broker: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    swept: list[str] = []
-    one, other = worker(swept), worker(swept)
-    one.begun = other.begun = time.monotonic() - 60
-    heartbeats.note_sweep()
+    ran: list[str] = []
+    one, other = worker(ran), worker(ran)
+    one.begun = other.begun = time.monotonic() - 600
+    heartbeats.note_schedule()
+    run_everything()
     one.beat()
-    assert swept == []
+    assert ran == []
     late(monkeypatch)
     one.beat()
     other.beat()
-    # The second worker sees the sweep of the first one.
-    assert swept == ["replies@host"]
+    # Each entry with a period of up to 46 s, once: the second worker sees the runs of the first.
+    assert ran == [name for name, periods in schedule.PERIODS.items() if periods <= 4]
 
 
-def test_a_worker_without_any_sweep_waits_before_it_sweeps(broker: Redis) -> None:
-    swept: list[str] = []
-    one = worker(swept)
+def test_workers_run_entries_that_no_worker_took(
+    broker: Redis, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ran: list[str] = []
+    one = worker(ran)
+    one.begun -= 600
+    run_everything()
     one.beat()
-    assert swept == []
-    one.begun -= 60
+    late(monkeypatch)
+    heartbeats.note_schedule()
     one.beat()
-    assert swept == ["replies@host"]
+    # After three periods, because the schedule is alive.
+    assert ran == [name for name, periods in schedule.PERIODS.items() if periods == 1]
+
+
+def test_a_new_worker_waits_before_it_runs_entries(broker: Redis) -> None:
+    ran: list[str] = []
+    one = worker(ran)
+    one.beat()
+    assert ran == []
+    one.begun -= 31
+    one.beat()
+    assert ran == [name for name, periods in schedule.PERIODS.items() if periods <= 3]
 
 
 @pytest.mark.django_db
-def test_the_schedule_and_the_sweep_leave_their_marks(
-    broker: Redis, settings: Settings, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(sweep, "run_sweep", lambda **_named: 0)
-    tasks.sweep()
-    assert [one.name for one in heartbeats.list_heartbeats()] == [heartbeats.SWEEP]
-    after_task_publish.send(sender=queue.SWEEP)
-    assert [one.name for one in heartbeats.list_heartbeats()] == [
-        heartbeats.SCHEDULE,
-        heartbeats.SWEEP,
-    ]
-    assert Path(settings.SCHEDULE_FILE).exists()
+def test_the_schedule_and_its_entries_leave_their_marks(broker: Redis, settings: Settings) -> None:
+    for entry in schedule.PERIODS:
+        app.tasks[schedule.name_task(entry)]()
+    worker([]).beat()
+    assert broker.hgetall(heartbeats.RUNS).keys() == schedule.PERIODS.keys()
     after_task_publish.send(sender=queue.RUN_TURN)
+    assert not Path(settings.SCHEDULE_FILE).exists()
+    after_task_publish.send(sender=settings.CELERY_BEAT_SCHEDULE[schedule.HEARTBEAT]["task"])
+    assert [one.name for one in heartbeats.list_heartbeats()] == ["replies@host", "schedule"]
+    assert Path(settings.SCHEDULE_FILE).exists()
+
+
+@pytest.mark.django_db
+def test_the_task_of_the_previous_schedule_runs_every_due_job(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    ran: list[str] = []
+    monkeypatch.setattr(
+        due_jobs, "DUE_JOBS", {name: partial(note_job, ran, name) for name in schedule.PERIODS}
+    )
+    app.tasks["chats.sweep"]()
+    assert ran == list(schedule.PERIODS)
+
+
+def note_job(ran: list[str], name: str, _now: object) -> int:
+    """Note a run of a due job, which handles nothing."""
+    ran.append(name)
+    return 0
+
+
+def test_each_entry_of_the_schedule_has_a_due_job(settings: Settings) -> None:
+    assert due_jobs.DUE_JOBS.keys() == settings.CELERY_BEAT_SCHEDULE.keys()
+    fastest = min(schedule.PERIODS.values())
+    assert schedule.PERIODS[schedule.HEARTBEAT] == fastest == 1
+    router = app.amqp.Router()
+    for entry in settings.CELERY_BEAT_SCHEDULE.values():
+        assert router.route({}, entry["task"])["queue"].name == queues.REPLIES
 
 
 def test_a_worker_that_is_ready_has_a_heartbeat(

@@ -11,9 +11,10 @@ from django.utils.translation import gettext_lazy, gettext_noop, ngettext_lazy
 from django_stubs_ext import StrOrPromise
 from rest_framework import exceptions
 
+from chats.api.chats.chat_inputs import NewChat
 from chats.api.core import strict_json
 from chats.api.core.errors import CsrfFailed, convert_validation_error
-from chats.api.core.inputs import FIELD_UNKNOWN, NewChat
+from chats.api.core.inputs import FIELD_UNKNOWN
 from chats.compaction.people.rights import WORDS, NotAllowedByPolicy
 from chats.exchange.words import WORDS as LOSSES
 from chats.exchange.words import describe_loss

@@ -43,6 +43,7 @@ FREE_OF_SUMMARIES = {
     "source_digest",
     "sections",
     "retention",
+    "skills",
     "trigger",
     "asked_by",
     "focus",

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats.background import ledger_export_lines, sweep
+from chats.background import due_jobs, ledger_export_lines
 from chats.ground import queue
 from chats.models import Chat
 from contextpolicy import following, ledger
@@ -96,7 +96,7 @@ def test_it_is_sent_where_it_is_switched_on(
     assert ship("") == []
     settings.LEDGER_LINES = "ocsf"
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=now)
+        due_jobs.run_all_due_jobs(now=now)
     assert (queue.SHIP_LEDGER, {}) in sent
 
 

@@ -39,6 +39,8 @@ from contextpolicy.models import (
     Evaluation,
     ModelSpec,
     Skill,
+    ToolDefinition,
+    ToolServer,
 )
 from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person, signed_in
@@ -62,6 +64,8 @@ TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
     "contextpolicy_evaluation": ({P, A, S}, set(), set(), set()),
     "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
     "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
+    "contextpolicy_toolserver": ({O, P, A, S}, {O, S}, {O, S}, set()),
+    "contextpolicy_tooldefinition": ({O, P, A, S}, set(), {O, S}, set()),
     "chats_turn": ({O, A, S}, set(), set(), set()),
     "chats_receipt": ({A, S}, set(), set(), set()),
     "chats_compaction": ({P, O, A, S}, set(), set(), set()),
@@ -151,6 +155,7 @@ def rows(now: datetime) -> dict[str, object]:
         effective_policy=effective,
         created_at=now,
     )
+    tool_server = ToolServer.objects.create(slug="t", name="T")
     return {
         "contextpolicy_contextpolicy": policy,
         "contextpolicy_policyassignment": assign_policy(
@@ -168,6 +173,10 @@ def rows(now: datetime) -> dict[str, object]:
             policy=policy, version=policy.versions.get(), base=1, started_at=now, ends_at=now
         ),
         "contextpolicy_modelspec": ModelSpec.objects.create(slug="m", provider="x", name="m"),
+        "contextpolicy_toolserver": tool_server,
+        "contextpolicy_tooldefinition": ToolDefinition.objects.create(
+            server=tool_server, name="t", wire_name="t__t", changed_at=now
+        ),
         "chats_provideraccount": ProviderAccount.objects.create(slug="x", name="X", kind="demo"),
         "chats_turn": turn,
         "chats_receipt": receipt,

@@ -293,7 +293,7 @@ def test_a_retired_policy_that_chats_name_is_not_revived_by_its_author_alone(
 ) -> None:
     policy = ContextPolicy.objects.get(slug="asked")
     stays: dict[str, Any] = {"policy": policy, "name": policy.name, "description": "", "now": now}
-    with pytest.raises(SecondPersonNeeded, match="restore"):
+    with pytest.raises(SecondPersonNeeded, match="reactivate it"):
         change_policy(**stays, retired=False, actor=by(ines))
     answer = signed_in(ines).patch(
         "/api/v1/policies/asked", {"retired": False}, content_type="application/json"

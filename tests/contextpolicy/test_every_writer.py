@@ -32,7 +32,6 @@ RECORDS = ("record_event(", "record_key_event(", "record_webhook_event(", "_tell
 # Writes without an event, and why.
 SILENT = {
     "end_rest": "when the next delivery is due",
-    "move_cursor": "how far an evaluation is",
     "seed_demo_model": "what every new instance has",
     "seed_roles": "what every new instance has",
 }

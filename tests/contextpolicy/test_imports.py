@@ -117,7 +117,7 @@ def test_what_works_but_may_surprise_is_said(browser: Client) -> None:
     form = {"type": "plugin", "pluginId": "simple", "config": {"reserve_tokens": 100}}
     answer = browser.post(IMPORT, {"pasted": json.dumps(form), "name": "Short"}, follow=True)
     # As a message if it is about the whole policy, and at its field.
-    assert Page(answer.content.decode()).words.count("Replies will be cut at 100 tokens.") == 3
+    assert Page(answer.content.decode()).words.count("Replies are cut at 100 tokens.") == 3
 
 
 # The text, the code of the error on the page, and a name or number that the page says.

@@ -194,6 +194,7 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         "'gone'",
     ),
     ({"skills": ["ghost"]}, "unknown_skill", {"skills": UNSET}, "'ghost'"),
+    ({"tools": ["ghost/look"]}, "unknown_tool", {"tools": UNSET}, "'ghost/look'"),
     (
         {"system_text": "x" * 4_000, "allowed_models": ["tiny", "wordy"]},
         "model_too_small",
@@ -215,6 +216,9 @@ BY_A_PERSON = {
     "secret_in_text",
     "state_schema_missing",
     "too_long",
+    # Which tools are needed, or a larger limit.
+    "tools_do_not_fit",
+    "tools_take_half",
     "unknown_strategy",
 }
 ELSEWHERE = {

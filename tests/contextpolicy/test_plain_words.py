@@ -2,13 +2,9 @@
 
 import pytest
 
-from chats.admin.policies.description import (
-    NEWEST_THAT_FIT,
-    OLDEST_DROPPED,
-    Figure,
-    build_description_parts,
-    describe_policy,
-)
+from chats.admin.policies.description import build_description_parts, describe_policy
+from chats.admin.policies.figures import Figure
+from chats.admin.policies.strategy_sentences import NEWEST_THAT_FIT, OLDEST_DROPPED
 from contextpolicy.engine.policy.policy import PolicyValues
 
 STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}

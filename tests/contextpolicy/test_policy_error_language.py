@@ -18,7 +18,7 @@ CASES: list[tuple[Mapping[str, Any], str]] = [
     ({"token_budget": 0}, "token_budget 是 0。请填写 1 到 100,000,000 之间的整数。"),
     ({"token_budget": 500, "reserve_tokens": 100}, "必须至少为 1,000"),
     ({"token_budget": "many"}, "策略字段 token_budget 不能是 'many'。请填写整数。"),
-    ({"tool_output_rules": 1}, "以工具名称为键的对象"),
+    ({"tool_output_rules": 1}, "把工具名称映射到对象"),
     ({"strategy": "entity_state"}, "entity_state 需要架构"),
     ({"state_schema": {"type": "array"}}, "架构必须描述一个对象"),
     ({"state_schema": {"type": "object", "pattern": "a"}}, "不支持 the schema 中的 'pattern'"),

@@ -12,8 +12,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 from django.urls import reverse
 
-from chats.admin.policies.description import BUILT_IN_WRITER
 from chats.admin.policies.form_text import FIGURE_CHANGED, NO_ROOM, NOT_SET
+from chats.admin.policies.strategy_sentences import BUILT_IN_WRITER
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
@@ -317,7 +317,7 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     assert 'data-note="nothing-saved"' in answer.content.decode()
     assert '<a href="#id_fold_turns">Turns summarised at once</a>' in answer.content.decode()
     assert answer.content.decode().count(" autofocus") == 1
-    assert "“Turns summarised at once” (30) exceeds “Summarise after, turns” (20)" in page.words
+    assert "“Turns summarised at once” (30) exceeds “Summarise after (turns)” (20)" in page.words
     impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
     assert impossible.sentence == str(NO_ROOM)
     assert not ContextPolicy.objects.exists()

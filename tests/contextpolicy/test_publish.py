@@ -171,7 +171,7 @@ class TestNewVersion:
         ({"token_budget": "many"}, [], "malformed_policy", "token_budget", "whole number"),
         ({"colour": "red"}, [], "malformed_policy", "colour", "no field"),
         ({"strategy": "magic"}, [], "unknown_strategy", "strategy", "sliding_window"),
-        ({"strategy": ["simple"]}, [], "malformed_policy", "strategy", "a text"),
+        ({"strategy": ["simple"]}, [], "malformed_policy", "strategy", "a string"),
         ({"strategy_config": {"a": 1}}, [], "config_without_strategy", "strategy", "Also choose"),
         ({}, ["archive"], "lock_without_value", "archive", "no value"),
         ({"strategy": "simple"}, ["strategy_config"], "lock_without_value", "strategy", "Lock"),

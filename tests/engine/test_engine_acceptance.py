@@ -259,6 +259,18 @@ def test_only_the_requested_sections_of_a_summary_are_kept() -> None:
         ("## Facts\n```sh\n# boil\n```\n- tea", "## Facts\n```sh\n# boil\n```\n- tea"),
         ("## Facts\n```sh\n# boil\n```", "## Facts\n```sh\n# boil\n```"),
         ("```\n## Facts\n```sh\n# boil\n```\n```", "## Facts\n```sh\n# boil\n```"),
+        ("```\n## Facts\n- tea\n```\nIs this fine?", "## Facts\n- tea"),
+        ("```\n## Facts\n```sh\nboil\n```\n- tea\n```\nFine?", "## Facts\n```sh\nboil\n```\n- tea"),
+        ("<summary>\n## Facts\n- tea\n</summary>\n\nIs this fine?", "## Facts\n- tea"),
+        ("<summary>\n## Facts\n- tea", "## Facts\n- tea"),
+        ("<a>\n```md\n## Facts\n- tea\n```\n</a>\nIs this fine?", "## Facts\n- tea"),
+        ("```\n## Facts\n```sh\nboil\n```\n- tea", "## Facts\n```sh\nboil\n```\n- tea"),
+        ("## Facts\n- tea [#1]\n\nLet me know if you\nneed more.\n", "## Facts\n- tea [#1]\n"),
+        ("## Facts\n1. tea\n\nIs this fine?", "## Facts\n1. tea\n"),
+        ("## Facts\n- tea\n\nAnd cake [#2].", "## Facts\n- tea\n\nAnd cake [#2]."),
+        ("## Facts\n- tea\n\n- cake", "## Facts\n- tea\n\n- cake"),
+        ("## Facts\nAll is well.\n\nIndeed.", "## Facts\nAll is well.\n\nIndeed."),
+        ("## Facts", "## Facts"),
     ],
 )
 def test_what_is_around_the_sections_of_a_summary_is_removed(told: str, kept: str) -> None:

@@ -33,7 +33,7 @@ from contextpolicy.engine.policy.budget import (
     QuestionTooLarge,
     TurnTooLarge,
 )
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import (
     MalformedPolicy,
     PolicyValues,

@@ -14,7 +14,7 @@ from contextpolicy.engine.compose.assembly import (
 )
 from contextpolicy.engine.messages.messages import ToolSpec
 from contextpolicy.engine.messages.transcript import Background
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import chat, given, message, step
 from tests.engine.test_engine_lead import SUMMARY, TOOLS, rich

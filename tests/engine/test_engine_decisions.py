@@ -15,7 +15,7 @@ from contextpolicy.engine.compose.assembly import (
 )
 from contextpolicy.engine.messages.messages import Message, ToolCallPart
 from contextpolicy.engine.policy.budget import PolicyImpossible
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
 from tests.engine.engine_builders import Player, chat, composed, given, message, step

@@ -24,7 +24,7 @@ from contextpolicy.engine.messages.tokens import count_tool_tokens, count_wire_t
 from contextpolicy.engine.messages.transcript import Background, TextEntry
 from contextpolicy.engine.messages.turn_groups import has_content
 from contextpolicy.engine.policy.budget import BudgetRefusal, PolicyImpossible
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import (
     COUNTER,

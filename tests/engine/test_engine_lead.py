@@ -12,7 +12,7 @@ from contextpolicy.engine.compose.assembly import (
 from contextpolicy.engine.compose.partition import check_partition
 from contextpolicy.engine.messages.messages import Summary, ToolSpec
 from contextpolicy.engine.messages.transcript import Background
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import chat, given, message
 

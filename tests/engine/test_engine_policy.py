@@ -111,6 +111,9 @@ def test_equal_values_have_equal_digests_and_others_do_not() -> None:
 
 def test_a_share_written_as_a_whole_number_has_the_digest_of_the_fraction() -> None:
     assert parse_policy_values({"compact_at": 1}).digest() == PolicyValues(compact_at=1.0).digest()
+    off = parse_policy_values({"reference_share": 0})
+    assert off.digest() == PolicyValues(reference_share=0.0).digest()
+    assert find_value_problems(off, model_window=None) == []
 
 
 @pytest.mark.parametrize(

@@ -17,7 +17,7 @@ from contextpolicy.engine.history.truncation import (
     is_border,
 )
 from contextpolicy.engine.messages.messages import WireMessage
-from contextpolicy.engine.policy.fields import CutStyle
+from contextpolicy.engine.policy.fields.history import CutStyle
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import texts
 

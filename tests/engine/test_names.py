@@ -55,6 +55,12 @@ def test_a_name_has_no_controls_and_something_to_see(name: str) -> None:
     assert not names.is_allowed_name(name)
 
 
+@pytest.mark.parametrize("name", ["Straße", "İzmir", "ÉCOLE", "ΐ", "ᾷ", "ﬁnance", "Ǆ"])
+def test_case_and_marks_do_not_make_another_name(name: str) -> None:
+    forms = (name.upper(), name.lower(), unicodedata.normalize("NFD", name.upper()))
+    assert {names.casefold_name(form) for form in forms} == {names.casefold_name(name)}
+
+
 def test_a_name_has_one_spelling() -> None:
     assert names.normalise_name(" Jose\u0301\u3000") == "José"
 

@@ -5,7 +5,9 @@ import pytest
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
     build_unique_object,
+    has_more_values,
     load_strict_json,
+    strip_json_strings,
 )
 
 
@@ -40,3 +42,19 @@ def test_callers_choose_how_numbers_are_parsed() -> None:
 
 def test_a_duplicate_key_is_accepted_without_the_function_for_pairs() -> None:
     assert load_strict_json('{"a": 1, "a": 2}') == {"a": 2}
+
+
+@pytest.mark.parametrize(
+    ("text", "values"),
+    [
+        (b"", 0),
+        (b"7", 0),
+        (b'{"a": [1, 2, {}], "b,[{": "x,\\",,"}', 6),
+        (b"[,,", 3),
+        (b'["cut, off', 1),
+    ],
+)
+def test_values_are_counted_without_those_in_strings(text: bytes, values: int) -> None:
+    assert has_more_values(text, limit=values - 1)
+    assert not has_more_values(text, limit=values)
+    assert not set(strip_json_strings(text)) & set(b'"x')

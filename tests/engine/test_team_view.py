@@ -22,7 +22,7 @@ from contextpolicy.engine.messages.messages import (
     extract_message_text,
 )
 from contextpolicy.engine.messages.tokens import count_uncut_tokens
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.team.markers import strip_display_markers
 from contextpolicy.engine.team.team import Speaker
 from contextpolicy.engine.team.team_view import (

@@ -84,12 +84,14 @@ class FakeServer:
         Raises TimeoutError after `timeout` seconds.
         """
         until = time.monotonic() + timeout
+        records: list[dict[str, Any]] = []
         while time.monotonic() < until:
             records = self.requests()
             if records and records[-1]["outcome"] == outcome:
                 return records[-1]
             time.sleep(0.02)
-        raise TimeoutError(f"The newest request did not end as {outcome}.")
+        ends = [record["outcome"] for record in records]
+        raise TimeoutError(f"The newest request did not end as {outcome}: {ends}.")
 
     def _ask(self, method: str, path: str, body: object = None) -> Any:
         request = urllib.request.Request(

@@ -42,9 +42,18 @@ _STATUS_FAULTS: dict[str, tuple[int, dict[str, Any]]] = {
 }
 
 
+def has_list_result(body: dict[str, Any]) -> bool:
+    """Return True if a tool result is a list of parts."""
+    results = (each for each in body.get("messages", ()) if each["role"] == "tool")
+    return any(isinstance(each["content"], list) for each in results)
+
+
 def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """The status and body of the error for a request, or None for a normal reply."""
     options, sent = plan.options, plan.prompt_tokens
+    if options.reject == "result_images" and has_list_result(body):
+        words = "Image URLs are only allowed for messages with role 'user'."
+        return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
     if options.reject and options.reject in body:
         other = "max_completion_tokens" if options.reject == "max_tokens" else "nothing"
         words = f"Unsupported parameter: '{options.reject}'. Use '{other}' instead."

@@ -12,19 +12,22 @@ import uuid
 from collections.abc import Callable
 from datetime import timedelta
 from typing import Any
+from urllib.parse import urlsplit
 
 import django
 
 django.setup()
 
+from django.conf import settings  # noqa: E402  # needs the settings
 from django.contrib.auth.models import User  # noqa: E402  # needs the settings
 from django.db import close_old_connections  # noqa: E402  # needs the settings
 from django.utils import timezone  # noqa: E402  # needs the settings
 
 from chats.actions import lifecycle  # noqa: E402  # needs the settings
-from chats.background import sweep as background_sweep  # noqa: E402  # needs the settings
+from chats.background import due_jobs  # noqa: E402  # needs the settings
 from chats.compaction import pauses  # noqa: E402  # needs the settings
 from chats.compaction.report import skip_reasons  # noqa: E402  # needs the settings
+from chats.files import storage  # noqa: E402  # needs the settings
 from chats.ground import queue  # noqa: E402  # needs the settings
 from chats.ground.refusals import Refusal  # noqa: E402  # needs the settings
 from chats.models import (  # noqa: E402  # needs the settings
@@ -40,9 +43,18 @@ from chats.prompt.tokenizer import O200kCounter  # noqa: E402  # needs the setti
 from chats.providers import accounts, model_specs  # noqa: E402  # needs the settings
 from chats.record import access  # noqa: E402  # needs the settings
 from chats.simulation import evaluating, radius  # noqa: E402  # needs the settings
+from chats.tool_servers import servers  # noqa: E402  # needs the settings
 from chats.turns import opening, overflow_learning, start, stop  # noqa: E402  # needs the settings
 from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
-from contextpolicy.models import ContextPolicy, ModelSpec  # noqa: E402  # needs the settings
+from contextpolicy.models import (  # noqa: E402  # needs the settings
+    ContextPolicy,
+    ModelSpec,
+    Skill,
+    ToolDefinition,
+    ToolServer,
+)
+from contextpolicy.skills import save_skill  # noqa: E402  # needs the settings
+from contextpolicy.tool_servers import approve_definition  # noqa: E402  # needs the settings
 from replay.pipeline import is_valid_summary  # noqa: E402  # needs the settings
 
 COUNTER = O200kCounter()
@@ -125,7 +137,7 @@ def begin_again(*, turn: str, times: int) -> float:
 
 def sweep() -> int:
     """Run the scheduled sweep."""
-    return background_sweep.run_sweep(now=timezone.now())
+    return due_jobs.run_all_due_jobs(now=timezone.now())
 
 
 def save_account(*, slug: str) -> None:
@@ -218,6 +230,50 @@ def change_model(*, slug: str, values: dict[str, Any]) -> None:
     model_specs.save_model(model=model, actor="system", now=timezone.now())
 
 
+def allow_tools(*, chat: str, url: str, asks: bool = False) -> None:
+    """Allow a chat the tools of a server, with consent if `asks`. Connects the server at its first
+    use.
+    """
+    now = timezone.now()
+    settings.ALLOWED_PRIVATE_PROVIDERS = [*settings.ALLOWED_PRIVATE_PROVIDERS, urlsplit(url).netloc]
+    # Another test may have made the model's server reject tools.
+    ModelSpec.objects.update(supports_tools=True)
+    if not ToolServer.objects.exists():
+        values = {"slug": "kills", "name": "Kills", "transport": "http", "url": url}
+        server = servers.save_tool_server(
+            server=ToolServer(), values=values, actor="system", now=now
+        )
+        servers.request_reading(server, now=now)
+        servers.read_definitions(server_id=server.pk, counter=COUNTER, now=now)
+        # A worker may have taken the job.
+        for _ in range(100):
+            if ToolDefinition.objects.exists():
+                break
+            time.sleep(0.1)
+        for tool in ToolDefinition.objects.all():
+            approve_definition(tool, digest=tool.digest, actor="system", now=now)
+    ToolDefinition.objects.update(asks=asks)
+    policy = ContextPolicy.objects.filter(slug="tools").first() or publish.create_policy(
+        slug="tools", name="Tools", values={"tools": ["kills/*"]}, actor="system", now=now
+    )
+    place = uuid.UUID(chat)
+    publish.assign_policy(policy=policy, level="chat", chat_id=place, actor="system", now=now)
+
+
+def choose_skill(*, chat: str, text: str) -> None:
+    """Give a chat the skill `refunds` on demand, with this text."""
+    now = timezone.now()
+    ModelSpec.objects.update(supports_tools=True)
+    if not Skill.objects.filter(slug="refunds").exists():
+        skill = Skill(slug="refunds", name="Refunds", description="Check refunds.", text=text)
+        save_skill(skill=skill, actor="system", now=now)
+    policy = ContextPolicy.objects.filter(slug="refunds").first() or publish.create_policy(
+        slug="refunds", name="Refunds", values={"skills": ["refunds"]}, actor="system", now=now
+    )
+    place = uuid.UUID(chat)
+    publish.assign_policy(policy=policy, level="chat", chat_id=place, actor="system", now=now)
+
+
 def unsound() -> list[str]:
     """The active summaries that fail when their acceptance check is repeated."""
     rows = Compaction.objects.filter(kind="summary", published_at__isnull=False)
@@ -278,6 +334,11 @@ def reset_breaker(*, chat: str) -> None:
     pauses.reset_breaker(chat=row, actor="user:1", now=timezone.now())
 
 
+def remove_bytes(*, hours: float) -> int:
+    """Delete the bytes of files whose removal is due after some hours."""
+    return storage.remove_due_bytes(now=timezone.now() + timedelta(hours=hours))
+
+
 def verify() -> list[str]:
     """The first break of every chain of the ledger."""
     return [
@@ -303,10 +364,13 @@ COMMANDS: dict[str, Callable[..., Any]] = {
         evaluate,
         count_chats,
         change_model,
+        allow_tools,
+        choose_skill,
         unsound,
         import_chat,
         rest,
         reset_breaker,
+        remove_bytes,
         verify,
     )
 }

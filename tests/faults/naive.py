@@ -12,7 +12,7 @@ from typing import Any
 from django.db import transaction
 
 from chats.actions import marks
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.compaction import claims, coverage, maintain, perform, publish
 from chats.compaction.people import undo
 from chats.ground import queue
@@ -190,7 +190,7 @@ def forget_the_lease_token() -> None:
 
 def never_take_a_turn_back() -> None:
     """Never release the turn of a worker that died during a reply."""
-    put(sweep, "release_expired", lambda **_: 0)
+    put(due_jobs, "release_expired", lambda **_: 0)
 
 
 WAYS: dict[str, Callable[[], None]] = {

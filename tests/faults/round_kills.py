@@ -34,7 +34,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Message, Round, Turn
 from chats.record import history
@@ -69,7 +69,7 @@ def in_children(deeds: Sequence[Deed], *, at: Sequence[int]) -> int:
             if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
                 killed += 1
                 if children:
-                    sweep.take_over(now=timezone.now(), worker=f"test-{number}")
+                    due_jobs.take_over(now=timezone.now(), worker=f"test-{number}")
             elif status != 0:
                 end_all(children)
                 raise Violation("a process failed in another way than by its death")

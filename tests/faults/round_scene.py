@@ -15,7 +15,7 @@ from django.utils import timezone
 
 from chats.actions import lifecycle
 from chats.actions.branching import regenerate_reply
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.models import Agent, Branch, Chat, Message, Round, Team, TeamVersion, Turn
 from chats.models.turns import UNFINISHED
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
@@ -177,7 +177,7 @@ class Scene:
 
     def heal(self) -> None:
         """Sweep dead workers, in one of two ways."""
-        sweep.take_over(now=timezone.now(), worker="test")
+        due_jobs.take_over(now=timezone.now(), worker="test")
         town.declare_dead(self.chat)
 
     def look(self, *, certain: bool) -> None:

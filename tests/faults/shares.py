@@ -26,6 +26,11 @@ def one_of_both(row: str) -> str:
     return ("sqlite", "postgres")[(zlib.crc32(row.encode()) + DAY // PARTS) % 2]
 
 
+def is_of_today(name: str) -> bool:
+    """Return True if it is the day of this name, or if all of them run."""
+    return EVERY_ROW or (DAY > 0 and zlib.crc32(name.encode()) % PARTS == DAY % PARTS)
+
+
 def rows_of_other_days(items: Iterable[pytest.Item]) -> set[pytest.Item]:
     """Return the rows that take turns and do not run today; neighbours run on different days.
 

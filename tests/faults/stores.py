@@ -129,7 +129,8 @@ class Cluster:
         self.as_user = unprivileged()
         if self.as_user:
             shutil.chown(folder, self.as_user[2])
-        self.call(needed("initdb"), "--no-sync", "-A", "trust", "-U", "postgres", "-D", self.data)
+        encoded = ("-E", "UTF8", "--no-sync")
+        self.call(needed("initdb"), *encoded, "-A", "trust", "-U", "postgres", "-D", self.data)
         self.start()
         self.execute("CREATE ROLE owner LOGIN CREATEDB", "CREATE ROLE app LOGIN")
         self.has_tables = False

@@ -17,7 +17,7 @@ from django.db import connection
 from django.utils import timezone
 
 from chats.actions import branching, erasure, lifecycle, marks
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.compaction import coverage, maintain, pauses
 from chats.compaction.people import controls, undo
 from chats.compaction.publish import publish_prepared
@@ -211,7 +211,7 @@ def declare_dead(chat: Chat) -> None:
     # Not with a join: it would read the state at the statement's start, not the changed row's.
     Compaction.objects.filter(branch__in=branches, status="preparing").update(lease_until=past)
     Turn.objects.filter(branch__in=branches, status="running").update(lease_until=past)
-    sweep.run_sweep(now=timezone.now())
+    due_jobs.run_all_due_jobs(now=timezone.now())
 
 
 def heal(chat: Chat) -> None:

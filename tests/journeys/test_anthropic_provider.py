@@ -40,7 +40,7 @@ def alice(tree: Tree) -> Iterator[Client]:
 
 def test_a_stop_ends_the_call_at_the_server(tree: Tree, alice: Client) -> None:
     chat = alice.new_chat()
-    turn = alice.send(chat, "Stop me [[fake tokens=400 ms=40]]")
+    turn = alice.send(chat, "Stop me [[fake tokens=1000 ms=40]]")
     screen = Screen()
     with alice.events(chat, turn) as events:
         for event in events:
@@ -50,7 +50,7 @@ def test_a_stop_ends_the_call_at_the_server(tree: Tree, alice: Client) -> None:
         assert alice.stop(chat, turn).status_code == 202
         screen.show_all(events)
     assert (screen.status, screen.text) == ("stopped", text_of(reply_of(tree, turn)))
-    tree.fake.wait_for_outcome("client_gone", timeout=5)
+    tree.fake.wait_for_outcome("client_gone", timeout=15)
 
 
 def test_summaries_are_written_and_sent_in_place_of_messages(tree: Tree, alice: Client) -> None:

@@ -1,6 +1,6 @@
 """Measures whether replies wait for background jobs, by first-token times.
 
-`python -m tests.load.beside [--during summaries,catch-up,verify,index,count,evaluate]
+`python -m tests.load.beside [--during summaries,catch-up,verify,index,count,evaluate,uploads]
 [--layout queues]` starts a new instance for each block, on SQLite or on the server of
 PALIMPSEST_TEST_DATABASE_URL. It sends messages to an idle instance, then as many during the jobs.
 It prints p50 and p95 of both. It fails if p50 exceeds both 1.1 times and 15 ms more than the idle
@@ -224,6 +224,40 @@ def judging(tree: Instance, _number: int) -> None:
     sys.stderr.write(f"judged from {time.perf_counter() - begun:.0f} s after the last reply\n")
 
 
+def uploading(tree: Instance, _number: int) -> None:
+    """Upload two hundred files of 5 MiB at once."""
+    command = python("-m", "tests.load.uploads", "--socket", tree.socket)
+    tree.start("uploads", command, KEY=tree.keys["charlie"])
+    # All connections are open.
+    time.sleep(1)
+
+
+def describe_memory(tree: Instance) -> str:
+    """Return the peak memory of the processes that uploads pass."""
+    found = [
+        f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB"
+        for program in tree.programs
+        if program.name in {"web", "background"}
+    ]
+    return f"peak memory: {', '.join(found)}"
+
+
+def wait_for_uploads(tree: Instance) -> None:
+    """Wait until all uploads have ended and were read; print duration and memory."""
+    begun = time.perf_counter()
+    sys.stderr.write(f"{describe_memory(tree)} while the messages were sent\n")
+    (sender,) = [program for program in tree.programs if program.name == "uploads"]
+    was_running = sender.is_alive
+    until(lambda: not sender.is_alive, seconds=300, what="the end of the uploads")
+    sys.stderr.write(
+        f"uploads {'ran to the end' if was_running else 'ended early'}: {sender.said()}"
+    )
+    unread = "state = 'pending'"
+    until(lambda: not count(tree.database, "chats_storedfile", unread), seconds=600)
+    taken = time.perf_counter() - begun
+    sys.stderr.write(f"all files were read {taken:.0f} s later; {describe_memory(tree)}\n")
+
+
 WORK: dict[str, Callable[[Instance, int], None]] = {
     "summaries": slow_summaries,
     "catch-up": catching_up,
@@ -231,6 +265,7 @@ WORK: dict[str, Callable[[Instance, int], None]] = {
     "index": indexing,
     "count": counting,
     "evaluate": judging,
+    "uploads": uploading,
 }
 
 
@@ -244,6 +279,8 @@ def measure(tree: Instance, work: str, *, number: int, messages: int, times: Tim
         times.before += [first_words(client, chats[n % 4]) for n in range(messages)]
         WORK[work](tree, number)
         times.beside += [first_words(client, chats[n % 4]) for n in range(messages)]
+    if work == "uploads":
+        wait_for_uploads(tree)
     # Summaries of the other chats need no model: one more may still be running.
     if work == "summaries" and being_written(tree) < number:
         raise RuntimeError("the summaries ended before the messages did")

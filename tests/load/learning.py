@@ -18,6 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
@@ -177,7 +178,8 @@ def embed() -> None:
     from chats.compaction import embedding
     from chats.models import VectorSpace
 
-    embedding.LEASE, embedding.TASK_SECONDS = LEASE, 0.5
+    embedding.PASSES = replace(embedding.PASSES, length=LEASE)
+    embedding.TASK_SECONDS = 0.5
     while VectorSpace.objects.filter(state="building").exists():
         embedding.continue_embedding_pass(now=timezone.now())
         time.sleep(0.05)
@@ -192,7 +194,8 @@ def read() -> None:
     from chats.models import PreferenceReading
     from contextpolicy.engine.messages.tokens import ApproximateCounter
 
-    inference_queue.LEASE, inference_queue.LOST_AFTER = LEASE, timedelta(seconds=1)
+    inference_queue.READINGS = replace(inference_queue.READINGS, length=LEASE)
+    inference_queue.LOST_AFTER = timedelta(seconds=1)
     while due := list(PreferenceReading.objects.exclude(due_at=None).values_list("pk", flat=True)):
         preference_inference.sweep_inference_calls(now=timezone.now())
         for chat_id in due:

@@ -9,9 +9,9 @@ import pytest
 
 ROOT = Path(__file__).resolve().parents[2]
 PAGE = (ROOT / "docs" / "configuration.md").read_text("utf-8")
-ROWS = dict(re.findall(r"^\| `([A-Z_]+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
+ROWS = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
 # The settings that people change, without old names and internal variables.
-PUBLIC = set(re.findall(r"^\| `([A-Z_]+)`", PAGE.partition("## Renamed")[0], re.MULTILINE))
+PUBLIC = set(re.findall(r"^\| `([A-Z0-9_]+)`", PAGE.partition("## Renamed")[0], re.MULTILINE))
 NAME = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
 READERS = {
     "read_string",
@@ -20,6 +20,7 @@ READERS = {
     "read_percentage",
     "read_seconds",
     "read_list",
+    "read_commands",
     "read_origins",
     "read_networks",
     "read_proxy_count",

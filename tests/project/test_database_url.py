@@ -71,12 +71,29 @@ def test_options_of_libpq_are_passed_on(monkeypatch: pytest.MonkeyPatch) -> None
     assert given["options"] == f"{database_url.TIMEOUTS} -c search_path=x"
 
 
+@pytest.mark.parametrize(
+    ("query", "name", "value"),
+    [
+        ("application_name=a+b", "application_name", "a+b"),
+        ("sslpassword=p%2B+%20q", "sslpassword", "p++ q"),
+        ("service=chats", "service", "chats"),
+    ],
+)
+def test_values_of_options_are_read_as_by_libpq(
+    query: str, name: str, value: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert database(f"postgres://a:b@h/n?{query}", monkeypatch)["OPTIONS"][name] == value
+    parsed = {one.keyword: one.val for one in pq.Conninfo.parse(f"postgres://h/n?{query}".encode())}
+    assert parsed[name.encode()] == value.encode()
+
+
 def test_every_option_is_one_of_the_client() -> None:
     known = {one.keyword.decode() for one in pq.Conninfo.get_defaults()}
     # An older client does not know the newest options.
     newest = {"sslkeylogfile", "max_protocol_version", "min_protocol_version", "sslnegotiation"}
     newest |= {"scram_client_key", "scram_server_key", "sslcertmode", "gssdelegation"}
-    newest |= {"require_auth", "load_balance_hosts"}
+    newest |= {"require_auth", "load_balance_hosts", "oauth_client_id", "oauth_client_secret"}
+    newest |= {"oauth_issuer", "oauth_scope"}
     assert database_url.LIBPQ_OPTIONS - newest <= known
 
 

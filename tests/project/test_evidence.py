@@ -34,12 +34,6 @@ NO_WORDS = WordRarity.of([])
 HERON = "The grey heron at Lake Vogt wears the ring B-417, and its nest is in the third alder."
 
 
-@pytest.fixture(autouse=True)
-def patient(settings: Any) -> None:
-    """Extend the time limit, because a busy machine may be slower than a person waits."""
-    settings.REFERENCES_SECONDS = 10
-
-
 def asked(
     conversation: QuestionedConversation,
     *,

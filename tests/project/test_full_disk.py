@@ -127,6 +127,14 @@ def test_a_file_that_finds_no_room_is_refused_with_the_reason() -> None:
         ("unsupported startup parameter: options", "parameter_rejected"),
         ("sorry, too many clients already", "connections_used_up"),
         ("connection timeout expired", "no_answer"),
+        ("bad value for connect_timeout: 'soon'", "option_invalid"),
+        ('invalid sslmode value: "on"', "option_invalid"),
+        ('invalid integer value "soon" for connection option "keepalives"', "option_invalid"),
+        ("FATAL: invalid command-line argument for server process: --x", "option_invalid"),
+        ('FATAL: unrecognized configuration parameter "x"', "option_invalid"),
+        ('FATAL: Peer authentication failed for user "app"', "login_rejected"),
+        ('FATAL: permission denied for database "x"', "not_permitted"),
+        ("FATAL: no such database: x", "database_missing"),
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_with_the_cause(text: str, cause: str) -> None:

@@ -95,6 +95,26 @@ def test_a_new_database_of_postgresql_has_the_tables_that_the_migrations_make(
     assert old - new == set()
 
 
+@pytest.mark.services
+@pytest.mark.parametrize("encoding", ["SQL_ASCII", "LATIN1"])
+@pytest.mark.parametrize("command", [AT_ONCE, STEP_BY_STEP], ids=["setup", "migrate"])
+def test_a_database_with_another_encoding_is_refused_before_tables_are_created(
+    cluster: Cluster, tmp_path: Path, encoding: str, command: tuple[str, ...]
+) -> None:
+    name = f"encoding_{encoding}_{command[0]}".lower()
+    cluster.execute(f"CREATE DATABASE {name} TEMPLATE template0 ENCODING '{encoding}' LOCALE 'C'")
+    url = cluster.url("postgres", name)
+    refused = call(tmp_path, *command, url=url)
+    assert refused.returncode != 0
+    assert encoding in refused.stderr
+    assert "Traceback" not in refused.stderr
+    with psycopg.connect(url) as connection:
+        assert connection.execute(
+            b"SELECT count(*) FROM pg_tables WHERE tableowner"
+            b" = current_user AND schemaname = 'public'"
+        ).fetchall() == [(0,)]
+
+
 # As `setup` begins, but the last step of the product's tables fails.
 BROKEN = """
 import django

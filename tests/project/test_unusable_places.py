@@ -5,7 +5,7 @@ import os
 import signal
 import stat
 import subprocess
-from argparse import ArgumentTypeError
+from argparse import ArgumentParser, ArgumentTypeError
 from pathlib import Path
 
 import pytest
@@ -167,3 +167,14 @@ def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
 )
 def test_an_address_of_this_machine_alone_needs_no_tls(host: str, is_own: bool) -> None:
     assert addresses.is_loopback(host) == is_own
+
+
+@pytest.mark.parametrize(("said", "host"), [("[::1]", "::1"), ("::1", "::1"), ("[a", "[a")])
+def test_an_address_may_have_the_brackets_of_a_url(
+    said: str, host: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    parser = ArgumentParser()
+    monkeypatch.setenv("PALIMPSEST_HOST", said)
+    addresses.add_arguments(parser)
+    assert parser.parse_args([]).host == host
+    assert parser.parse_args(["--host", said]).host == host

@@ -59,6 +59,7 @@ def test_every_default_is_the_table_s() -> None:
         "WAITING_PER_CHAT": 20,
         "MESSAGES_PER_MINUTE": 30,
         "WARM_UPS_PER_MINUTE": 30,
+        "METER_UPDATES_PER_MINUTE": 60,
         "WARM_UP_SECONDS": 60,
         "API_REQUESTS_PER_MINUTE": 300,
         "LOGIN_FAILURES_PER_IP": 10,

@@ -45,7 +45,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         "chat_id",
         "turn_id",
         "details",
-        "scope",
+        "log_name",
         "seq",
         "previous_hash",
         "hash",
@@ -141,6 +141,11 @@ class AuditEventAdmin(ReadOnlyAdmin):
         """Format the time of an event to the second."""
         return date_format(event.at.astimezone(UTC), gettext("d M Y H:i:s"))
 
+    @admin.display(description=gettext_lazy("Audit log"), ordering="scope")
+    def log_name(self, event: AuditEvent) -> str:
+        """Return the scope of an event: `instance`, or `chat:` followed by the chat's id."""
+        return event.scope
+
     @admin.display(description=gettext_lazy("Details"))
     def details(self, event: AuditEvent) -> SafeString:
         text = json.dumps(event.data, indent=2, sort_keys=True, ensure_ascii=False)
@@ -172,7 +177,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Adjusted values"))
     def changed_to_fit(self, row: EffectivePolicy) -> str:
-        """List the values that were lowered because the policies could not work together."""
+        """List the values that were adjusted because the policies' values do not work together."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
         return ", ".join(lowered) or gettext("nothing")
 
@@ -184,8 +189,9 @@ def merge_search_fields(given: Mapping[str, str]) -> str:
 
 
 def load_event_page(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
-    """Return the rows of a page that are older than `older`, and one more if there is another
-    page.
+    """Return the events of a page that are older than the event `older`.
+
+    Returns one event more than a page has if another page follows.
     """
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:

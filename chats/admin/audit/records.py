@@ -88,7 +88,7 @@ class TurnAdmin(ReadOnlyAdmin):
         """Return the chat's ID. Its title is content."""
         return str(turn.branch.chat_id)
 
-    @admin.display(description=gettext_lazy("Error sentence"))
+    @admin.display(description=gettext_lazy("Error message"))
     def sentence(self, turn: Turn) -> str:
         return turn.localized_error
 

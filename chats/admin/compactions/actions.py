@@ -60,14 +60,14 @@ class CompactionDeeds(ReadOnlyAdmin):
             name=format_chat_name,
         )
 
-    @admin.action(description=gettext_lazy("Undo"), permissions=["govern"])
+    @admin.action(description=gettext_lazy("Undo compactions"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Undo the selected summaries, after confirmation: prompts contain the messages again."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title=gettext("Undo"),
+            title=gettext("Undo compactions"),
             sentence=gettext(
                 "The next prompts use the previous summary or the original messages again. "
                 "Automatic compaction is paused in these chats."
@@ -76,14 +76,14 @@ class CompactionDeeds(ReadOnlyAdmin):
             done=gettext("undone."),
         )
 
-    @admin.action(description=gettext_lazy("Redo"), permissions=["govern"])
+    @admin.action(description=gettext_lazy("Redo compactions"), permissions=["govern"])
     def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Make undone summaries active again, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
             queryset,
-            title=gettext("Redo"),
+            title=gettext("Redo compactions"),
             sentence=gettext(
                 "These summaries replace their messages in prompts again, and automatic "
                 "compaction resumes."

@@ -36,7 +36,7 @@ class SummaryReviewAdmin(CompactionDeeds):
     def review(self, row: Compaction) -> str | SafeString:
         """Link to the page if the summary is pending approval."""
         if not row.needs_approval:
-            return gettext("Not pending approval.")
+            return gettext("This summary is not pending approval.")
         said, address = (
             gettext("Read summary and sources"),
             reverse("admin:chats_compaction_review"),

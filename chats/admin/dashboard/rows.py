@@ -39,7 +39,7 @@ OUTCOMES: Mapping[str, tuple[StrOrPromise, dict[str, str], str]] = {
     "rejected": (gettext_lazy("Rejected"), {"status__exact": "rejected"}, "finished_at"),
     "failed": (gettext_lazy("Failed"), {"status__exact": "failed"}, "finished_at"),
     "overtaken": (
-        gettext_lazy("Outdated before publication"),
+        gettext_lazy("Outdated"),
         {"status__exact": "overtaken"},
         "finished_at",
     ),
@@ -170,7 +170,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
         NumberInWords(
             gettext("From the cache"),
             "–" if share is None else f"{share:.1%}",
-            gettext("of {tokens:,} input tokens; {calls:,} calls not reported").format(
+            gettext("of {tokens:,} input tokens; {calls:,} calls without reported usage").format(
                 tokens=n["input"], calls=n["unreported"]
             ),
             replies,
@@ -205,9 +205,9 @@ def format_unknown_costs(money: Money, *, of: int) -> str:
         return ""
     known = balances.format_known_money(money)
     form = (
-        gettext("no price or no reported usage for {n:,} of {all:,}; {known} for the others")
+        gettext("{n:,} of {all:,} have no price or no reported usage; {known} for the others")
         if known
-        else gettext("no price or no reported usage for {n:,} of {all:,}")
+        else gettext("{n:,} of {all:,} have no price or no reported usage")
     )
     return form.format(n=money.unknown, all=max(of, money.unknown), known=known)
 
@@ -333,9 +333,9 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
     writing = Compaction.objects.filter(lease_until__isnull=False)
     made = writing.aggregate(count=Count("pk"), workers=Count("worker", distinct=True))
     paused = list(ProviderAccount.objects.filter(paused_until__gt=now).order_by("name"))
-    waits = gettext("queue is empty")
+    waits = gettext("the queue is empty")
     if found["oldest"]:
-        waits = gettext("the oldest for {time}").format(
+        waits = gettext("the oldest has waited for {time}").format(
             time=format_waiting_age(now, found["oldest"])
         )
     may_see = request.user.has_perm("chats.view_turn")
@@ -352,9 +352,9 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
     shipped = (
         [
             NumberInWords(
-                gettext("Audit log lines waiting for export"),
+                gettext("Audit log lines pending export"),
                 f"{ledger_export_lines.count_unshipped_events():,}",
-                gettext("They are written to the standard output."),
+                gettext("These lines are written to the standard output."),
                 of_ledger("auditevent_changelist"),
                 key="ledger-lines",
             )

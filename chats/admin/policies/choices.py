@@ -1,4 +1,4 @@
-"""Choices of the policy form: strategies, models, providers, skills."""
+"""Choices of the policy form: strategies, models, providers, skills, tools."""
 
 from django.utils.translation import gettext_lazy
 from django_stubs_ext import StrOrPromise
@@ -10,13 +10,13 @@ from chats.models import StoredFile
 from contextpolicy import plugins
 from contextpolicy.history_providers import load_history_providers as providers_of_packages
 from contextpolicy.linter.errors import list_offered_strategies
-from contextpolicy.models import ModelSpec, Skill
+from contextpolicy.models import ModelSpec, Skill, ToolDefinition, ToolServer
 
 NONE_OF_THEM = (NONE, gettext_lazy("None of these"))
 
 
 def list_strategy_choices() -> Choices:
-    """Return the installed strategies; those of packages show the package name."""
+    """Return "unset" and the installed strategies; those of packages show the package name."""
     found = plugins.load_strategy_plugins().found
     return [
         UNSET,
@@ -62,8 +62,19 @@ def list_file_kind_choices() -> Choices:
 
 
 def list_skill_choices() -> Choices:
-    """Return the skills that a policy can name, and "none"."""
-    found = [(skill.slug, str(skill)) for skill in Skill.objects.all()]
+    """Return the skills of the installation, which a policy can name, and "none"."""
+    rows = Skill.objects.filter(group=None, team_id=None)
+    found = [(skill.slug, str(skill)) for skill in rows]
+    return [*found, NONE_OF_THEM]
+
+
+def list_tool_choices() -> Choices:
+    """Return all tools of each server, each of them, and "none"."""
+    found: list[tuple[str, StrOrPromise]] = []
+    rows = list(ToolDefinition.objects.select_related("server"))
+    for server in ToolServer.objects.all():
+        found.append((f"{server.slug}/*", f"{server.slug}/*"))
+        found += [(str(row), str(row)) for row in rows if row.server_id == server.pk]
     return [*found, NONE_OF_THEM]
 
 

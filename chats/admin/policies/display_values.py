@@ -6,10 +6,13 @@ from typing import Any
 from django.utils.translation import gettext
 
 from chats.admin.policies.line_formats import BUILT_IN, format_schema_lines, format_tool_rules
+from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.models import PolicyVersion
 
 # Allow-lists: if unset, everything is allowed.
-ANY_WITHOUT_A_LIST = frozenset({"allowed_models", "file_kinds", "memory_providers"})
+ANY_WITHOUT_A_LIST = frozenset(
+    name for name, declared in FIELDS.items() if declared.kind == "names" and declared.is_optional
+)
 
 
 def list_version_changes(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:

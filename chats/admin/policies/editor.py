@@ -1,10 +1,9 @@
-"""The policy editor, which creates versions, and the pages that show a policy."""
+"""The policy editor, which creates versions."""
 
 from collections.abc import Callable
 from typing import Any
 
-from django.contrib import admin, messages
-from django.contrib.auth.models import User
+from django.contrib import messages
 from django.core.exceptions import PermissionDenied
 from django.db.models import Count, QuerySet
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect, JsonResponse
@@ -12,43 +11,32 @@ from django.template.loader import render_to_string
 from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.safestring import SafeString
-from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext, pgettext_lazy
+from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_POST
 
-from chats.admin.bases import DomainAdmin
-from chats.admin.policies.description import describe_policy
-from chats.admin.policies.display_values import format_stored_value, list_version_changes
 from chats.admin.policies.form_values import format_form_value
 from chats.admin.policies.importing import import_strategy_view
 from chats.admin.policies.policy_form import OF_THE_POLICY, PolicyForm, add_config_fields
 from chats.admin.policies.policy_groups import build_policy_fieldsets
 from chats.admin.policies.policy_page import build_policy_editor
 from chats.admin.policies.preview_as import ViewpointForm
+from chats.admin.policies.saved_policy import TEMPLATES, SavedPolicyAdmin
 from chats.admin.site import get_request_actor
 from contextpolicy import controls, publish, recommended
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import export_policy
-from contextpolicy.linter.judge import lint_policy, read_whole
+from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.two_persons import SecondPersonNeeded
 
-VERSIONS_SHOWN = 20
 DRAFT, RESTORE, EMERGENCY = "_draft", "_restore", "emergency"
 LONGEST_REASON = 500
 # Key of the request for the message about a save, until Django reports the save.
 SAVED = "palimpsest.saved_policy"
-TEMPLATES = "admin/contextpolicy/contextpolicy"
-# The states of a version.
-STATES = {
-    "active": pgettext_lazy("version", "active"),
-    "draft": pgettext_lazy("version", "draft"),
-    "retired": pgettext_lazy("version", "retired"),
-}
 
 
-class ContextPolicyAdmin(DomainAdmin):
+class ContextPolicyAdmin(SavedPolicyAdmin):
     """The policy editor. Saving creates an immutable version, active at once or as a draft."""
 
     form = PolicyForm
@@ -63,9 +51,6 @@ class ContextPolicyAdmin(DomainAdmin):
         SecondPersonNeeded,
         BlastRadiusNeeded,
     )
-    list_display = ("name", "version", "strategy", "applies", "state")
-    list_filter = ("retired",)
-    search_fields = ("name", "slug")
     change_list_template = f"{TEMPLATES}/change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
 
@@ -357,7 +342,7 @@ class ContextPolicyAdmin(DomainAdmin):
         )
         sentence = format_html(
             '{} <a href="{}?policy={}">{}</a>',
-            gettext("It has no assignments yet."),
+            gettext("The policy has no assignments yet."),
             address,
             obj.pk,
             gettext("Assign policy"),
@@ -370,82 +355,6 @@ class ContextPolicyAdmin(DomainAdmin):
         newest = policy.newest
         for finding in lint_policy(newest.values if newest else {}):
             self.message_user(request, finding.sentence, messages.WARNING, extra_tags=finding.code)
-
-    def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: receipts name versions. Retire the policy instead."""
-        return False
-
-    @admin.display(description=gettext_lazy("Version"))
-    def version(self, policy: ContextPolicy) -> str:
-        return f"v{policy.current.number}" if policy.current else pgettext("version", "draft")
-
-    @admin.display(description=gettext_lazy("State"), ordering="retired")
-    def state(self, policy: ContextPolicy) -> str:
-        """Return the state: active, only a draft, or retired."""
-        if policy.retired:
-            return pgettext("policy", "Retired")
-        return pgettext("policy", "Active") if policy.current else pgettext("policy", "Draft")
-
-    @admin.display(description=gettext_lazy("Strategy"))
-    def strategy(self, policy: ContextPolicy) -> str:
-        """Return the name of the strategy, if the policy sets one."""
-        values = policy.current.values if policy.current else {}
-        return str(values.get("strategy", gettext("not set")))
-
-    @admin.display(description=gettext_lazy("Assignments"), ordering="places")
-    def applies(self, policy: ContextPolicy) -> str:
-        places = getattr(policy, "places", 0)
-        return ngettext("{n} assignment", "{n} assignments", places).format(n=places)
-
-    @admin.display(description=gettext_lazy("Description"))
-    def in_plain_words(self, policy: ContextPolicy) -> str:
-        """Describe the policy in words, as if no other policy applied."""
-        values = read_whole(policy.current.values if policy.current else {})
-        return describe_policy(values) if values else ""
-
-    @admin.display(description=gettext_lazy("Warnings"))
-    def to_know(self, policy: ContextPolicy) -> SafeString:
-        """Return the linter's warnings as a list."""
-        found = lint_policy(policy.current.values if policy.current else {})
-        return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
-
-    @admin.display(description=gettext_lazy("Applies to"))
-    def where_it_applies(self, policy: ContextPolicy) -> SafeString:
-        """List the assignments, with links."""
-        rows = policy.assignments.select_related("group", "user")
-        context = {"policy": policy, "assignments": rows}
-        return render_to_string(f"{TEMPLATES}/_assignments.html", context)
-
-    @admin.display(description=gettext_lazy("Values"))
-    def says(self, policy: ContextPolicy) -> SafeString:
-        """List the fields that are set, for users who cannot edit."""
-        version = policy.current
-        values = version.values if version else {}
-        locks = version.locks if version else []
-        rows = [(name, format_stored_value(name, values[name]), name in locks) for name in values]
-        return render_to_string(f"{TEMPLATES}/_values.html", {"rows": rows})
-
-    @admin.display(description=gettext_lazy("Versions"))
-    def versions(self, policy: ContextPolicy) -> SafeString:
-        """List the newest versions, for users who cannot edit."""
-        return self.history(policy, may_restore=False)
-
-    def history(self, policy: ContextPolicy, *, may_restore: bool) -> SafeString:
-        """List the newest versions, each with its state and changes."""
-        rows = list(policy.versions.order_by("-number")[: VERSIONS_SHOWN + 1])
-        people = User.objects.in_bulk([row.created_by_id for row in rows if row.created_by_id])
-        told = [
-            {
-                "row": row,
-                "state": row.state,
-                "state_name": STATES[row.state],
-                "by": people.get(row.created_by_id) if row.created_by_id else gettext("Palimpsest"),
-                "changes": list_version_changes(older, row),
-            }
-            for row, older in zip(rows, [*rows[1:], None], strict=True)
-        ]
-        context = {"versions": told[:VERSIONS_SHOWN], "may_restore": may_restore}
-        return render_to_string(f"{TEMPLATES}/_versions.html", context)
 
 
 def describe_saved_version(policy: ContextPolicy) -> str:

@@ -24,6 +24,7 @@ from chats.models import Agent, Chat
 from chats.prompt.policy_explanation import Explanation, explain_for, find_viewpoint_by_names
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
+from contextpolicy.roles import find_person_by_name
 
 MOST_PEOPLE, MOST_CHATS = 20, 50
 # Fields that are chosen together.
@@ -49,7 +50,7 @@ class EffectivePolicyForm(forms.Form):
     person = forms.CharField(
         label=gettext_lazy("Person"),
         max_length=150,
-        help_text=gettext_lazy("User name, or a part of it."),
+        help_text=gettext_lazy("Enter a user name or a part of it."),
     )
     chat = forms.ChoiceField(
         label=gettext_lazy("Chat"),
@@ -64,7 +65,7 @@ class EffectivePolicyForm(forms.Form):
         label=gettext_lazy("Model"),
         required=False,
         to_field_name="slug",
-        empty_label=gettext_lazy("The model that would reply"),
+        empty_label=gettext_lazy("Model of the next reply"),
     )
 
     def __init__(self, data: Mapping[str, str] | None = None) -> None:
@@ -122,7 +123,7 @@ def find_users_by_name(text: str) -> list[User]:
     """Return the user with this name, otherwise up to 20 users whose names contain the text."""
     if not text:
         return []
-    exact = User.objects.filter(username=text).first()
+    exact = find_person_by_name(text)
     if exact is not None:
         return [exact]
     named = Q(username__icontains=text) | Q(first_name__icontains=text)

@@ -1,14 +1,15 @@
 """The form fields of the policy editor."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from decimal import Decimal
 from typing import Any
 
 from django import forms
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 from django_stubs_ext import StrOrPromise
 
 from chats.admin.policies.line_formats import (
+    NONE,
     LinesRefused,
     format_headings,
     format_schema_lines,
@@ -20,10 +21,6 @@ from chats.admin.policies.line_formats import (
 
 UNSET = ("", gettext_lazy("not set"))
 Choices = list[tuple[str, StrOrPromise]]
-# Help texts of limits: how several policies combine, and what 0 means.
-LOWEST = gettext_lazy("If several policies apply, the lowest value wins.")
-NO_LIMIT = gettext_lazy("0: this policy sets no limit.")
-NO_OTHERS = gettext_lazy("0: this policy adds no text.")
 
 
 def build_lock_field() -> forms.BooleanField:
@@ -64,7 +61,7 @@ def build_multiple_choice_field(
     label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
 ) -> forms.Field:
     """Make a field for any number of choices."""
-    return forms.MultipleChoiceField(
+    return NamesField(
         label=label,
         help_text=text,
         required=False,
@@ -75,6 +72,32 @@ def build_multiple_choice_field(
 
 def build_textarea(rows: int) -> forms.Textarea:
     return forms.Textarea(attrs={"rows": rows, "cols": 80})
+
+
+class NamesField(forms.MultipleChoiceField):
+    """Several choices, or “none of them”."""
+
+    def validate(self, value: Any) -> None:
+        """Reject "none of them" with other choices; raises ValidationError."""
+        super().validate(value)
+        if NONE in value and len(value) > 1:
+            raise forms.ValidationError(
+                gettext("Choose values or “None of these”, not both."), code="none_with_others"
+            )
+
+
+class AllowListField(NamesField):
+    """An allow-list of names. Nothing chosen: None, no limit."""
+
+    @staticmethod
+    def prepare_list(names: Sequence[str] | None) -> list[str]:
+        """Return the choices that stand for a stored list."""
+        return [NONE] if names is not None and not names else list(names or ())
+
+    def clean(self, value: Any) -> list[str] | None:
+        """Return the chosen names; an empty list for "none of them"."""
+        names = super().clean(value)
+        return [name for name in names if name != NONE] if names else None
 
 
 class PercentField(forms.DecimalField):

@@ -8,8 +8,9 @@ from django.utils.html import format_html, format_html_join
 from django.utils.safestring import SafeString, mark_safe
 from django.utils.translation import gettext, gettext_lazy
 
-from chats.admin.policies.description import Figure, build_description_parts
+from chats.admin.policies.description import build_description_parts
 from chats.admin.policies.display_values import format_stored_value
+from chats.admin.policies.figures import Figure
 from chats.admin.policies.form_values import describe_default_value, format_form_value, is_empty
 from chats.admin.policies.policy_form import PolicyForm
 from contextpolicy.engine.policy.budget import compute_prompt_limit
@@ -26,7 +27,10 @@ ALSO_WORDS = frozenset(name for name in PolicyValues().to_json() if "_" not in n
 # Longer values are not repeated next to their field.
 LONGEST_WAS = 60
 NOT_SET = gettext_lazy("was not set")
-NO_ROOM = gettext_lazy("These values leave no room for a prompt.")
+NO_ROOM = gettext_lazy(
+    "These values leave no room for a prompt. Raise the token budget, or reserve fewer tokens "
+    "for the reply."
+)
 # A figure that differs from the saved version: its field, the saved value, and its text.
 FIGURE_CHANGED = '<a class="policy-figure is-changed" href="#id_{}" title="{}">{}'
 
@@ -77,7 +81,12 @@ def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeStr
     """Describe the form's values in words: each figure links to its field, changes are marked."""
     whole = read_whole(dict(values))
     if whole is None:
-        return format_html("{}", gettext("A value is not valid yet."))
+        return format_html(
+            "{}",
+            gettext(
+                "The policy cannot be described, because a value is not valid. Correct the value."
+            ),
+        )
     if compute_prompt_limit(whole, model_window=None) < 1:
         return format_html("{}", NO_ROOM)
     before = load_saved_figures(form)
@@ -106,7 +115,7 @@ def load_saved_figures(form: PolicyForm) -> dict[str, str] | None:
 def format_figure_link(
     form: PolicyForm, figure: Figure, before: Mapping[str, str] | None
 ) -> SafeString:
-    """Write a figure as a link to its field, with the saved version's value if it differs."""
+    """Return a figure as a link to its field, with the saved version's value if it differs."""
     if figure.field not in form.fields:
         return format_html("{}", figure.text)
     if before is None or before.get(figure.of) == figure.text:

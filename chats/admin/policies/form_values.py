@@ -1,6 +1,5 @@
 """Converts a policy's values between the store and the form."""
 
-from dataclasses import fields as fields_of
 from decimal import Decimal
 from typing import Any
 
@@ -8,22 +7,28 @@ from django import forms
 from django.utils.translation import gettext
 
 from chats.admin.policies.line_formats import BUILT_IN, NONE
-from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.engine.policy.fields import FIELDS
 
 YES_OR_NO = {True: "yes", False: "no"}
 # The form's notation for an explicitly empty text, which overrides a farther policy's.
 NO_TEXT = "(none)"
 
-SHARES = frozenset({"prepare_at", "compact_at", "compact_to", "reference_share"})
-TEXTS = frozenset({"system_text", "question_prefix", "summary_instruction"})
+SHARES = frozenset(name for name, declared in FIELDS.items() if declared.kind == "share")
+YES_OR_NO_FIELDS = frozenset(name for name, declared in FIELDS.items() if declared.kind == "yes_no")
+# Texts that are typed, and texts that are chosen and can be built in.
+TEXTS = frozenset(
+    name for name, declared in FIELDS.items() if declared.kind == "text" and not declared.choices
+)
+BUILT_IN_CHOICES = frozenset(
+    name for name, declared in FIELDS.items() if declared.choices and declared.default == ""
+)
 # Multiple-choice fields that can be set to "none", which differs from unset.
-SETS = frozenset({"pinned_kinds", "skills", "allowed_models", "file_kinds", "memory_providers"})
+SETS = frozenset(
+    name for name, declared in FIELDS.items() if declared.kind == "names" and not declared.widget
+)
 # Fields whose 0 means "none" in the form. Unlike an empty field, it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
-    item.name
-    for item in fields_of(PolicyValues)
-    if getattr(PolicyValues(), item.name) is None
-    and item.name not in {"allowed_models", "file_kinds", "memory_providers"}
+    name for name, declared in FIELDS.items() if declared.kind == "integer" and declared.is_optional
 )
 
 
@@ -41,7 +46,7 @@ def parse_form_value(name: str, value: Any) -> Any:
         return ""
     if value in ([NONE], [BUILT_IN]):
         return []
-    if isinstance(getattr(PolicyValues(), name), bool):
+    if name in YES_OR_NO_FIELDS:
         return value == "yes"
     return value
 
@@ -53,7 +58,7 @@ def format_form_value(name: str, value: Any) -> Any:
         return 0
     if isinstance(value, bool):
         return YES_OR_NO[value]
-    if name in ("summarization_model", "history_provider") and value == "":
+    if name in BUILT_IN_CHOICES and value == "":
         return BUILT_IN
     if name in TEXTS and value == "":
         return NO_TEXT

@@ -46,15 +46,15 @@ class ImportForm(forms.Form):
         required=False,
         empty_label=gettext_lazy("A new policy"),
         help_text=gettext_lazy(
-            "Policy that gets the strategy and its config as its next version, which is "
-            "active immediately. Empty: a new policy without assignments."
+            "The strategy and its config become the next version of this policy. Empty: a new "
+            "policy without assignments is created."
         ),
     )
     name = forms.CharField(
         label=gettext_lazy("Name"),
         required=False,
         max_length=200,
-        help_text=gettext_lazy("Name of a new policy. Empty: the id in the JSON."),
+        help_text=gettext_lazy("A new policy gets this name. Empty: the id in the JSON is used."),
     )
     pasted = forms.CharField(
         label=gettext_lazy("JSON"),
@@ -62,7 +62,7 @@ class ImportForm(forms.Form):
         strip=False,
         widget=build_textarea(14),
         help_text=gettext_lazy(
-            "JSON of the strategy. If you also choose a file, the file is used instead."
+            "Paste the JSON of the strategy. If you also choose a file, the file is used instead."
         ),
     )
     file = forms.FileField(label=gettext_lazy("File"), required=False)

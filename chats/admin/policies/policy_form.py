@@ -18,11 +18,7 @@ from chats.admin.policies.config_fields import (
 )
 from chats.admin.policies.conflicts import Conflict, find_edit_conflicts
 from chats.admin.policies.form_values import format_form_value, is_empty, parse_form_value
-from chats.admin.policies.inputs_history import HistoryInputs
-from chats.admin.policies.inputs_limits_memory import AroundInputs
-from chats.admin.policies.inputs_sending import SendingInputs
-from chats.admin.policies.inputs_summaries import SummaryInputs
-from chats.admin.policies.line_formats import NONE
+from chats.admin.policies.policy_inputs import PolicyInputs
 from contextpolicy import publish
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
 from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
@@ -39,16 +35,7 @@ THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")
 
 
-def validate_none_choice(chosen: list[str], *, refusal: str) -> list[str]:
-    """Return the chosen values; raises ValidationError for "none of them" with other choices."""
-    if NONE in chosen and len(chosen) > 1:
-        raise forms.ValidationError(refusal, code="none_with_others")
-    return chosen
-
-
-class PolicyForm(
-    SendingInputs, HistoryInputs, SummaryInputs, AroundInputs, forms.ModelForm[ContextPolicy]
-):
+class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
     """A policy and the values of its next version.
 
     After `is_valid`, `policy_values` has the fields that are set and `policy_locks` the locks. A
@@ -61,7 +48,7 @@ class PolicyForm(
         required=False,
         max_length=500,
         help_text=gettext_lazy(
-            "Reason for the change, shown in the version history. At most 500 characters."
+            "The version history shows this reason for the change. At most 500 characters."
         ),
     )
     based_on = forms.IntegerField(required=False, widget=forms.HiddenInput)
@@ -105,7 +92,7 @@ class PolicyForm(
         if "slug" in self.fields:
             self.fields["slug"].required = False
             self.fields["slug"].help_text = gettext(
-                "Empty: created from the name. Cannot be changed later."
+                "The slug cannot be changed later. Empty: it is created from the name."
             )
         if "strategy" in self.fields:
             self.keep_choosable(str(self.stored.get("strategy", "")))
@@ -251,31 +238,6 @@ class PolicyForm(
         except publish.PolicyNameTaken as error:
             raise forms.ValidationError(str(error)) from error
         return name
-
-    def clean_pinned_kinds(self) -> list[str]:
-        """Reject "none of them" with other choices; raises ValidationError."""
-        refusal = gettext("Choose kinds or “None of them”, not both.")
-        return validate_none_choice(self.cleaned_data["pinned_kinds"], refusal=refusal)
-
-    def clean_skills(self) -> list[str]:
-        """Reject "none of them" with other choices; raises ValidationError."""
-        refusal = gettext("Choose skills or “None of them”, not both.")
-        return validate_none_choice(self.cleaned_data["skills"], refusal=refusal)
-
-    def clean_allowed_models(self) -> list[str]:
-        """Reject "none of them" with other choices; raises ValidationError."""
-        refusal = gettext("Choose models or “None of them”, not both.")
-        return validate_none_choice(self.cleaned_data["allowed_models"], refusal=refusal)
-
-    def clean_file_kinds(self) -> list[str]:
-        """Reject "none of them" with other choices; raises ValidationError."""
-        refusal = gettext("Choose kinds of files or “None of them”, not both.")
-        return validate_none_choice(self.cleaned_data["file_kinds"], refusal=refusal)
-
-    def clean_memory_providers(self) -> list[str]:
-        """Reject "none of them" with other choices; raises ValidationError."""
-        refusal = gettext("Choose providers or “None of them”, not both.")
-        return validate_none_choice(self.cleaned_data["memory_providers"], refusal=refusal)
 
     def config(
         self, cleaned: Mapping[str, Any], touched: set[str], latest: Mapping[str, Any]

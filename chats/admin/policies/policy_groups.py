@@ -9,81 +9,9 @@ from django_stubs_ext import StrOrPromise
 from chats.admin.policies.config_fields import list_config_fields
 from chats.admin.policies.labels import STRATEGY_NAMES
 from contextpolicy import plugins
+from contextpolicy.engine.policy.fields import FIELDS
+from contextpolicy.engine.policy.fields.declaration import GROUPS, PolicyGroup
 from contextpolicy.engine.strategies.contract import STRATEGIES
-
-# Strategies without marks: one counts messages, one keeps no dialogue.
-WITHOUT_MARKS = frozenset({"simple", "entity_state"})
-
-WHAT_IS_SENT = (
-    "strategy",
-    "history_provider",
-    "layout",
-    "question_prefix",
-    "chat_system",
-    "show_date",
-    "dates",
-    "plain_sections",
-)
-STATE = ("state_schema",)
-ROOM = ("token_budget", "reserve_tokens", "max_bytes", "pins_tokens")
-HISTORY = (
-    "window_size",
-    "window_turns",
-    "window_tokens",
-    "max_chars_per_message",
-    "cut_style",
-    "keep_last_messages",
-)
-MARKS = (
-    "compact_at",
-    "compact_at_tokens",
-    "compact_to",
-    "compact_to_tokens",
-    "compact_every_turns",
-)
-SUMMARY = (
-    "prepare_at",
-    "prepare_at_tokens",
-    "turn_threshold",
-    "fold_turns",
-    "summarization_model",
-    "summary_max_tokens",
-    "pinned_kinds",
-    "summary_instruction",
-    "summary_sections",
-    "archive",
-)
-PEOPLE = ("approval", "undo_right", "undo_pause_hours", "edit_right")
-REFERENCES = (
-    "references",
-    "reference_count",
-    "reference_tokens",
-    "reference_floor",
-    "reference_share",
-    "reference_scope",
-)
-TOOLS = ("tool_output_limit", "tool_output_rules")
-LIMITS = (
-    "input_length_limit",
-    "allowed_models",
-    "file_kinds",
-    "file_mebibytes",
-    "files_per_message",
-    "temporary_chats",
-    "retention_days",
-    "warm_up",
-    "cache_marks",
-    "unmanaged",
-)
-MEMORY = (
-    "own_instructions",
-    "preferences",
-    "inferred_preferences",
-    "recent_by_user",
-    "memory_providers",
-)
-TEXT = ("system_text", "hide_system_text", "runtime_note", "skills", "budget_note")
-
 
 # The main settings of each strategy, at most seven. The editor shows them first.
 FIRST: Mapping[str, Sequence[str]] = {
@@ -161,44 +89,33 @@ def list_other_groups(strategy: str) -> list[tuple[str, str, list[str]]]:
 
 def build_policy_fieldsets() -> list[tuple[str, dict[str, Any]]]:
     """Return the fieldsets of all values that a policy can set, each field with its lock."""
-    with_marks = [name for name in plugins.list_strategy_names() if name not in WITHOUT_MARKS]
-    return [
-        _group(gettext("Prompt contents"), WHAT_IS_SENT),
-        *_configs(),
-        _group(gettext("State"), STATE, only_for=["entity_state"]),
-        _group(gettext("Size limits"), ROOM),
-        _group(gettext("History"), HISTORY),
-        _group(gettext("Compaction"), MARKS, only_for=with_marks),
-        _group(gettext("Summary"), SUMMARY, only_for=["dynamic_summary"]),
-        _group(gettext("Summary permissions"), PEOPLE, only_for=["dynamic_summary"]),
-        _group(gettext("Retrieved context"), REFERENCES),
-        _group(gettext("Tools"), TOOLS),
-        _group(gettext("Limits"), LIMITS),
-        _group(gettext("Memory"), MEMORY),
-        _group(gettext("Text"), TEXT),
-    ]
+    found = [_group(key, group) for key, group in GROUPS.items()]
+    # The configs of strategies follow the strategy.
+    return [found[0], *_configs(), *found[1:]]
 
 
-def _group(
-    title: str, names: Sequence[str], *, only_for: Collection[str] = ()
-) -> tuple[str, dict[str, Any]]:
+def _group(key: str, group: PolicyGroup) -> tuple[str, dict[str, Any]]:
+    names = [name for name, declared in FIELDS.items() if declared.group == key]
     options: dict[str, Any] = {"fields": [(name, f"lock_{name}") for name in names]}
+    only_for = group.only_with
+    if group.not_with:
+        only_for = [name for name in plugins.list_strategy_names() if name not in group.not_with]
     if only_for:
         # Used by admin_policy.js; without JavaScript every group is shown.
         options["classes"] = ["by-strategy", *(f"for-{name}" for name in only_for)]
         options["description"] = _who_uses_it(only_for)
-    return title, options
+    return gettext(group.title), options
 
 
 def _who_uses_it(names: Collection[str]) -> str:
     if len(names) == 1:
         name = _named(next(iter(names)))
-        return gettext("Only with the strategy “{strategy}”.").format(strategy=name)
+        return gettext("Applies only with the strategy “{strategy}”.").format(strategy=name)
     others = [_named(name) for name in STRATEGIES if name not in names]
     told = gettext("“{name}”").format(name=others[0])
     for name in others[1:]:
         told = gettext("{names} and “{name}”").format(names=told, name=name)
-    return gettext("Not with the strategies {names}.").format(names=told)
+    return gettext("Does not apply with the strategies {names}.").format(names=told)
 
 
 def _named(strategy: str) -> str:
@@ -218,8 +135,8 @@ def _configs() -> list[tuple[str, dict[str, Any]]]:
                     "fields": [f.name for f in list_config_fields() if f.strategy == strategy],
                     "classes": ["by-strategy", f"for-{strategy}"],
                     "description": gettext(
-                        "{title}, of the package {package}. These settings apply only with this "
-                        "strategy, and are locked with it."
+                        "{title}, of the package {package}. These settings apply only with "
+                        "this strategy. Locking the strategy also locks them."
                     ).format(title=title, package=plugin.package),
                 },
             )

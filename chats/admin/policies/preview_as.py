@@ -22,6 +22,7 @@ from contextpolicy.resolution import (
     list_group_layers,
     merge_layers,
 )
+from contextpolicy.roles import find_person_by_name
 
 LEVELS = {
     "instance": gettext_lazy("everyone"),
@@ -39,6 +40,7 @@ class Viewpoint:
     layers: Sequence[Layer] = ()
     level: str = "instance"
     model_window: int | None = None
+    model_tools: Sequence[str] | None = None
     told: str = ""
     is_alone: bool = False
 
@@ -80,12 +82,12 @@ class ViewpointForm(forms.Form):
         label=gettext_lazy("Person"),
         max_length=150,
         required=False,
-        help_text=gettext_lazy("User name of the person."),
+        help_text=gettext_lazy("Enter the user name of the person."),
     )
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
         required=False,
-        help_text=gettext_lazy("Id of one of this person’s chats."),
+        help_text=gettext_lazy("Enter the id of one of this person’s chats."),
     )
     model = forms.ModelChoiceField(
         ModelSpec.objects.all(),
@@ -98,7 +100,7 @@ class ViewpointForm(forms.Form):
     def clean_person(self) -> User | None:
         """Find the person; raises ValidationError if there is none."""
         name = self.cleaned_data["person"]
-        person = User.objects.filter(username=name).first() if name else None
+        person = find_person_by_name(name)
         if name and person is None:
             raise forms.ValidationError(gettext("No person has this user name."))
         return person
@@ -108,6 +110,7 @@ class ViewpointForm(forms.Form):
         given = self.cleaned_data if self.is_valid() else {}
         person, group, model = given.get("person"), given.get("group"), given.get("model")
         window = model.window if model else None
+        own_tools = model.tools if model else None
         if person is not None:
             chat = given.get("chat")
             layers = list_chat_layers(user_id=person.pk, chat_id=chat)
@@ -118,14 +121,16 @@ class ViewpointForm(forms.Form):
             else:
                 text = gettext("{person} with {model}") if model else "{person}"
             level = "chat" if chat else "user"
-            return Viewpoint(layers, level, window, text.format(person=person, model=model))
+            text = text.format(person=person, model=model)
+            return Viewpoint(layers, level, window, own_tools, text)
         if group is not None:
             layers = list_group_layers(group.pk)
             text = gettext("group {group} with {model}") if model else gettext("group {group}")
-            return Viewpoint(layers, "group", window, text.format(group=group, model=model))
+            text = text.format(group=group, model=model)
+            return Viewpoint(layers, "group", window, own_tools, text)
         if model:
             text = gettext("this policy alone with {model}").format(model=model)
-            return Viewpoint((), "instance", window, text)
+            return Viewpoint((), "instance", window, own_tools, text)
         return Viewpoint((), "instance", told=gettext("this policy alone"), is_alone=True)
 
 
@@ -155,5 +160,7 @@ def merge_viewpoint_layers(ours: Layer, viewpoint: Viewpoint) -> Effective:
     # For an impossible combination, the warnings explain it and the fields show the policies'
     # values.
     with suppress(PolicyImpossible):
-        values, _ = adjust_policy_values(values, model_window=viewpoint.model_window)
+        values, _ = adjust_policy_values(
+            values, model_window=viewpoint.model_window, model_tools=viewpoint.model_tools
+        )
     return Effective(values, sources, {(each.level, each.slug): each.name for each in layers})

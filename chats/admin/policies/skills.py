@@ -3,72 +3,153 @@
 from typing import Any, ClassVar
 
 from django import forms
+from django.contrib import admin
+from django.contrib.auth.models import Group
+from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
 from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.bases import DomainAdmin
 from chats.admin.site import get_request_actor
+from chats.models import Team
+from chats.prompt.tokenizer import get_page_counter
+from contextpolicy.engine.messages.skills import format_skill_line, format_skill_text
 from contextpolicy.models import Skill
-from contextpolicy.models.skills import LONGEST_SKILL
-from contextpolicy.skills import SkillNameTaken, SkillTooLong, check_skill_free, save_skill
+from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
+from contextpolicy.roles import ROLES
+from contextpolicy.skills import (
+    SkillDescriptionInvalid,
+    SkillNameTaken,
+    SkillTooLong,
+    TooManySkills,
+    check_skill_free,
+    save_skill,
+)
 
 
 class SkillForm(forms.ModelForm[Skill]):
     """The form of a skill. A refused name leaves the text in the form."""
 
+    team = forms.ModelChoiceField(
+        label=gettext_lazy("Team"),
+        queryset=Team.objects.none(),
+        required=False,
+        help_text=gettext_lazy(
+            "The chats of this shared team have this skill. Choose a group, a team or neither."
+        ),
+    )
+
     class Meta:
         model = Skill
-        fields = ("name", "slug", "text", "enabled")
+        fields = ("name", "slug", "description", "mode", "text", "group", "enabled")
         labels: ClassVar = {
             "name": gettext_lazy("Name"),
             "slug": gettext_lazy("Slug"),
+            "description": gettext_lazy("Description"),
+            "mode": gettext_lazy("Mode"),
             "text": gettext_lazy("Text"),
+            "group": gettext_lazy("Group"),
             "enabled": gettext_lazy("Enabled"),
         }
         help_texts: ClassVar = {
+            "description": format_lazy(
+                gettext_lazy(
+                    "Describe in one line when the model needs the text. At most {n:,} "
+                    "characters. Skills on demand require it."
+                ),
+                n=LONGEST_DESCRIPTION,
+            ),
             "text": format_lazy(
                 gettext_lazy(
-                    "Text that is added to prompts, at most {n:,} characters. Do not include "
+                    "This text is added to prompts. At most {n:,} characters. Do not include "
                     "secrets, because models can repeat them."
                 ),
                 n=LONGEST_SKILL,
-            )
+            ),
+            "group": gettext_lazy(
+                "The chats of the members of this group have this skill. Without a group and a "
+                "team, policies select it."
+            ),
         }
 
-    def clean_name(self) -> str:
-        """Reject a name that another skill has; raises ValidationError."""
-        return self.free("name")
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, **options)
+        for name, rows in (
+            ("group", Group.objects.exclude(name__in=ROLES).order_by("name")),
+            ("team", Team.objects.filter(owner=None, deleted_at=None).select_related("current")),
+        ):
+            field = self.fields.get(name)
+            if isinstance(field, forms.ModelChoiceField):
+                field.queryset = rows
+        self.initial.setdefault("team", self.instance.team_id)
 
     def clean_slug(self) -> str:
         """Reject a slug that another skill has; raises ValidationError."""
         return self.free("slug")
 
+    def clean(self) -> dict[str, Any]:
+        """Check the place, the name and the description."""
+        super().clean()
+        given = self.cleaned_data
+        team = given.get("team")
+        if team is not None and given.get("group") is not None:
+            words = gettext("Choose a group or a team, not both.")
+            self.add_error("team", forms.ValidationError(words, code="two_places"))
+        if "team" in self.fields:
+            self.instance.team_id = team.pk if team else None
+        self.instance.group = given.get("group")
+        if "name" in given:
+            try:
+                self.free("name")
+            except forms.ValidationError as error:
+                self.add_error("name", error)
+        if given.get("mode") == Skill.Mode.ON_DEMAND and not given.get("description", "").strip():
+            refusal = SkillDescriptionInvalid()
+            self.add_error("description", forms.ValidationError(str(refusal), code=refusal.code))
+        return given
+
     def free(self, field: str) -> str:
         """Return the value of a field if no other skill has it; raises ValidationError."""
         value: str = self.cleaned_data[field]
+        before = Skill.objects.filter(pk=self.instance.pk).first()
         try:
-            check_skill_free(field, value, but=Skill.objects.filter(pk=self.instance.pk).first())
+            check_skill_free(field, value, but=before, of=self.instance)
         except SkillNameTaken as error:
             raise forms.ValidationError(str(error), code=error.code) from error
         return value
 
 
 class SkillAdmin(DomainAdmin):
-    """Named texts that policies attach. A disabled skill is in no prompt."""
+    """Named texts for prompts. A disabled skill is in no prompt.
+
+    Skills of personal teams are content of their owners: no page here shows them.
+    """
 
     form = SkillForm
-    refusals = (SkillTooLong, SkillNameTaken)
-    list_display = ("name", "slug", "enabled", "updated_at")
-    search_fields = ("name", "slug")
-    fields = ("name", "slug", "text", "enabled")
+    refusals = (SkillTooLong, SkillNameTaken, SkillDescriptionInvalid, TooManySkills)
+    list_display = ("name", "slug", "place", "mode", "enabled", "updated_at")
+    list_filter = ("mode", "enabled")
+    search_fields = ("name", "slug", "description")
+    fields = ("name", "slug", "description", "mode", "text", "group", "team", "enabled", "cost")
+
+    def get_queryset(self, request: HttpRequest) -> QuerySet[Skill]:
+        shared = Team.objects.filter(owner=None).values("pk")
+        rows: QuerySet[Skill] = super().get_queryset(request)
+        return rows.filter(Q(team_id=None) | Q(team_id__in=shared)).select_related("group")
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: Skill | None = None
     ) -> tuple[str, ...]:
         """Make the slug of a stored skill read-only, because policies refer to it."""
-        return () if obj is None else ("slug",)
+        return ("cost",) if obj is None else ("slug", "cost")
+
+    def get_fields(self, request: HttpRequest, obj: Skill | None = None) -> tuple[str, ...]:
+        """Leave out the team for people who only read, because only the form has it."""
+        reads = obj is not None and not self.has_change_permission(request, obj)
+        hidden = {"team"} if reads else set()
+        return tuple(name for name in self.fields if name not in hidden)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
         """Return False: policies may refer to it. Disable it instead."""
@@ -76,3 +157,31 @@ class SkillAdmin(DomainAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         save_skill(skill=obj, actor=get_request_actor(request), now=timezone.now())
+
+    @admin.display(description=gettext_lazy("Belongs to"))
+    def place(self, skill: Skill) -> str:
+        """Return the name of the group or team, or that it belongs to the installation."""
+        if skill.group is not None:
+            return gettext("Group {name}").format(name=skill.group.name)
+        if skill.team_id is not None:
+            team = Team.objects.select_related("current").filter(pk=skill.team_id).first()
+            return gettext("Team {name}").format(name=team.name if team else "?")
+        return gettext("Installation")
+
+    @admin.display(description=gettext_lazy("Cost"))
+    def cost(self, skill: Skill) -> str:
+        """Return the tokens of the line and of the text in prompts."""
+        if not skill.pk:
+            return gettext("The cost is shown after you save the skill.")
+        return describe_skill_cost(skill)
+
+
+def describe_skill_cost(skill: Skill) -> str:
+    """Return a sentence with the tokens that a skill costs in prompts."""
+    count = get_page_counter().count
+    text = count(format_skill_text(skill.name, skill.text))
+    if skill.mode == Skill.Mode.ALWAYS:
+        return gettext("{text:,} tokens in each prompt.").format(text=text)
+    line = count(format_skill_line(skill.slug, skill.description))
+    words = gettext("{line:,} tokens in each prompt, and {text:,} more once it is loaded.")
+    return words.format(line=line, text=text)

@@ -7,6 +7,7 @@ from django.contrib.auth.models import Group, User
 from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.models import PolicyAssignment
+from contextpolicy.roles import find_person_by_name
 
 TARGETS = {
     PolicyAssignment.Level.GROUP.value: "members_of",
@@ -26,16 +27,20 @@ class TargetInputs(forms.Form):
         label=gettext_lazy("Group"), queryset=Group.objects.order_by("name"), required=False
     )
     person = forms.CharField(
-        label=gettext_lazy("Person"), required=False, help_text=gettext_lazy("User name.")
+        label=gettext_lazy("Person"),
+        required=False,
+        help_text=gettext_lazy("Enter the user name of the person."),
     )
     chat = forms.UUIDField(
-        label=gettext_lazy("Chat"), required=False, help_text=gettext_lazy("Chat id.")
+        label=gettext_lazy("Chat"),
+        required=False,
+        help_text=gettext_lazy("Enter the id of the chat."),
     )
 
     def clean_person(self) -> User | None:
         """Find the person with that name; raises ValidationError if there is none."""
         name = self.cleaned_data["person"]
-        person = User.objects.filter(username=name).first() if name else None
+        person = find_person_by_name(name)
         if name and person is None:
             raise forms.ValidationError(gettext("No person has this user name."))
         return person
@@ -48,7 +53,9 @@ class TargetInputs(forms.Form):
             if field in self.errors:
                 continue
             if field == wanted and not cleaned.get(field):
-                self.add_error(field, gettext("Required for this target."))
+                self.add_error(field, gettext("This target requires this field. Fill it in."))
             elif field != wanted and cleaned.get(field):
-                self.add_error(field, gettext("Not used for this target. Leave it empty."))
+                self.add_error(
+                    field, gettext("This target does not use this field. Leave it empty.")
+                )
         return cleaned

@@ -33,7 +33,7 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
     case = forms.CharField(
         label=gettext_lazy("Case"),
         max_length=LONGEST_CASE,
-        help_text=gettext_lazy("Name or number of the legal case, shown to auditors only."),
+        help_text=gettext_lazy("Enter the name or number of the legal case. Only auditors see it."),
     )
     reason = forms.CharField(
         label=gettext_lazy("Reason"),
@@ -48,7 +48,7 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
         required=False,
         widget=forms.DateInput(attrs={"type": "date"}),
         help_text=gettext_lazy(
-            "Date on which to check whether the hold is still needed. The hold does not end "
+            "Check on this date whether the hold is still needed. The hold does not end "
             "automatically."
         ),
     )

@@ -8,9 +8,11 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.account.account_inputs import NewKey
+from chats.api.account.account_outputs import KeyOut, NewKeyOut
 from chats.api.core.base import NO_KEY, Endpoint
-from chats.api.core.inputs import EmptyBody, NewKey
-from chats.api.core.outputs import KeyOut, NewKeyOut, serialize_row, serialize_rows
+from chats.api.core.inputs import EmptyBody
+from chats.api.core.outputs import serialize_row, serialize_rows
 from chats.people import keys, sessions
 
 

@@ -12,9 +12,14 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import memory
+from chats.api.account.account_inputs import (
+    MemoryChange,
+    NewPreference,
+    PreferenceChange,
+    PreferenceDeletion,
+)
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
-from chats.api.core.inputs import MemoryChange, NewPreference, PreferenceChange, PreferenceDeletion
 from chats.memory.preferences import preferences
 from chats.models import MemorySettings, Preference
 from chats.record import access

@@ -6,8 +6,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import lifecycle
+from chats.api.account.account_outputs import ModelOut
 from chats.api.core.base import Endpoint
-from chats.api.core.outputs import ModelOut, serialize_rows
+from chats.api.core.outputs import serialize_rows
 
 
 class ModelList(serializers.Serializer[object]):

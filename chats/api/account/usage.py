@@ -114,7 +114,7 @@ class UsageViewSet(Endpoint):
         until = query.get("until") or timezone.now()
         since = query.get("since") or until - USUAL
         if not timedelta() < until - since <= LONGEST:
-            problem = gettext_lazy("`since` must be before `until`, by at most 366 days.")
+            problem = gettext_lazy("`since` must be earlier than `until`, by at most 366 days.")
             raise InvalidField(code="invalid_value", param="since", problem=problem)
         rows = sum_person_usage(owner=self.user, since=since, until=until, by=query["by"])
         return Response({"since": since, "until": until, "data": serialize_rows(UsageRowOut, rows)})

@@ -40,7 +40,7 @@ class NewWebhook(Strict):
     events = serializers.ListField(
         child=EventName(),
         max_length=len(EVENTS),
-        help_text="Names of one or more events. The server sends these only.",
+        help_text="Names of one or more events that the server sends to the webhook.",
     )
 
 

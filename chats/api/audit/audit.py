@@ -16,9 +16,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.audit.audit_inputs import EventsQuery
+from chats.api.audit.audit_outputs import EventOut
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import EventsQuery, PlainText, Strict
-from chats.api.core.outputs import EventOut, build_page_serializer
+from chats.api.core.inputs import PlainText, Strict
+from chats.api.core.outputs import build_page_serializer
 from chats.api.policies.policy_inputs import validate_storable_texts
 from chats.ground.refusals import Refusal
 from chats.record import access, audit_access
@@ -38,7 +40,7 @@ READ = "contextpolicy.view_auditevent"
 
 
 class InvalidSearch(Refusal):
-    """The search query is invalid. The message names the faulty term and the reason."""
+    """The search query is invalid. The error message names the faulty term and the reason."""
 
     code = SearchNotUnderstood.code
     sentence = "{reason}"

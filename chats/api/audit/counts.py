@@ -33,7 +33,7 @@ class EffectOut(serializers.Serializer[object]):
     """The cost of compactions, and the tokens and costs that they saved in later calls."""
 
     calls = serializers.IntegerField(
-        help_text="Model calls whose prompt used an active compaction."
+        help_text="Number of model calls whose prompt used an active compaction."
     )
     unreported = serializers.IntegerField(
         help_text="Calls for which the provider reported no token usage. The other figures exclude "
@@ -230,8 +230,9 @@ class PolicyBalanceViewSet(Endpoint):
         operation_id="policies_balance", summary="Get the compaction savings of a policy"
     )
     def retrieve(self, request: Request, slug: str) -> Response:
-        """Get the cost of compactions and their savings in later calls, for each version of a
-        policy.
+        """Get the cost of compactions and their savings, for each version of a policy.
+
+        Savings are those in later calls, over the chats of all users.
         """
         policy = find_policy(slug)
         rows = [

@@ -47,8 +47,8 @@ class NewReading(Strict):
 
     chat = serializers.UUIDField()
     reason = PlainText(
-        help_text=f"{audit_access.SHORTEST} to {audit_access.LONGEST} characters, "
-        "recorded in the audit log."
+        help_text=f"Reason for reading, {audit_access.SHORTEST} to {audit_access.LONGEST} "
+        "characters. The audit log records it."
     )
 
 
@@ -70,7 +70,7 @@ class ReadingRequestOut(serializers.Serializer[audit_access.ReadingRequest]):
     reason = serializers.CharField()
     asked_at = serializers.DateTimeField()
     until = serializers.DateTimeField(
-        help_text="Time at which the request expires without an answer."
+        help_text="Time at which the request expires if no auditor answers it."
     )
 
 
@@ -202,7 +202,7 @@ class AuditedRequestViewSet(Endpoint):
         operation_id="audit_receipts_request", summary="Read a model request as an auditor"
     )
     def retrieve(self, request: Request, receipt_id: uuid.UUID) -> Response:
-        """Read a model request, including hidden texts, in a chat that you opened.
+        """Read a model request, including hidden texts, of a chat that you opened for reading.
 
         Raises `NotFound` and `ReadingNotOpen`.
         """
@@ -215,9 +215,9 @@ class AuditedRequestViewSet(Endpoint):
     )
     @action(detail=False)
     def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
-        """Download a request body, or a command that sends it again, without the API key.
+        """Download a request body, or a command that sends it again.
 
-        Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither contains the API key. Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]
@@ -239,7 +239,7 @@ class AuditedSummaryRequestViewSet(Endpoint):
         parameters=[CallQuery],
     )
     def retrieve(self, request: Request, compaction_id: uuid.UUID) -> Response:
-        """Read one request for a summary, in a chat that you opened.
+        """Read one summary request of a chat that you opened for reading.
 
         Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """

@@ -8,9 +8,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.chat_inputs import ArchiveQuery
+from chats.api.chats.message_outputs import MessageOut
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import ArchiveQuery
-from chats.api.core.outputs import MessageOut, serialize_rows
+from chats.api.core.outputs import serialize_rows
 from chats.compaction.people import rights
 from chats.memory.search import archive
 from chats.memory.search.search import check_question, search_archive

@@ -9,9 +9,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import branching
+from chats.api.chats.chat_outputs import BranchOut
 from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
-from chats.api.core.outputs import BranchOut, build_page_serializer
+from chats.api.core.outputs import build_page_serializer
 from chats.models import Branch
 from chats.record import access
 
@@ -35,8 +36,9 @@ class BranchViewSet(Endpoint):
     @extend_schema(summary="Choose a branch")
     @action(detail=True, methods=["post"])
     def choose(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
-        """Make a branch the active one, to which new messages are added. Repeating the request has
-        no effect.
+        """Make a branch the active one, to which new messages are added.
+
+        Repeating the request has no effect.
         """
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

@@ -15,19 +15,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import deletion, lifecycle, memory, organising, system_texts
+from chats.api.chats.chat_inputs import ChatChange, ChatsQuery, NewChat
+from chats.api.chats.chat_outputs import ChatDetailOut, ChatOut, NewChatOut
+from chats.api.chats.message_outputs import MessageOut
+from chats.api.chats.turn_outputs import TurnOut
 from chats.api.core.base import count_message_request, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
-from chats.api.core.inputs import ChatChange, ChatsQuery, EmptyBody, NewChat
-from chats.api.core.outputs import (
-    ChatDetailOut,
-    ChatOut,
-    MessageOut,
-    NewChatOut,
-    TurnOut,
-    build_page_serializer,
-    serialize_row,
-)
+from chats.api.core.inputs import EmptyBody
+from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.files.inline import collect_file_ids
@@ -78,9 +74,10 @@ class ChatViewSet(ConditionalEndpoint):
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
-        """Create a chat. Without `text`, it is empty (201).
+        """Create a chat. Without `text`, it is empty, and the status is 201.
 
-        With `text`, its first message is stored and a reply starts (202): follow the turn.
+        With `text`, its first message is stored and a reply starts. Returns 202 with the chat, the
+        message and the turn; follow the turn's events to receive the reply.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
@@ -189,7 +186,7 @@ def create_empty_chat(
 ) -> tuple[Chat, bool]:
     """Create an empty chat. Returns the chat, and True if the key was used before.
 
-    Raises what `lifecycle.create_chat` raises.
+    Raises the errors of `lifecycle.create_chat`.
     """
     lock_user(owner)
     now = timezone.now()
@@ -224,7 +221,7 @@ def start_keyed_chat(
 ) -> Accepted:
     """Create a chat with its first message. The same key returns the same chat.
 
-    Raises what `lifecycle.start_in_new_chat` raises.
+    Raises the errors of `lifecycle.start_in_new_chat`.
     """
     lock_user(user)
     now = timezone.now()

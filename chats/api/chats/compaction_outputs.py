@@ -71,7 +71,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
     originals = OriginalsOut(source="*")
     base = serializers.UUIDField(
-        source="base_id", allow_null=True, help_text="Id of the summary below a window. Null: none."
+        source="base_id",
+        allow_null=True,
+        help_text="Id of the summary that precedes this window in prompts. Null: none.",
     )
     previous = serializers.UUIDField(
         source="previous_id",
@@ -190,7 +192,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
 
 
 class CursorOut(serializers.Serializer[Cursor]):
-    """How far summaries reach on the active branch."""
+    """The last message that summaries cover on the active branch."""
 
     cursor = serializers.IntegerField(
         source="position",
@@ -212,7 +214,7 @@ class CursorOut(serializers.Serializer[Cursor]):
 
 
 class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
-    """A page of compactions, and how far summaries reach on the active branch."""
+    """A page of compactions, and the last message that summaries cover on the active branch."""
 
     summarised = CursorOut(help_text="Last message that the summaries of the active branch cover.")
 

@@ -8,18 +8,13 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.chat_outputs import BranchOut
+from chats.api.chats.compaction_inputs import CompareQuery, NewCompaction, Rejection, Revision
 from chats.api.chats.compaction_outputs import CompactionOut, CompactionsOut, ComparisonOut
 from chats.api.core import examples
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import (
-    CompareQuery,
-    EmptyBody,
-    NewCompaction,
-    PageQuery,
-    Rejection,
-    Revision,
-)
-from chats.api.core.outputs import BranchOut, serialize_row
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import serialize_row
 from chats.api.core.pages import paginate_rows
 from chats.compaction import pauses
 from chats.compaction.coverage import load_locked_active_branch
@@ -68,10 +63,11 @@ class CompactionViewSet(Endpoint):
         responses={202: BranchOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Request a compaction now, regardless of the policy's thresholds. 202: a worker starts it.
+        """Request a compaction now, regardless of the policy's thresholds.
 
-        Requests that no worker has started yet are merged; the newest one applies. Follow
-        `compaction` of the branch. If the attempt fails, the list of compactions has the reason.
+        Returns 202 with the branch; a worker starts the compaction. Requests that no worker has
+        started yet are merged; the newest one applies. Follow `compaction` of the branch. If the
+        attempt fails, the list of compactions has the reason.
         """
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         wish = NewCompaction.read(request.data)
@@ -149,9 +145,10 @@ class CompactionViewSet(Endpoint):
     )
     @action(detail=True, methods=["post"])
     def rerun(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Regenerate the active summary from its original messages. 202: a worker starts it.
+        """Regenerate the active summary from its original messages.
 
-        The new summary replaces the active one. The old one stays readable.
+        Returns 202 with the branch; a worker starts it. The new summary replaces the active one.
+        The old one stays readable.
         """
         row = self.get_object()
         wish = NewCompaction.read(request.data)

@@ -12,16 +12,12 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import erasure, pending_erasures
+from chats.api.chats.chat_inputs import ErasureRequest
+from chats.api.chats.message_outputs import ErasedOut, MessageOut, ProofOut
 from chats.api.core import examples
 from chats.api.core.base import Endpoint, get_request_key
-from chats.api.core.inputs import EmptyBody, ErasureRequest, PageQuery
-from chats.api.core.outputs import (
-    ErasedOut,
-    MessageOut,
-    ProofOut,
-    build_page_serializer,
-    serialize_row,
-)
+from chats.api.core.inputs import EmptyBody, PageQuery
+from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.ground.refusals import NotFound
 from chats.models import PendingErasure
 from chats.people import sessions

@@ -11,9 +11,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import listing, memory, organising
+from chats.api.chats.chat_inputs import FolderChange, FolderName
+from chats.api.chats.chat_outputs import FolderOut
 from chats.api.core.conditional import ConditionalEndpoint
-from chats.api.core.inputs import EmptyBody, FolderChange, FolderName
-from chats.api.core.outputs import FolderOut, serialize_rows
+from chats.api.core.inputs import EmptyBody
+from chats.api.core.outputs import serialize_rows
 from chats.record import access
 
 
@@ -49,8 +51,9 @@ class FolderViewSet(ConditionalEndpoint):
 
     @extend_schema(operation_id="folders_rename", summary="Update a folder", request=FolderChange)
     def partial_update(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Rename a folder, or turn your memory on or off for its chats. Absent fields keep their
-        value.
+        """Rename a folder, or turn your memory on or off for its chats.
+
+        Absent fields keep their value.
         """
         folder = access.get_folder(user=self.user, folder_id=folder_id)
         values = FolderChange.read(request.data)

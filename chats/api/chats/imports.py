@@ -48,7 +48,7 @@ class ImportOut(serializers.Serializer[FileImport]):
     )
     added = serializers.IntegerField(help_text="Number of new chats that the import created.")
     were_here = serializers.IntegerField(
-        help_text="Number of chats that an earlier import had created, including grown ones."
+        help_text="Number of chats that an earlier import had created, including those in `grown`."
     )
     grown = serializers.IntegerField(
         help_text=("Number of earlier imported chats that received new messages from this file.")
@@ -90,8 +90,8 @@ class ImportConditionsOut(serializers.Serializer[Any]):
     retention_days = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Retention period of messages in days; older ones are erased every night, also "
-            "imported ones, which keep their dates. Null: never."
+            "Retention period in days. Older messages are erased every night, including "
+            "imported messages, which keep their dates. Null: messages are not erased."
         ),
     )
     notice = serializers.CharField(

@@ -9,18 +9,15 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import branching, marks
+from chats.api.chats.chat_outputs import BranchOut, PinRoomOut
+from chats.api.chats.message_inputs import EditRequest, RegenerateRequest
+from chats.api.chats.message_outputs import MessageOut
+from chats.api.chats.turn_outputs import AcceptedOut, TurnOut
 from chats.api.core import examples
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
-from chats.api.core.inputs import EditRequest, EmptyBody, RegenerateRequest
-from chats.api.core.outputs import (
-    AcceptedOut,
-    BranchOut,
-    MessageOut,
-    PinRoomOut,
-    TurnOut,
-    serialize_row,
-)
+from chats.api.core.inputs import EmptyBody
+from chats.api.core.outputs import serialize_row
 from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.models import Message
@@ -113,7 +110,8 @@ class MessageActionViewSet(Endpoint):
     def edit(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Replace one of your messages on a new branch, where the model replies to the new text.
 
-        The original message and its branch do not change. 202: follow the turn.
+        The original message and its branch do not change. Returns 202 with the new message and its
+        turn; follow the turn's events to receive the reply.
         """
         message = self.get_object()
         text = EditRequest.read(request.data)["text"]
@@ -143,7 +141,10 @@ class MessageActionViewSet(Endpoint):
     )
     @action(detail=False, methods=["post"])
     def regenerate(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Regenerate a reply on a new branch. The old reply is kept. 202: follow the turn."""
+        """Regenerate a reply on a new branch. The old reply is kept.
+
+        Returns 202 with the new turn; follow its events to receive the reply.
+        """
         message = self.get_object()
         play_on = RegenerateRequest.read(request.data)["play_on"]
         count_message_request(request)

@@ -12,17 +12,12 @@ from rest_framework.renderers import BaseRenderer, JSONRenderer
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.message_inputs import MessagesQuery, NewMessage
+from chats.api.chats.message_outputs import MessageOut
+from chats.api.chats.turn_outputs import AcceptedOut, TurnOut
 from chats.api.core.base import Endpoint, count_message_request, get_request_key, get_request_user
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
-from chats.api.core.inputs import MessagesQuery, NewMessage
-from chats.api.core.outputs import (
-    AcceptedOut,
-    MessageOut,
-    TurnOut,
-    build_page_serializer,
-    serialize_row,
-    serialize_rows,
-)
+from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
 from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY
 from chats.api.core.strict_json import MessageParser
@@ -113,7 +108,9 @@ class MessageViewSet(Endpoint):
         responses={202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
-        """Send a message. 202: the message is stored; follow the turn for the reply.
+        """Send a message. Returns 202 with the stored message and the turn that replies to it.
+
+        Follow the turn's events to receive the reply.
 
         With `stream`, or if the client accepts only `text/event-stream`, the response is a 200 with
         the events of the turn. An API key then also needs the scope `chats:read`.

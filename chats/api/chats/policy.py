@@ -9,9 +9,10 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.chat_inputs import EffectiveQuery, ExplainQuery
+from chats.api.chats.effective_policy_outputs import ExplanationOut, PolicyOut
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import EffectiveQuery, ExplainQuery
-from chats.api.core.outputs import ExplanationOut, PolicyOut, serialize_row
+from chats.api.core.outputs import serialize_row
 from chats.ground.refusals import NotFound
 from chats.prompt import model_choice
 from chats.prompt.policy_explanation import (

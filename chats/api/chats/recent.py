@@ -5,9 +5,10 @@ from rest_framework import serializers
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.chat_inputs import RecentQuery
+from chats.api.chats.message_outputs import MessageOut
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import RecentQuery
-from chats.api.core.outputs import MessageOut, serialize_rows
+from chats.api.core.outputs import serialize_rows
 from chats.prompt.model_choice import get_recent_window
 from chats.record import access
 from chats.record.recent import list_recent_messages

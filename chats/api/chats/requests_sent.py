@@ -168,8 +168,9 @@ class SummaryRequestOut(serializers.Serializer[Any]):
 
     compaction = serializers.UUIDField()
     fault = serializers.CharField(
-        help_text="Reason it cannot be shown: `none` (no model was called), `erased`, `parts` "
-        "or `differs`. Empty: it matches the commitment in the audit log."
+        help_text="Reason the request cannot be shown: `none` (no model was called), `erased`, "
+        "`parts` (intermediate texts are not stored) or `differs` (data was changed). Empty: it "
+        "matches the commitment in the audit log."
     )
     reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
     body_sha256 = serializers.CharField(
@@ -217,9 +218,9 @@ class SentRequestViewSet(Endpoint):
     def file(
         self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
     ) -> HttpResponse:
-        """Download a request body, or a command that sends it again, without the API key.
+        """Download a request body, or a command that sends it again.
 
-        Raises `NotFound` and `RequestNotWhole`.
+        Neither contains the API key. Raises `NotFound` and `RequestNotWhole`.
         """
         row = access.get_receipt(
             user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
@@ -241,8 +242,9 @@ class SummaryRequestViewSet(Endpoint):
         parameters=[CallQuery],
     )
     def retrieve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read one of the requests for a summary, rebuilt from stored data. Raises `NotFound` and
-        `NoSuchCall`.
+        """Read one of the requests for a summary, rebuilt from stored data.
+
+        Raises `NotFound` and `NoSuchCall`.
         """
         row = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]

@@ -9,8 +9,8 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions.searching import Hit, search_chats
+from chats.api.chats.chat_inputs import SearchQuery
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import SearchQuery
 from chats.api.core.outputs import serialize_rows
 from chats.memory.search.recall import Scope
 from chats.record import access

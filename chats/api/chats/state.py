@@ -12,9 +12,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.actions import state_edits
+from chats.api.chats.chat_inputs import StateChange, StateRestoration
+from chats.api.chats.chat_outputs import StateOut
 from chats.api.core.conditional import ConditionalEndpoint
-from chats.api.core.inputs import StateChange, StateRestoration
-from chats.api.core.outputs import StateOut, serialize_rows
+from chats.api.core.outputs import serialize_rows
 from chats.models import Chat
 from chats.record import access
 
@@ -34,7 +35,7 @@ class StateChangeOut(serializers.Serializer[object]):
 
 
 class StateVersionOut(serializers.Serializer[object]):
-    """A version of the state: who or what changed it, and the changed fields."""
+    """A version of the state, with its origin and the changed fields."""
 
     version = serializers.IntegerField(source="row.version")
     kind = serializers.CharField(
@@ -107,7 +108,8 @@ class StateViewSet(ConditionalEndpoint):
     def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore the values of an older version as a new version, from the next turn on.
 
-        409 `state_changed` if `version` is not the latest one. 404 `no_such_version`.
+        409 `state_changed` if `version` is not the latest one. 404 `no_such_version` if the
+        branch does not have the version to restore.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         values = StateRestoration.read(request.data)

@@ -5,20 +5,38 @@ from typing import Any
 
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
 from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.turn_outputs import TurnDetailOut, TurnOut
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
-from chats.api.core.inputs import EmptyBody
-from chats.api.core.outputs import TurnDetailOut, TurnOut, serialize_row
+from chats.api.core.inputs import EmptyBody, Strict
+from chats.api.core.outputs import serialize_row
 from chats.compaction.report.skip_reasons import explain_skipped_compaction
 from chats.files.sent_excerpts import list_sent_excerpts
 from chats.memory.search import references
 from chats.models import Receipt, Turn
 from chats.record import access
+from chats.turns.consents import DECISIONS, decide_tool_call, list_waiting_calls
 from chats.turns.start import continue_reply, retry_turn
 from chats.turns.stop import stop_turn
+
+
+class ConsentIn(Strict):
+    """A decision about a tool call that waits for consent."""
+
+    call = serializers.IntegerField(
+        min_value=1, max_value=2**63 - 1, help_text="Id of the call, of `waiting_calls`."
+    )
+    decision = serializers.ChoiceField(
+        choices=DECISIONS,
+        help_text=(
+            "`once`: allow this call. `chat`: allow this and all later calls of the tool in this "
+            "chat. `deny`: the tool is not called."
+        ),
+    )
 
 
 class TurnViewSet(Endpoint):
@@ -35,6 +53,8 @@ class TurnViewSet(Endpoint):
             turn.pk, owner_id=turn.branch.chat.owner_id
         )
         turn.file_excerpts_in_order = list_sent_excerpts(turn)
+        turn.tool_calls_in_order = list(turn.tool_calls.defer("content").order_by("step", "place"))
+        turn.waiting_calls = list_waiting_calls(turn)
         turn.compaction = explain_skipped_compaction(turn)
         return Response(serialize_row(TurnDetailOut, turn))
 
@@ -47,17 +67,43 @@ class TurnViewSet(Endpoint):
     @extend_schema(summary="Stop a turn", responses={202: TurnOut})
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Stop a queued or running turn. The text so far becomes its reply, marked as stopped.
+        """Stop a queued or running turn. Text that was already written becomes its reply.
 
-        409 `turn_is_over` if it has ended.
+        The reply is marked as stopped. 409 `turn_is_over` if the turn has ended.
         """
         turn = self.get_object()
         return self.respond(stop_turn(user=self.user, turn=turn, now=timezone.now()), status=202)
 
+    @extend_schema(
+        operation_id="chats_turns_consent",
+        summary="Approve or deny a tool call",
+        request=ConsentIn,
+        responses={202: TurnOut},
+    )
+    @action(detail=True, methods=["post"])
+    def consent(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
+        """Decide about a tool call that waits for consent. The last decision continues the turn.
+
+        409 `consent_is_over` if it was answered or expired.
+        """
+        turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
+        given = ConsentIn.read(request.data)
+        decided = decide_tool_call(
+            user=self.user,
+            turn=turn,
+            call_id=given["call"],
+            decision=given["decision"],
+            now=timezone.now(),
+        )
+        return self.respond(decided, status=202)
+
     @extend_schema(summary="Retry a turn", responses={202: TurnOut})
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Reply to the message of the latest turn again, as a new turn. 202: follow that turn."""
+        """Reply to the message of the latest turn again, as a new turn.
+
+        Returns 202 with the new turn; follow its events to receive the reply.
+        """
         turn = self.get_object()
         count_message_request(request)
         again = retry_turn(
@@ -72,8 +118,9 @@ class TurnViewSet(Endpoint):
     )
     @action(detail=True, methods=["post"], url_path="continue")
     def continue_reply(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Continue the reply of the latest turn where it was cut off, as a new turn. 202: follow
-        that turn.
+        """Continue the truncated reply of the latest turn, as a new turn.
+
+        Returns 202 with the new turn; follow its events to receive the rest of the reply.
         """
         turn = self.get_object()
         count_message_request(request)

@@ -41,14 +41,13 @@ class UIRequestIn(serializers.Serializer[Any]):
     """A request of `useChat`. Unknown fields are ignored."""
 
     id = serializers.CharField(
-        help_text=(
-            "Id of the chat: the id of an existing chat, or a new one that the client made up."
-        )
+        help_text=("Id of an existing chat, or a new id that the client chooses.")
     )
     messages = serializers.ListField(
         child=serializers.DictField(),
         required=False,
-        help_text="UI messages. Only the last one is sent; the previous one must be known.",
+        help_text="UI messages. Only the last message is sent. The previous message must "
+        "already be stored.",
     )
     message = serializers.DictField(
         required=False, help_text="Only the last UI message, instead of `messages`."
@@ -88,10 +87,13 @@ class UIChatOut(serializers.Serializer[Any]):
     """A chat as a list of UI messages, and whether a reply is running."""
 
     id = serializers.CharField(
-        help_text="Id of the chat as in the address: chosen by the client, or `chat`."
+        help_text="Id of the chat in the address: the id that the client chose, or the value of "
+        "`chat`."
     )
     chat = serializers.UUIDField(help_text="Id of the chat in all other endpoints.")
-    messages = serializers.ListField(child=serializers.DictField(), help_text="Oldest first.")
+    messages = serializers.ListField(
+        child=serializers.DictField(), help_text="Messages of the chat, oldest first."
+    )
     has_earlier = serializers.BooleanField(help_text="True: there are messages before these.")
     running = serializers.BooleanField(
         help_text="True: a reply is running, and its stream can be resumed."
@@ -113,21 +115,28 @@ class UIChatsViewSet(Endpoint):
         responses={(200, EVENTS): OpenApiResponse(str, CHUNKS)},
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Send, replace or regenerate a message and stream the reply.
+        """Send, replace or regenerate a message and stream the reply, or answer a request for
+        consent and stream the rest.
 
-        A new `id` creates a chat. An API key also needs the scope `chats:read`.
+        A new `id` creates a chat. An API key also needs the scope `chats:read`. A tool call that
+        waits for consent is a part in the state `approval-requested`, and ends the stream. Send the
+        reply back with the state `approval-responded` and `approval` (`id`, `approved`); with the
+        `reason` “chat”, later calls of the tool in the chat are allowed too.
         """
         asked = ui_chats.parse_ui_request(cast(dict[str, Any], request.data))
         viewer = build_follower(request)
-        count_message_request(request)
-        chat, turn = ui_chats.reply_to_ui_request(
+        if not asked.approvals:
+            count_message_request(request)
+        reply = ui_chats.reply_to_ui_request(
             asked,
             user=self.user,
             now=timezone.now(),
             api_key=get_request_key(request),
             idempotency_key=get_idempotency_key(request),
         )
-        return build_ui_message_stream(viewer, chat_id=chat.pk, turn_id=turn.pk)
+        return build_ui_message_stream(
+            viewer, chat_id=reply.chat.pk, turn_id=reply.turn.pk, known=reply.known
+        )
 
 
 class UIChatViewSet(Endpoint):

@@ -117,12 +117,6 @@ class Endpoint(ViewSet):
         usual = self.read_scope if method == "GET" else self.write_scope
         return self.scopes.get(self.action, usual)
 
-    def initialize_request(self, request: HttpRequest, *args: Any, **kwargs: Any) -> Request:
-        """Accept chunked bodies, which DRF treats as empty because they have no length."""
-        if "chunked" in request.headers.get("Transfer-Encoding", ""):
-            request.META["CONTENT_LENGTH"] = "-1"
-        return super().initialize_request(request, *args, **kwargs)
-
     def initial(self, request: Request, *args: Any, **kwargs: Any) -> None:
         """Authenticate, check the scope, count the request, then check the permissions.
 

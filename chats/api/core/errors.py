@@ -57,7 +57,9 @@ class MethodNotAllowed(Refusal):
 
     code = "method_not_allowed"
     status = 405
-    sentence = gettext_noop("This address does not support {method} requests.")
+    sentence = gettext_noop(
+        "This address does not support {method} requests. Use a method of the API documentation."
+    )
 
 
 class NotAcceptable(Refusal):
@@ -77,7 +79,7 @@ class UnsupportedMediaType(Refusal):
 
 
 class RequestTooLarge(Refusal):
-    """The body exceeds the size limit of the server, which the message names."""
+    """The body exceeds the size limit of the server, which the error message gives."""
 
     code = "request_too_large"
     status = 413

@@ -122,8 +122,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     body_sha256 = serializers.CharField(
         help_text=(
-            "SHA-256 of the request body as sent. Empty if the call was not answered, used no "
-            "network, is older than this field, or lost a segment to erasure."
+            "SHA-256 of the request body as sent. Empty if the call got no response, used the "
+            "demo model or was made before hashes were introduced, or if a part of the prompt "
+            "was erased."
         )
     )
     not_rebuildable_since = serializers.DateTimeField(
@@ -136,7 +137,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     commitment = serializers.CharField(
         help_text=(
             "Commitment to the receipt, as in the audit event that ended the attempt. Empty: "
-            "the call is older than this field."
+            "the call was made before commitments were introduced."
         )
     )
     notes = serializers.ListField(

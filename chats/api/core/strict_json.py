@@ -14,13 +14,15 @@ from chats.ground.refusals import Refusal
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
     build_unique_object,
+    has_more_values,
     load_strict_json,
 )
 
 DEPTH = 32
 KEYS = 10_000
-# For the snapshot of a team chat; each message has seven keys.
+# The limit for the snapshot of a team chat, in which each message has seven keys.
 SNAPSHOT_KEYS = 300_000
+VALUES = 500_000
 KEY_TWICE = gettext_lazy("an object contains the same key twice")
 PROBLEMS = {
     "constant": gettext_lazy("{name} is not a JSON number"),
@@ -52,8 +54,9 @@ class StrictJSONParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> dict[str, Any]:
-        """Return the object. Raises `RequestTooLarge` for a body over `most()`, and
-        `InvalidJSON`.
+        """Return the object.
+
+        Raises `RequestTooLarge` for a body of more than `most()` bytes, and `InvalidJSON`.
         """
         limit = self.most()
         data = stream.read(limit + 1)
@@ -86,7 +89,7 @@ def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> 
     """Parse bytes into a JSON object. With `mends`, lone surrogates become U+FFFD.
 
     Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, lone surrogates, more than 32
-    levels, and more than `keys` keys. Raises `InvalidJSON`.
+    levels, more than 500,000 values, and more than `keys` keys. Raises `InvalidJSON`.
     """
     value = decode_json(data, keys=keys)
     if not isinstance(value, dict):
@@ -121,6 +124,9 @@ def decode_json(data: bytes, *, keys: int) -> Any:
 
     Raises `InvalidJSON`.
     """
+    if has_more_values(data, limit=VALUES):
+        problem = format_lazy(gettext_lazy("the body has more than {limit:,} values"), limit=VALUES)
+        raise InvalidJSON(problem=problem)
     try:
         return load_strict_json(data.decode("utf-8"), pairs=build_unique_keys_hook(keys))
     except AmbiguousJSON as error:

@@ -85,7 +85,7 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
     judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
     unknown = serializers.IntegerField(help_text="Replies that could not be evaluated.")
     changed = serializers.IntegerField(
-        help_text="Replies that the draft would send with another prompt or refuse."
+        help_text="Number of replies whose prompt the draft would change, or that it would refuse."
     )
     would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
     compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
@@ -108,7 +108,7 @@ class EvaluationDayOut(serializers.Serializer[Day]):
     turns = serializers.IntegerField(help_text="Replies of the day.")
     judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
     changed = serializers.IntegerField(
-        help_text="Replies that the draft would send with another prompt or refuse."
+        help_text="Number of replies whose prompt the draft would change, or that it would refuse."
     )
     would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
     compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
@@ -221,8 +221,9 @@ class EvaluationViewSet(Endpoint):
     @extend_schema(summary="Publish the evaluated version", request=Activation)
     @action(detail=True, methods=["post"])
     def promote(self, request: Request, evaluation_id: uuid.UUID) -> Response:
-        """Publish the evaluated version, as `policies_versions_activate` does, and end its
-        evaluation.
+        """Publish the evaluated version, and end its evaluation.
+
+        The version is published as by `policies_versions_activate`.
         """
         asked = validate_storable_texts(Activation.read(request.data))
         with translate_policy_errors():

@@ -2,7 +2,7 @@
 
 from typing import Any, ClassVar
 
-from django.contrib.auth.models import Group, User
+from django.contrib.auth.models import Group
 from django.utils import timezone
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy
@@ -25,6 +25,7 @@ from chats.ground.refusals import NotFound
 from chats.models import Chat
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, PolicyAssignment
+from contextpolicy.roles import find_person_by_name
 
 TARGETS = ("group", "user", "chat")
 
@@ -43,7 +44,7 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
                 name, gettext_lazy("This level does not use this field. Leave it out.")
             )
     group = Group.objects.filter(name=asked["group"]).first()
-    user = User.objects.filter(username=asked["user"]).first()
+    user = find_person_by_name(asked["user"])
     if asked["group"] and group is None:
         raise build_field_error("group", gettext_lazy("No group has this name."))
     if asked["user"] and user is None:
@@ -102,8 +103,9 @@ class AssignmentViewSet(Endpoint):
 
     @extend_schema(summary="Remove a policy assignment")
     def destroy(self, request: Request, assignment_id: int) -> Response:
-        """Remove a policy assignment. Other assignments then decide in its place. Raises `NotFound`
-        and `PolicyNotChanged`.
+        """Remove a policy assignment. Other assignments then decide in its place.
+
+        Raises `NotFound` and `PolicyNotChanged`.
         """
         EmptyBody.read(request.data)
         row = PolicyAssignment.objects.select_related("policy").filter(pk=assignment_id).first()

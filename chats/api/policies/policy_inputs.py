@@ -204,3 +204,41 @@ class Activation(Strict):
             "emergency."
         ),
     )
+
+
+class SampleRequest(Strict):
+    """Unsaved values and locks of a policy, and its place."""
+
+    values = serializers.DictField(
+        default=dict,
+        help_text="Values of the policy by field name. Fields that are left out are not set.",
+    )
+    locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
+    policy = PlainText(
+        default="",
+        help_text=(
+            "Slug of the policy whose next version would have these values. Empty: a new policy."
+        ),
+    )
+    place = serializers.ChoiceField(
+        choices=["instance", "assigned"],
+        default="instance",
+        help_text=(
+            "`instance`: as if the policy applied to everyone. `assigned`: only where it is "
+            "assigned now."
+        ),
+    )
+
+
+class PreviewRequest(SampleRequest):
+    """Unsaved values and locks of a policy, and a chat to preview them in."""
+
+    place = serializers.ChoiceField(
+        choices=["instance", "chat"],
+        default="instance",
+        help_text=(
+            "Level at which the policy would apply: `instance` or `chat`. Ignored if it "
+            "applies to the chat already."
+        ),
+    )
+    chat = serializers.UUIDField()

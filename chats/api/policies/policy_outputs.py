@@ -5,7 +5,7 @@ from typing import Any
 
 from rest_framework import serializers
 
-from chats.api.core.outputs import FixedWarningOut, PreviewSideOut
+from chats.api.policies.preview_outputs import FixedWarningOut, PreviewSideOut
 from contextpolicy.linter.findings import Finding
 from contextpolicy.models import PolicyAssignment
 
@@ -88,22 +88,25 @@ class AssignmentOut(serializers.Serializer[PolicyAssignment]):
     id = serializers.IntegerField()
     policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
     level = serializers.ChoiceField(
-        choices=PolicyAssignment.Level.choices, help_text="Level of the assignment."
+        choices=PolicyAssignment.Level.choices,
+        help_text="Level of the assignment: `instance`, `group`, `user` or `chat`.",
     )
     group = serializers.CharField(
         source="group.name",
         default=None,
         allow_null=True,
-        help_text="Name of the group. Null: another level.",
+        help_text="Name of the group. Null: the policy is not assigned to a group.",
     )
     user = serializers.CharField(
         source="user.username",
         default=None,
         allow_null=True,
-        help_text="User name. Null: another level.",
+        help_text="User name. Null: the policy is not assigned to a user.",
     )
     chat = serializers.UUIDField(
-        source="chat_id", allow_null=True, help_text="Id of the chat. Null: another level."
+        source="chat_id",
+        allow_null=True,
+        help_text="Id of the chat. Null: the policy is not assigned to a chat.",
     )
 
 

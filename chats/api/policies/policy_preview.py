@@ -9,11 +9,11 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import PreviewRequest, SampleRequest
 from chats.api.core.money import serialize_money
-from chats.api.core.outputs import PolicyPreviewOut, serialize_row
-from chats.api.policies.policy_inputs import validate_storable_texts
+from chats.api.core.outputs import serialize_row
+from chats.api.policies.policy_inputs import PreviewRequest, SampleRequest, validate_storable_texts
 from chats.api.policies.policy_outputs import PolicySampleOut, serialize_findings
+from chats.api.policies.preview_outputs import PolicyPreviewOut
 from chats.ground.refusals import NotFound
 from chats.simulation.estimates import Estimate
 from chats.simulation.preview import Preview, Side, find_previewable_chat, preview_proposal
@@ -125,6 +125,7 @@ def serialize_side(side: Side, likely: Estimate | None = None) -> dict[str, Any]
         "tokens": side.tokens,
         "limit": side.limit,
         "parts": dict(side.parts),
+        "skills": side.skills,
         "full": side.full,
         "cut": side.cut,
         "summarised": side.summarised,

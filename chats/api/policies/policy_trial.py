@@ -10,11 +10,10 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint, get_request_key
-from chats.api.core.inputs import PreviewRequest
 from chats.api.core.money import MoneyOut, serialize_money
 from chats.api.core.outputs import ErrorBody
 from chats.api.policies.policy_access import CHANGE, PolicyNotChanged
-from chats.api.policies.policy_inputs import validate_storable_texts
+from chats.api.policies.policy_inputs import PreviewRequest, validate_storable_texts
 from chats.api.policies.policy_preview import parse_proposal
 from chats.people import keys
 from chats.record import access
@@ -51,12 +50,12 @@ class TrialOut(serializers.Serializer[Any]):
     )
     kept = serializers.IntegerField(
         help_text=(
-            "Number of facts (numbers, dates, names and others) of the messages that the "
-            "summary contains."
+            "Number of facts in the messages, such as numbers, dates and names, that also "
+            "appear in the summary."
         )
     )
     lost = serializers.IntegerField(
-        help_text="Number of facts of the messages that the summary does not contain."
+        help_text="Number of facts in the messages that do not appear in the summary."
     )
     seconds = serializers.FloatField()
     cost = MoneyOut()

@@ -73,19 +73,23 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
     )
     now = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the next prompt under the active policy, as the provider counts."
+            "Number of tokens of the next prompt under the active policy, as the provider "
+            "counts them."
         )
     )
     proposed = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the next prompt under the unsaved policy, as the provider counts."
+            "Number of tokens of the next prompt under the unsaved policy, as the provider "
+            "counts them."
         )
     )
     full_now = serializers.IntegerField(
-        help_text="Number of messages in the next prompt in full, under the active policy."
+        help_text="Number of messages that the next prompt contains in full, under the active "
+        "policy."
     )
     full_proposed = serializers.IntegerField(
-        help_text="Number of messages in the next prompt in full, under the unsaved policy."
+        help_text="Number of messages that the next prompt contains in full, under the unsaved "
+        "policy."
     )
 
 
@@ -236,7 +240,7 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     place = asked.get("place", BlastRadius.Place.INSTANCE)
     if "place" in asked and place != BlastRadius.Place.REMOVED:
         raise build_field_error(
-            "place", gettext_lazy("With a group, set the place to “removed” or leave it out.")
+            "place", gettext_lazy("With a group, leave `place` out or set it to “removed”.")
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:

@@ -11,10 +11,11 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.api.chats.turn_outputs import TurnOut
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery
-from chats.api.core.outputs import TurnOut, build_page_serializer, serialize_row
+from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.api.core.pages import paginate_rows
 from chats.api.teams import team_inputs
 from chats.api.teams.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
@@ -90,7 +91,7 @@ class RosterViewSet(ConditionalEndpoint):
         summary="List teams", parameters=[PageQuery], responses=build_page_serializer(RosterOut)
     )
     def list(self, request: Request) -> Response:
-        """List your own teams and the shared ones, oldest first, in their current version."""
+        """List your own and the shared teams, oldest first, in their current version."""
         query = PageQuery.read(request.query_params.dict())
         rows = access.get_visible_teams(user=self.user).select_related("current")
         page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
@@ -108,7 +109,7 @@ class RosterViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Get a team")
     def retrieve(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Retrieve the current version of a team of yours, or of a shared one."""
+        """Retrieve the current version of one of your teams, or of a shared team."""
         return Response(serialize_team(access.get_team(user=self.user, team_id=team_id)))
 
     @extend_schema(summary="Replace a team", request=team_inputs.TeamBody, responses=SavedRosterOut)
@@ -148,8 +149,9 @@ class AgentViewSet(Endpoint):
     @extend_schema(summary="Get the context of an agent", responses=AgentContextOut)
     @action(detail=False)
     def context(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
-        """Get the context that an agent would get for the next message, with its window and
-        instructions.
+        """Get the context that an agent would get for the next message.
+
+        It includes the agent's window and instructions.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         agent = play.find_team_agent(chat, role_id=role_id)
@@ -187,7 +189,7 @@ class RoundViewSet(Endpoint):
         summary="List rounds", parameters=[PageQuery], responses=build_page_serializer(RoundOut)
     )
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the rounds of a team chat, newest first. A round is the replies to one message."""
+        """List the rounds of a team chat, newest first. Each round replies to one message."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         branch = get_active_branch(chat)
@@ -205,7 +207,7 @@ class RoundViewSet(Endpoint):
     def go_on(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Continue the latest round, if it ended early, with its limits reset.
 
-        202: follow the turn of the next agent.
+        Returns 202 with the turn of the next agent; follow its events to receive the reply.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

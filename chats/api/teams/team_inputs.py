@@ -2,9 +2,10 @@
 
 from typing import Any
 
+from django.utils.translation import gettext
 from rest_framework import serializers
 
-from chats.api.core.inputs import Flag, PlainText, Strict, WholeNumber
+from chats.api.core.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
 
 PROMPT_FORMS = ("messages", "claude-code", "openai-codex", "google-gemini", "plain")
 
@@ -86,7 +87,7 @@ class AgentBody(Strict):
     class Meta:
         list_serializer_class = AgentBodies
 
-    name = PlainText(help_text="1 to 60 characters, unique in the team.")
+    name = PlainText(help_text="Name of the agent, 1 to 60 characters, unique in the team.")
     role_id = PlainText(
         default="",
         help_text="Id of an existing agent of the team, which is changed. Empty: a new agent.",
@@ -110,21 +111,21 @@ class AgentBody(Strict):
     instruction = PlainText(
         default="",
         help_text=(
-            "Sent to this agent before the messages, at most 200,000 characters. Empty: none."
+            "Text sent to this agent before the messages, at most 200,000 characters. Empty: none."
         ),
     )
     instruction_file_text = PlainText(
         default="",
         help_text=(
-            "Sent to this agent before the messages, at most 200,000 characters. Empty: none."
+            "Text sent to this agent before the messages, at most 200,000 characters. Empty: none."
         ),
     )
     prompt_form = serializers.ChoiceField(
         choices=["", *PROMPT_FORMS],
         default="",
         help_text=(
-            "Format of the prompt in rounds on this server: `messages`, or one text as "
-            "`claude-code`, `openai-codex`, `google-gemini` or `plain`. Empty: an existing "
+            "Format of the agent's prompt when this server runs the round: `messages`, or one "
+            "text in the format of the named client or in `plain` form. Empty: an existing "
             "agent keeps its format; a new one gets that of its `agent_type`, else "
             "`messages`."
         ),
@@ -164,8 +165,9 @@ class TeamBody(Strict):
     routing = PlainText(
         default="all",
         help_text=(
-            "Who replies to a message without addressees: `all` agents once each, in order; "
-            "`round_robin`, one after another until a limit; `person`, only the first agent."
+            "Rule for messages without addressees. `all`: each agent replies once, in order. "
+            "`round_robin`: the agents reply in turn until a limit. `person`: only the first "
+            "agent replies."
         ),
     )
     independent = Flag(
@@ -207,3 +209,37 @@ class TeamBody(Strict):
             "Task that is sent to every agent. Longer text is cut at 5,120 bytes. Empty: no task."
         ),
     )
+
+
+class TeamMessagesQuery(PageQuery):
+    """Filters of a team's messages."""
+
+    id = PlainText(
+        default="",
+        help_text=(
+            "Id of the message in the team chat: `msg-N`, counted from 1, or the id from an import."
+        ),
+    )
+    speaker = PlainText(
+        default="", help_text="Only messages of the role with this id. Empty: all roles."
+    )
+    since = serializers.DateTimeField(
+        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+    )
+    until = serializers.DateTimeField(
+        required=False, help_text="Only before this time (ISO 8601, exclusive). Absent: no limit."
+    )
+    stream = serializers.BooleanField(
+        default=False,
+        help_text=(
+            "True: stream all messages as lines of JSON instead of pages. Cannot be combined "
+            "with `limit`."
+        ),
+    )
+
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Return the values. Raises ValidationError for a stream with a limit."""
+        if attrs["stream"] and "limit" in self.initial_data:
+            text = gettext("`limit` cannot be combined with `stream`. Remove one of them.")
+            raise serializers.ValidationError({"limit": [text]})
+        return attrs

@@ -47,7 +47,7 @@ class TeamMessageOut(SnapshotMessageOut):
 
 
 class TeamOut(serializers.Serializer[Any]):
-    """The task of a team chat, the number of its messages and the latest one."""
+    """The task of a team chat, the number of its messages and the latest message."""
 
     teamTask = serializers.CharField(
         allow_null=True, help_text="Task that is sent to every agent. Null: none."
@@ -155,7 +155,11 @@ class AgentOut(serializers.Serializer[Any]):
         )
     )
     prompt_form = serializers.ChoiceField(
-        choices=PROMPT_FORMS, help_text="Format of the prompt in rounds on this server."
+        choices=PROMPT_FORMS,
+        help_text=(
+            "Format of the agent's prompt when this server runs the round: `messages`, or one text "
+            "in the format of the named client or in `plain` form."
+        ),
     )
     window_size = serializers.IntegerField(
         help_text="Number of earlier messages that the agent sees, 0 to 100."
@@ -178,8 +182,8 @@ class RosterOut(serializers.Serializer[Any]):
     routing = serializers.ChoiceField(
         choices=["all", "round_robin", "person"],
         help_text=(
-            "Who replies to a message without addressees: `all`, `round_robin` or "
-            "`person`, as for a new team."
+            "Rule for messages without addressees: `all`, `round_robin` or `person`, as for a "
+            "new team."
         ),
     )
     independent = serializers.BooleanField(
@@ -210,7 +214,8 @@ class SavedRosterOut(RosterOut):
 
     warnings = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Sentences about values that work but may surprise. Empty: none.",
+        help_text="Warnings about values that are valid but can have unexpected effects. Empty: "
+        "none.",
     )
 
 
@@ -238,7 +243,8 @@ class RoundOut(serializers.Serializer[Any]):
     next = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "Names of the agents that reply next. In an ended round: of those that did not reply."
+            "Names of the agents that reply next. After the round has ended: names of the "
+            "agents that did not reply."
         ),
     )
     hops = serializers.IntegerField(help_text="Number of replies so far.")
@@ -246,7 +252,7 @@ class RoundOut(serializers.Serializer[Any]):
     tokens = serializers.IntegerField(help_text="Prompt and reply tokens of the round so far.")
     unknown_names = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Names addressed in replies that no role of the team has.",
+        help_text="Names that replies address but that no role of the team has.",
     )
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(

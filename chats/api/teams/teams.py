@@ -20,12 +20,13 @@ from chats.api.chats.line_streams import stream_lines
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
-from chats.api.core.inputs import EmptyBody, TeamMessagesQuery
+from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer
 from chats.api.core.pages import paginate_rows
 from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import SnapshotParser
 from chats.api.teams import team_inputs
+from chats.api.teams.team_inputs import TeamMessagesQuery
 from chats.api.teams.team_outputs import (
     AgentContextOut,
     AgentPromptOut,
@@ -70,7 +71,7 @@ def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
 def stream_team_messages(
     request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Stream messages as lines, from a cursor on. Raises as `streamed` does."""
+    """Stream messages as lines, starting at a cursor. Raises the errors of `stream_lines`."""
     writer = JSONRenderer()
 
     def part(after: int) -> tuple[bytes, int | None]:
@@ -144,8 +145,9 @@ class SnapshotViewSet(Endpoint):
 
     @extend_schema(summary="Export a snapshot of a team chat")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Export the messages and the task of a team chat as a snapshot, version 1. Erased messages
-        have an empty text; queued ones are left out.
+        """Export the messages and the task of a team chat as a snapshot, version 1.
+
+        Erased messages have an empty text; queued ones are left out.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return Response(snapshots.export_team_snapshot(chat=chat, now=timezone.now()))
@@ -185,7 +187,7 @@ class TeamChatViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Get the task of a team chat")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the task of a team chat, the number of its messages and the latest one."""
+        """Get the task of a team chat, the number of its messages and the latest message."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return Response(serialize_team_chat(chat))
 

@@ -30,7 +30,9 @@ class ReasonTooLong(Refusal):
 
     code = "reason_too_long"
     status = 422
-    sentence = gettext_noop("The reason has {length} characters. The limit is {limit}. Shorten it.")
+    sentence = gettext_noop(
+        "The reason has {length} characters. The limit is {limit}. Shorten the reason."
+    )
     param = "reason"
 
 

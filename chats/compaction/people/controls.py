@@ -41,7 +41,7 @@ class FocusTooLong(Refusal):
     code = "focus_too_long"
     status = 422
     sentence = gettext_noop(
-        "The focus has {length} characters. The limit is {limit}. Shorten it by {over}."
+        "The focus has {length} characters. The limit is {limit}. Shorten the focus by {over}."
     )
     param = "focus"
 

@@ -93,6 +93,7 @@ def revise_summary(
         from_seq=row.from_seq,
         to_seq=row.to_seq,
         exceptions=row.exceptions,
+        skills=row.skills,
         source_count=row.source_count,
         source_digest=row.source_digest,
         text=text,

@@ -10,7 +10,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Chat
 from chats.prompt import model_choice
-from contextpolicy.engine.policy.fields import Right
+from contextpolicy.engine.policy.fields.summaries import Right
 from contextpolicy.engine.policy.policy import PolicyValues
 
 EDITS_POLICIES = "contextpolicy.change_contextpolicy"
@@ -38,15 +38,15 @@ class ArchiveClosed(Refusal):
     code = "archive_closed"
     status = 403
     sentence = gettext_noop(
-        "The policy {policy} keeps the archive closed: the originals are not searched and not "
-        "opened from the chat. They stay stored, and the page of each compaction shows them."
+        "The policy {policy} does not allow you to search or open the originals in the chat. "
+        "The page of each compaction shows them."
     )
 
 
 def check_summary_permission(
     *, user: AbstractBaseUser, chat: Chat, action: Deed
 ) -> model_choice.ChosenModel:
-    """Return the chat's policy and model, if this person may do this with its summaries.
+    """Return the chat's policy and model if the person may do `action` with its summaries.
 
     Raises `NotAllowedByPolicy` and the errors of `model_choice.choose_chat_model`.
     """
@@ -85,7 +85,7 @@ def find_permission_refusal(
 
 
 def get_required_right(action: Deed, *, values: PolicyValues) -> Right:
-    """Return the right that the policy requires: `owner`, `admins` or `nobody`.
+    """Return the permission that the policy requires for the action: `owner`, `admins` or `nobody`.
 
     If the policy no longer requires approval, the owner decides about pending summaries.
     """

@@ -41,7 +41,9 @@ SENTENCES = {
     "too_early": gettext_noop("Too few messages could be summarised. The next turn checks again."),
     "no_model": gettext_noop("No summarising model was configured."),
     "model_not_allowed": gettext_noop("The policy did not allow the chat's model."),
-    "policy_impossible": gettext_noop("The policies of this chat are invalid."),
+    "policy_impossible": gettext_noop(
+        "The policies of this chat contradicted each other or did not fit its model."
+    ),
     "no_call": gettext_noop("No model was called."),
 }
 # Sentences for an attempt's reason, by its trigger.

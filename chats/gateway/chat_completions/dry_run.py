@@ -31,7 +31,7 @@ def build_dry_run_report(
 ) -> dict[str, Any]:
     """Return the dry-run report of a request.
 
-    Raises what `append_request.place_request` raises, and `PromptRefused`.
+    Raises the errors of `append_request.place_request`, and `PromptRefused`.
     """
     report = {
         "object": OBJECT,
@@ -111,6 +111,7 @@ def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
             asked=asked,
             counter=counter,
             after=client.get_client_start(turn.client),
+            is_client=turn.client is not None,
         )
         given = client.apply_client_input(given, client=turn.client)
         made = composition.ask_engine(given)

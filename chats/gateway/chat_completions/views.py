@@ -135,7 +135,7 @@ def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
 def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Reply to a conversation, complete or as a stream.
 
-    Raises what parsing the body, choosing the model and `append_request.place_request` raise.
+    Raises the errors of parsing the body, choosing the model and `append_request.place_request`.
     """
     fields = body.parse_gateway_body(cast(IO[bytes], request))
     asked = body.validate_chat_fields(fields)
@@ -157,6 +157,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
             model=asked.model,
             created=place.created,
             include_usage=asked.include_usage,
+            forms=asked.forms,
         )
 
     return reply_to_request(request, sent=sent, asked=asked, form=form, kind=PassedOn.Kind.CHAT)
@@ -169,7 +170,13 @@ def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dic
         "tools": list(asked.tools),
         "parameters": asked.parameters,
         "max_output": asked.max_output,
+        **({"prefill": build_prefill(said)} if said.prefill else {}),
     }
+
+
+def build_prefill(said: Conversation) -> dict[str, str]:
+    """Return the beginning of the reply and its style, as `chats.prompt.client` reads them."""
+    return {"text": said.prefill, "style": "marked" if said.is_marked else "plain"}
 
 
 class ReplyPlace(NamedTuple):
@@ -193,10 +200,12 @@ def reply_to_request(
 ) -> HttpResponseBase:
     """Reply to a parsed request: in a chat, as pass-through, or as a dry run.
 
-    Raises what `rules.route_request` and `append_request.place_request` raise.
+    Raises the errors of `rules.route_request` and `append_request.place_request`.
     """
     way = rules.route_request(request.headers, sent=sent)
     choice.check_tools(way.choice.model, asked.tools)
+    rules.check_system_only(sent, way=way)
+    rules.check_prefill(sent, asked=asked, way=way)
     counter, now = O200kCounter(), timezone.now()
     is_dry_run = rules.is_dry_run(request.headers)
     sent = prepare_files(
@@ -227,9 +236,10 @@ def prepare_files(
     stores: bool,
     now: datetime,
 ) -> append_request.Sent:
-    """Return a request whose files are stored and read; `stores`: only read, if it is False.
+    """Return a request with the texts of its files.
 
-    Raises `FileNotFound` and the refusals of uploads and of attached files.
+    `stores`: True stores the files; False reads them without storing anything. Raises
+    `FileNotFound` and the refusals of uploads and of attached files.
     """
     said, user = sent.conversation, sent.user
     with request_files.blame_field(sent.field):
@@ -282,5 +292,6 @@ def build_reply_response(
         row=None if placed.decision == "repeat" else build_turn_row(turn, text=""),
         keyed=sent.keyed,
         repeat=placed.repeat,
+        prefill=sent.conversation.prefill,
     )
     return relay.build_relay_response(request, asker, headers=headers)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from chats.exchange.thoughts import extract_reasoning_parts
+from chats.gateway import custom_tools
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.files import GivenFile, parse_file_part
 from chats.gateway.images import parse_image_part
@@ -29,6 +30,8 @@ from contextpolicy.engine.messages.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    find_result_images,
+    name_result_image,
 )
 
 MOST_MESSAGES = 20_000
@@ -47,21 +50,40 @@ class Item:
         return "".join(part.text for part in self.parts if isinstance(part, TextPart))
 
     @property
+    def is_no_question(self) -> bool:
+        """True if the item is `NO_QUESTION`."""
+        return self.role == "user" and not self.parts
+
+    @property
     def results(self) -> tuple[ToolResultPart, ...]:
         return tuple(part for part in self.parts if isinstance(part, ToolResultPart))
+
+    @property
+    def result_images(self) -> tuple[FilePart, ...]:
+        found = find_result_images(self.parts).values()
+        return tuple(part for images in found for _, part in images)
+
+
+# Stands for the user message that a request with a system text only does not have. Nothing of it is
+# sent to the model.
+NO_QUESTION = Item("user", ())
 
 
 @dataclass(frozen=True, slots=True)
 class Conversation:
     """The messages of a request, and its distinct system texts.
 
-    `images`: the image data in the request, and `files`: its documents and uploads, by SHA-256.
+    `images`: the image data of the request, and `files`: its documents and uploads, both by
+    SHA-256. `prefill`: the beginning of the reply, if the last message of the request is one.
+    `is_marked`: the client marked that message with `prefix`, as DeepSeek and Mistral require.
     """
 
     system: tuple[str, ...]
     items: tuple[Item, ...]
     images: Mapping[str, Bytes] = field(default_factory=dict)
     files: Mapping[str, GivenFile] = field(default_factory=dict)
+    prefill: str = ""
+    is_marked: bool = False
 
 
 def parse_messages(messages: Any) -> Conversation:
@@ -78,14 +100,32 @@ def parse_messages(messages: Any) -> Conversation:
     for place, message in enumerate(messages):
         reader.take(message, param=f"messages[{place}]")
     reader.end_calls(param=f"messages[{len(messages)}]")
-    return check_conversation(reader.conversation, field="messages")
+    said = split_prefill(reader.conversation, last=messages[-1])
+    return check_conversation(said, field="messages")
+
+
+def split_prefill(said: Conversation, *, last: Any) -> Conversation:
+    """Return a conversation whose last message, if it is a text of a reply, is the prefill."""
+    if not isinstance(last, dict) or last.get("role") != "assistant":
+        return said
+    item = said.items[-1]
+    is_text = all(isinstance(part, TextPart) for part in item.parts)
+    if not (is_text and item.text.strip()):
+        return said
+    is_marked = last.get("prefix") is True
+    return replace(said, items=said.items[:-1], prefill=item.text, is_marked=is_marked)
 
 
 def check_conversation(said: Conversation, *, field: str) -> Conversation:
-    """Return the conversation if a reply can follow it. Raises `InvalidRequest`."""
+    """Return the conversation if a reply can follow it. Raises `InvalidRequest`.
+
+    With a system text only, the conversation starts with an empty user message.
+    """
+    if not any(item.role == "user" for item in said.items):
+        if not any(said.system):
+            raise InvalidRequest(f"{field} needs a user message or a system text.", param=field)
+        said = replace(said, items=(NO_QUESTION, *said.items))
     items = said.items
-    if not any(item.role == "user" for item in items):
-        raise InvalidRequest(f"{field} needs a user message.", param=field)
     if items[-1].role == "assistant" and not items[-1].results:
         problem = (
             "The last message must be a user message or a tool result, so that a reply can follow."
@@ -139,9 +179,11 @@ class RequestReader:
         said = message.get("content")
         if not isinstance(said, list):
             return parse_text_parts(message, param=param)
-        return tuple(
+        parts = tuple(
             self.parse_user_part(part, param=f"{param}.content[{n}]") for n, part in enumerate(said)
         )
+        # Only a message that stands for a system text has no parts.
+        return parts or (TextPart(""),)
 
     def parse_user_part(self, part: Any, *, param: str) -> TextPart | FilePart:
         """Return a part of a user message. Raises `InvalidRequest`."""
@@ -181,17 +223,41 @@ class RequestReader:
 
     def take_result(self, message: Mapping[str, Any], *, param: str) -> None:
         """Add a tool result to its call. Raises `InvalidRequest`."""
-        content = "".join(part.text for part in parse_text_parts(message, param=param))
-        self.add_result(message.get("tool_call_id"), content, param=f"{param}.tool_call_id")
+        parts = self.parse_result_parts(message, param=param)
+        self.add_result(message.get("tool_call_id"), parts, param=f"{param}.tool_call_id")
 
-    def add_result(self, call_id: Any, content: str, *, param: str) -> None:
+    def parse_result_parts(
+        self, message: Mapping[str, Any], *, param: str
+    ) -> tuple[TextPart | FilePart, ...]:
+        """Return the texts and images of a tool result. Raises `InvalidRequest`."""
+        said = message.get("content")
+        if not isinstance(said, list):
+            return parse_text_parts(message, param=param)
+        found: list[TextPart | FilePart] = []
+        for n, part in enumerate(said):
+            at = f"{param}.content[{n}]"
+            is_image = isinstance(part, dict) and part.get("type") == "image_url"
+            found.append(
+                parse_image_part(part, param=at, found=self.images)
+                if is_image
+                else TextPart(parse_part_text(part, param=at))
+            )
+        return tuple(found)
+
+    def add_result(self, call_id: Any, said: Sequence[TextPart | FilePart], *, param: str) -> None:
         """Add a tool result to its call. Raises `InvalidRequest` for `param`, its id field."""
         if not isinstance(call_id, str) or call_id not in self.open:
             problem = f"{param} does not match an open call of the previous reply."
             raise InvalidRequest(problem, param=param)
+        content, images = "", []
+        for part in said:
+            if isinstance(part, FilePart):
+                images.append(name_result_image(part, call_id=call_id, offset=len(content)))
+            else:
+                content += part.text
         result = ToolResultPart(call_id, self.open.pop(call_id), content)
         last = self.items[-1]
-        self.items[-1] = Item(last.role, (*last.parts, result))
+        self.items[-1] = Item(last.role, (*last.parts, *images, result))
 
     def end_calls(self, *, param: str) -> None:
         """Raise `InvalidRequest` if a call of the last reply has no result."""
@@ -222,8 +288,10 @@ def parse_part_text(part: Any, *, param: str) -> str:
     kind = part.get("type") if isinstance(part, dict) else None
     text = part.get(kind) if kind in ("text", "refusal") else None
     if not isinstance(text, str):
-        problem = f"{param} is not a text. Only user messages can have images and files. Audio is "
-        problem += "not supported."
+        problem = (
+            f"{param} is not a text. Only user messages and tool results can have images, only "
+        )
+        problem += "user messages files. Audio is not supported."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     return text
 
@@ -262,15 +330,25 @@ def attach_provider_fields(
     ]
 
 
+def is_custom_call(fields: Mapping[str, Any]) -> bool:
+    """Return True if a call is one of a custom tool."""
+    return fields.get("type") == custom_tools.CUSTOM
+
+
 def parse_tool_call(item: Any, *, param: str) -> ToolCallPart:
     """Return a tool call with its id, name and JSON arguments. Raises `InvalidRequest`."""
     fields = item if isinstance(item, dict) else {}
-    function = fields.get("function")
+    function = fields.get(custom_tools.CUSTOM if is_custom_call(fields) else "function")
     named = function if isinstance(function, dict) else {}
     call_id, name, arguments = fields.get("id"), named.get("name"), named.get("arguments")
+    if is_custom_call(fields):
+        arguments = custom_tools.build_custom_arguments(named.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(
-            f"{param} needs an id, and a function with a name and arguments.", param=param
+            f"{param} needs an id, and a function with a name and arguments, or a custom tool with "
+            "a name and input.",
+            param=param,
         )
+    fields = {key: value for key, value in fields.items() if key != custom_tools.CUSTOM}
     extras = CallExtras(call=select_unknown_call_fields(fields))
     return ToolCallPart(call_id, name, arguments, extras.written())

@@ -1,4 +1,4 @@
-"""Matches a request to a branch in its room.
+"""Matches a request to a branch in its scope: the chats with the same end user and conversation id.
 
 Hashes of the client's own messages lead to candidate branches. A candidate matches only if the
 request contains one of our replies, and only up to the first message that differs. Nothing is
@@ -44,7 +44,11 @@ OURS = ("reply", "open")
 
 @dataclass(frozen=True, slots=True)
 class Request:
-    """A request to match: its messages, their hashes, its room, and whether it has an id."""
+    """A request to match: its messages with their hashes.
+
+    `room`: its scope key (see `hashes.build_room_key`). `is_named`: it has a conversation id or
+    names a chat.
+    """
 
     items: Sequence[Item]
     hashes: Sequence[Hashes]
@@ -142,7 +146,9 @@ def list_node_branches(
 
 
 def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
-    """Return the newest branches of the room that end with the last reply of the request."""
+    """Return the newest branches with the same scope key that end with the last reply of the
+    request.
+    """
     reply = normalise_reply(request.items[request.answered - 1].parts)
     ends = nodes.filter(
         seq=request.answered - 1,
@@ -238,7 +244,7 @@ class BranchPath:
         text, stored = join_item_texts(item), normalise_hash_text(row.text)
         if not text or normalise_images(item.parts) != normalise_images(parse_parts(row.parts)):
             return False
-        is_same = strip_client_tags(text) == strip_client_tags(stored) and text != stored
+        is_same = is_text_with_tags(text, stored)
         if not is_same:
             newest = next(each for each in reversed(request.items) if each.role == "user")
             is_same = newest is not item and is_text_with_reminder(
@@ -248,13 +254,24 @@ class BranchPath:
         return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
 
     def comes_back(self, seq: int, item: Item) -> bool:
-        """Return True if a message has the same calls as our reply at a seq, whatever their
-        results.
+        """Return True if a message has the same calls as our reply at a seq.
+
+        Their results may differ.
         """
         row = self.rows.get(seq)
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
         return normalise_reply(parse_parts(row.parts)) == normalise_reply(item.parts)
+
+
+def is_text_with_tags(text: str, other: str) -> bool:
+    """Return True if two texts are equal without the tagged blocks of clients.
+
+    If there is such a block, the number of spaces and line ends is not compared.
+    """
+    own, others = strip_client_tags(text), strip_client_tags(other)
+    has_blocks = own != text.strip() or others != other.strip()
+    return own == others if not has_blocks else own.split() == others.split()
 
 
 def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
@@ -302,7 +319,7 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | Non
     """Match a request whose start the client removed or summarised itself.
 
     The end of a conversation cannot prove its start. A match needs a conversation id or many equal
-    messages, one of our replies, the end of a branch, and a single matching chat.
+    messages, one of our replies, the end of a branch, and a single matching chat. None without one.
     """
     hashes = [each.item for each in request.hashes]
     rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")
@@ -322,7 +339,10 @@ def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | Non
 
 
 def match_tail(branch: Branch, request: Request, *, offset: int) -> PathMatch | None:
-    """Return the longest run of matching messages up to the end of the branch or request."""
+    """Return the longest run of matching messages up to the end of the branch or request.
+
+    None if the run is too short, has no reply, or begins at the start of both.
+    """
     last = min(len(request.items), branch.last_seq - offset)
     first_row = max(0, -offset)
     if last <= first_row:

@@ -18,7 +18,7 @@ from django.conf import settings
 from chats.gateway.files import get_document_hash
 from chats.gateway.matching.conversation import Item
 from chats.ground.texts import replace_tagged_blocks
-from chats.providers.think_tags import split_unopened
+from chats.providers.think_tags import TAG_NAMES, split_unopened
 from chats.turns.start import remove_tagged_blocks
 from contextpolicy.engine.messages.messages import (
     JOINT,
@@ -30,12 +30,14 @@ from contextpolicy.engine.messages.messages import (
 )
 
 _THOUGHTS = re.compile(
-    r"[<\[](?P<slash>/?)(?P<name>think|thinking|thought|reasoning|analysis|details)"
+    rf"[<\[](?P<slash>/?)(?P<name>{'|'.join(TAG_NAMES)}|details)"
     r"(?:\s[^<>\[\]]*)?[>\]]",
     re.IGNORECASE,
 )
 # Characters of a message's first line that its loose hash covers.
 LONGEST_BEGINNING = 200
+# The forms of parts that a client adds to our reply with calls.
+IN_RESULTS = ("result", "image")
 
 
 class Hashes(NamedTuple):
@@ -47,7 +49,7 @@ class Hashes(NamedTuple):
 
 
 def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> str:
-    """Return the room of a request: chats are matched only within one room."""
+    """Return the scope key of a request. Chats are matched only if they have the same key."""
     return _keyed("room", [owner_id, end_user, source, value])
 
 
@@ -68,7 +70,9 @@ def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
 
 def extract_first_line(item: Item) -> str:
     """Return the first line of a message. Reminders that clients add do not change it."""
-    return next(iter(strip_client_tags(join_item_texts(item)).splitlines()), "")[:LONGEST_BEGINNING]
+    lines = strip_client_tags(join_item_texts(item)).splitlines()
+    # A block that was removed from the line leaves a second space.
+    return " ".join(next(iter(lines), "").split())[:LONGEST_BEGINNING]
 
 
 def join_item_texts(item: Item) -> str:
@@ -79,7 +83,10 @@ def join_item_texts(item: Item) -> str:
 
 
 def strip_client_tags(text: str) -> str:
-    """Return a normalised text without a client's tagged blocks, or whole if it has no others."""
+    """Return a normalised text without a client's tagged blocks.
+
+    A text that consists only of such blocks is returned whole.
+    """
     return remove_tagged_blocks(text) or text.strip()
 
 
@@ -88,8 +95,9 @@ def hash_item(parts: Sequence[Part], *, room: str) -> str:
 
 
 def extract_client_part(item: Item) -> Any:  # JSON
-    """Return the part of a message that the client wrote. None for a model's reply without
-    calls.
+    """Return the part of a message that the client wrote, as a JSON value.
+
+    That is a user message, or the results of a reply's calls. None for a reply without results.
     """
     if item.role == "user":
         return [
@@ -99,7 +107,7 @@ def extract_client_part(item: Item) -> Any:  # JSON
     if item.results:
         return [
             "results",
-            [form for form in normalise_message_parts(item.parts) if form[0] == "result"],
+            [form for form in normalise_message_parts(item.parts) if form[0] in IN_RESULTS],
         ]
     return None
 

@@ -10,17 +10,37 @@ from typing import Any
 
 from chats.gateway.matching.conversation import Conversation
 
-_ABOUT = r"(?:conversation|chat|session|thread|discussion|dialogue|message|query|prompt)"
+_ABOUT = r"(?:conversation|chat|session|thread|discussion|dialogue|message|query|prompt)s?"
+_THIS = r"(?:this|the|our)(?: following| above)? (?:conversation|chat|session|thread|discussion)"
 _ABOUT_CJK = "(?:对话|会话|聊天|對話|聊天記錄|会話|チャット|대화)"
 _TITLE_CJK = "(?:标题|標題|タイトル|제목)"
+# German, French, Spanish, Portuguese, Italian, Russian
+_MAKE_ABROAD = (
+    r"(?:erstell|generier|schreib|formulier|g[ée]n[èée]r|cr[ée]e|donne|propose|escrib|redact"
+    r"|gere|crie|escreva|scrivi|создай|сгенерируй|придумай|напиши)\w*"
+)
+_TITLE_ABROAD = r"(?:titel|titre|t[íi]tulo|titolo|заголовок|название)"
+_ABOUT_ABROAD = (
+    r"(?:gespräch|unterhaltung|chat|conversation|discussion|conversaci[óo]n|charla|conversa"
+    r"|чат|диалог|бесед|разговор|переписк)"
+)
 _ASKS = re.compile(
-    rf"\btitle generator\b"
-    rf"|\b(?:generate|create|write|suggest|come up with|produce|provide|give|extract|propose)\b"
+    rf"\btitle (?:generator|assistant)\b|\b{_ABOUT} titles?\b[^.\n]{{0,40}}\bassistant\b"
+    rf"|\b(?:generate|create|write|suggest|come up with|produce|provide|give|extract|propose|make"
+    rf"|(?:reply|respond|answer)[^.\n]{{0,20}} with|output|return)\b"
     rf"[^.\n]{{0,80}}\b(?:title|tags|follow-?up questions)\b[^.\n]{{0,80}}\b{_ABOUT}\b"
+    rf"|\btitle for {_THIS}\b"
+    rf"|\b(?:give|suggest|choose|find) {_THIS} an?\b[^.\n]{{0,20}}\b(?:name|title)\b"
+    rf"|\bdescription of {_THIS}\b[^.\n]{{0,40}}\bwords?\b"
+    rf"|\bsummari[sz]e in an? [\w -]{{1,20}}\bwords? title\b"
+    rf"|\btitle for the (?:text|message)s? (?:that )?the user (?:sends|sent|wrote)\b"
     rf"|\bisNewTopic\b"
     rf"|\b(?:summari[sz]e|title|describe)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}"
     rf"\b(?:words?|characters?)\b"
-    rf"|{_ABOUT_CJK}[^。\n]{{0,80}}{_TITLE_CJK}|{_TITLE_CJK}[^。\n]{{0,80}}{_ABOUT_CJK}",
+    # The tasks of Open WebUI, such as search queries for a chat.
+    rf"|\A\s*### Task:\n(?=(?s:.*?)<chat_history>)"
+    rf"|{_ABOUT_CJK}[^。\n]{{0,80}}{_TITLE_CJK}|{_TITLE_CJK}[^。\n]{{0,80}}{_ABOUT_CJK}"
+    rf"|\b{_MAKE_ABROAD}[^.\n]{{0,60}}\b{_TITLE_ABROAD}\b[^.\n]{{0,60}}\b{_ABOUT_ABROAD}",
     re.IGNORECASE,
 )
 # Number of characters of a text that are checked.
@@ -30,9 +50,10 @@ MOST_READ = 2_000
 def is_side_call(said: Conversation, *, tools: Sequence[Any] | None) -> bool:
     """Return True if a request asks for a title, tags or the like.
 
-    Such a request has no reply and no tools, and its system text or first message says so.
+    Such a request has no reply and no tools. Its system text, or its first or last message, says
+    so.
     """
     if tools or any(item.role == "assistant" for item in said.items):
         return False
-    first = next((item.text for item in said.items if item.role == "user"), "")
-    return any(_ASKS.search(text[:MOST_READ]) for text in (*said.system, first))
+    asked = [item.text for item in said.items if item.role == "user"]
+    return any(_ASKS.search(text[:MOST_READ]) for text in (*said.system, *asked[:1], *asked[-1:]))

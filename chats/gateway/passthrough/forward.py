@@ -25,7 +25,7 @@ from chats.ground import cancelling
 from chats.ground.refusals import Refusal
 from chats.prompt import model_choice
 from chats.providers import registry
-from chats.providers.base import ProviderError, ProviderEvent, ProviderRequest
+from chats.providers.base import PrefillStyle, ProviderError, ProviderEvent, ProviderRequest
 from chats.providers.collector import ReplyCollector
 from chats.record import images
 from chats.streams import connection
@@ -94,9 +94,14 @@ def build_passthrough_request(
     wires = [WireMessage("system", text) for text in conversation.system]
     for item in conversation.items:
         wires += convert_parts_to_wires(item.role, item.parts)
+    prefill: PrefillStyle = ""
+    if conversation.prefill:
+        wires.append(WireMessage("assistant", conversation.prefill))
+        prefill = "marked" if conversation.is_marked else "plain"
     return ProviderRequest(
         model=model.name,
         messages=tuple(wires),
+        prefill=prefill,
         tools=tuple(ToolSpec(**tool) for tool in asked.tools),
         max_output_tokens=asked.max_output or model.max_output,
         stream=not model.cannot_stream,

@@ -8,8 +8,9 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chats.gateway.append_request import Sent
+from chats.gateway.body import RequestFields
 from chats.gateway.errors import ChatKeepsItsMessages, InvalidRequest, OptOutNotAllowed
-from chats.models import Chat, PassedOn
+from chats.models import Chat, PassedOn, ProviderAccount
 from chats.prompt import model_choice
 
 POLICY, DRY_RUN = "X-Context-Policy", "X-Context-Dry-Run"
@@ -19,7 +20,10 @@ NO_HEADER = f"Send it without {POLICY}."
 
 @dataclass(frozen=True, slots=True)
 class RequestRoute:
-    """The model and policy of a request, and the reason for pass-through. "": it gets a chat."""
+    """The model and policy of a request.
+
+    `why` is the reason for pass-through; empty: it gets a chat.
+    """
 
     choice: model_choice.ChosenModel
     why: str = ""
@@ -28,7 +32,7 @@ class RequestRoute:
 def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     """Return the route of a request.
 
-    Raises what `model_choice.choose_chat_model` raises, `InvalidRequest`, `OptOutNotAllowed` and
+    Raises the errors of `model_choice.choose_chat_model`, `InvalidRequest`, `OptOutNotAllowed` and
     `ChatKeepsItsMessages`.
     """
     by_header = is_off(headers)
@@ -49,6 +53,44 @@ def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     if sent.wanted.chat is not None:
         raise ChatKeepsItsMessages
     return RequestRoute(choice, why)
+
+
+def check_system_only(sent: Sent, *, way: RequestRoute) -> None:
+    """Raise `InvalidRequest` for a system text without a message, if the prompt would be empty."""
+    if not sent.conversation.items[-1].is_no_question:
+        return
+    if sent.wanted.chat is not None:
+        problem = "A request that names a chat needs a user message."
+        raise InvalidRequest(problem, param=sent.field, code="missing_field")
+    if not way.why and way.choice.values.chat_system == "ignore":
+        problem = f"The policy {way.choice.effective.label} ignores the system texts of requests. "
+        problem += "Send a user message."
+        raise InvalidRequest(problem, param=sent.field, code="system_text_ignored")
+
+
+def check_prefill(sent: Sent, *, asked: RequestFields, way: RequestRoute) -> None:
+    """Raise `InvalidRequest` if the last message is a reply that the model cannot continue.
+
+    Anthropic's API continues it, except with thinking. For other servers, the client must request
+    it in the form of its server: with `prefix` or `continue_final_message`.
+    """
+    if not sent.conversation.prefill:
+        return
+    model = way.choice.model
+    kind = model_choice.get_available_account(model).kind
+    is_requested = (
+        sent.conversation.is_marked or asked.parameters.get("continue_final_message") is True
+    )
+    is_anthropic = kind == ProviderAccount.Kind.ANTHROPIC
+    if not (model.thinking == "" if is_anthropic else is_requested):
+        problem = (
+            "The last message is a reply, and this model is not known to continue one. End with "
+        )
+        problem += "a user message or a tool result. If the server can continue a reply, set "
+        problem += (
+            "continue_final_message (vLLM, SGLang), or prefix in the message (DeepSeek, Mistral)."
+        )
+        raise InvalidRequest(problem, param=sent.field, code="unsupported_content")
 
 
 def build_probe_chat(sent: Sent) -> Chat:

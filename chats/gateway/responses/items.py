@@ -7,6 +7,7 @@ dropped: only the model that wrote them can read them.
 from collections.abc import Callable, Mapping
 from typing import Any
 
+from chats.gateway import custom_tools
 from chats.gateway.errors import InvalidRequest, ItemNotFound
 from chats.gateway.matching.conversation import (
     MOST_MESSAGES,
@@ -39,15 +40,23 @@ Known = Mapping[str, Mapping[str, Any]]
 
 
 def parse_input_items(
-    said: Any, *, earlier: tuple[Item, ...] = (), known: Known | None = None, unseal: Unseal
+    said: Any,
+    *,
+    earlier: tuple[Item, ...] = (),
+    known: Known | None = None,
+    unseal: Unseal,
+    is_optional: bool = False,
 ) -> Conversation:
     """Parse `input`, which follows the messages of a previous response, if any.
 
-    `known`: stored items that references name. Raises `InvalidRequest`, naming the field,
-    `ItemNotFound`, and what `unseal` raises for a compaction item.
+    `known`: stored items that references name. `is_optional`: `input` may be missing. Raises
+    `InvalidRequest`, naming the field, `ItemNotFound`, and the errors of `unseal` for a compaction
+    item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    if not isinstance(items, list) or not items:
+    if is_optional and items is None:
+        items = []
+    elif not isinstance(items, list) or not items:
         problem = "input must be a text, or a list with at least one item."
         raise InvalidRequest(problem, param="input", code="missing_field")
     if len(items) > MOST_MESSAGES:
@@ -112,13 +121,21 @@ class _Items:
         if kind == "message":
             self.take_message(item, param=param)
         elif kind in ("function_call_output", "custom_tool_call_output"):
-            text = parse_text_field(item, "output", param=param)
-            content = "".join(part.text for part in text)
-            self.messages.add_result(item.get("call_id"), content, param=f"{param}.call_id")
+            self.take_output(item, param=param)
         elif kind == "compaction":
             self.take_compacted(item, param=param)
         else:
             raise build_item_error(kind, param=param)
+
+    def take_output(self, item: Mapping[str, Any], *, param: str) -> None:
+        """Parse the output of a call: texts and images. Raises `InvalidRequest`."""
+        value = item.get("output")
+        if not isinstance(value, str | list):
+            at = f"{param}.output"
+            raise InvalidRequest(f"{at} must be a text or a list.", param=at)
+        content = [convert_item_part(part) for part in value] if isinstance(value, list) else value
+        said = self.messages.parse_result_parts({"content": content}, param=param)
+        self.messages.add_result(item.get("call_id"), said, param=f"{param}.call_id")
 
     def resolved(self, item: Any, *, param: str) -> Mapping[str, Any]:
         """Return an item, or the stored item that a reference names.
@@ -155,7 +172,7 @@ class _Items:
     def take_compacted(self, item: Mapping[str, Any], *, param: str) -> None:
         """Replace a compaction item by its messages.
 
-        Raises `InvalidRequest`, and what `unseal` raises.
+        Raises `InvalidRequest`, and the errors of `unseal`.
         """
         sealed = item.get("encrypted_content")
         if not isinstance(sealed, str):
@@ -211,7 +228,7 @@ def parse_call_item(item: Mapping[str, Any], *, param: str) -> ToolCallPart:
     )
     arguments = item.get("arguments")
     if item.get("type") == "custom_tool_call":
-        arguments = tools.build_custom_arguments(item.get("input"))
+        arguments = custom_tools.build_custom_arguments(item.get("input"))
     if not (isinstance(call_id, str) and isinstance(name, str) and isinstance(arguments, str)):
         raise InvalidRequest(f"{param} needs a call_id, a name and arguments.", param=param)
     own = {field: value for field, value in item.items() if field not in OWN and value}

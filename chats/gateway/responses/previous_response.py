@@ -84,10 +84,8 @@ def remove_later_results(item: Item) -> Item:
 
     A repetition of that request brings them again, and another request may bring others.
     """
-    parts = list(item.parts)
-    while parts and isinstance(parts[-1], ToolResultPart):
-        parts.pop()
-    return Item(item.role, tuple(parts))
+    gone = (*item.results, *item.result_images)
+    return Item(item.role, tuple(part for part in item.parts if part not in gone))
 
 
 def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:

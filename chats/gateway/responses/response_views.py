@@ -14,7 +14,11 @@ from chats.gateway import append_request, body, choice
 from chats.gateway.chat_completions import views
 from chats.gateway.chat_completions.views import gateway
 from chats.gateway.matching import identity
-from chats.gateway.matching.conversation import Conversation, check_conversation
+from chats.gateway.matching.conversation import (
+    Conversation,
+    check_conversation,
+    split_prefill,
+)
 from chats.gateway.matching.identity import Identity
 from chats.gateway.responses import fields, items, previous_response, stored_responses
 from chats.gateway.responses.previous_response import Earlier
@@ -33,8 +37,8 @@ PREVIOUS = "previous_response_id"
 def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Reply to the input items, complete or as a stream.
 
-    Raises what parsing the body, choosing the model, finding the previous response and
-    `append_request.place_request` raise.
+    Raises the errors of parsing the body, choosing the model, finding the previous response, and
+    of `append_request.place_request`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     asked = fields.validate_response_fields(sent)
@@ -52,9 +56,10 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
             remove_compaction_trigger(sent), before=before, known=known, user=user
         )
         return build_compacted_response(said, asked=asked, sent=sent, user=user)
-    said = check_conversation(
-        build_input_conversation(sent, before=before, known=known, user=user), field="input"
-    )
+    said = build_input_conversation(sent, before=before, known=known, user=user)
+    given = sent.get("input")
+    last = given[-1] if isinstance(given, list) and given else None
+    said = check_conversation(split_prefill(said, last=last), field="input")
     if before is not None:
         who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
     read_request = append_request.Sent(
@@ -88,7 +93,7 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 def compact_input(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Compact the input into one item. Nothing is stored, and no model is called.
 
-    Raises what parsing the body, choosing the model and finding the previous response raise.
+    Raises the errors of parsing the body, choosing the model and finding the previous response.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     asked = fields.validate_response_fields(sent)
@@ -150,6 +155,7 @@ def build_input_conversation(
         earlier=before.items if before else (),
         known=known,
         unseal=partial(previous_response.decrypt_conversation, user=user),
+        is_optional=bool(head),
     )
     return replace(conversation, system=tuple(dict.fromkeys((*head, *conversation.system))))
 

@@ -34,7 +34,13 @@ from chats.record import access, history
 from chats.record.images import format_data_url
 from contextpolicy import ledger
 from contextpolicy.engine.messages.files import parse_document_reference
-from contextpolicy.engine.messages.messages import FilePart
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    WireMessage,
+    find_result_images,
+    parse_parts,
+)
 
 ITEM = re.compile(r"(?:msg|rs|fc|ctc|fco)_([0-9a-f]{32})(?:_\d{1,4})?")
 # Maximum ids per query, because SQLite limits the number of parameters.
@@ -191,10 +197,32 @@ def build_message_items(row: Message) -> list[dict[str, Any]]:
         item = tools.build_call_item(call, forms={})
         found.append({"id": f"fc_{own}_{number}", "status": "completed", **item})
     for number, result in enumerate(results):
-        fields = {"call_id": result["call_id"], "output": result["content"]}
+        fields = {"call_id": result["call_id"], "output": build_output_content(row, result)}
         kind = "function_call_output"
         found.append({"id": f"fco_{own}_{number}", "type": kind, "status": "completed", **fields})
     return found
+
+
+def build_output_content(row: Message, result: Mapping[str, str]) -> str | list[dict[str, Any]]:
+    """Return the output of a call: its text, or its text and images in order."""
+    images = find_result_images(parse_parts(row.parts)).get(result["call_id"], ())
+    if not images:
+        return result["content"]
+    wire = WireMessage("tool", result["content"], images=tuple(images))
+    return [
+        {"type": "input_text", "text": piece}
+        if isinstance(piece, str)
+        else build_image_item(row, piece)
+        for piece in wire.pieces()
+    ]
+
+
+def build_image_item(row: Message, part: FilePart) -> dict[str, Any]:
+    """Return the input item of an image, with its stored bytes or its address."""
+    image = part.image or Image(0)
+    stored = MessageImage.objects.filter(message=row, sha256=image.sha256).first()
+    url = format_data_url(stored.media_type, bytes(stored.data)) if stored else image.url
+    return {"type": "input_image", "detail": image.detail or "auto", "image_url": url}
 
 
 def iter_input_parts(row: Message) -> Iterator[dict[str, Any]]:
@@ -203,15 +231,13 @@ def iter_input_parts(row: Message) -> Iterator[dict[str, Any]]:
         if part["type"] == "text":
             yield {"type": "input_text", "text": part["text"]}
         elif part["type"] == "file":
-            image = FilePart(part["media_type"], part["name"], part["reference"]).image
-            if image is None:
+            held = FilePart(part["media_type"], part["name"], part["reference"])
+            if held.image is None:
                 if (document := parse_document_reference(part["reference"])) is not None:
                     named = {"file_id": document.id, "filename": part["name"]}
                     yield {"type": "input_file", **named}
                 continue
-            stored = MessageImage.objects.filter(message=row, sha256=image.sha256).first()
-            url = format_data_url(stored.media_type, bytes(stored.data)) if stored else image.url
-            yield {"type": "input_image", "detail": image.detail or "auto", "image_url": url}
+            yield build_image_item(row, held)
 
 
 def load_referenced_items(

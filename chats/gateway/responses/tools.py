@@ -5,24 +5,17 @@ custom tool as a function with one text argument. Optional tools that OpenAI hos
 because clients offer them by default.
 """
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from chats.gateway import body
+from chats.gateway import body, custom_tools
 from chats.gateway.errors import InvalidRequest
 
 # Separates a namespace from a function name.
 MARK = "__"
 # Dropped without an error. Other hosted tools, such as file search, are refused.
 LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
-INPUT = {
-    "type": "object",
-    "properties": {"input": {"type": "string"}},
-    "required": ["input"],
-    "additionalProperties": False,
-}
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,7 +42,7 @@ def parse_offered_tools(sent: Mapping[str, Any]) -> Offered:
                 tools.append(tool)
                 forms[tool["name"]] = form
         elif kind == "custom":
-            made = convert_custom_tool(item, param=at)
+            made = body.validate_tool(custom_tools.convert_custom_tool(item), param=at)
             tools.append(made)
             forms[made["name"]] = {"type": "custom_tool_call", "name": made["name"]}
         else:
@@ -79,17 +72,6 @@ def expand_namespace(
     return found
 
 
-def convert_custom_tool(item: Mapping[str, Any], *, param: str) -> dict[str, Any]:
-    """Convert a custom tool to a function with one text argument. Raises `InvalidRequest`."""
-    form = item.get("format")
-    grammar = form.get("definition") if isinstance(form, dict) else None
-    description = item.get("description")
-    if isinstance(description, str) and isinstance(grammar, str):
-        description = f"{description}\n\nThe input follows this grammar:\n{grammar}"
-    function = {"name": item.get("name"), "description": description, "parameters": INPUT}
-    return body.validate_tool({"type": "function", "function": function}, param=param)
-
-
 def convert_function_tool(tool: Any) -> Any:
     """Convert a function to the form of chat completions. Other tools keep only their type."""
     if isinstance(tool, dict) and tool.get("type") == "function":
@@ -103,26 +85,11 @@ def join_function_name(space: Any, name: Any) -> Any:
     return f"{space}{MARK}{name}" if space and isinstance(name, str) else name
 
 
-def build_custom_arguments(said: Any) -> Any:
-    """Return the input of a custom tool call as the arguments of a function."""
-    return json.dumps({"input": said}, ensure_ascii=False) if isinstance(said, str) else None
-
-
 def build_call_item(
     call: Mapping[str, str], *, forms: Mapping[str, Mapping[str, str]]
 ) -> dict[str, Any]:
     form = forms.get(call["name"], {"type": "function_call", "name": call["name"]})
     item: dict[str, Any] = {**form, "call_id": call["call_id"]}
     if form["type"] == "custom_tool_call":
-        return {**item, "input": parse_custom_input(call["arguments"])}
+        return {**item, "input": custom_tools.parse_custom_input(call["arguments"])}
     return {**item, "arguments": call["arguments"]}
-
-
-def parse_custom_input(said: str) -> str:
-    """Return the text argument of a custom tool. Some models write it without JSON."""
-    try:
-        found = json.loads(said)
-    except (ValueError, RecursionError):
-        return said
-    text = found.get("input") if isinstance(found, dict) else None
-    return text if isinstance(text, str) else said

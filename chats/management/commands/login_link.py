@@ -10,6 +10,7 @@ from django.urls import reverse
 from django.utils import timezone
 
 from chats.people import signin
+from contextpolicy.roles import find_person_by_name
 
 FIRST_ADMIN = "admin"
 
@@ -37,8 +38,8 @@ class Command(BaseCommand):
 
     def person(self, username: str) -> User:
         """Return the active user with the given name. Raises `CommandError`."""
-        user = User.objects.filter(username=username, is_active=True).first()
-        if user is None:
+        user = find_person_by_name(username)
+        if user is None or not user.is_active:
             raise CommandError(f"There is no active user called {username!r}.")
         return user
 

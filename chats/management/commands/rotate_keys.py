@@ -1,4 +1,4 @@
-"""Re-encrypts the stored keys of providers, the ledger and webhooks."""
+"""Re-encrypts the stored keys of providers, files, the ledger and webhooks."""
 
 from typing import Any
 
@@ -7,6 +7,7 @@ from django.db import transaction
 from django.utils import timezone
 
 from chats.checkpoints import keys
+from chats.files.storage import reencrypt_file_keys
 from chats.ground.secrets import SecretUnreadable
 from chats.providers import accounts
 from chats.webhooks import managing as webhooks
@@ -25,6 +26,7 @@ class Command(BaseCommand):
         try:
             with transaction.atomic():
                 rotated = accounts.rotate_keys(actor="system", now=timezone.now())
+                rotated += reencrypt_file_keys()
                 rotated += webhooks.reencrypt_webhook_secrets()
                 rotated += keys.reencrypt_signing_keys(actor="system", now=timezone.now())
         except SecretUnreadable as refusal:

@@ -1,6 +1,5 @@
 """Finds and claims chats in which a model looks for preferences."""
 
-import secrets
 import uuid
 from datetime import datetime, timedelta
 
@@ -8,17 +7,23 @@ from django.db.models import F, Q
 from django.db.models.functions import Now
 
 from chats.ground import leases, queue
+from chats.ground.jobs import Job
 from chats.models import PreferenceReading
 
 # Idle time before a chat is read, and delay after a temporary failure.
 REST = timedelta(minutes=10)
-# Lease of a call beyond its timeout, and time after which a task counts as lost.
-LEASE = timedelta(seconds=90)
+# Time after which a task counts as lost.
 LOST_AFTER = timedelta(seconds=60)
 # Maximum attempts if the worker dies.
 MOST_TRIES = 2
-AT_ONCE = 20
-RELEASED = {"lease_token": "", "lease_until": None}
+AT_ONCE = 240
+# The lease of a call exceeds its timeout.
+READINGS = Job(
+    PreferenceReading,
+    task=queue.READ_PREFERENCES,
+    argument="chat_id",
+    length=timedelta(seconds=90),
+)
 
 
 def schedule_idle_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
@@ -37,13 +42,7 @@ def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
 
     Skips a chat after two worker deaths. Runs in the caller's transaction.
     """
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    mine = PreferenceReading.objects.filter(free, chat=chat_id)
-    token = secrets.token_urlsafe(32)
-    taken = mine.filter(due_at__lte=Now() + LOST_AFTER).update(
-        lease_token=token, lease_until=leases.add_to_now(LEASE)
-    )
-    if not taken:
+    if READINGS.claim(chat_id, Q(due_at__lte=Now() + LOST_AFTER)) is None:
         return None
     row = PreferenceReading.objects.get(chat=chat_id)
     if row.tries >= MOST_TRIES:
@@ -56,11 +55,10 @@ def release_chat_reading(
     row: PreferenceReading, *, due_at: datetime | None, to: int | None = None
 ) -> None:
     """Release a claimed chat. `to` is the position read so far; it is due again at `due_at`."""
-    rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_token=row.lease_token)
     done = {} if to is None else {"read_to": to, "tries": 0}
     # Messages that arrived during the call wait until the chat is idle again.
     later = {"due_at": due_at} if due_at else {}
-    rows.update(**done, **later, **RELEASED)
+    READINGS.get_lease(row).release(**done, **later)
     if due_at is None:
         rows = PreferenceReading.objects.filter(chat=row.chat_id, lease_until=None)
         rows.filter(due_at=row.due_at).update(due_at=None)
@@ -68,11 +66,9 @@ def release_chat_reading(
 
 def enqueue_due() -> int:
     """Enqueue chats that have been idle, and chats whose task was lost. Returns their number."""
-    free = Q(lease_until=None) | leases.match_expired_leases()
-    due = PreferenceReading.objects.filter(free, due_at__lte=Now()).order_by("due_at")
+    due = READINGS.select_free_rows().filter(due_at__lte=Now()).order_by("due_at")
     found = list(due.values_list("chat", flat=True)[:AT_ONCE])
-    for chat_id in found:
-        queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
+    READINGS.enqueue_rows(found)
     rows = PreferenceReading.objects.filter(chat__in=found, due_at=F("due_at"))
     rows.update(due_at=leases.add_to_now(LOST_AFTER))
     return len(found)

@@ -69,14 +69,14 @@ class PreferenceInvalid(Refusal):
     code = "preference_invalid"
     status = 422
     sentence = gettext_noop(
-        "A preference has 1 to {limit} characters in one line. Control characters and direction"
-        " overrides are not allowed."
+        "This preference is not valid. Enter 1 to {limit} characters in one line, without "
+        "control characters and direction overrides."
     )
     param = "text"
 
 
 class UnknownSlot(Refusal):
-    """The slot does not exist. The message lists the valid slots."""
+    """The slot does not exist. The error message lists the valid slots."""
 
     code = "unknown_slot"
     status = 422
@@ -97,12 +97,16 @@ class InstructionsTooLong(Refusal):
 
 
 class InvalidInstructions(Refusal):
-    """The instructions contain a character that cannot be stored. The message has its position."""
+    """The instructions contain a character that cannot be stored.
+
+    The message gives its position.
+    """
 
     code = "invalid_character"
     status = 422
     sentence = gettext_noop(
-        "The instructions have a character that cannot be stored, at position {position}."
+        "The instructions contain a character that cannot be stored, at position {position}. "
+        "Remove it."
     )
     param = "instructions"
 
@@ -511,8 +515,8 @@ def confirm_preference(
 def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
     """Remove the evidence of messages, in the caller's transaction.
 
-    Preferences that no person wrote are deleted without evidence, and those they replaced become
-    active again. Returns the deleted ones, so that copies elsewhere can be removed.
+    A preference that no person wrote is deleted if no evidence remains. The preferences that it
+    replaced become active again. Returns the deleted ones, so that copies elsewhere can be removed.
     """
     gone = PreferenceEvidence.objects.filter(message__in=messages)
     ids = list(gone.values_list("preference", flat=True).distinct())

@@ -41,8 +41,8 @@ ONE_AT_A_TIME = OneAtATime()
 MOST_CHARACTERS = 20_000
 # A pause of this length starts a new session.
 SILENCE = timedelta(hours=1)
-# Maximum branches per sweep, and the seconds until the next search once none is behind.
-MOST_BEHIND = 500
+# Maximum branches per run, and the seconds until the next search once none is behind.
+MOST_BEHIND = 1_500
 LOOK_AGAIN = 600.0
 
 
@@ -117,7 +117,7 @@ def mark_due(branch: Branch) -> bool:
 
 
 def index_due_branches(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
-    """Index the due messages of a chat, for some seconds; the next task continues.
+    """Index the due messages of a chat for `TASK_SECONDS`; the next task continues.
 
     `is_closed`: the chat's policy excludes it from search, so its words are removed.
     """
@@ -161,7 +161,7 @@ def process_next_batch(work: Iterator[int]) -> bool:
 def reschedule_indexing(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
     """Enqueue the rest of the work as a new task, at the end of the queue."""
     with unflushed_transaction():
-        # Shows the sweep for lost tasks that this one is running.
+        # Shows the due job for lost tasks that this one is running.
         SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
         queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id, countdown=PAUSE_SECONDS)
 
@@ -193,8 +193,9 @@ def requeue_stalled_indexing() -> int:
 
 
 class Looking:
-    """A rate-limited search for branches with unindexed messages. Each search scans all
-    branches.
+    """A rate-limited search for branches with unindexed messages.
+
+    Each search scans all branches.
     """
 
     here: "Looking"
@@ -235,7 +236,10 @@ def find_unmarked_branches() -> QuerySet[Branch, tuple[Any, ...]]:
 
 
 def count_searchable_messages(owner_id: int) -> tuple[int, int]:
-    """Return the numbers of a person's messages that are indexed and that are not yet."""
+    """Count a person's messages that search can cover.
+
+    Returns the number of all of them, and of those that are not indexed yet.
+    """
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
     every = behind_by = 0
@@ -300,7 +304,7 @@ def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
 
 
 def mark_index_current(branch_id: uuid.UUID) -> None:
-    """Record that the words of a branch have the current version."""
+    """Start the index of a branch again at its first message, with the current version."""
     SearchPlace.objects.filter(branch=branch_id).update(version=VERSION, to_seq=0)
 
 

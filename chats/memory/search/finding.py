@@ -4,11 +4,17 @@ The rarest words select candidates until there are enough. A frequent word adds 
 only if rarer words matched few texts. The amount of reading is bounded.
 """
 
+import uuid
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
 from chats.memory.search import archive, fulltext
+from chats.memory.search.addressed_names import (
+    NO_NAMES,
+    AddressedNames,
+    infer_addressed_names,
+)
 from chats.memory.search.citing import Cited, score_cited_texts
 from chats.memory.search.fulltext import Within
 from chats.memory.search.meaning import TextLikeness
@@ -92,6 +98,14 @@ class WordCounts:
         """Return the share of texts that contain a word."""
         return self.words.get(word, 0) / max(self.total, 1)
 
+    def add_names(self, names: AddressedNames) -> "WordCounts":
+        """Return the counts with the texts that names stand for."""
+        more = {
+            name.stem: names.texts_per_role + self.words.get(name.stem, 0)
+            for name in names.by_role.values()
+        }
+        return replace(self, words={**self.words, **more})
+
     def is_rare(self, word: str) -> bool:
         """Return True if a match of this word alone is sufficient."""
         return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
@@ -102,6 +116,7 @@ def find_texts(
     asked: ParsedQuestion,
     *,
     within: Within,
+    chat_id: uuid.UUID | None = None,
     line: TextOrder | None = None,
     alike: TextLikeness | None = None,
     is_quick: bool = False,
@@ -109,13 +124,17 @@ def find_texts(
     """Return the texts that answer a question, best first, and the word counts for the weights.
 
     `within` also contains the owner, as the filter of both databases. Texts that are most `alike`,
-    and texts that are cited by matches, are compared regardless of their words. `is_quick`: fewer
-    are compared.
+    and texts that are cited by matches, are compared regardless of their words. In a
+    single chat, names can stand for the messages of a role. `is_quick`: fewer are compared.
     """
     line = line or TextOrder()
     most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
     counts = load_word_counts(owner_id, asked)
-    wanted, chosen = choose_candidates(asked, within=within, counts=counts, most=most)
+    names = NO_NAMES
+    if chat_id and not is_quick:
+        names = infer_addressed_names(asked, counts.words, chat_id=chat_id, within=within)
+        counts = counts.add_names(names)
+    wanted, chosen = choose_candidates(asked, within=within, counts=counts, most=most, names=names)
     led_to = score_cited_texts(owner_id, [*line.summaries, *chosen], stems=wanted.stems)
     chosen = list(dict.fromkeys([*chosen, *led_to, *(alike.nearest if alike else ())]))
     wanted = add_similarity_scores(
@@ -166,9 +185,15 @@ def load_word_counts(owner_id: int, asked: ParsedQuestion) -> WordCounts:
 
 
 def choose_candidates(
-    asked: ParsedQuestion, *, within: Within, counts: WordCounts, most: int
+    asked: ParsedQuestion,
+    *,
+    within: Within,
+    counts: WordCounts,
+    most: int,
+    names: AddressedNames,
 ) -> tuple[SearchTerms, list[int]]:
     """Return the search terms and the candidates, rarest words first."""
+    roles = {name.stem: role for role, name in names.by_role.items()}
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
     rising = sorted(present, key=lambda word: present[word])
     marks: dict[int, float] = {}
@@ -181,6 +206,9 @@ def choose_candidates(
         # A common word only fills up the candidates of rarer ones.
         limit = min(room, most) if is_filler else room
         found = fulltext.find_texts_with_word(word, within=within, most=limit, share=share)
+        if word in roles:
+            theirs = names.list_newest_texts(roles[word], most=limit)
+            found = sorted({*found, *theirs}, reverse=True)[:limit]
         room -= len(found)
         add_word_weight(marks, found, calculate_word_weight(present[word], total=counts.total))
     stems = {
@@ -195,7 +223,7 @@ def choose_candidates(
         if found:
             stems.setdefault(asked.beginning, begun)
     best = sorted(marks, key=lambda key: (-round(marks[key], 9), -key))[:most]
-    return build_search_terms(asked, stems=stems, counts=counts), best
+    return build_search_terms(asked, stems=stems, counts=counts, names=names), best
 
 
 def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float) -> None:
@@ -204,7 +232,11 @@ def add_word_weight(marks: dict[int, float], found: Sequence[int], value: float)
 
 
 def build_search_terms(
-    asked: ParsedQuestion, *, stems: Mapping[str, float], counts: WordCounts
+    asked: ParsedQuestion,
+    *,
+    stems: Mapping[str, float],
+    counts: WordCounts,
+    names: AddressedNames = NO_NAMES,
 ) -> SearchTerms:
     def weigh(stem: str) -> float:
         return calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
@@ -215,6 +247,7 @@ def build_search_terms(
         pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
         beginning=asked.beginning if asked.beginning in stems else "",
         names=asked.names,
+        addressed={archive.build_role_key(role): name for role, name in names.by_role.items()},
         own=asked.is_of_oneself,
         days=asked.days,
     )
@@ -225,14 +258,16 @@ def read_texts(keys: Sequence[int], *, wanted: SearchTerms, line: TextOrder) -> 
     for text in fulltext.load_texts(keys, with_times=bool(wanted.days)):
         place = line.place_of(text.id)
         if place is not None:
+            named = None if text.speaker else wanted.get_addressed_name(text.keys)
+            full = text.full.replace(fulltext.FULL, "")
             found.append(
                 RankedText.of(
                     place,
-                    words=text.words,
-                    full=text.full.replace(fulltext.FULL, ""),
+                    words=f"{named.stem} {text.words}" if named else text.words,
+                    full=f"{named.full} {full}" if named else full,
                     wanted=wanted,
                     session=(text.id >> SEQ_BITS, text.session),
-                    speaker=text.speaker,
+                    speaker=named.full if named else text.speaker,
                     is_own=text.keys.endswith(OWN_KEY),
                     written_at=text.written_at,
                 )

@@ -43,12 +43,20 @@ DIGITS = 12
 Pair = tuple[str, str]
 
 
+class AddressedName(NamedTuple):
+    """A name that stands for the messages of a role: its stem and its full word."""
+
+    stem: str
+    full: str
+
+
 @dataclass(frozen=True, slots=True)
 class SearchTerms:
     """Search terms: stems, full words, pairs, a prefix, names, times.
 
     `stems`, `full` and `pairs` have weights. `beginning` is the prefix of a full word. `days` are
-    time ranges with an excluded end.
+    time ranges with an excluded end. `addressed` are names by the key of the role whose messages
+    without a speaker they stand for.
     """
 
     stems: Mapping[str, float]
@@ -63,6 +71,14 @@ class SearchTerms:
     meaning: Mapping[int, float] = field(default_factory=dict)
     # Match of texts that cite a text, by place, from 0 to 1.
     cited: Mapping[int, float] = field(default_factory=dict)
+    addressed: Mapping[str, AddressedName] = field(default_factory=dict)
+
+    def get_addressed_name(self, keys: str) -> AddressedName | None:
+        """Return the name that stands for the role of a text; None without one.
+
+        The role is the last of the text's keys.
+        """
+        return self.addressed.get(keys[keys.rfind("@") + 1 :]) if self.addressed else None
 
 
 class RankedText(NamedTuple):
@@ -80,7 +96,7 @@ class RankedText(NamedTuple):
     session: tuple[int, int]
     speaker: str
     is_own: bool
-    # Only compared with other texts, unless the question mentions a date.
+    # It is only compared with that of other texts, unless the question mentions a date.
     written_at: Any
 
     @classmethod

@@ -55,7 +55,7 @@ OF_A_TEXT = (
 )
 # The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
-# A word that is rare in the person's chats counts like this number of others.
+# The minimum strength of a result above the floor: one rare word counts like this many others.
 RARE = 2
 # Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
 MOST_CHATS = 200
@@ -87,7 +87,7 @@ class Passage:
     `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
     the part of `text` around the first match. `marks` are the positions of matches in `text`.
     `why`: the shared significant words as asked, including those of citing texts. `above_floor`:
-    two such words match, or one that is rare in the owner's chats.
+    two such words match, or one that is rare in the owner's chats, or the embedding is similar.
     """
 
     message_id: uuid.UUID | None
@@ -109,7 +109,7 @@ class Passage:
 
     @property
     def strength(self) -> int:
-        """Number of significant shared words. A rare word counts twice."""
+        """Number of significant shared words, at least 2 above the floor."""
         return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
@@ -149,7 +149,10 @@ class Matches:
         return self.alike is not None and text.alike >= self.alike.floor
 
     def strength(self, text: FoundText) -> int:
-        """Return the number of significant words that a text shares; a rare one counts twice."""
+        """Return the number of significant words that a text shares with the question.
+
+        At least 2 if the text is above the floor: one rare word or a similar embedding is enough.
+        """
         return calculate_match_strength(
             self.shared_words(text), is_above_floor=self.is_above_floor(text)
         )
@@ -184,7 +187,10 @@ def match_texts(
         if look
         else None
     )
-    found, counts = find_texts(owner_id, asked, within=within, alike=alike, is_quick=is_quick)
+    chat_id = scope.id if scope.kind == "chat" else scope.chat
+    found, counts = find_texts(
+        owner_id, asked, within=within, chat_id=chat_id, alike=alike, is_quick=is_quick
+    )
     is_late = look is not None and alike is None
     return Matches(asked, found, counts, telling, alike, is_late)
 

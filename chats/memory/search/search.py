@@ -140,7 +140,7 @@ def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "
         only=said.statement if said is not None else fulltext.ANY,
     )
     line = TextOrder(path.seq_of, path.id_at, summaries=path.summaries)
-    found, _ = find_texts(owner_id, asked, within=within, line=line)
+    found, _ = find_texts(owner_id, asked, within=within, chat_id=branch.chat_id, line=line)
     ids = [text.id for text in found]
     if said is not None:
         # Neighbours were ranked too, and may have another speaker.

@@ -3,7 +3,6 @@
 Read-only and limited to documents of the calling chat's branch.
 """
 
-import json
 import uuid
 from typing import Any
 
@@ -11,8 +10,8 @@ from chats.files.attach import load_file_text
 from chats.files.excerpts import list_cut_documents, rank_chunks
 from chats.memory.search.words import extract_question_stems
 from chats.models import Branch, FileChunk, StoredFile
+from chats.prompt.tools.arguments import ArgumentsInvalid, parse_tool_arguments
 from contextpolicy.engine.messages.messages import ToolSpec
-from contextpolicy.engine.text.schema import find_schema_violations
 
 # The most characters of a result.
 MOST_CHARACTERS = 6_000
@@ -47,13 +46,9 @@ def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any
     Returns the text for the model, and ids and numbers for the ledger.
     """
     try:
-        given = json.loads(arguments)
-        json.dumps(given, ensure_ascii=False).encode()
-    except (ValueError, RecursionError):
-        return MALFORMED.format(reason="they are not valid JSON"), {}
-    wrong = find_schema_violations(SPEC.parameters, given)
-    if wrong:
-        return MALFORMED.format(reason=wrong[0][:200]), {}
+        given = parse_tool_arguments(arguments, spec=SPEC)
+    except ArgumentsInvalid as error:
+        return MALFORMED.format(reason=error), {}
     documents = list_cut_documents(branch, before=branch.last_seq + 1)
     known = {str(file_id): file_id for file_id in documents}
     if given["id"] not in known:
@@ -71,7 +66,10 @@ def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any
 
 
 def find_parts(file_id: uuid.UUID, *, query: str) -> str:
-    """Return the best parts of a document for a query, by shared words, each with its position."""
+    """Return the parts of a document that best match a query, or a sentence if none does.
+
+    Each part has its position. The whole is cut to `MOST_CHARACTERS`.
+    """
     matches = rank_chunks([file_id], stems=extract_question_stems(query))[:FOUND_CHUNKS]
     rows = FileChunk.objects.filter(pk__in=[match.pk for match in matches]).order_by("number")
     parts = [f"[From character {row.start:,}]\n{row.text.strip()}" for row in rows]

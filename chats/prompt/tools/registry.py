@@ -1,5 +1,7 @@
 """The tools a model may call: those offered in a chat, and the result of a call.
 
+The product's own tools run here. `turns.server_tools` calls those of servers.
+
 A call to a tool that was not offered returns an explanation and runs nothing. `set_tool_source`
 replaces the source: a replay returns recorded results.
 """
@@ -10,18 +12,27 @@ from typing import Any, Protocol
 
 from chats.memory.search.meaning import Look
 from chats.models import Branch
-from chats.prompt.tools import file_read, history_search
+from chats.prompt.tools import file_read, history_search, output_read, skill_load
+from chats.prompt.tools.skill_load import SkillFacts
 from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec
+from contextpolicy.engine.messages.skills import SKILL_LOAD, SKILL_LOAD_SPEC
 from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.messages.tool_outputs import (
+    OUTPUT_READ,
+    OUTPUT_READ_SPEC,
+    is_server_tool,
+)
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
+from contextpolicy.tool_servers import build_tool_spec, load_allowed_tools
 
+NO_SKILLS = SkillFacts()
 UNAVAILABLE = "This tool is not available in this chat."
 
 
 @dataclass(frozen=True, slots=True)
 class ToolAnswer:
-    """The result of a call. None: the call had no result, and the prompt says so.
+    """The result of a tool call. `content` is None if a replay has no result for the call.
 
     `read`: ids and numbers for the ledger; empty if nothing ran.
     """
@@ -32,7 +43,7 @@ class ToolAnswer:
 
 class ToolSource(Protocol):
     def offered(
-        self, *, branch: Branch, values: PolicyValues, model: ModelSpec
+        self, *, branch: Branch, values: PolicyValues, model: ModelSpec, lists_skills: bool
     ) -> tuple[ToolSpec, ...]: ...
 
     def answer(
@@ -44,34 +55,44 @@ class ToolSource(Protocol):
         counter: TokenCounter,
         sent: Collection[int],
         look: Look | None,
+        skills: SkillFacts,
     ) -> ToolAnswer:
         """Return the result of a call.
 
         `offered` has the names of the tools in its prompt, `sent` the `seq`s of its
-        messages. `look` is the vector search for the query.
+        messages, and `skills` its skills. `look` is the vector search for the query.
         """
         ...
 
 
 class OwnTools:
-    """The built-in tools: search in a chat whose prompts leave out messages, and file reading."""
+    """The product's tools: search in the chat, reading of files and results, loading of skills."""
 
     def offered(
-        self, *, branch: Branch, values: PolicyValues, model: ModelSpec
+        self, *, branch: Branch, values: PolicyValues, model: ModelSpec, lists_skills: bool
     ) -> tuple[ToolSpec, ...]:
-        """Offer the search if the model supports tools and the policy allows the archive.
+        """Return the tools that the model can use in a chat; none if it does not support tools.
 
-        Offered from the first prompt that leaves out a message, and in each later one: a changed
-        tool list would invalidate the provider's cache.
+        Tools of servers are those that the policy allows, with the tool that reads long results.
+        The search is offered from the first prompt that leaves out a message, if the policy allows
+        the archive. It stays in each later prompt, because a changed tool list would invalidate the
+        provider's cache.
         """
         leaves_out = branch.active_compaction_id is not None or branch.search_offered
         is_allowed = values.archive and model.supports_tools
         found = (
             (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
         )
-        # From the first document whose text is cut, for the same reason.
+        # The tool is offered from the first document whose text is cut on, for the same reason.
         reads = branch.chat.has_cut_files and model.supports_tools
-        return (*found, file_read.SPEC) if reads else found
+        servers = load_allowed_tools(values.tools) if model.supports_tools else []
+        return (
+            *found,
+            *((file_read.SPEC,) if reads else ()),
+            *((SKILL_LOAD_SPEC,) if lists_skills and model.supports_tools else ()),
+            *map(build_tool_spec, servers),
+            *((OUTPUT_READ_SPEC,) if servers else ()),
+        )
 
     def answer(
         self,
@@ -82,10 +103,17 @@ class OwnTools:
         counter: TokenCounter,
         sent: Collection[int],
         look: Look | None,
+        skills: SkillFacts,
     ) -> ToolAnswer:
-        """Run the search or read a file. For an unknown tool, return a text that says so."""
+        """Run a tool. For one that is unknown or was not offered, return a text that says so."""
+        if call.name in offered and call.name == SKILL_LOAD:
+            return ToolAnswer(
+                *skill_load.run_skill_load(call.arguments, branch=branch, facts=skills)
+            )
         if call.name in offered and call.name == file_read.SPEC.name:
             return ToolAnswer(*file_read.run_file_read(call.arguments, branch=branch))
+        if call.name in offered and call.name == OUTPUT_READ:
+            return ToolAnswer(*output_read.run_output_read(call.arguments, branch=branch))
         if call.name not in offered or call.name != history_search.SPEC.name:
             return ToolAnswer(UNAVAILABLE)
         content, read = history_search.run_history_search(
@@ -104,15 +132,32 @@ def set_tool_source(source: ToolSource) -> None:
 
 
 def list_offered_tools(
-    *, branch: Branch, values: PolicyValues, model: ModelSpec
+    *, branch: Branch, values: PolicyValues, model: ModelSpec, lists_skills: bool = False
 ) -> tuple[ToolSpec, ...]:
-    """Return the tools whose definitions are sent to the model."""
-    return _source.offered(branch=branch, values=values, model=model)
+    """Return the tools whose definitions are sent to the model.
+
+    `lists_skills`: True if the system text lists on-demand skills. The tool that loads them is then
+    offered, if the model supports tools.
+    """
+    return _source.offered(branch=branch, values=values, model=model, lists_skills=lists_skills)
 
 
 def has_search(offered: Collection[ToolSpec]) -> bool:
     """Return True if tools include the search in the chat."""
     return any(tool.name == history_search.SPEC.name for tool in offered)
+
+
+def has_skill_load(offered: Collection[ToolSpec]) -> bool:
+    """Return True if tools include the one that loads skills."""
+    return any(tool.name == SKILL_LOAD for tool in offered)
+
+
+def is_server_call(name: str, *, offered: Collection[str]) -> bool:
+    """Return True if a call is one of a tool of a server, which runs outside the database.
+
+    Not in a replay, whose source has the results.
+    """
+    return isinstance(_source, OwnTools) and is_server_tool(name) and name in offered
 
 
 def run_tool_call(
@@ -123,8 +168,15 @@ def run_tool_call(
     counter: TokenCounter,
     sent: Collection[int] = (),
     look: Look | None = None,
+    skills: SkillFacts = NO_SKILLS,
 ) -> ToolAnswer:
     """Run a tool call of the model and return its result, or a result that describes the error."""
     return _source.answer(
-        call, branch=branch, offered=offered, counter=counter, sent=sent, look=look
+        call,
+        branch=branch,
+        offered=offered,
+        counter=counter,
+        sent=sent,
+        look=look,
+        skills=skills,
     )

@@ -25,7 +25,7 @@ OFFERED = (
         "active",
         "Markdown",
         gettext_lazy(
-            "Markdown file for reading and editing in any editor. Cannot be imported again."
+            "You can read and edit this Markdown file in any editor. It cannot be imported again."
         ),
     ),
     (
@@ -33,8 +33,8 @@ OFFERED = (
         "active",
         gettext_lazy("HTML page"),
         gettext_lazy(
-            "One HTML page for reading in a browser, without a network connection. Cannot be "
-            "imported again."
+            "You can read this HTML page in a browser, without a network connection. It cannot "
+            "be imported again."
         ),
     ),
     (
@@ -42,35 +42,39 @@ OFFERED = (
         "all",
         "JSON",
         gettext_lazy(
-            "JSON for other applications, with the messages of every branch. Cannot be "
-            "imported again."
+            "Other applications can read this JSON, which contains the messages of every "
+            "branch. It cannot be imported again."
         ),
     ),
     (
         "bundle",
         "active",
         gettext_lazy("Bundle (ZIP)"),
-        gettext_lazy("Can be imported again, with the summary, the originals and images."),
+        gettext_lazy(
+            "This archive contains the summary, the originals and the images. It can be "
+            "imported again."
+        ),
     ),
     (
         "ui",
         "active",
         gettext_lazy("Messages as sent (JSONL)"),
         gettext_lazy(
-            "The active summary and the messages that it does not cover, on the active branch."
+            "Contains the active summary and the messages that it does not cover, on the "
+            "active branch."
         ),
     ),
     (
         "ui",
         "full",
         gettext_lazy("All messages (JSONL)"),
-        gettext_lazy("Every message of the active branch, in full and without summaries."),
+        gettext_lazy("Contains every message of the active branch, in full and without summaries."),
     ),
     (
         "ui",
         "all",
         gettext_lazy("All branches (JSONL)"),
-        gettext_lazy("Every message of every branch. Can be imported again."),
+        gettext_lazy("Contains every message of every branch. It can be imported again."),
     ),
 )
 EVERYTHING = (

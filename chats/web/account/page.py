@@ -47,8 +47,8 @@ class AppearanceForm(forms.Form):
         required=False,
         widget=forms.Select(attrs={"class": "input"}),
         help_text=gettext_lazy(
-            "Language of the pages and the administration. Chats and summaries keep their own"
-            " language."
+            "The pages and the administration use this language. Chats and summaries keep "
+            "their own language."
         ),
     )
     time_zone = forms.ChoiceField(
@@ -91,7 +91,7 @@ def appearance_page(request: PersonRequest) -> HttpResponse:
                 chosen_zone=form.cleaned_data["time_zone"],
                 language=form.cleaned_data["language"],
             )
-            # In the language that was just chosen.
+            # The message is in the language that was just chosen.
             with translation.override(languages.select_request_language(request)):
                 messages.success(request, gettext("Appearance saved."))
             return redirect("chats:appearance")

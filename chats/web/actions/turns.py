@@ -13,6 +13,12 @@ from chats.actions import marks
 from chats.actions.lifecycle import retry_with
 from chats.models import Turn
 from chats.record import access
+from chats.turns.consents import (
+    ConsentIsOver,
+    decide_tool_call,
+    parse_call_id,
+    parse_decision,
+)
 from chats.turns.start import continue_reply
 from chats.turns.stop import TurnIsOver, stop_turn
 from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
@@ -26,13 +32,29 @@ from chats.web.thread.updates import render_tail_update
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
     """Show the reply's position in the queue. Empty once the reply has started."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
-    is_queued = turn.status == Turn.Status.QUEUED
+    is_queued = turn.status == Turn.Status.QUEUED and not turn.awaits_consent
     context = {
         "chat": turn.branch.chat,
         "turn": turn,
         "queue": load_queue_position(turn) if is_queued else None,
     }
     return render(request, "chats/_queue.html", context)
+
+
+@require_POST
+@signed_in
+def turn_consent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
+    """Allow or deny a waiting tool call. An answered one is only shown."""
+    turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
+    with suppress(ConsentIsOver):
+        decide_tool_call(
+            user=request.user,
+            turn=turn,
+            call_id=parse_call_id(request.POST.get("call", "")),
+            decision=parse_decision(request.POST.get("decision", "")),
+            now=timezone.now(),
+        )
+    return render_tail_update(request, access.get_chat(user=request.user, chat_id=chat_id))
 
 
 @require_POST

@@ -76,6 +76,7 @@ def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> H
         "turn": turn,
         "calls": build_receipt_views(turn),
         "outcome": explain_skipped_compaction(turn) if turn.is_over else None,
+        "tool_calls": turn.tool_calls.defer("content").order_by("step", "place"),
         "file_excerpts": list_sent_excerpts(turn),
         "references": references.load_turn_references(turn.pk, owner_id=turn.branch.chat.owner_id),
     }
@@ -154,7 +155,11 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
         budget=budget["token_budget"], reserve=budget["reserve"]
     )
     size, limit = f"≈ {format_number(row.prompt_tokens)}", format_number(budget["prompt_limit"])
-    reasons = gettext("messages (reasons below)") if left else gettext("none")
+    reasons = (
+        ngettext("message (reason below)", "messages (reasons below)", left)
+        if left
+        else gettext("none")
+    )
     figures = [
         ReceiptFigure(gettext("Sent"), size, gettext("tokens by the local tokenizer")),
         ReceiptFigure(gettext("Limit for the prompt"), limit, note),

@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext
 
+from chats.prompt.composition import SKILL
 from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
 from contextpolicy.wording import join_sentences
 
@@ -29,8 +30,11 @@ def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
         "{name} is {used} instead of {wanted}, because the values of the policies do not work "
         "together with this model."
     )
+    of_tools = gettext("{name} is {used} instead of {wanted}: the model allows no others.")
     return [
-        words.format(name=name, used=_value(used), wanted=_value(wanted))
+        (of_tools if name == "tools" else words).format(
+            name=name, used=_value(used), wanted=_value(wanted)
+        )
         for name, wanted, used in adjusted
     ]
 
@@ -62,6 +66,8 @@ def _fallback(note: str) -> str:
 
 def _of_message(note: str) -> str:
     seq, _, repair = note.partition(":")
+    if seq == SKILL:
+        return gettext("The skill “{slug}” was loaded.").format(slug=repair)
     if seq == "state":
         reason = STATE_KEPT.get(repair, repair.replace("_", " "))
         return gettext("The state was not updated: {reason}.").format(reason=reason)

@@ -72,13 +72,13 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
 def format_preview_line(found: Ahead) -> str:
     """Return who replies, the maximum number of replies, and the first prompt's size."""
     if found.routing == "person":
-        words = gettext("{name} replies, or the agents that you mention, at most {replies}")
+        words = gettext("{name} or the agents that you mention write at most {replies}")
     elif found.routing == "round_robin" and found.agents > 1:
-        words = gettext("{n} agents reply in turn, at most {replies}")
+        words = gettext("{n} agents reply in turn and write at most {replies}")
     else:
         words = ngettext(
-            "{n} agent replies, at most {replies}",
-            "{n} agents reply, at most {replies}",
+            "{n} agent replies and writes at most {replies}",
+            "{n} agents reply and write at most {replies}",
             found.agents,
         )
     who = words.format(

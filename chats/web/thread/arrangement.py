@@ -18,6 +18,7 @@ from chats.rendering.fragments import render_live_html
 from chats.rendering.spoken import SpokenSoFar, extract_displayed_text
 from chats.rendering.store import get_message_html, render_texts
 from chats.turns import statements
+from chats.turns.consents import list_waiting_calls
 from chats.web.thread.compaction_marker import (
     CompactionMarker,
     build_summary_sections,
@@ -127,9 +128,15 @@ def build_live_entry(turn: Turn, *, is_last: bool) -> Live:
     words = turn.partial_text
     if turn.agent is not None:
         words = SpokenSoFar(turn.agent.name).take(words)
-    is_queued = turn.status == Turn.Status.QUEUED
+    is_queued = turn.status == Turn.Status.QUEUED and not turn.awaits_consent
     queue = load_queue_position(turn) if is_queued else None
-    return Live(turn, render_live_html(words), queue=queue, is_last=is_last)
+    return Live(
+        turn,
+        render_live_html(words),
+        queue=queue,
+        is_last=is_last,
+        consents=list_waiting_calls(turn),
+    )
 
 
 def load_queue_position(turn: Turn) -> Queue:
@@ -235,7 +242,7 @@ def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Ent
 
 
 def get_message_day(message: Message | None) -> date | None:
-    """Return the date of a message in the reader's zone."""
+    """Return the date of a message in the reader's time zone; None without a message."""
     return timezone.localtime(message.created_at).date() if message else None
 
 
@@ -264,5 +271,5 @@ def find_tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
 
 
 def get_cause_message_id(turn: Turn) -> uuid.UUID | None:
-    """Return the message that a turn replies to or continues."""
+    """Return the id of the message that a turn replies to or continues; None without one."""
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)

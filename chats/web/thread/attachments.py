@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext, ngettext
 
+from chats.files.attach import estimate_image_tokens
 from chats.files.uploads import list_files
 from chats.models import StoredFile
 from chats.web.auth import PersonRequest
@@ -40,7 +41,12 @@ class Attachment:
         if self.is_failed:
             return self.file.localized_reason
         if self.file.width:
-            return f"{self.file.get_kind_display()}, {self.file.width} × {self.file.height}"
+            return ", ".join(
+                [
+                    f"{self.file.get_kind_display()}, {self.file.width} × {self.file.height}",
+                    format_tokens(estimate_image_tokens(self.file)),
+                ]
+            )
         return ", ".join(describe_size(self.file))
 
 
@@ -56,8 +62,12 @@ def describe_size(file: StoredFile) -> list[str]:
     facts = [str(file.get_kind_display())]
     if file.pages:
         facts.append(format_pages(file.pages))
-    tokens = ngettext("{n} token", "{n} tokens", file.tokens)
-    return [*facts, tokens.format(n=format_number(file.tokens))]
+    return [*facts, format_tokens(file.tokens)]
+
+
+def format_tokens(tokens: int) -> str:
+    words = ngettext("{n} token", "{n} tokens", tokens)
+    return words.format(n=format_number(tokens))
 
 
 def format_pages(pages: int) -> str:

@@ -19,6 +19,8 @@ from chats.compaction.report import skip_reasons
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Compaction
 from chats.prompt import model_choice
+from chats.prompt.composition import PromptRefused
+from chats.prompt.meter import Draft
 from chats.prompt.meter import build_meter as meter_of
 from chats.prompt.model_choice import ChosenModel
 from chats.teams import play
@@ -145,6 +147,8 @@ class MeterView:
     chat: Chat
     problem: str = ""
     problem_code: str = ""
+    # True if the problem is the message that is being written.
+    is_too_large: bool = False
     text: str = ""
     of_all: str = ""
     next_compaction: str = ""
@@ -183,7 +187,10 @@ def build_composer(
     team_names: Sequence[Mention] = (),
     attachments: Sequence[Attachment] = (),
 ) -> Composer:
-    """Return the message box with a new key. `choice` and `models` as in `models_for`."""
+    """Return the message box with a new key.
+
+    `choice` and `models` as in `list_offered_models`.
+    """
     return Composer(
         chat=chat,
         models=list_offered_models(user=user, chat=chat, choice=choice, models=models),
@@ -212,10 +219,12 @@ def list_offered_models(
         return ()
 
 
-def build_meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterView:
+def build_meter_view(
+    *, chat: Chat, thread: ThreadPage | None = None, draft: Draft | None = None
+) -> MeterView:
     """Return the meter of a chat. A refusal becomes its `problem` text, so the page still renders.
 
-    `thread`: passed if already loaded, to save queries.
+    `thread`: passed if already loaded, to save queries. `draft`: the message that is being written.
     """
     ground = thread.ground if thread else None
     try:
@@ -225,11 +234,15 @@ def build_meter_view(*, chat: Chat, thread: ThreadPage | None = None) -> MeterVi
             outlook=ground.outlook if ground else None,
             branch=ground.branch if ground else None,
             making=ground.facts.making if ground else None,
+            draft=draft,
         )
     except Refusal as refusal:
-        limit = PolicyValues().input_length_limit
         return MeterView(
-            chat=chat, problem=refusal.localized, problem_code=refusal.code, limit=limit
+            chat=chat,
+            problem=refusal.localized,
+            problem_code=refusal.code,
+            is_too_large=isinstance(refusal, PromptRefused) and refusal.is_question_too_large,
+            limit=PolicyValues().input_length_limit,
         )
     about = "≈ " if meter.approximate else ""
     size = gettext("{used} of {limit} tokens")

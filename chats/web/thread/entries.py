@@ -1,6 +1,6 @@
 """The entries of a thread, each with its template and labels."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import date
 from typing import ClassVar
@@ -12,6 +12,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.models import Message, Preference, Turn
 from chats.prompt.next_prompt import Outlook
+from chats.turns.consents import WaitingCall
 from chats.turns.rounds import is_passed
 from chats.web.reasons import LEFT_OUT, SENT
 from chats.web.thread.attachments import ShownFile, list_documents
@@ -20,6 +21,7 @@ from chats.web.thread.message_acts import list_message_actions
 from chats.web.thread.versions import MessageVersions
 from chats.web.words import cut_words, format_number, format_token_count
 from contextpolicy.engine.messages.images import parse_image_reference
+from contextpolicy.engine.messages.messages import FilePart, parse_result_image
 from contextpolicy.engine.policy.costs import parse_reported_usage
 from contextpolicy.wording import join_items
 
@@ -37,7 +39,7 @@ PLACES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ToolCall:
+class ShownToolCall:
     """A tool call within a message, and its result."""
 
     name: str
@@ -66,7 +68,11 @@ class DayMark:
 
 @dataclass(frozen=True, slots=True)
 class MessageEntry:
-    """A message of the thread, with the rail that says how the next prompt sends it."""
+    """A message of the thread.
+
+    `sent` says how the next prompt sends it, which a rail beside the message shows, and `reason`
+    why it is left out.
+    """
 
     partial: ClassVar[str] = "chats/_message.html"
     message: Message
@@ -106,7 +112,7 @@ class MessageEntry:
 
     @property
     def passes(self) -> bool:
-        """True for an agent's empty reply: it passed."""
+        """True if an agent passed: its reply contains only markers."""
         message = self.message
         return bool(message.speaker) and not self.stands and is_passed(message)
 
@@ -171,14 +177,14 @@ class MessageEntry:
         return list_message_actions(self.message, pin_lock=self.pin_lock)
 
     @property
-    def tools(self) -> list[ToolCall]:
+    def tools(self) -> list[ShownToolCall]:
         return build_tool_calls(self.message.parts)
 
     @property
     def images(self) -> list[ShownImage]:
         files = [part for part in self.message.parts if part["type"] == "file"]
         found = [
-            (part["media_type"], part["name"], parse_image_reference(part["reference"]))
+            (part["media_type"], get_shown_name(part), parse_image_reference(part["reference"]))
             for part in files
         ]
         return [
@@ -202,6 +208,12 @@ class MessageEntry:
     def reasoning(self) -> str:
         """The model's reasoning before the reply."""
         return "\n\n".join(p["text"] for p in self.message.parts if p["type"] == "reasoning")
+
+
+def get_shown_name(part: Mapping[str, str]) -> str:
+    """Return the name of a file. Empty for an image in a tool result, which has none."""
+    file = FilePart(part["media_type"], part["name"], part["reference"])
+    return "" if parse_result_image(file)[0] else part["name"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -265,6 +277,8 @@ class Live:
 
     queue: Queue | None = None
     is_last: bool = True
+    # Tool calls that wait for the person's decision.
+    consents: Sequence[WaitingCall] = ()
 
     @property
     def name(self) -> str:
@@ -303,7 +317,7 @@ def get_message_disposition(
 
 
 def describe_disposition(sent: str, *, reason: str, cuts: Sequence[str]) -> str:
-    """Return the label of the rail beside a message."""
+    """Return the label for the way in which the next prompt sends a message."""
     words = LEFT_OUT[reason].beside if reason in LEFT_OUT else SENT.get(sent, "")
     return join_items([words, *cuts])
 
@@ -313,10 +327,10 @@ def is_reply(message: Message) -> bool:
     return message.turn is not None and message.turn.reply_id == message.pk
 
 
-def build_tool_calls(parts: Sequence[dict[str, str]]) -> list[ToolCall]:
+def build_tool_calls(parts: Sequence[dict[str, str]]) -> list[ShownToolCall]:
     results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
     return [
-        ToolCall(part["name"], part["arguments"], results.get(part["call_id"]))
+        ShownToolCall(part["name"], part["arguments"], results.get(part["call_id"]))
         for part in parts
         if part["type"] == "tool_call"
     ]

@@ -46,7 +46,9 @@ class Act:
 
 
 EDIT = Act("edit", "chats:message-edit", "edit", gettext_lazy("Edit and branch"), way="box")
-REGENERATE = Act("regenerate", "chats:message-regenerate", "retry", gettext_lazy("Regenerate"))
+REGENERATE = Act(
+    "regenerate", "chats:message-regenerate", "retry", gettext_lazy("Regenerate reply")
+)
 PLAY_ON = Act(
     "play-on",
     "chats:message-play-on",
@@ -77,8 +79,8 @@ EXCLUDE = Act(
     "exclude",
     "chats:message-exclude",
     "x",
-    gettext_lazy("Exclude"),
-    gettext_lazy("Remains visible here, but is not sent in prompts or summaries"),
+    gettext_lazy("Exclude from prompts"),
+    gettext_lazy("The message remains visible here, but is not sent in prompts or summaries"),
 )
 INCLUDE = Act(
     "include",

@@ -11,7 +11,12 @@ from contextpolicy.engine.compose.layouts import Maker, shift_images
 from contextpolicy.engine.compose.text_layouts import JOINT_TOKENS, TextMaker
 from contextpolicy.engine.history.entries import Entry
 from contextpolicy.engine.history.tool_rules import Stubbed
-from contextpolicy.engine.messages.messages import Message, Summary, extract_message_text
+from contextpolicy.engine.messages.messages import (
+    Message,
+    Summary,
+    WireMessage,
+    extract_message_text,
+)
 from contextpolicy.engine.messages.segments import Block, Parts, Scale, Segment
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.messages.transcript import SECTION_JOINT, Background
@@ -85,7 +90,7 @@ class AgentMaker(TextMaker):
     def question(self, message: Message) -> Block:
         """Build the block of the uncut question, without the speaker's name."""
         made = Maker.question(self, message)
-        wire = made.wires[0]
+        wire = made.wires[0] if made.wires else WireMessage("user", "")
         places = tuple(
             (len(self._guard(wire.content[:place])), part) for place, part in wire.images
         )

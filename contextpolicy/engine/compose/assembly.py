@@ -141,10 +141,12 @@ class WindowNeeded:
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """A summary that is due: `prepare` it in the background, or `swap` it in once it is ready.
+    """The decision whether a summary is due, made after a prompt was composed.
 
-    `tokens` is the size of the prompt in provider tokens, `mark` the threshold that it passed (0:
-    none). `turns` counts the finished turns that no summary covers.
+    `action`: `none`, `prepare` (write the summary in the background) or `swap` (use it as soon as
+    it is ready). `reason`: the mark or rule that decided. `tokens` is the size of the prompt in
+    provider tokens, `mark` the threshold in provider tokens that it passed (0: none). `turns`
+    counts the finished turns that no summary covers.
     """
 
     action: Literal["none", "prepare", "swap"]
@@ -187,7 +189,7 @@ def is_compressed(context: AssembledContext) -> bool:
 
 
 def assess_compaction_need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
-    """Return whether a summary should be prepared or swapped in, after composing `context`."""
+    """Decide whether a summary should be prepared or swapped in, after composing `context`."""
     values = given.values
     limit = compute_prompt_limit(values, model_window=given.model_window)
     taken = context.prompt_tokens
@@ -242,7 +244,7 @@ class _Prompt:
             self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
-        """Return the strategy's decision, and why the fallback replaced it ("" if it did not)."""
+        """Return the decision to use, and the reason if it is the fallback's, else ""."""
         given, taken = self.given, self.fixed.cost
         limit = self.marks.limit - taken
         ceiling = given.values.window_tokens
@@ -363,10 +365,10 @@ def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
 
 
 def extract_shared_prefix(context: AssembledContext) -> AssembledContext | None:
-    """Return the prefix that the next prompt shares, as a separate prompt with its own token
+    """Return the part of a prompt that the next prompt shares, as a prompt with its own token
     counts.
 
-    None if it contains no message of the chat.
+    None if it contains neither a message nor a summary of the chat.
     """
     messages, count = context.lead
     segments = context.segments[:count]
@@ -392,6 +394,7 @@ _PARTS = {
     "day": "history",
     "continue": "question",
     "step": "steps",
+    "prefill": "question",
 }
 
 
@@ -411,7 +414,10 @@ def _excerpt_tokens(segments: Iterable[Segment]) -> int:
 def compute_compaction_threshold(
     needed: CompactionNeed, *, values: PolicyValues, limit: int
 ) -> int | None:
-    """Return the reply length in tokens from which a compaction is due; None: it never is."""
+    """Return the length of the reply, in provider tokens, from which a compaction is due.
+
+    0 if it is due with any reply. None if the strategy never compacts.
+    """
     if needed.reason == "strategy":
         return None
     threshold = values.turn_threshold

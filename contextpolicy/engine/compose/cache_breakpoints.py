@@ -18,7 +18,7 @@ from contextpolicy.engine.messages.segments import Origin, Segment
 
 # Origins that differ in each prompt, and those that follow them. A block with any of them, because
 # roles were joined or the layout is one text, differs too.
-NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step"})
+NEW: frozenset[Origin] = frozenset({"tail", "question", "continue", "step", "prefill"})
 
 Piece = tuple[Sequence[Segment], int]
 

@@ -117,9 +117,12 @@ class Maker:
         return self.dated(made, message) if message.day else made
 
     def question(self, message: Message) -> Block:
-        """Make the block of the uncut question, even if it is empty: it needs a reply."""
+        """Make the block of the question, uncut. An empty text still gives a message.
+
+        A question without parts represents the system text of a client and gives no message.
+        """
         made = self.whole(message)
-        if not made.wires:
+        if not made.wires and message.parts:
             made = made._replace(wires=(WireMessage("user", ""),), tokens=MESSAGE_OVERHEAD)
         return build_entry_block("question", made)
 
@@ -154,6 +157,8 @@ class Maker:
 
     def dated(self, block: Block, message: Message) -> Block:
         """Return the block of a message, with a separate segment for the day line before it."""
+        if not block.wires:
+            return block
         line = format_day_line(message.day)
         first, *others = block.wires
         if first.role == "user":
@@ -196,7 +201,7 @@ class Maker:
         )
 
     def noted(self, text: str) -> str:
-        """Store a text that is not a stored message under its SHA-256, and return that."""
+        """Store a text that is not a stored message under its SHA-256, and return the hash."""
         ref = compute_text_ref(text)
         self.texts[ref] = text
         return ref
@@ -242,7 +247,7 @@ def enforce_strict_roles(
     """Return blocks with alternating roles, user first, and notes on the changes.
 
     Some providers require this. Neighbours of one role are joined by a blank line. If a reply comes
-    first, a short user message precedes it.
+    first, or if there are only system texts, a short user message is added.
     """
     made: list[Block] = []
     notes: list[str] = []
@@ -257,6 +262,9 @@ def enforce_strict_roles(
         else:
             made.append(block)
         last = block.wires[-1].role if block.wires else last
+    if last == "system":
+        made.append(maker.data("opening", WireMessage("user", OPENING)))
+        notes.append("opening_added")
     return tuple(made), tuple(dict.fromkeys(notes))
 
 

@@ -24,7 +24,7 @@ from contextpolicy.engine.compose.trimming import (
 from contextpolicy.engine.history.entries import Entry
 from contextpolicy.engine.history.tool_rules import Stubbed, find_stubbed_results
 from contextpolicy.engine.messages.days import find_day_starts
-from contextpolicy.engine.messages.messages import Message, Summary, ToolSpec, WireMessage
+from contextpolicy.engine.messages.messages import FilePart, Message, Summary, ToolSpec, WireMessage
 from contextpolicy.engine.messages.segments import (
     Block,
     Parts,
@@ -46,10 +46,11 @@ class PromptFacts:
     `system`: ordered (origin, text). `summary`: the active published one. `pins`: pinned messages
     that are not in the history. `question`: the user messages to answer. `steps`: the turn's steps
     and the user messages that arrived since, ascending. `instruction`: replaces the question when a
-    truncated reply is continued. `background`: knowledge from outside the chat; with `tail`, any
-    further text, it makes one user block. `calibration`: provider's tokens per local token.
-    `strict_roles`: the provider requires alternating roles, user first. `form`: the text form of an
-    agent's prompt, instead of the policy's layout; empty for none.
+    truncated reply is continued. `prefill`: the beginning of the reply, which the model continues.
+    `background`: knowledge from outside the chat; with `tail`, any further text, it makes one user
+    block. `calibration`: provider's tokens per local token. `strict_roles`: the provider requires
+    alternating roles, user first. `form`: the text form of an agent's prompt, instead of the
+    policy's layout; empty for none.
     """
 
     values: PolicyValues
@@ -62,6 +63,7 @@ class PromptFacts:
     question: tuple[Message, ...] = ()
     steps: tuple[Message, ...] = ()
     instruction: str = ""
+    prefill: str = ""
     background: Background = field(default_factory=Background)
     tail: str = ""
     calibration: float = 1.0
@@ -102,6 +104,7 @@ class Pieces:
         self.system = self.maker.system(filter_system_parts(facts.system, values=values))
         self.tools = self.maker.tools(facts.tools)
         self.question = self._question()
+        self.prefill = self._prefill()
         self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
         self.days = find_day_starts((*self.sorted.live, *facts.question))
         self.fixed = self._fixed()
@@ -141,7 +144,7 @@ class Pieces:
             question=question,
             steps=tuple(build_entry_block("step", item) for item in self.fixed.steps),
         )
-        blocks = self.maker.arranged(parts)
+        blocks = (*self.maker.arranged(parts), *self.prefill)
         if not self.facts.strict_roles:
             return blocks, ()
         return enforce_strict_roles(blocks, maker=self.maker)
@@ -152,8 +155,14 @@ class Pieces:
             return asked
         return (*asked, self.maker.data("continue", WireMessage("user", self.facts.instruction)))
 
+    def _prefill(self) -> tuple[Block, ...]:
+        text = self.facts.prefill
+        return (self.maker.data("prefill", WireMessage("assistant", text)),) if text else ()
+
     def _fixed(self) -> Fixed:
-        """Build the fixed parts and fit them to the limit. Raises the exceptions of `compose`."""
+        """Build the fixed parts and fit them to the limit. Raises the exceptions of
+        `compose_context`.
+        """
         facts, make = self.facts, self.maker
         pins, dropped = select_newest_pins(
             tuple(make.pin(message) for message in self.sorted.pins),
@@ -184,7 +193,8 @@ class Pieces:
         frame = self.maker.frame + sum(count_wire_tokens(wire, facts.counter) for wire in opening)
         # The first message of the history and the question may each begin with their day.
         frame += 2 * max((self.maker.day_cost(m) for m in facts.question), default=0)
-        asked = [wire for block in self.question for wire in block.wires]
+        required = (*self.question, *self.prefill)
+        asked = [wire for block in required for wire in block.wires]
         asked += [wire for item in continued for wire in item.wires]
         system_bytes = count_wire_bytes((*self.system.wires, *opening)) + count_tool_bytes(
             facts.tools
@@ -197,7 +207,8 @@ class Pieces:
             limit=self.limit,
             system=self.system.tokens + frame,
             tools=self.tools.tokens,
-            question=count_block_tokens(self.question) + sum(item.tokens for item in continued),
+            question=count_block_tokens(required) + sum(item.tokens for item in continued),
+            has_files=any(isinstance(p, FilePart) for m in facts.question for p in m.parts),
         )
         return scale.weight(tokens, system_bytes + count_wire_bytes(asked))
 

@@ -5,11 +5,43 @@ the prompt's tail (`transcript.Background`), never here.
 """
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from contextpolicy.engine.messages.skills import (
+    LIST_OPENING,
+    format_skill_line,
+    format_skill_text,
+)
 from contextpolicy.engine.policy.policy import PolicyValues
 
 # Wire order; the names are those of the receipt.
-ORDER = ("runtime", "profile", "policy", "agent", "team", "task", "chat", "skills", "budget")
+ORDER = (
+    "runtime",
+    "profile",
+    "policy",
+    "agent",
+    "team",
+    "task",
+    "chat",
+    "skills",
+    "team_skills",
+    "budget",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillText:
+    """A skill of a prompt. `origin` is `team_skills` if it belongs to a team, else `skills`.
+
+    `on_demand`: the prompt has its line, and its text only once it was loaded.
+    """
+
+    slug: str
+    name: str
+    description: str
+    text: str
+    origin: str = "skills"
+    on_demand: bool = False
 
 
 class UnknownOrigin(ValueError):
@@ -44,6 +76,31 @@ def filter_system_parts(
     has_own = any(origin == "chat" and text for origin, text in parts)
     gone = {"ignore": "chat", "replace": "policy" if has_own else ""}.get(rule, "")
     return tuple(part for part in parts if part[0] != gone)
+
+
+def build_skill_parts(
+    skills: Sequence[SkillText], *, moved: Sequence[str], lists: bool
+) -> list[tuple[str, str]]:
+    """Return the (origin, text) parts of skills: complete texts, the list, then moved texts.
+
+    `moved`: slugs of skills on demand whose texts a compaction moved here. Without `lists`, the
+    model cannot load texts, so all are complete.
+    """
+    listed = [skill for skill in skills if skill.on_demand and lists]
+    parts = [
+        (skill.origin, format_skill_text(skill.name, skill.text))
+        for skill in skills
+        if not (skill.on_demand and lists)
+    ]
+    opening = [LIST_OPENING]
+    for origin in ("skills", "team_skills"):
+        lines = [format_skill_line(s.slug, s.description) for s in listed if s.origin == origin]
+        if lines:
+            parts.append((origin, "\n".join((*opening, *lines))))
+            opening = []
+    by_slug = {skill.slug: skill for skill in listed}
+    texts = [by_slug[slug] for slug in moved if slug in by_slug]
+    return parts + [(skill.origin, format_skill_text(skill.name, skill.text)) for skill in texts]
 
 
 def format_runtime_note(model: str) -> str:

@@ -12,10 +12,13 @@ from contextpolicy.engine.compose.layouts import JOINT_BYTES, Images, Maker, shi
 from contextpolicy.engine.history.entries import Entry
 from contextpolicy.engine.history.tool_rules import Stubbed
 from contextpolicy.engine.messages.messages import (
+    FilePart,
     Message,
     Summary,
     WireMessage,
     extract_message_text,
+    find_result_images,
+    parse_result_image,
 )
 from contextpolicy.engine.messages.segments import (
     Block,
@@ -25,7 +28,7 @@ from contextpolicy.engine.messages.segments import (
     build_message_block,
     count_wire_bytes,
 )
-from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter, count_image_tokens
+from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.messages.transcript import (
     PINNED_TITLE,
     PREFIXES,
@@ -143,12 +146,20 @@ class TextMaker(Maker):
 
     def shows(self, message: Message) -> bool:
         """Return True if a message has text or an image to show; calls and results are omitted."""
-        return bool(extract_message_text(message)) or count_image_tokens(message.parts) > 0
+        if extract_message_text(message):
+            return True
+        of_results = find_result_images(message.parts)
+        return any(
+            isinstance(part, FilePart)
+            and part.image is not None
+            and parse_result_image(part)[0] not in of_results
+            for part in message.parts
+        )
 
     def arranged(self, parts: Parts) -> tuple[Block, ...]:
         """Return the blocks in wire order.
 
-        System and tools, then the block of text with the question (separate in B), then the steps.
+        These are system and tools, then the text with the question (separate in B), then the steps.
         """
         text, segments = self._block(parts)
         wires = [wire for b in parts.question for wire in b.wires]
@@ -158,14 +169,16 @@ class TextMaker(Maker):
         question = [segment for b in parts.question for segment in b.segments]
         together = self.values.layout != "B"
         if text and together:
-            head = f"{text}{SECTION_JOINT}{self.values.question_prefix}"
+            head = f"{text}{SECTION_JOINT}{self.values.question_prefix}" if wires else text
             asked, images = f"{head}{asked}", shift_images(images, by=len(head))
             question = [*segments, *question]
         blocks = [*parts.system, *parts.tools]
         if text and not together:
             blocks.append(self._settled(segments, text))
-        if question:
+        if asked or wires:
             blocks.append(self._settled(question, asked, images))
+        elif question:
+            blocks.append(Block(tuple(question)))
         return (*blocks, *parts.steps)
 
     def _block(self, parts: Parts) -> tuple[str, list[Segment]]:

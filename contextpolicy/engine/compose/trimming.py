@@ -16,6 +16,7 @@ from contextpolicy.engine.policy.budget import PolicyImpossible, QuestionTooLarg
 
 # Minimum length of a tool result that is cut to make the newest step fit.
 SMALLEST_RESULT = 400
+SHORTEN = "Shorten or split the message."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -39,11 +40,14 @@ class Fixed:
         return self.required + optional + sum(step.cost for step in self.steps)
 
 
-def require_prompt_room(*, limit: int, system: int, tools: int, question: int) -> int:
+def require_prompt_room(
+    *, limit: int, system: int, tools: int, question: int, has_files: bool = False
+) -> int:
     """Return the number of tokens of the required parts.
 
-    Raises PolicyImpossible if system text and tools leave no room for any question, and
-    QuestionTooLarge if they leave no room for this one.
+    `has_files`: the question has files, which its refusal then mentions. Raises PolicyImpossible if
+    system text and tools leave no room for any question, and QuestionTooLarge if they leave no room
+    for this one.
     """
     if system + tools >= limit:
         raise PolicyImpossible(
@@ -52,10 +56,10 @@ def require_prompt_room(*, limit: int, system: int, tools: int, question: int) -
             "tools, or raise the token budget."
         )
     if system + tools + question > limit:
+        advice = "Remove a file, or attach a smaller one." if has_files else SHORTEN
         raise QuestionTooLarge(
             f"The message takes {question:,} tokens and {limit - system - tools:,} are left for "
-            f"it (limit {limit:,}, system text {system:,}, tools {tools:,}). Shorten or split the "
-            "message."
+            f"it (limit {limit:,}, system text {system:,}, tools {tools:,}). {advice}"
         )
     return system + tools + question
 

@@ -1,6 +1,6 @@
 """Applies the policy's rules for tool results in prompts: cut them, or replace them by a stub.
 
-Rules apply by tool name, `*` to all others. The store keeps every result uncut.
+Rules apply by tool name, `*` to all others except `skill_load`. The store keeps every result uncut.
 """
 
 from collections import defaultdict
@@ -8,6 +8,8 @@ from collections.abc import Mapping, Sequence
 
 from contextpolicy.engine.history.truncation import cut_tool_result
 from contextpolicy.engine.messages.messages import Message, ToolResultPart, WireMessage
+from contextpolicy.engine.messages.skills import LONGEST_RESULT, SKILL_LOAD
+from contextpolicy.engine.messages.tool_outputs import format_output_pointer, is_tool_of_servers
 from contextpolicy.engine.policy.policy import PolicyValues
 
 # Omitted results: the ids of their calls by the seq of their message.
@@ -20,7 +22,12 @@ def format_result_stub(name: str, characters: int) -> str:
 
 
 def get_result_limit(values: PolicyValues, name: str) -> int:
-    """Return the maximum length in characters of a result of this tool."""
+    """Return the maximum length in characters of a result of this tool.
+
+    The text of a skill stays complete unless a rule names its tool: half an instruction misleads.
+    """
+    if name == SKILL_LOAD:
+        return _rule(values, name).get("limit", LONGEST_RESULT)
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
 
 
@@ -79,14 +86,28 @@ def _ruled(
 ) -> WireMessage:
     if wire.tool_call_id in stubbed:
         short = format_result_stub(name, len(wire.content))
-        return wire if len(wire.content) <= len(short) else wire._replace(content=short)
+        if len(wire.content) <= len(short) and not wire.images:
+            return wire
+        return wire._replace(content=short, images=())
     limit = get_result_limit(values, name)
     limit = limit if most is None else min(limit, most)
     if len(wire.content) <= limit:
         return wire
-    return wire._replace(content=cut_tool_result(wire.content, limit=limit).text)
+    is_readable = is_tool_of_servers(name, allowed=values.tools)
+    return wire._replace(content=_cut(wire, limit, is_readable=is_readable))
+
+
+def _cut(wire: WireMessage, limit: int, *, is_readable: bool) -> str:
+    """Return the beginning and the end of a result, and its id if the model can read the rest."""
+    pointer = ""
+    if is_readable:
+        pointer = format_output_pointer(wire.tool_call_id, characters=len(wire.content))
+    if 2 * len(pointer) > limit:
+        pointer = ""
+    return cut_tool_result(wire.content, limit=limit - len(pointer)).text + pointer
 
 
 def _rule(values: PolicyValues, name: str) -> Mapping[str, int]:
     rules = values.tool_output_rules
-    return rules.get(name, rules.get("*", {}))
+    others = {} if name == SKILL_LOAD else rules.get("*", {})
+    return rules.get(name, others)

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from contextpolicy.engine.messages.messages import WireMessage
-from contextpolicy.engine.policy.fields import CutStyle
+from contextpolicy.engine.policy.fields.history import CutStyle
 
 CUTTER_VERSION = "cut-1"
 

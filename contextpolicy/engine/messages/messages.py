@@ -5,8 +5,10 @@ They contain no vendor types and no database rows. A `Message` is a stored messa
 (roles `system` and `tool` exist only on the wire).
 """
 
+import re
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from contextpolicy.engine.messages.files import format_document, parse_document_reference
@@ -25,7 +27,10 @@ class TextPart:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningPart:
-    """A model's thoughts before its reply; stored and shown, not sent back."""
+    """A model's thoughts before its reply; stored and shown.
+
+    They are sent back only with tool calls whose server requires them (see `extras`).
+    """
 
     text: str
 
@@ -71,6 +76,9 @@ class FilePart:
         """The image that is sent; None for a file of which only the name is sent."""
         return parse_image_reference(self.reference)
 
+
+# The name of an image in a tool result: the offset in the result's text, and the id of its call.
+_OF_RESULT = re.compile(r"(\d{1,9}):(.+)", re.DOTALL)
 
 Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
 
@@ -258,13 +266,40 @@ def _part_from_json(item: object, place: int) -> Part:
     return kind(*(item[name] for name in fields))
 
 
+def name_result_image(part: FilePart, *, call_id: str, offset: int) -> FilePart:
+    """Return an image as part of the result of a call, at an offset in the result's text.
+
+    It is stored before its result, in the same message.
+    """
+    return replace(part, name=f"{offset}:{call_id}")
+
+
+def parse_result_image(part: FilePart) -> tuple[str, int]:
+    """Return the call id and the offset of an image in a tool result. The id may be empty."""
+    found = _OF_RESULT.fullmatch(part.name) if part.image is not None else None
+    return (found[2], int(found[1])) if found else ("", 0)
+
+
+def find_result_images(parts: Sequence[Part]) -> dict[str, list[tuple[int, FilePart]]]:
+    """Return the images in the tool results of a message, by call id, with their text offsets.
+
+    Images of a call without a stored result are left out.
+    """
+    images: dict[str, list[tuple[int, FilePart]]] = defaultdict(list)
+    for part in parts:
+        if isinstance(part, FilePart) and (place := parse_result_image(part))[0]:
+            images[place[0]].append((place[1], part))
+    answered = {part.call_id for part in parts if isinstance(part, ToolResultPart)}
+    return {call_id: found for call_id, found in images.items() if call_id in answered}
+
+
 def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     """Convert valid parts (see `turn_groups.repair_tool_parts`) to wire messages.
 
     Of the reasoning, only the part that a server requires back with its calls is kept. An
     assistant's texts and calls up to the first result form one message, and each result one of role
-    `tool`. Parts after the results start the next assistant message. Parts without content to send
-    give an empty list.
+    `tool`, with its images. Parts after the results start the next assistant message. Parts without
+    content to send give an empty list.
     """
     wires: list[WireMessage] = []
     texts: list[str] = []
@@ -272,6 +307,7 @@ def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessag
     results: list[ToolResultPart] = []
     images: list[tuple[int, FilePart]] = []
     thoughts: list[str] = []
+    parts, shown = _split_result_images(role, parts)
     for part in parts:
         if isinstance(part, ToolResultPart):
             results.append(part)
@@ -281,18 +317,33 @@ def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessag
             thoughts.append(part.text)
         else:
             if results:
-                wires += _step(role, texts, calls, results, thoughts)
+                wires += _step(role, texts, calls, results, thoughts, shown)
                 texts, calls, results, thoughts = [], [], [], []
             if isinstance(part, ToolCallPart):
                 calls.append(part)
             else:
                 texts.append(part.text if isinstance(part, TextPart) else format_file_content(part))
-    step = _step(role, texts, calls, results, thoughts)
+    step = _step(role, texts, calls, results, thoughts, shown)
     if not images:
         return wires + step
     # Only a user's message has images, and it has no calls: it is one wire message, even without
     # text.
     return [WireMessage(role, JOINT.join(texts), images=tuple(images))]
+
+
+def _split_result_images(
+    role: Role, parts: Sequence[Part]
+) -> tuple[Sequence[Part], dict[str, list[tuple[int, FilePart]]]]:
+    """Return the parts of a message without the images of its tool results, and those images."""
+    shown = find_result_images(parts) if role == "assistant" else {}
+    if not shown:
+        return parts, {}
+    kept = [
+        part
+        for part in parts
+        if not (isinstance(part, FilePart) and parse_result_image(part)[0] in shown)
+    ]
+    return kept, shown
 
 
 def _step(
@@ -301,9 +352,13 @@ def _step(
     calls: list[ToolCallPart],
     results: list[ToolResultPart],
     thoughts: list[str],
+    shown: Mapping[str, Sequence[tuple[int, FilePart]]],
 ) -> list[WireMessage]:
     content = JOINT.join(texts)
     head = [WireMessage(role, content, tuple(calls))] if content or calls else []
     if thoughts and any(call.extra for call in calls):
         head = [head[0]._replace(thoughts=JOINT.join(thoughts))]
-    return head + [WireMessage("tool", part.content, (), part.call_id) for part in results]
+    return head + [
+        WireMessage("tool", part.content, (), part.call_id, tuple(shown.get(part.call_id, ())))
+        for part in results
+    ]

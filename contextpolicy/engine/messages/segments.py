@@ -21,6 +21,7 @@ Origin = Literal[
     "question",
     "continue",
     "step",
+    "prefill",
 ]
 
 

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from contextpolicy.engine.policy.fields import compute_mark_tokens
+from contextpolicy.engine.policy.fields.history import compute_mark_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
 
 
@@ -13,7 +13,10 @@ class BudgetRefusal(Exception):
 
 
 class PolicyImpossible(BudgetRefusal):
-    """The required parts of every prompt do not fit its limit, whatever the chat contains."""
+    """The policy values cannot work, or the system text and the tools exceed the prompt limit.
+
+    No question can be answered, whatever the chat contains.
+    """
 
     code = "policy_impossible"
 

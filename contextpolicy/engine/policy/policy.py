@@ -3,51 +3,33 @@
 import hashlib
 import json
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from math import isfinite
-from typing import Literal
+from typing import Any
 
-from contextpolicy.engine.messages.files import FILE_KINDS
 from contextpolicy.engine.policy.checks import (
     estimate_tokens,
     find_limit_clashes,
     find_number_clashes,
     find_reserve_clashes,
 )
-from contextpolicy.engine.policy.fields import PolicyFields
-from contextpolicy.engine.text.fact_scanner import KINDS
+from contextpolicy.engine.policy.fields import FIELDS, PolicyFields
+from contextpolicy.engine.policy.fields.declaration import Combine, Kind, PolicyField
+from contextpolicy.engine.policy.strategy_checks import find_strategy_clashes
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 
 # How several policies combine: limits take the strictest value, every other field the nearest one.
-LIMIT_FIELDS: Mapping[str, Literal["min", "max", "intersection"]] = {
-    "window_size": "min",
-    "window_turns": "min",
-    "window_tokens": "min",
-    "max_chars_per_message": "min",
-    "token_budget": "min",
-    "reserve_tokens": "max",
-    "max_bytes": "min",
-    "pins_tokens": "min",
-    "summary_max_tokens": "min",
-    "input_length_limit": "min",
-    "tool_output_limit": "min",
-    "reference_count": "min",
-    "reference_tokens": "min",
-    "reference_floor": "max",
-    "allowed_models": "intersection",
-    "file_kinds": "intersection",
-    "file_mebibytes": "min",
-    "files_per_message": "min",
-    "memory_providers": "intersection",
-    "recent_by_user": "min",
-    "retention_days": "min",
+LIMIT_FIELDS: Mapping[str, Combine] = {
+    name: declared.combine for name, declared in FIELDS.items() if declared.combine != "nearest"
 }
 
 # Texts of administrators: a policy may hide them from users, and the ledger has no texts.
-TEXT_FIELDS = frozenset({"system_text", "summary_instruction"})
+TEXT_FIELDS = frozenset(name for name, declared in FIELDS.items() if declared.is_private)
+_LISTS = tuple(name for name, declared in FIELDS.items() if declared.kind == "names")
+_SHARES = frozenset(name for name, declared in FIELDS.items() if declared.kind == "share")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)
 class PolicyValues(PolicyFields):
     """The fields of an effective policy with their JSON form."""
 
@@ -70,16 +52,6 @@ class MalformedPolicy(ValueError):
 
     code = "malformed_policy"
 
-
-_LISTS = (
-    "allowed_models",
-    "file_kinds",
-    "pinned_kinds",
-    "summary_sections",
-    "memory_providers",
-    "skills",
-)
-_FIELD_NAMES = frozenset(item.name for item in fields(PolicyValues))
 
 INSTANCE_DEFAULTS: Mapping[str, PolicyValues] = {
     "simple": PolicyValues(strategy="simple", window_size=12, max_chars_per_message=4_000),
@@ -111,7 +83,7 @@ def parse_policy_values(
 
     Raises MalformedPolicy for an unknown field and for a value of the wrong type.
     """
-    unknown = sorted(set(data) - _FIELD_NAMES)
+    unknown = sorted(set(data) - FIELDS.keys())
     if unknown:
         raise MalformedPolicy(
             Phrase(
@@ -121,7 +93,7 @@ def parse_policy_values(
         )
     values: dict[str, object] = {}
     if base is not None:
-        values = {name: getattr(base, name) for name in _FIELD_NAMES}
+        values = {name: getattr(base, name) for name in FIELDS}
     values.update({name: _checked(name, value) for name, value in data.items()})
     return PolicyValues(**values)  # type: ignore[arg-type]  # each value was checked against its field
 
@@ -143,16 +115,17 @@ def compute_default_reserve(token_budget: int) -> int:
 
 
 def _checked(name: str, value: object) -> object:
-    if value is None and name in _OPTIONAL:
+    declared = FIELDS[name]
+    if value is None and declared.is_optional:
         return None
-    fits, wanted = _KINDS[name]
-    if not fits(value):
+    accepts = declared.accepts or _ACCEPTS[declared.kind]
+    if not accepts(value) or not _is_allowed(declared, value):
         raise MalformedPolicy(
             Phrase(
                 gettext_noop("The policy field {name} cannot be {value!r}. Enter {wanted}."),
                 name=name,
                 value=value,
-                wanted=wanted,
+                wanted=_describe_wanted(declared),
             )
         )
     if name in _LISTS and isinstance(value, list | tuple):
@@ -168,76 +141,44 @@ def _is_names(value: object) -> bool:
     return isinstance(value, list | tuple) and all(isinstance(name, str) for name in value)
 
 
-def _is_kinds(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(kind in KINDS for kind in value)
+def _is_allowed(declared: PolicyField, value: Any) -> bool:
+    """Return True unless the field has a closed list of values and this is not one of them."""
+    if declared.words:
+        return value in declared.words
+    return not declared.values or all(item in declared.values for item in value)
 
 
-def _is_file_kinds(value: object) -> bool:
-    return isinstance(value, list | tuple) and all(kind in FILE_KINDS for kind in value)
-
-
-def _is_rules(value: object) -> bool:
-    return isinstance(value, Mapping) and all(_is_rule(rule) for rule in value.values())
-
-
-def _is_rule(rule: object) -> bool:
-    return (
-        isinstance(rule, Mapping)
-        and rule.keys() <= {"limit", "keep_newest"}
-        and all(_is_integer(number) for number in rule.values())
-    )
-
-
-def _one_of(*words: str) -> tuple[Callable[[object], bool], str]:
-    quoted = " or ".join(f'"{word}"' for word in words)
-    return (lambda value: isinstance(value, str) and value in words), quoted
-
-
-_SHARES = frozenset({"prepare_at", "compact_at", "compact_to"})
-_OPTIONAL = frozenset(name for name in _FIELD_NAMES if getattr(PolicyValues(), name) is None)
-_BY_EXAMPLE: Mapping[type, tuple[Callable[[object], bool], str]] = {
-    bool: (lambda value: isinstance(value, bool), Phrase(gettext_noop("true or false"))),
-    int: (_is_integer, Phrase(gettext_noop("a whole number"))),
+_ACCEPTS: Mapping[Kind, Callable[[object], bool]] = {
+    "yes_no": lambda value: isinstance(value, bool),
+    "integer": _is_integer,
     # Python's JSON parser accepts NaN and Infinity.
-    float: (
-        lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
-        Phrase(gettext_noop("a number")),
-    ),
-    str: (lambda value: isinstance(value, str), Phrase(gettext_noop("a text"))),
-    dict: (lambda value: isinstance(value, Mapping), Phrase(gettext_noop("an object"))),
-    # The fields without a default value are optional numbers.
-    type(None): (_is_integer, Phrase(gettext_noop("a whole number or null"))),
+    "share": lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
+    "choice": lambda value: isinstance(value, str),
+    "text": lambda value: isinstance(value, str),
+    "names": _is_names,
+    "object": lambda value: isinstance(value, Mapping),
 }
-_KINDS: Mapping[str, tuple[Callable[[object], bool], str]] = {
-    **{
-        name: _BY_EXAMPLE[type(getattr(PolicyValues(), name))]
-        for name in sorted(_FIELD_NAMES - {"pinned_kinds", "summary_sections", "skills"})
-    },
-    "cut_style": _one_of("head", "head_tail"),
-    "layout": _one_of("multi_turn", "A", "B", "C"),
-    "chat_system": _one_of("layout", "append", "replace", "ignore"),
-    "approval": _one_of("owner", "admins", "nobody"),
-    "reference_scope": _one_of("chat", "folder", "person"),
-    "unmanaged": _one_of("none", "keys", "asked", "all"),
-    "undo_right": _one_of("owner", "admins", "nobody"),
-    "edit_right": _one_of("owner", "admins", "nobody"),
-    "allowed_models": (_is_names, Phrase(gettext_noop("a list of model names"))),
-    "file_kinds": (
-        _is_file_kinds,
-        Phrase(gettext_noop("a list of {kinds}"), kinds=", ".join(FILE_KINDS)),
-    ),
-    "memory_providers": (_is_names, Phrase(gettext_noop("a list of provider names"))),
-    "skills": (_is_names, Phrase(gettext_noop("a list of skill names"))),
-    "summary_sections": (_is_names, Phrase(gettext_noop("a list of headings"))),
-    "pinned_kinds": (_is_kinds, Phrase(gettext_noop("a list of {kinds}"), kinds=", ".join(KINDS))),
-    "tool_output_rules": (
-        _is_rules,
-        Phrase(
-            gettext_noop(
-                "an object of tool names, each with limit or keep_newest or both as whole numbers"
-            )
-        ),
-    ),
+
+
+def _describe_wanted(declared: PolicyField) -> str:
+    """Return the words for the values that a field accepts."""
+    if declared.wanted:
+        return declared.wanted
+    if declared.words:
+        return " or ".join(f'"{word}"' for word in declared.words)
+    if declared.values:
+        return Phrase(gettext_noop("a list of {kinds}"), kinds=", ".join(declared.values))
+    if declared.is_optional:
+        return Phrase(gettext_noop("a whole number or null"))
+    return Phrase(_WANTED[declared.kind])
+
+
+_WANTED: Mapping[Kind, str] = {
+    "yes_no": gettext_noop("true or false"),
+    "integer": gettext_noop("a whole number"),
+    "share": gettext_noop("a number"),
+    "text": gettext_noop("a string"),
+    "object": gettext_noop("an object"),
 }
 
 
@@ -264,13 +205,15 @@ def find_value_problems(
     if not found:
         window = values.token_budget if model_window is None else model_window
         limit = min(values.token_budget, window) - values.reserve_tokens
-        found = find_limit_clashes(values, limit=limit, system_tokens=count(values.system_text))
+        system_tokens = count(values.system_text)
+        found = find_limit_clashes(values, limit=limit, system_tokens=system_tokens)
+        found += find_strategy_clashes(values, limit=limit, system_tokens=system_tokens)
     return [Problem(*clash) for clash in found]
 
 
 def can_compact_messages(values: PolicyValues) -> bool:
-    """Return True if a summary or a window may replace messages.
+    """Return True if stored summaries and window moves apply to the prompts of this policy.
 
-    False for the strategy `simple`, which only counts messages.
+    False for `simple`, which selects messages only by number and limits.
     """
     return values.strategy != "simple"

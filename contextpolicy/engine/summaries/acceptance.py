@@ -143,7 +143,8 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
     """Return a summary with only its requested sections.
 
     Text before the first of them, sections with other headings, and text after a horizontal rule
-    are removed, as are a code fence or a tag around the whole. Deeper headings inside a section
+    are removed, as are a code fence or a tag around the whole with what follows it, and a last
+    paragraph without a source after bullets ("Let me know …"). Deeper headings inside a section
     stay. A text without any requested heading is returned unchanged.
     """
     known = {name.casefold() for name in sections}
@@ -160,13 +161,26 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
             level = 0
         if level:
             kept.append(line)
-    return "\n".join(kept) if kept else text
+    return "\n".join(_without_last_words(kept)) if kept else text
+
+
+def _without_last_words(lines: list[str]) -> list[str]:
+    """Return the lines without a last paragraph that follows bullets and names no source."""
+    place = len("\n".join(lines).rstrip().split("\n"))
+    last = place
+    while last and lines[last - 1].strip():
+        last -= 1
+    words = "\n".join(lines[last:place])
+    above = next((line for line in reversed(lines[:last]) if line.strip()), "")
+    is_apart = bool(_BULLET.match(above)) and not _STRUCTURE.search(words)
+    return lines[:last] if is_apart else lines
 
 
 def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
     """Return the lines from the first requested heading on.
 
-    The ends of code fences and tags that open directly before that heading are removed.
+    The ends of code fences and tags that open directly before that heading are removed, with all
+    text after them.
     """
     first = next((n for n, line in enumerate(lines) if _is_known(line, known)), 0)
     before = [line.strip() for line in lines[:first] if line.strip()]
@@ -174,9 +188,12 @@ def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
     closings = []
     while before and (closing := _closing_of(before.pop())):
         closings.append(closing)
-    while closings and (not inner[-1].strip() or inner[-1].strip() in closings):
-        if (last := inner.pop().strip()) in closings:
-            closings.remove(last)
+    for closing in reversed(closings):
+        ends = [n for n, line in enumerate(inner) if line.strip() == closing]
+        # An even number of fences belongs to code blocks inside the sections.
+        fences = sum(bool(_FENCE.match(line)) for line in inner)
+        if ends and (closing.startswith("<") or fences % 2):
+            inner = inner[: ends[-1]]
     return inner
 
 
@@ -199,6 +216,9 @@ def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tupl
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)")
 _RULE = re.compile(r"^ {0,3}(?:-{3,}|\*{3,}|_{3,})[ \t]*$")
+_BULLET = re.compile(r"^\s*(?:[-*•]|\d{1,3}[.)])\s")
+# A bullet, a heading, code, or the source of a statement.
+_STRUCTURE = re.compile(r"^\s*(?:[-*•#|`~]|\d{1,3}[.)]\s)|#\d", re.MULTILINE)
 _TAG = re.compile(r"<([A-Za-z_]{1,40})>")
 # A summary that opens like this is about the model, not about the chat.
 _REFUSAL = re.compile(

@@ -36,14 +36,18 @@ _FORBIDDEN = frozenset(',][@:"`')
 NameFault = Literal["missing", "too_long", "invisible", "routing", "reserved"]
 NAME_PROBLEMS: Mapping[NameFault, str] = {
     "missing": gettext_noop("Give each member a name."),
-    "too_long": gettext_noop("A name has at most {most} characters."),
+    "too_long": gettext_noop("A name has more than {most} characters. Shorten it."),
     "invisible": gettext_noop(
-        "The name {name!r} begins or ends with a space, or has an invisible character."
+        "The name {name!r} begins or ends with a space, or has an invisible character. Remove "
+        "these characters."
     ),
     "routing": gettext_noop(
-        "The name {name} contains {found}, which is reserved for addressing agents."
+        "The name {name} contains {found}, which is reserved for addressing agents. Choose "
+        "another name."
     ),
-    "reserved": gettext_noop("The name {name} is reserved in a team. Reserved names: {reserved}."),
+    "reserved": gettext_noop(
+        "The name {name} is reserved in a team. Choose another name. Reserved names: {reserved}."
+    ),
 }
 # The line of the instructions about speakers, for a prompt that is one text.
 SPEAKERS_NAMED = (
@@ -284,8 +288,8 @@ def compute_agent_window(seq: int, *, size: int) -> int:
     """Return the seq up to which an agent's window omits messages, before a question at `seq`.
 
     At most `size` earlier messages stay, and at least three quarters of that. The window moves in
-    steps, so the prefix stays the same for several replies and the provider's cache applies. 0: all
-    stay. Without a size none does.
+    steps, so the prefix stays the same for several replies and the provider's cache applies.
+    Returns 0 if all earlier messages stay. With `size` 0, no earlier message stays.
     """
     if size == 0:
         return seq - 1

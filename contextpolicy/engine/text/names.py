@@ -37,7 +37,9 @@ def normalise_name(name: str) -> str:
 
 def casefold_name(name: str) -> str:
     """Return a key that is equal for names that people consider the same: case is ignored."""
-    return unicodedata.normalize("NFKC", normalise_name(name)).casefold()
+    # Without case, some Greek letters with several marks have other normal forms.
+    plain = unicodedata.normalize("NFKD", normalise_name(name)).casefold()
+    return unicodedata.normalize("NFKC", plain)
 
 
 def replace_forbidden_characters(text: str) -> str:

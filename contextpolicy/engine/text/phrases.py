@@ -1,6 +1,7 @@
 """English sentences that keep their template and values, so that pages can translate them."""
 
 from collections.abc import Mapping
+from typing import NamedTuple
 
 
 class Phrase(str):
@@ -22,3 +23,15 @@ class Phrase(str):
 def gettext_noop(template: str) -> str:
     """Mark a template for the catalogues of translations. Returns it unchanged."""
     return template
+
+
+class Plural(NamedTuple):
+    """The templates of a sentence for one and for several."""
+
+    one: str
+    several: str
+
+
+def ngettext_noop(one: str, several: str) -> Plural:
+    """Mark the templates of a sentence about a number for the catalogues of translations."""
+    return Plural(one, several)

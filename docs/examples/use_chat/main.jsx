@@ -1,5 +1,9 @@
 import { useChat } from "@ai-sdk/react";
-import { DefaultChatTransport } from "ai";
+import {
+  DefaultChatTransport,
+  isToolUIPart,
+  lastAssistantMessageIsCompleteWithApprovalResponses,
+} from "ai";
 import { useState } from "react";
 import { createRoot } from "react-dom/client";
 
@@ -13,13 +17,20 @@ function textOf(message) {
   return message.parts.map((part) => (part.type === "text" ? part.text : "")).join("");
 }
 
+function requestsOf(message) {
+  return message.parts.filter((part) => isToolUIPart(part) && part.state === "approval-requested");
+}
+
 function Chat({ stored }) {
-  const { messages, sendMessage, regenerate, stop, status, error } = useChat({
-    id,
-    transport,
-    messages: stored,
-    resume: stored.length > 0,
-  });
+  const { messages, sendMessage, regenerate, stop, status, error, addToolApprovalResponse } =
+    useChat({
+      id,
+      transport,
+      messages: stored,
+      resume: stored.length > 0,
+      // The answers to requests for consent are sent once each request has one.
+      sendAutomaticallyWhen: lastAssistantMessageIsCompleteWithApprovalResponses,
+    });
   const [edited, setEdited] = useState(null);
   const [text, setText] = useState("");
   const isBusy = status === "submitted" || status === "streaming";
@@ -42,6 +53,20 @@ function Chat({ stored }) {
       {messages.map((message) => (
         <article key={message.id} className={message.role}>
           <p style={{ whiteSpace: "pre-wrap" }}>{textOf(message)}</p>
+          {requestsOf(message).map(({ type, input, approval }) => (
+            <fieldset key={approval.id}>
+              <legend>{type.replace("tool-", "")}</legend>
+              <pre>{JSON.stringify(input)}</pre>
+              {[true, false].map((approved) => (
+                <button
+                  key={String(approved)}
+                  onClick={() => addToolApprovalResponse({ id: approval.id, approved })}
+                >
+                  {approved ? "Allow" : "Deny"}
+                </button>
+              ))}
+            </fieldset>
+          ))}
           {message.role === "user" ? (
             <button onClick={() => (setEdited(message.id), setText(textOf(message)))}>Edit</button>
           ) : (

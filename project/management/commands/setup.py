@@ -8,10 +8,10 @@ from django.core.management import call_command
 from django.core.management.base import BaseCommand
 from django.utils import timezone
 
-from chats.background import sweep
+from chats.background import due_jobs
 from project.seed import seed_database
 from project.tables import create_in_empty_database
-from project.versions import refuse_newer_database
+from project.versions import refuse_newer_database, refuse_wrong_encoding
 
 
 class Command(BaseCommand):
@@ -39,10 +39,11 @@ class Command(BaseCommand):
     def handle(
         self, *_args: Any, base_url: str, take_over: str, with_link: bool, **_options: Any
     ) -> None:
+        refuse_wrong_encoding()
         refuse_newer_database()
         create_in_empty_database()
         # After the tables were created, this only sends `post_migrate` to the apps.
         call_command("migrate", verbosity=0)
         if take_over:
-            sweep.take_over(now=timezone.now(), worker=take_over)
+            due_jobs.take_over(now=timezone.now(), worker=take_over)
         self.stdout.write(seed_database(now=timezone.now(), base_url=base_url, with_link=with_link))

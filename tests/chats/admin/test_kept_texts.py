@@ -11,7 +11,7 @@ from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import erasure, lifecycle, organising
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.models import Chat, Folder, KeptText
 from chats.people import keys
 from chats.record import audit_access
@@ -208,10 +208,10 @@ def test_kept_texts_are_erased_when_the_hold_ends(
     now = timezone.now()
     holds.release_hold(hold=row, reason="Settled", actor="user:1", now=now)
     # A released hold stays effective for 7 more days.
-    assert sweep.erase_kept_texts(now=now + timedelta(days=6)) == 0
+    assert due_jobs.erase_kept_texts(now=now + timedelta(days=6)) == 0
     assert kept() == [("chat_title", "Bribes")]
 
-    assert sweep.STEPS["kept texts"](now + timedelta(days=8)) == 1
+    assert due_jobs.DUE_JOBS["kept_texts"](now + timedelta(days=8)) == 1
 
     assert kept() == []
     event = AuditEvent.objects.get(type="kept_text.erased")
@@ -226,7 +226,7 @@ def test_another_hold_keeps_them_and_an_erased_chat_takes_them(
     second = hold("chat", chat_id=chat.pk)
     first = LegalHold.objects.get(level="user")
     holds.release_hold(hold=first, reason="Settled", actor="user:1", now=long_ago)
-    assert sweep.erase_kept_texts(now=timezone.now()) == 0
+    assert due_jobs.erase_kept_texts(now=timezone.now()) == 0
     holds.release_hold(hold=second, reason="Settled", actor="user:1", now=long_ago)
     erasure.erase_chat(user=alice, chat=chat, now=timezone.now())
     assert kept() == []

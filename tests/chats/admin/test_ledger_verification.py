@@ -10,7 +10,7 @@ from django.db import connection
 from django.test import Client
 
 from chats import tasks
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.ground import queue
 from contextpolicy import verification
 from contextpolicy.ledger import record_event
@@ -56,7 +56,7 @@ def test_a_large_ledger_is_verified_by_a_task_and_the_page_shows_what_it_found(
     page = browser.get(VERIFY).content.decode()
     assert 'data-note="verified-in-background"' in page
     assert 'data-note="not-verified"' in page
-    assert "chains verified" not in page
+    assert "logs verified" not in page
 
     asked = ask(browser, django_capture_on_commit_callbacks)
     assert sent == [(queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)})]
@@ -66,7 +66,7 @@ def test_a_large_ledger_is_verified_by_a_task_and_the_page_shows_what_it_found(
 
     tasks.verify_ledger(**sent[0][1])
     page = opened(browser, VERIFY).words
-    assert "chains verified" in page
+    assert "logs verified" in page
     assert f"{AuditEvent.objects.count()} rows recomputed" in page
     tasks.verify_ledger(**sent[0][1])
     assert LedgerVerification.objects.count() == 1
@@ -87,7 +87,7 @@ def test_a_break_is_kept_and_shown(
     ask(browser, django_capture_on_commit_callbacks)
     tasks.verify_ledger(**sent[0][1])
     page = opened(browser, VERIFY).words
-    assert "1 chain broken" in page
+    assert "1 audit log broken" in page
     assert f"chat:{CHAT} 2 its content was changed" in page
 
 
@@ -99,10 +99,10 @@ def test_a_request_that_nobody_began_is_sent_again_and_one_of_a_dead_worker_is_c
     sent.clear()
     later = asked.asked_at + timedelta(minutes=5)
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=later)
+        due_jobs.run_all_due_jobs(now=later)
     assert (queue.VERIFY_LEDGER, {"verification_id": str(asked.pk)}) in sent
     LedgerVerification.objects.update(started_at=later)
-    sweep.run_sweep(now=later + verification.LONGEST + timedelta(seconds=1))
+    due_jobs.run_all_due_jobs(now=later + verification.LONGEST + timedelta(seconds=1))
     asked.refresh_from_db()
     assert asked.error == "worker_lost"
     assert 'data-note="verification-lost"' in browser.get(VERIFY).content.decode()

@@ -5,12 +5,12 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+from django.contrib.auth.models import Group, User
 from django.test import Client
 
-from chats.models import Chat, PromptText
+from chats.models import Chat, PromptText, Team
 from chats.turns.start import start_turn
-from contextpolicy.models import AuditEvent, ContextPolicy, Skill
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, Skill
 from contextpolicy.models.skills import LONGEST_SKILL
 from contextpolicy.publish import assign_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -19,7 +19,16 @@ from tests.contextpolicy.people import person, signed_in
 
 pytestmark = pytest.mark.django_db
 ADD = "/admin/contextpolicy/skill/add/"
-SKILL = {"name": "Mail", "slug": "mail", "text": "Write short mails.", "enabled": "on"}
+SKILL = {
+    "name": "Mail",
+    "slug": "mail",
+    "mode": "always",
+    "text": "Write short mails.",
+    "enabled": "on",
+}
+
+
+CHANGE = {"text": "Be long.", "mode": "always", "enabled": "on"}
 
 
 @pytest.fixture
@@ -58,7 +67,7 @@ def test_a_skill_and_the_other_parts_reach_the_prompt(
 )
 def test_names_and_slugs_of_skills_ignore_case(browser: Client, taken: dict[str, str]) -> None:
     browser.post(ADD, SKILL)
-    other = {"name": "Letters", "slug": "letters", "text": "Write letters.", **taken}
+    other = {**SKILL, "name": "Letters", "slug": "letters", "text": "Write letters.", **taken}
     page = browser.post(ADD, other)
     errors = page.context["adminform"].form.errors.as_data()
     assert {field: error.code for field, (error,) in errors.items()} == dict.fromkeys(
@@ -70,13 +79,13 @@ def test_names_and_slugs_of_skills_ignore_case(browser: Client, taken: dict[str,
 
 def test_older_duplicates_of_skills_can_still_be_edited(browser: Client, now: datetime) -> None:
     for name in ("Mail", "MAIL"):
-        Skill.objects.create(name=name, slug=name, text="Be short.", updated_at=now)
+        Skill.objects.create(name=name, slug=name, text="Be short.", mode="always", updated_at=now)
     skill = Skill.objects.get(slug="MAIL")
     address = f"/admin/contextpolicy/skill/{skill.pk}/change/"
-    browser.post(address, {"name": "MAIL", "text": "Be long.", "enabled": "on"})
+    browser.post(address, {**CHANGE, "name": "MAIL"})
     skill.refresh_from_db()
     assert skill.text == "Be long."
-    browser.post(address, {"name": "mail", "text": "Be long.", "enabled": "on"})
+    browser.post(address, {**CHANGE, "name": "mail"})
     skill.refresh_from_db()
     assert skill.name == "MAIL"
 
@@ -85,7 +94,8 @@ def test_each_change_is_in_the_ledger_without_its_words(browser: Client) -> None
     browser.post(ADD, SKILL)
     skill = Skill.objects.get()
     browser.post(
-        f"/admin/contextpolicy/skill/{skill.pk}/change/", {"name": "Mail", "text": "Be long."}
+        f"/admin/contextpolicy/skill/{skill.pk}/change/",
+        {"name": "Mail", "text": "Be long.", "mode": "always"},
     )
 
     created, changed = AuditEvent.objects.filter(type__startswith="skill.").order_by("seq")
@@ -97,7 +107,7 @@ def test_each_change_is_in_the_ledger_without_its_words(browser: Client) -> None
 def test_a_skill_that_is_too_long_is_refused(browser: Client) -> None:
     answer = browser.post(ADD, {**SKILL, "text": "x" * (LONGEST_SKILL + 1)}, follow=True)
 
-    assert "at most 10,000 characters" in answer.content.decode()
+    assert f"{LONGEST_SKILL:,}" in answer.content.decode()
     assert not Skill.objects.exists()
 
 
@@ -122,3 +132,37 @@ def test_an_auditor_reads_skills_and_changes_none(browser: Client) -> None:
     page = f"/admin/contextpolicy/skill/{skill.pk}/change/"
     assert auditor.get(page).status_code == 200
     assert auditor.post(page, {"name": "x", "text": "y"}).status_code == 403
+
+
+@pytest.mark.requirement("S4.9", by="admin")
+def test_a_skill_on_demand_of_a_group_reaches_its_members(
+    browser: Client, alice: User, chat: Chat, work: Callable[..., Any], now: datetime
+) -> None:
+    ModelSpec.objects.update(supports_tools=True)
+    group = Group.objects.create(name="Sales")
+    alice.groups.add(group)
+    new = {**SKILL, "mode": "on_demand", "group": str(group.pk)}
+    page = browser.post(ADD, new)
+    assert page.context["adminform"].form.has_error("description", "skill_description_invalid")
+    browser.post(ADD, {**new, "description": "Write mails."})
+    skill = Skill.objects.get()
+    assert (skill.mode, skill.group) == ("on_demand", group)
+    assert browser.get(f"/admin/contextpolicy/skill/{skill.pk}/change/").status_code == 200
+    turn = start_turn(user=alice, chat=chat, text="Hello", now=now).turn
+    worker = work(turn)
+    system = worker.scripted.requests[0].messages[0].content
+    assert "- mail: Write mails." in system
+    assert SKILL["text"] not in system
+
+
+def test_a_skill_belongs_to_a_group_or_a_team(browser: Client, now: datetime) -> None:
+    group = Group.objects.create(name="Sales")
+    team = Team.objects.create(created_at=now)
+    page = browser.post(ADD, {**SKILL, "group": str(group.pk), "team": str(team.pk)})
+    assert page.context["adminform"].form.has_error("team", "two_places")
+    browser.post(ADD, {**SKILL, "team": str(team.pk)})
+    assert Skill.objects.get().team_id == team.pk
+    # The owner of a personal team writes its skills; no page of the administration shows them.
+    Team.objects.update(owner=User.objects.create(username="dora"))
+    skill = Skill.objects.get()
+    assert browser.get(f"/admin/contextpolicy/skill/{skill.pk}/change/").status_code == 302

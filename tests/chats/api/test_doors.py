@@ -45,6 +45,7 @@ READ_ONLY = sorted(
 OFFERS = {
     "NewWebhook": ["events", "url"],
     "PatchedWebhookChange": ["events", "is_on", "url"],
+    "ConsentIn": ["call", "decision"],
     "NewChat": [
         "allow_unread",
         "files",
@@ -109,6 +110,9 @@ OFFERS = {
         "windowSizeOverride",
     ],
     "NewSnapshot": ["snapshot"],
+    "NewSkill": ["description", "enabled", "group", "mode", "name", "team", "text"],
+    "PatchedSkillChange": ["description", "enabled", "mode", "name", "text"],
+    "SkillArchive": ["archive", "group", "team"],
     "TeamBody": [
         "agents",
         "goes_on_after_failure",
@@ -202,6 +206,7 @@ def test_S03_schema_offers_nothing_else() -> None:
         ("PATCH", "chats/{chat}"),
         ("DELETE", "chats/{chat}"),
         ("POST", "chats/{chat}/messages"),
+        ("POST", "chats/{chat}/turns/{turn}/consent"),
         ("POST", "chats/{chat}/turns/{turn}/stop"),
         ("POST", "chats/{chat}/turns/{turn}/retry"),
         ("POST", "chats/{chat}/turns/{turn}/continue"),

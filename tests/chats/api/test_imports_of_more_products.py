@@ -180,7 +180,7 @@ FILES: dict[str, tuple[bytes, str, int, int]] = {
     "llama.cpp before": (json.dumps(OLD_LLAMA).encode(), "llama_app", 2, 1),
     "AI SDK": (json.dumps(UI).encode(), "ui", 2, 1),
     "useChat": (json.dumps(BODY).encode(), "ui", 2, 1),
-    "list of messages": (json.dumps(PLAIN).encode(), "plain", 2, 1),
+    "plain list": (json.dumps(PLAIN).encode(), "plain", 2, 1),
     "request body": (json.dumps({"model": "m", "messages": PLAIN}).encode(), "plain", 2, 1),
     "a chat a line": (json.dumps(DEEPSEEK).encode() + b"\n", "deepseek", 3, 2),
 }

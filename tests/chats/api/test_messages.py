@@ -5,6 +5,7 @@ from io import BytesIO
 from typing import Any
 
 import pytest
+from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.core.handlers.asgi import ASGIRequest
 from django.db.models import F
@@ -13,11 +14,13 @@ from pytest_django.fixtures import Settings
 
 from chats.actions.erasure import erase_message
 from chats.api.chats import messages as api_messages
+from chats.api.chats.files import FileViewSet
 from chats.api.chats.messages import MessageViewSet
 from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.record import messages as store
 from chats.record.idempotency import KEY_LIFETIME
 from chats.turns.stop import stop_turn
+from project.middleware import RequestSizeLimits
 from tests.chats.api.programs import Program
 
 TEXTS = [
@@ -100,23 +103,61 @@ def test_body_that_is_no_json_is_415(kind: str, of_alice: Program, chat: Chat) -
     assert answer.json()["error"]["code"] == "unsupported_media_type"
 
 
-def test_chunked_body_is_read(of_alice: Program, chat: Chat) -> None:
+def receive_in_pieces(headers: dict[str, str], *pieces: bytes) -> ASGIRequest:
+    """Return the request that Django makes of a chunked body, after the product's size limits."""
+    scope = {
+        "type": "http",
+        "method": "POST",
+        "path": "/",
+        "raw_path": b"/",
+        "query_string": b"",
+        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
+    }
+    waiting = list(pieces)
+    made: list[ASGIRequest] = []
+
+    async def receive() -> dict[str, Any]:
+        body = waiting.pop(0)
+        return {"type": "http.request", "body": body, "more_body": bool(waiting)}
+
+    async def read_all(scope: Any, receive: Any, _send: Any) -> None:
+        body, is_open = BytesIO(), True
+        while is_open:
+            message = await receive()
+            body.write(message["body"])
+            is_open = message["more_body"]
+        body.seek(0)
+        made.append(ASGIRequest(scope, body))
+
+    async def send(_message: Any) -> None:
+        """Nothing is answered."""
+
+    async_to_sync(RequestSizeLimits(read_all))(scope, receive, send)
+    return made[0]
+
+
+def test_a_chunked_body_is_read(of_alice: Program, chat: Chat) -> None:
     headers = {
         "authorization": of_alice.client.defaults["HTTP_AUTHORIZATION"],
         "content-type": "application/json",
         "transfer-encoding": "chunked",
     }
-    scope = {
-        "type": "http",
-        "method": "POST",
-        "path": "/",
-        "query_string": b"",
-        "headers": [(name.encode(), value.encode()) for name, value in headers.items()],
-    }
-    request = ASGIRequest(scope, BytesIO(b'{"text": "in pieces"}'))
+    request = receive_in_pieces(headers, b'{"text": "in', b' pieces"}', b"")
     answer = MessageViewSet.as_view({"post": "create"})(request, chat_id=chat.pk)
     assert answer.status_code == 202
     assert Message.objects.get().text == "in pieces"
+
+
+def test_a_chunked_upload_is_read(of_alice: Program) -> None:
+    headers = {
+        "authorization": of_alice.client.defaults["HTTP_AUTHORIZATION"],
+        "content-type": "multipart/form-data; boundary=edge",
+        "transfer-encoding": "chunked",
+    }
+    head = b'--edge\r\nContent-Disposition: form-data; name="file"; filename="a.txt"\r\n\r\n'
+    request = receive_in_pieces(headers, head, b"some ", b"words", b"\r\n--edge--\r\n")
+    answer = FileViewSet.as_view({"post": "create"})(request)
+    assert (answer.status_code, answer.data["size"]) == (201, len("some words"))
 
 
 def test_same_key_sends_once(of_alice: Program, chat: Chat) -> None:

@@ -40,11 +40,14 @@ BAD = {
     "100,000 open objects": b'{"a":' * 100_000,
     "10,001 keys": json.dumps({str(n): n for n in range(10_001)}).encode(),
     "10,001 keys in many objects": json.dumps({"a": [{"b": n} for n in range(10_000)]}).encode(),
+    "more than 500,000 values without keys": b'{"a": [' + b"{}," * 260_000 + b"{}]}",
 }
 GOOD = {
     "no keys": b"{}",
     "32 levels": b'{"a":' * 32 + b"1" + b"}" * 32,
     "10,000 keys": json.dumps({str(n): n for n in range(10_000)}).encode(),
+    "500,000 values": b'{"a": [' + b"0," * 499_998 + b"0]}",
+    "many commas in a text": b'{"a": "' + b"," * 600_000 + b'"}',
     "a whole surrogate pair": b'{"text": "\\ud83d\\ude00"}',
     "an escaped NUL": b'{"text": "\\u0000"}',
     "the same key in two objects": b'{"a": {"b": 1}, "c": {"b": 1}}',

@@ -21,7 +21,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from chats import tasks
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.checkpoints import checks, external_copy, files, keys, signing, upkeep, verify_ledger
 from chats.ground import queue
 from contextpolicy import ledger, verification
@@ -468,7 +468,7 @@ def test_each_night_what_is_new_is_verified_and_each_week_all(
 
     assert upkeep.list_check_warnings(now=now) == []
     with django_capture_on_commit_callbacks(execute=True):
-        assert sweep.run_sweep(now=now + HOUR) == 1
+        assert due_jobs.run_all_due_jobs(now=now + HOUR) == 1
     assert sent[-1] == (queue.KEEP_LEDGER, {})
     assert kept(now + HOUR) is None
     first = kept(night + timedelta(days=7))

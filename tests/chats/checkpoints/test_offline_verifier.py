@@ -174,6 +174,20 @@ def test_with_the_log_a_change_is_broken(change: Callable[[Rows], None], kit: Ki
     assert "BROKEN: chat:" in said
 
 
+def test_a_proof_of_one_chain_shows_no_missing_chains(kit: Kit) -> None:
+    kit.forge(
+        lambda rows: rows.__setitem__(
+            slice(None), [row for row in rows if row["scope"] == f"chat:{CHATS[2]}"]
+        )
+    )
+    code, said = kit.run("--proof", "chain.tlog-proof")
+    assert (code, verify_ledger.CHAINS_NOT_COUNTED in said) == (2, True)
+    assert kit.run("--proof", "chain.tlog-proof", "--log", "log.txt")[0] == 1
+    # An export that is named as one of this chain is proven.
+    kit.export(f"chat:{CHATS[2]}")
+    assert kit.run("--proof", "chain.tlog-proof")[0] == 0
+
+
 def test_a_chain_that_no_entry_signs_is_named(kit: Kit) -> None:
     kit.forge(added)
     code, said = kit.run("--log", "log.txt")

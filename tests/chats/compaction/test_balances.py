@@ -42,7 +42,7 @@ def ask(alice: User, now: datetime, work: Work) -> Ask:
     def asking(chat: Chat, *, sent: int, cached: int, text: str = "And now?") -> Receipt:
         turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
         report = UsageReport(
-            input_tokens=sent, output_tokens=0, cached_tokens=cached, written_tokens=0
+            input_tokens=sent, output_tokens=3, cached_tokens=cached, written_tokens=0
         )
         work(turn, [TextDelta("Like this."), report, Finished("stop")])
         return Receipt.objects.filter(turn=turn).latest("created_at")

@@ -12,7 +12,8 @@ from django.db.models import CharField, JSONField, TextField
 
 from chats.actions import erasure, erasure_targets
 from chats.actions.branching import branch_from_message
-from chats.compaction import claims, maintain, publish
+from chats.compaction import claims, maintain
+from chats.ground.leases import LeaseLost
 from chats.memory.search import archive
 from chats.memory.search.search import search_archive
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Rendering, SearchText
@@ -54,7 +55,7 @@ def places_with(word: str) -> list[str]:
 def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetime) -> Chat:
     """A chat whose third message contains a secret, also present in a summary and in prompts."""
     row = Message.objects.get(branch=branch_of(long_chat), seq=3)
-    row.parts = [{"type": "text", "text": f"The key is {SECRET} and it was sent on 3 May 2026."}]
+    row.parts = [{"type": "text", "text": f"The code is {SECRET} and it was sent on 3 May 2026."}]
     row.save()
     summary = fold(long_chat)
     assert SECRET in summary.text
@@ -133,7 +134,7 @@ def test_inv_40_a_summary_being_written_of_it_is_overtaken(
     claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
     assert claimed is not None
     erasure.erase_message(user=alice, message=third(long_chat), now=now)
-    with pytest.raises(publish.ClaimLost):
+    with pytest.raises(LeaseLost):
         maintain.run_summary_attempt(claimed, counter=ApproximateCounter(), clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")
@@ -142,7 +143,7 @@ def test_inv_40_a_summary_being_written_of_it_is_overtaken(
 def test_a_title_made_of_the_message_goes_with_it(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
-    say(chat, f"The key is {SECRET}", "Noted.")
+    say(chat, f"The code is {SECRET}", "Noted.")
     message = Message.objects.select_related("branch").get(branch=branch_of(chat), seq=1)
     erasure.erase_message(user=alice, message=message, now=now)
     chat.refresh_from_db()

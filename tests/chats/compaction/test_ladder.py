@@ -11,9 +11,9 @@ from django.db import connection, transaction
 from pytest_django.fixtures import Settings
 
 from chats.compaction import claims, maintain, pauses, perform, plan, publish
-from chats.compaction.publish import ClaimLost
 from chats.compaction.report import skip_reasons
 from chats.ground.commitments import is_commitment_valid
+from chats.ground.leases import LeaseLost
 from chats.models import Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
 from chats.providers.base import (
@@ -243,9 +243,9 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
-    with pytest.raises(ClaimLost):
+    with pytest.raises(LeaseLost):
         maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: now)
-    with pytest.raises(ClaimLost):
+    with pytest.raises(LeaseLost):
         publish.mark_attempt_failed(claimed=claimed, reason="late", now=now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("preparing", "")

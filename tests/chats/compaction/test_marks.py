@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from chats.actions import marks
 from chats.compaction import claims, maintain
 from chats.compaction.people import controls, undo
-from chats.compaction.publish import ClaimLost, publish_prepared
+from chats.compaction.publish import publish_prepared
+from chats.ground.leases import LeaseLost
 from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
@@ -201,7 +202,7 @@ def test_inv_40_an_exclusion_overtakes_what_is_being_written_of_the_message(
     claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
-    with pytest.raises(ClaimLost):
+    with pytest.raises(LeaseLost):
         maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: now)
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.text) == ("overtaken", "")

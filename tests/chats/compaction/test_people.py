@@ -8,7 +8,8 @@ from django.contrib.auth.models import Permission, User
 from chats.compaction import claims, maintain, pauses, window
 from chats.compaction.people import approve, controls, revise, undo
 from chats.compaction.people.rights import NotAllowedByPolicy
-from chats.compaction.publish import ClaimLost, publish_prepared
+from chats.compaction.publish import publish_prepared
+from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
@@ -381,7 +382,7 @@ def test_inv_40_an_undo_overtakes_what_is_being_prepared_on_it(
     undo.undo_summary(user=alice, compaction=row, now=later(now, 2))
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.lease_token) == ("overtaken", "")
-    with pytest.raises(ClaimLost):
+    with pytest.raises(LeaseLost):
         maintain.run_summary_attempt(claimed, counter=COUNTER, clock=lambda: later(now, 3))
 
 

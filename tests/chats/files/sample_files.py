@@ -9,6 +9,8 @@ import docx
 import openpyxl
 from PIL import Image
 
+FILLER = "The committee met and discussed the usual matters of the month in detail. " * 6
+
 
 def make_png(width: int = 4, height: int = 3, *, kind: str = "PNG", **options: Any) -> bytes:
     """Return an image of one colour."""
@@ -44,6 +46,13 @@ def make_pdf(*pages: str, catalog: str = "") -> bytes:
     made += f"xref\n0 {size}\n0000000000 65535 f \n{table}"
     made += f"trailer\n<< /Size {size} /Root 1 0 R >>\nstartxref\n{made.index('xref')}\n%%EOF\n"
     return made.encode("latin-1")
+
+
+def list_report_pages() -> list[str]:
+    """Return 300 pages; only page 212 has the budget of the lighthouse."""
+    pages = [f"Minutes {number}. {FILLER}" for number in range(1, 301)]
+    pages[211] = f"{FILLER} The lighthouse repair budget is 48,213 euros. {FILLER}"
+    return pages
 
 
 def make_docx(*paragraphs: str) -> bytes:

@@ -16,7 +16,7 @@ from chats.providers.base import Finished, ToolCallDelta
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
 from tests.chats.files.conftest import Read, work_on
-from tests.chats.files.sample_files import make_pdf
+from tests.chats.files.sample_files import list_report_pages, make_pdf
 from tests.chats.files.test_files_in_messages import (
     Work,
     dump_database,
@@ -27,20 +27,12 @@ from tests.chats.files.test_files_in_messages import (
 from tests.chats.rebuilding import not_rebuilt
 
 __all__ = ["send", "set_policy"]
-FILLER = "The committee met and discussed the usual matters of the month in detail. " * 6
-
-
-def report_pages() -> list[str]:
-    """Return 300 pages; only page 212 has the budget of the lighthouse."""
-    pages = [f"Minutes {number}. {FILLER}" for number in range(1, 301)]
-    pages[211] = f"{FILLER} The lighthouse repair budget is 48,213 euros. {FILLER}"
-    return pages
 
 
 @pytest.fixture
 def report(alice: User, now: Any, demo_model: object) -> StoredFile:
     """A PDF of 300 pages that was read."""
-    data = io.BytesIO(make_pdf(*report_pages()))
+    data = io.BytesIO(make_pdf(*list_report_pages()))
     row, _ = uploads.accept_upload(data, name="report.pdf", owner=alice, now=now)
     work_on(str(row.pk))
     row.refresh_from_db()
@@ -84,14 +76,14 @@ def test_receipt_page_and_turn_list_the_excerpts(
     assert (budget["file"], budget["name"]) == (str(report.pk), "report.pdf")
     assert (budget["start"], budget["end"]) == (chunk.start, chunk.start + len(chunk.text))
     assert budget["score"] == max(row["score"] for row in found) > 0
-    assert any(word.startswith("lighthous") for word in budget["words"])
+    assert "lighthouse" in budget["words"]
     client.force_login(chat.owner)
     page = client.get(f"/chats/{chat.pk}/turns/{turn.pk}/receipt").content.decode()
     section = page.partition('id="file-excerpts"')[2].partition("</section>")[0]
     assert "report.pdf" in section
     assert "page 212" in section
     assert f"{budget['score']:.2f}" in section
-    assert "lighthous" in section
+    assert "lighthouse, repair, budget" in section
 
 
 def test_a_later_question_gets_its_own_excerpt(report: StoredFile, send: Any, work: Work) -> None:

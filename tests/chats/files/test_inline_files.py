@@ -113,7 +113,7 @@ def test_ui_messages_have_files_and_list_them(of_alice: Program, bus: Bus, work:
         ("a.txt", "text/plain"),
         ("b.png", "image/png"),
     ]
-    assert "42" not in str(listed)
+    assert "says 42" not in str(listed)
     for part, data in zip(files, (b"It says 42.", make_png()), strict=True):
         content = of_alice.get(part["url"].removeprefix("/api/v1/"))
         assert b"".join(content) == data if not content.is_async else content.status_code == 200

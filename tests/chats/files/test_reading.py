@@ -18,7 +18,7 @@ from django.utils import timezone
 from PIL import Image
 from pytest_django.fixtures import Settings
 
-from chats.background.sweep import STEPS
+from chats.background.due_jobs import DUE_JOBS
 from chats.files import extractors, reading, storage
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
@@ -114,7 +114,8 @@ def test_an_image_gets_a_smaller_upright_copy_without_metadata(read: Read) -> No
     told = read(make_png(3000, 30, kind="JPEG", exif=exif), "a.jpg")
     assert told["state"] == "ready"
     row = StoredFile.objects.get(pk=told["id"])
-    data = b"".join(storage.iter_file_bytes(row.copy_path))
+    with storage.open_file_bytes(row, is_copy=True) as file:
+        data = file.read()
     assert (row.copy_size, row.copy_type) == (len(data), "image/jpeg")
     assert b"Camera" not in data
     with Image.open(io.BytesIO(data)) as image:
@@ -287,11 +288,11 @@ def test_the_sweep_finds_files_of_dead_workers_until_they_failed_too_often(
     for _ in range(settings.MAX_ATTEMPTS):
         sent.clear()
         with committed(execute=True):
-            assert STEPS["unread files"](later) == 1
+            assert DUE_JOBS["unread_files"](later) == 1
         assert sent == [(queue.READ_FILE, {"file_id": own})]
         # The worker dies.
         assert reading.claim_file(own) is not None
-        assert STEPS["unread files"](later) == 0
+        assert DUE_JOBS["unread_files"](later) == 0
         past = timezone.now() - timedelta(seconds=1)
         StoredFile.objects.filter(pk=own).update(lease_until=past)
     work_on(own)

@@ -12,7 +12,7 @@ from django.test import TestCase
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.background.sweep import STEPS
+from chats.background.due_jobs import DUE_JOBS
 from chats.files import storage, uploads
 from chats.files.detection import clean_file_name
 from chats.models import FileRemoval, StoredFile
@@ -200,16 +200,16 @@ def test_a_legal_hold_keeps_the_files_of_a_person(
     answer = of_alice.call("DELETE", f"files/{own}")
     assert (answer.status_code, answer.json()["error"]["code"]) == (409, "under_legal_hold")
     later = now + timedelta(days=30)
-    assert STEPS["unused files"](later) == 0
+    assert DUE_JOBS["unused_files"](later) == 0
     assert StoredFile.objects.filter(pk=own).exists()
 
 
 def test_the_sweep_deletes_what_no_message_used_for_a_day(alice: User, upload: Upload) -> None:
     upload(b"words")
     now = timezone.now()
-    assert STEPS["unused files"](now + timedelta(hours=23)) == 0
+    assert DUE_JOBS["unused_files"](now + timedelta(hours=23)) == 0
     with committed(execute=True):
-        assert STEPS["unused files"](now + timedelta(hours=25)) == 1
+        assert DUE_JOBS["unused_files"](now + timedelta(hours=25)) == 1
     assert not StoredFile.objects.exists()
     assert not stored_paths()
 
@@ -224,15 +224,15 @@ def test_an_upload_killed_between_bytes_and_row_leaves_nothing(
     with pytest.raises(SystemExit):
         uploads.accept_upload(io.BytesIO(b"words"), name="a.txt", owner=alice, now=now)
     assert len(stored_paths()) == 1
-    assert STEPS["removed files"](now + timedelta(minutes=59)) == 0
-    assert STEPS["removed files"](now + timedelta(minutes=61)) == 1
+    assert DUE_JOBS["removed_files"](now + timedelta(minutes=59)) == 0
+    assert DUE_JOBS["removed_files"](now + timedelta(minutes=61)) == 1
     assert not stored_paths()
     # The person uploads it again.
     monkeypatch.undo()
     row, is_new = uploads.accept_upload(io.BytesIO(b"words"), name="a.txt", owner=alice, now=now)
     assert is_new
-    assert STEPS["removed files"](now + timedelta(days=9)) == 0
-    assert b"".join(storage.iter_file_bytes(row.path)) == b"words"
+    assert DUE_JOBS["removed_files"](now + timedelta(days=9)) == 0
+    assert b"".join(storage.iter_file_bytes(row)) == b"words"
 
 
 def test_bytes_are_deleted_later_if_the_storage_does_not_answer(
@@ -248,7 +248,7 @@ def test_bytes_are_deleted_later_if_the_storage_does_not_answer(
         with committed(execute=True):
             assert of_alice.call("DELETE", f"files/{own}").status_code == 204
         assert len(stored_paths()) == 1
-    assert STEPS["removed files"](timezone.now()) == 1
+    assert DUE_JOBS["removed_files"](timezone.now()) == 1
     assert not stored_paths()
 
 

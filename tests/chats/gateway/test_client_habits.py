@@ -31,6 +31,17 @@ TITLE_CALLS = [
     [system("Summarize the session as a 10-word title."), user("How do I bake bread?")],
     [user("Provide a short title for the conversation above, in five words or less.")],
     [system("请根据以下对话内容生成一个十字以内的标题。"), user("怎么做面包?")],
+    [user("How do I bake bread?"), user("Please reply with a title for the chat, in 3-4 words")],
+    [user("Based on the chat history, give this conversation a name.\nNo quotes.")],
+    [user('Summarize in a 5-word Title. Give the title only. The message: "How do I bake bread?"')],
+    [user("Provide a concise description of this session in 4 words or less.")],
+    [system("You are a chat titles assistant."), user("How do I bake bread?")],
+    [system("Generate a short title for the text the user sends."), user("How do I bake bread?")],
+    [user("I need a short and relevant title for this chat. Answer with only the title.")],
+    [user("### Task:\nAnalyze the need for search queries.\n<chat_history>\nHi\n</chat_history>")],
+    [user("Erstelle einen kurzen Titel für dieses Gespräch.")],
+    [user("Génère un titre court pour cette conversation.")],
+    [user("Придумай короткий заголовок для этого чата.")],
 ]
 
 
@@ -65,6 +76,10 @@ def items(*texts: str) -> tuple[Item, ...]:
         "Tag my photos",
         "Give me a title for my article about cats. It has two messages.",
         "帮我的文章起一个标题",
+        "Wie finde ich den Titel des Films mit dem Gespräch am Fluss?",
+        "Make my message shorter, and keep the title of the book in it",
+        "Give me a name for a chat app",
+        "### Task:\nTranslate this to French: hello",
     ],
 )
 def test_a_question_with_such_words_is_a_conversation(text: str) -> None:
@@ -145,7 +160,7 @@ def test_with_tools_their_parameters_are_passed_on(program: Program) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post", "delete"])
-@pytest.mark.parametrize("path", ["completions", "conversations/x", "", "models/"])
+@pytest.mark.parametrize("path", ["edits", "conversations/x", "", "models/"])
 def test_an_unknown_address_names_those_that_exist(db: None, method: str, path: str) -> None:
     answer = getattr(Client(), method)(f"/v1/{path}")
     assert answer.status_code == 404
@@ -299,6 +314,44 @@ def test_a_reminder_in_any_place_keeps_one_conversation(
         said += [user(f"Question {number}"), assistant(answer.text)]
     assert decisions == ["new", "continue", "continue"]
     assert Branch.objects.count() == 1
+
+
+AROUND_A_BLOCK = [
+    ("\n", "\n", "\n"),
+    ("\n\n", "\n\n", "\n\n"),
+    (" ", " ", " "),
+    ("\n", "\n\n", "\n"),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "without"), AROUND_A_BLOCK)
+@pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
+def test_a_block_within_the_newest_message_keeps_one_conversation(
+    program: Program, headers: dict[str, str], before: str, after: str, without: str
+) -> None:
+    said: list[dict[str, Any]] = []
+    for number in range(3):
+        words = f"Question {number}", "and its second half"
+        answer = program.ask([*said, user(f"{before}{BRIEF}{after}".join(words))], headers=headers)
+        said += [user(without.join(words)), assistant(answer.text)]
+    assert answer.headers["X-Context-Decision"] == "continue"
+    assert (Chat.objects.count(), Branch.objects.count()) == (1, 1)
+
+
+@pytest.mark.parametrize("has_block", [False, True])
+def test_parts_that_become_one_text_keep_one_conversation(
+    program: Program, has_block: bool
+) -> None:
+    texts = ["One", *([BRIEF] if has_block else []), "and its second half"]
+    first = program.ask([user([{"type": "text", "text": text} for text in texts])])
+    said = [user("One\n\nand its second half"), assistant(first.text), user("Two")]
+    assert program.ask(said).headers["X-Context-Decision"] == "continue"
+
+
+def test_other_spaces_without_a_block_are_another_message(program: Program) -> None:
+    first = program.ask([user("if x:\n    a\n    b")])
+    said = [user("if x:\n    a\nb"), assistant(first.text), user("And now?")]
+    assert program.ask(said).headers["X-Context-Decision"] == "new"
 
 
 def test_a_tagged_block_does_not_hide_another_question(program: Program) -> None:

@@ -391,7 +391,7 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
         ({"messages": [user("x"), assistant(None, call("a")), user("y")]}, "messages[2]",
          "invalid_value"),
         ({"messages": [user("x"), assistant("y")]}, "messages", "unsupported_content"),
-        ({"messages": [system("x")]}, "messages", "invalid_value"),
+        ({"messages": [system("")]}, "messages", "invalid_value"),
         ({"messages": [user([{"type": "input_audio", "input_audio": {"data": ""}}])]},
          "messages[0].content[0]", "unsupported_content"),
         ({"n": 2}, "n", "unsupported_parameter"),

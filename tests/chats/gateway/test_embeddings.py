@@ -11,7 +11,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.models import ApiKey, Chat, Message, PassedOn, ProviderAccount
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import parse_embeddings
@@ -250,10 +250,10 @@ def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
     refused = program.close(program.open(asked, path="embeddings"))
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_passed_on")
     assert refused.headers["Retry-After"] == "5"
-    sweep.run_sweep(now=now)
+    due_jobs.run_all_due_jobs(now=now)
     assert not events()
-    sweep.run_sweep(now=now + 2 * passed_on.get_longest_call())
-    sweep.run_sweep(now=now + 2 * passed_on.get_longest_call())
+    due_jobs.run_all_due_jobs(now=now + 2 * passed_on.get_longest_call())
+    due_jobs.run_all_due_jobs(now=now + 2 * passed_on.get_longest_call())
     assert [event["outcome"] for event in events()] == ["lost"]
     lost.refresh_from_db()
     assert lost.outcome == "lost"

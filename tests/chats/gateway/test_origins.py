@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from project import env
-from tests.chats.gateway.conftest import Program
+from tests.chats.gateway.conftest import Program, user
 
 PAGE = "https://chat.example.org"
 ALLOW = "Access-Control-Allow-Origin"
@@ -40,6 +40,16 @@ def test_a_listed_origin_may_ask_and_read(program: Program) -> None:
     # The page can read the refusal too. The request has no key.
     refused = Client().get("/v1/models", headers={"Origin": PAGE})
     assert (refused.status_code, refused[ALLOW]) == (401, PAGE)
+
+
+def test_a_page_can_read_each_header_of_the_gateway(program: Program) -> None:
+    body = {"model": "demo", "messages": [user("Hi")], "keep_alive": 5}
+    response = program.open(body, **{"Origin": PAGE, "Idempotency-Key": "one"})
+    program.work(response["X-Context-Report-Id"])
+    answer = program.close(response)
+    own = {name for name in answer.headers if name.startswith(("X-Context-", "Idempotent-"))}
+    assert "X-Context-Parameters-Left-Out" in own
+    assert own <= set(answer.headers["Access-Control-Expose-Headers"].split(", "))
 
 
 @pytest.mark.parametrize(

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from chats.gateway import parameters
+from chats.gateway import body, parameters
 from chats.models import Chat
 from tests.chats.gateway.conftest import Program, user
 
@@ -74,6 +74,19 @@ def test_unknown_fields_are_left_out_and_named(program: Program, path: str) -> N
     assert program.requests[-1].parameters == known
     told = answer.headers["X-Context-Parameters-Left-Out"]
     assert told == "user_configuration, client_metadata, keep_alive, cache, tags, top_K"
+
+
+@pytest.mark.parametrize(
+    "path", ["chat/completions", "completions", "responses", "responses/compact", "embeddings"]
+)
+def test_a_body_of_countless_values_is_refused_before_it_is_parsed(
+    program: Program, path: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(body, "load_strict_json", pytest.fail)
+    sent = b'{"model": "demo", "input": [' + b"{}," * body.VALUES + b"{}]}"
+    answer = program.close(program.open(sent, path=path))
+    assert (answer.status, answer.json["error"]["code"]) == (400, "invalid_json")
+    assert f"{body.VALUES:,}" in answer.json["error"]["message"]
 
 
 def test_names_that_no_header_takes_are_not_named() -> None:

@@ -178,6 +178,7 @@ def test_thoughts_after_the_first_text_are_in_the_item_at_the_end() -> None:
 
 
 ANSWERS = ["<think>Flour.</think>Bread.", "Flour.\n</think>\n\nBread."]
+UNOPENED = [ANSWERS[1], "Flour.[/THINK]Bread.", "Flour.◁/think▷Bread."]
 
 
 @pytest.mark.parametrize("is_stream", [False, True])
@@ -208,15 +209,17 @@ def test_a_client_may_send_a_reply_back_with_its_thoughts(program: Program, said
     assert program.prompt[1] == ("assistant", "Bread.")
 
 
-@pytest.mark.parametrize("sent", range(1, len(ANSWERS[1]) + 1))
-def test_a_stream_of_unopened_thoughts_ends_with_the_answer(sent: int) -> None:
+@pytest.mark.parametrize(
+    ("said", "sent"), [(said, sent) for said in UNOPENED for sent in range(1, len(said) + 1)]
+)
+def test_a_stream_of_unopened_thoughts_ends_with_the_answer(said: str, sent: int) -> None:
     form = Chunks(id="c", model="m", created=0, include_usage=False)
     asker: Any = SimpleNamespace(form=form, is_stream=True, key_id=None, row=None, model="m")
 
     async def told() -> str:
         relay = Relay(asker, WaitingHead())
-        first = relay.more(ANSWERS[1][:sent])
-        relay.pieces = [ANSWERS[1][:sent]]
+        first = relay.more(said[:sent])
+        relay.pieces = [said[:sent]]
         reply = Reply("c", "m", 0, "Bread.", (), "stop", {}, "Flour.")
         rest = relay.rest_of_unopened(reply)
         assert rest is not None

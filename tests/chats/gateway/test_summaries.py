@@ -8,7 +8,7 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.actions.expiry import select_expired_chats
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.compaction.coverage import get_active_summary
 from chats.ground import queue
 from chats.models import Branch, Chat, GatewayNode, Message
@@ -155,7 +155,7 @@ def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program)
     later = timezone.now() + timedelta(hours=25)
     assert list(select_expired_chats(now=later)) == [chat]
     assert not select_expired_chats(now=timezone.now()).exists()
-    assert sweep.enqueue_erasures(now=later) == 1
+    assert due_jobs.enqueue_erasures(now=later) == 1
     assert erasure.erase_expired(chat_id=chat.pk, now=later)
     assert not Message.objects.filter(branch__chat=chat).exists()
     rows = AuditEvent.objects.filter(scope=f"chat:{chat.pk}").order_by("seq")

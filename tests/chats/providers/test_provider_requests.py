@@ -14,7 +14,8 @@ from chats.providers.base import (
     ToolCallDelta,
     UsageReport,
 )
-from contextpolicy.engine.messages.messages import ToolCallPart, ToolSpec, WireMessage
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, ToolCallPart, ToolSpec, WireMessage
 from tests.fakes.calls import QUICK, adapter_to, asked, call, collect
 from tests.fakes.fake_server import FakeServer
 
@@ -115,6 +116,24 @@ def test_model_that_wants_the_newer_limit_gets_it(openai_server: FakeServer) -> 
     assert events[-1] == Finished("length")
     assert _sent(openai_server)["max_completion_tokens"] == 5
     assert "max_tokens" not in _sent(openai_server)
+
+
+def test_a_server_without_images_in_tool_results_gets_them_below(
+    openai_server: FakeServer,
+) -> None:
+    openai_server.configure(reject="result_images")
+    image = FilePart("image/png", "0:c1", Image(1000, url="https://x.example/a.png").reference)
+    messages = (
+        WireMessage("user", "Find it."),
+        WireMessage("assistant", "", (ToolCallPart("c1", "search", "{}"),)),
+        WireMessage("tool", "Found.", (), "c1", ((6, image),)),
+    )
+    provider = adapter_to(openai_server)
+    assert call(provider, asked("", messages=messages))[-1] == Finished("stop")
+    first, second = (record["body"]["messages"] for record in openai_server.requests())
+    assert [part["type"] for part in first[-1]["content"]] == ["text", "image_url"]
+    assert [wire["role"] for wire in second] == ["user", "assistant", "tool", "user"]
+    assert second[-1]["content"][1]["image_url"] == {"url": "https://x.example/a.png"}
 
 
 def test_other_rejections_are_not_repeated(server: FakeServer) -> None:

@@ -15,6 +15,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.providers.chunks import CUT_BY_FILTER, ReplyReader
+from chats.providers.collector import ReplyCollector
 
 
 def _read(*chunks: dict[str, Any] | bytes) -> list[ProviderEvent]:
@@ -228,6 +229,30 @@ def test_usage_of_every_kind_is_read_and_reported_once() -> None:
 )
 def test_unusual_usage_is_read(usage: dict[str, Any], report: UsageReport) -> None:
     assert report in _read({**_delta("stop"), "usage": usage})
+
+
+TEXT, CALL = TextDelta("x"), ToolCallDelta(0, "a", "look", "{}")
+
+
+@pytest.mark.parametrize(
+    ("event", "report", "is_whole"),
+    [
+        (TEXT, UsageReport(9, 2, 0, 0), True),
+        (TEXT, UsageReport(9, 0, 0, 0), False),
+        (ReasoningDelta("x"), UsageReport(9, 0, 0, 0), False),
+        (CALL, UsageReport(9, 0, 0, 0), False),
+        (TEXT, UsageReport(0, 2, 0, 0), False),
+        # A reply without output.
+        (TextDelta(""), UsageReport(9, 0, 0, 0), True),
+    ],
+)
+def test_partly_reported_usage_is_no_report(
+    event: Any, report: UsageReport, *, is_whole: bool
+) -> None:
+    collector = ReplyCollector()
+    for each in (event, report, Finished("stop")):
+        collector.hear(each)
+    assert bool(collector.usage) == is_whole
 
 
 IMPOSSIBLE = [-1, 10**9 + 1, 2**63 - 1, 2**64 - 1, 10**400, 1.5, 1e300, True, "7", [7], {}]

@@ -31,12 +31,39 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f"\n{PLAN}</Thinking>\n{SAID}",
         f"{PLAN}\n</analysis>{SAID}",
         f"{PLAN}</think>{SAID}",
+        # Tags of other model families.
+        f"<seed:think>{PLAN}</seed:think>{SAID}",
+        f"◁think▷{PLAN}◁/think▷{SAID}",
+        f"<|begin_of_thought|>\n{PLAN}\n<|end_of_thought|>\n\n{SAID}",
+        f"<|START_THINKING|>{PLAN}<|END_THINKING|>{SAID}",
+        f"<reason>{PLAN}</reason>{SAID}",
+        f"{PLAN}\n[/THINK]{SAID}",
+        f"\ufeff<think>{PLAN}</think>{SAID}",
+        f"<|channel|>analysis<|message|>{PLAN}<|end|><|start|>assistant<|channel|>final<|message|>{SAID}",
+        f"<|start|>assistant<|channel|>analysis<|message|>{PLAN}<|end|>\n<|channel|>final<|message|>{SAID}",
+        f"{PLAN}◁/think▷{SAID}",
     ],
 )
 def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
     for place in range(len(reply) + 1):
         assert told(reply[:place], reply[place:]) == (PLAN, SAID)
     assert told(*reply) == (PLAN, SAID)
+
+
+@pytest.mark.parametrize(
+    "thoughts", ["İstanbul, then İzmir", "Ask ẞ", "計画する", "It is 4", "See `a`, (b)", "It is `4"]
+)
+def test_thoughts_in_any_letters_end_at_the_tag(thoughts: str) -> None:
+    opened, unopened = f"<think>{thoughts}</think>{SAID}", f"{thoughts}</think>{SAID}"
+    for reply in (opened, unopened):
+        for place in range(len(reply) + 1):
+            assert told(reply[:place], reply[place:]) == (thoughts, SAID)
+
+
+@pytest.mark.parametrize("reply", ["<thınk>x</thınk>y", "<thİnk>x", "<thin\u212a>x</thin\u212a>y"])
+def test_other_letters_do_not_make_a_tag(reply: str) -> None:
+    assert told(reply) == ("", reply)
+    assert told(*reply) == ("", reply)
 
 
 @pytest.mark.parametrize(
@@ -69,6 +96,8 @@ def test_several_blocks_of_thoughts_before_the_answer(reply: str) -> None:
         "So:\n```\n</think>\n```\nThat is all.",
         "Write `Done.</think>` there.",
         "So <think>\nx\n</think>\nand on.",
+        "Write `a</think>b` there.",
+        'The text "Done</think>" ends them.',
     ],
 )
 def test_text_without_the_tag_at_its_beginning_stays_as_it_is(reply: str) -> None:
@@ -94,6 +123,12 @@ def test_what_only_begins_like_a_second_block_is_text() -> None:
 
 def test_thoughts_without_words_leave_the_text_alone() -> None:
     assert told("<think>\n\n</think>\n\n", SAID) == ("", SAID)
+
+
+def test_the_header_of_an_answer_without_thoughts_is_no_text() -> None:
+    reply = f"<|channel|>final<|message|>{SAID}"
+    for place in range(len(reply) + 1):
+        assert told(reply[:place], reply[place:]) == ("", SAID)
 
 
 def test_a_program_gets_the_text_as_it_came() -> None:

@@ -345,7 +345,7 @@ class TestUpkeep:
 
     def steps(self, row: Evaluation) -> Iterator[None]:
         """Return the steps of a worker that claimed the evaluation."""
-        lease = upkeep.claim_evaluation(row.pk)
+        lease = due.EVALUATIONS.claim(row.pk)
         assert lease is not None
         return upkeep.run_evaluation_steps(row, lease=lease)
 
@@ -440,7 +440,7 @@ class TestLife:
         end_evaluation_early(evaluation_id=other.pk, actor="user:7", now=now)
         with pytest.raises(EvaluationOver):
             end_evaluation_early(evaluation_id=other.pk, actor="user:7", now=now)
-        assert upkeep.claim_evaluation(other.pk) is None
+        assert due.EVALUATIONS.claim(other.pk) is None
 
     def test_it_is_over_once_another_version_is_in_force(
         self, chat: Chat, policy: ContextPolicy, now: datetime

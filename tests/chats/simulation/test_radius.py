@@ -91,7 +91,7 @@ def work(
 
 def steps(row: BlastRadius, now: datetime) -> Iterator[None]:
     """Return the steps of a worker that claimed the count."""
-    lease = radius.claim_radius_count(row.pk)
+    lease = due.RADIUS_COUNTS.claim(row.pk)
     assert lease is not None
     return radius.run_count_steps(lease, clock=lambda: now, is_closing=lambda: False)
 
@@ -146,7 +146,7 @@ class TestCount:
         assert (stopped.state, stopped.judged) == ("stopped", 2)
         with pytest.raises(LeaseLost):
             next(working)
-        assert radius.claim_radius_count(row.pk) is None
+        assert due.RADIUS_COUNTS.claim(row.pk) is None
         assert (
             radius.stop_radius_count(radius_id=row.pk, actor="user:7", now=now).state == "stopped"
         )

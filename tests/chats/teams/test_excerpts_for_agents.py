@@ -22,9 +22,8 @@ Plays = Callable[..., Play]
 
 
 @pytest.fixture(autouse=True)
-def excerpts(db: None, settings: Any, now: datetime) -> None:
-    """Assign an instance-wide policy with excerpts and a long time limit for busy machines."""
-    settings.REFERENCES_SECONDS = 10
+def excerpts(db: None, now: datetime) -> None:
+    """Assign an instance-wide policy with excerpts."""
     values: dict[str, Any] = {"references": True, "reference_share": 0.4, "reference_floor": 1}
     values |= {"reference_scope": "chat", "token_budget": 6_000, "reserve_tokens": 500}
     policy = create_policy(slug="recall", name="Recall", values=values, actor="system", now=now)

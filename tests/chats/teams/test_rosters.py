@@ -82,7 +82,7 @@ def one(**values: Any) -> TeamDraft:
 
 REFUSED = {
     "nobody": (draft(), "agents", rosters.NO_AGENT),
-    "nine": (draft(*"abcdefghi"), "agents", "up to 8 members"),
+    "nine": (draft(*"abcdefghi"), "agents", "more than 8 members"),
     "only resting": (
         draft(AgentDraft(name="A", rests=True)),
         "agents",

@@ -24,7 +24,7 @@ from django.utils import timezone
 
 from chats.actions import erasure, lifecycle
 from chats.actions.branching import choose_branch, regenerate_reply
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.models import (
     Agent,
     Branch,
@@ -158,7 +158,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
     assert (worker.scripted.cancelled, len(worker.scripted.requests)) == (1, 1)
     # Neither a repeated delivery of the task nor the sweep starts a call.
     late = game.work(second, reply("Too late."))
-    sweep.run_sweep(now=timezone.now() + timedelta(hours=1))
+    due_jobs.run_all_due_jobs(now=timezone.now() + timedelta(hours=1))
     assert late.scripted.requests == []
     assert said(game.chat)[1:] == [("A", "One."), ("B", "Be")]
     turns = Turn.objects.filter(branch__chat=game.chat).order_by("accepted")

@@ -25,12 +25,6 @@ ASKED = "Which ring does the heron at Lake Vogt wear?"
 Say = Callable[..., ProviderRequest]
 
 
-@pytest.fixture(autouse=True)
-def patient(settings: Any) -> None:
-    """Raise the time limit, because a busy machine can exceed it."""
-    settings.REFERENCES_SECONDS = 10
-
-
 @pytest.fixture
 def govern(now: datetime) -> Callable[..., None]:
     """Assign an instance-wide policy with excerpts and four messages of history."""

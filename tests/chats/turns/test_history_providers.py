@@ -168,7 +168,7 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
     (problem,) = find_policy_errors({"history_provider": "nothing"})
     assert problem.code == "unknown_history_provider"
     assert "it has no get_history" in problem.sentence
-    assert "choose an installed one: same_day" in problem.sentence
+    assert "choose an installed provider: same_day" in problem.sentence
     assert find_policy_errors({"history_provider": "same_day"}) == []
     assert find_policy_errors({"history_provider": ""}) == []
 

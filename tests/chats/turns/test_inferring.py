@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks, memory
-from chats.background import preference_inference, sweep
+from chats.background import due_jobs, preference_inference
 from chats.ground import queue
 from chats.memory.preferences import inference_queue, preferences
 from chats.models import (
@@ -156,8 +156,8 @@ def test_the_sweep_sends_the_task_once_in_a_while(
     say(FLORIST)
     PreferenceReading.objects.update(due_at=timezone.now() - timedelta(seconds=1))
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=timezone.now())
-        sweep.run_sweep(now=timezone.now())
+        due_jobs.run_all_due_jobs(now=timezone.now())
+        due_jobs.run_all_due_jobs(now=timezone.now())
 
     assert [given for task, given in sent if task == queue.READ_PREFERENCES] == [
         {"chat_id": str(chat.pk)}
@@ -572,7 +572,7 @@ def test_a_dead_worker_is_followed_once_and_nothing_is_doubled(
         )
         dead.append(call)
         PreferenceReading.objects.update(lease_until=timezone.now() - timedelta(seconds=1))
-    sweep.run_sweep(now=timezone.now())
+    due_jobs.run_all_due_jobs(now=timezone.now())
 
     lost = Receipt.objects.filter(call__gte=Receipt.INFERRING)
     assert {row.outcome for row in lost} == {"lost"}

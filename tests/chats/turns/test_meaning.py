@@ -14,7 +14,7 @@ from django.db.models.functions import Now
 from django.test import Client
 
 from chats.actions import erasure, marks
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.compaction import embedding, indexing
 from chats.ground import breakers, leases, queue
 from chats.memory.search import archive, nearest, vectors, words
@@ -43,7 +43,6 @@ from tests.chats.turns.test_references import (
     new_chat,
     newest_receipt,
     no_breaker,
-    patient,
     say,
     tail_of,
 )
@@ -56,7 +55,6 @@ __all__ = [
     "new_chat",
     "no_breaker",
     "openai_server",
-    "patient",
     "running_openai",
     "say",
 ]
@@ -295,6 +293,32 @@ def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
     progress = vectors.measure_space_progress(space)
     assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
     assert progress.done == progress.texts - 1
+
+
+@pytest.mark.parametrize("is_late", [False, True])
+def test_a_text_whose_vector_has_another_length_holds_up_no_other(
+    elsewhere: Elsewhere,
+    chosen: FakeEmbedder,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+    *,
+    is_late: bool,
+) -> None:
+    usual = chosen.of
+    odd = "An odd word that breaks the model: lighthouse"
+    monkeypatch.setattr(
+        chosen, "of", lambda text: [*usual(text), *([0.5] if "lighthouse" in text else [])]
+    )
+    elsewhere(CAT, *([] if is_late else [odd]))
+    build(now)
+    if is_late:
+        elsewhere(odd)
+        embedding.reschedule_pass(VectorSpace.objects.get(), code="", now=now)
+        build(now)
+    space = VectorSpace.objects.get()
+    progress = vectors.measure_space_progress(space)
+    assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
+    assert (space.dimensions, progress.done) == (chosen.size, progress.texts - 1)
 
 
 @pytest.mark.parametrize("vector", [[1e39], [1e-30], [10**400]])
@@ -713,7 +737,7 @@ def test_the_sweep_goes_on_with_what_is_due(
 ) -> None:
     VectorSpace.objects.update(due_at=Now())
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=VectorSpace.objects.get().created_at)
+        due_jobs.run_all_due_jobs(now=VectorSpace.objects.get().created_at)
     assert queue.EMBED in [task for task, _ in sent]
 
 

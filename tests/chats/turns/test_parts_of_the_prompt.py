@@ -54,7 +54,13 @@ def parts(turn: Turn, origin: str) -> dict[str, str]:
 
 def test_a_policy_switches_each_part_of_the_system_text_on(ask: Ask, now: datetime) -> None:
     for slug, enabled in (("mail", True), ("old", False), ("sums", True)):
-        skill = Skill(slug=slug, name=slug.title(), text=f"About {slug}.", enabled=enabled)
+        skill = Skill(
+            slug=slug,
+            name=slug.title(),
+            text=f"About {slug}.",
+            enabled=enabled,
+            mode=Skill.Mode.ALWAYS,
+        )
         save_skill(skill=skill, actor="system", now=now)
     assert parts(ask("Hello"), "system") == {}
     govern(

@@ -45,12 +45,6 @@ Elsewhere = Callable[..., Chat]
 
 
 @pytest.fixture(autouse=True)
-def patient(settings: Any) -> None:
-    """Raise the time limit, because a busy machine can exceed it. One test covers the limit."""
-    settings.REFERENCES_SECONDS = 10
-
-
-@pytest.fixture(autouse=True)
 def no_breaker(monkeypatch: pytest.MonkeyPatch) -> breakers.LatenessBreaker:
     """A separate circuit breaker for this test."""
     breaker = breakers.LatenessBreaker()

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
 
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import (
@@ -300,7 +300,7 @@ def test_a_task_that_comes_twice_does_not_take_a_turn_whose_lease_ran_out(
     assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is not None
     Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=1))
     assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is None
-    sweep.run_sweep(now=now)
+    due_jobs.run_all_due_jobs(now=now)
     assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is not None
     turn.refresh_from_db()
     assert (turn.attempt, turn.losses) == (2, 1)

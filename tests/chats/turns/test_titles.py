@@ -12,7 +12,7 @@ from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks
-from chats.background import sweep, titles
+from chats.background import due_jobs, titles
 from chats.ground import queue
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.providers import registry
@@ -267,10 +267,10 @@ def test_a_call_whose_worker_ended_is_closed(
     open_since = timezone.now() - timedelta(seconds=settings.LEASE_SECONDS - 10)
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS)
     rows.update(outcome="open", created_at=open_since)
-    sweep.run_sweep(now=timezone.now())
+    due_jobs.run_all_due_jobs(now=timezone.now())
     assert rows.get().outcome == "open"
     rows.update(created_at=open_since - timedelta(seconds=20))
-    sweep.run_sweep(now=timezone.now())
+    due_jobs.run_all_due_jobs(now=timezone.now())
     assert rows.get().outcome == "lost"
 
 

@@ -11,7 +11,7 @@ from asgiref.sync import sync_to_async
 from django.contrib.auth.models import User
 
 from chats.actions import deletion, erasure, lifecycle, marks
-from chats.background import cache_warming, sweep
+from chats.background import cache_warming, due_jobs
 from chats.compaction import maintain
 from chats.compaction.people import undo
 from chats.compaction.publish import publish_prepared
@@ -423,7 +423,7 @@ def test_a_lost_worker_leaves_no_open_call(
     assert cache_warming.sweep_warm_ups(now=now) == 0
     assert list(ledger.find_ledger_breaks()) == []
     WarmUp.objects.update(lease_until=leases.subtract_from_now(timedelta(seconds=1)))
-    assert sweep.run_sweep(now=now) >= 1
+    assert due_jobs.run_all_due_jobs(now=now) >= 1
     assert [r.outcome for r in warm_receipts()] == ["lost"]
     assert cache_warming.sweep_warm_ups(now=now) == 0
 
@@ -437,9 +437,9 @@ def test_a_worker_that_is_known_to_be_gone_is_swept_at_once(
 ) -> None:
     monkeypatch.setattr(cache_warming, "close_warm_up", lambda *a, **k: None)
     warms_up(long_chat, "swap")
-    sweep.take_over(now=now, worker="nobody")
+    due_jobs.take_over(now=now, worker="nobody")
     assert warm_receipts()[0].outcome == "open"
-    sweep.take_over(now=now, worker=settings.WORKER_NAME)
+    due_jobs.take_over(now=now, worker=settings.WORKER_NAME)
     assert warm_receipts()[0].outcome == "lost"
 
 

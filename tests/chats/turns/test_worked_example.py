@@ -33,7 +33,6 @@ from tests.chats.turns.test_references import (
     elsewhere,
     new_chat,
     no_breaker,
-    patient,
     program,
     say,
 )
@@ -46,7 +45,6 @@ __all__ = [
     "models",
     "new_chat",
     "no_breaker",
-    "patient",
     "program",
     "quick",
     "say",

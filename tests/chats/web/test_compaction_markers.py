@@ -108,7 +108,7 @@ def test_a_refused_summary_says_why_in_words(marker: Callable[..., str]) -> None
     assert (
         "the summary was not shorter than the messages that it replaces, the summary lacked" in html
     )
-    assert "Prompts did not change: 2 messages still sent." in html
+    assert "Prompts did not change. The 2 messages that the summary covers are still sent." in html
 
 
 def test_the_numbers_are_those_of_the_messages_and_of_the_summary(

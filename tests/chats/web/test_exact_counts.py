@@ -76,15 +76,16 @@ def test_a_page_shows_estimates_until_the_tokenizer_is_loaded(
         early = client.get(f"/chats/{chat.pk}/").content.decode()
         asked = program.post(f"chats/{chat.pk}/context", {"question": QUESTION}).json()
     address = f"/chats/{chat.pk}/meter"
-    assert f'hx-get="{address}" hx-trigger="load delay:2s"' in early
+    assert f'hx-post="{address}"' in early
+    assert 'hx-trigger="draft from:body, load delay:2s"' in early
     assert '<span class="meter__text"><bdi>≈ ' in early
     assert 'data-note="estimated-counts"' in early
     assert 'data-note="exact-counts"' not in early
     assert asked["approximate"] is True
 
-    later = client.get(address).content.decode()
+    later = client.post(address).content.decode()
     assert "≈" not in later
-    assert "hx-trigger" not in later
+    assert "load delay" not in later
     assert 'data-note="exact-counts"' in later
 
 

@@ -19,7 +19,10 @@ def test_a_title_that_is_too_long_is_refused_with_its_sentence(page: Client, cha
     response = page.post(url(chat, "rename"), {"title": "x" * 201})
 
     assert response.status_code == 422
-    assert "A title has at most 200 characters; this one has 201." in response.content.decode()
+    assert (
+        "The title has 201 characters. The limit is 200. Shorten the title."
+        in response.content.decode()
+    )
 
 
 def second_model() -> ModelSpec:

@@ -17,7 +17,7 @@ from chats import tasks
 from chats.actions import deletion, erasure, lifecycle, organising
 from chats.actions.expiry import select_expired_chats
 from chats.actions.listing import LISTED
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.ground import queue
 from chats.models import Chat, Folder, Message, Turn
 from contextpolicy import ledger
@@ -123,7 +123,7 @@ def test_a_new_folder_is_made_where_a_chat_is_put_into_it(page: Client, chat: Ch
     assert Chat.objects.get(pk=chat.pk).folder is None
     refused = page.post(url(chat, "folder"), {"name": "x" * 101})
     assert refused.status_code == 422
-    assert "at most 100 characters; this one has 101" in refused.content.decode()
+    assert "has 101 characters. The limit is 100" in refused.content.decode()
 
 
 @pytest.mark.parametrize("chosen", ["x", "00000000-0000-4000-8000-000000000000"])
@@ -375,11 +375,11 @@ def test_after_its_days_the_sweep_erases_a_deleted_chat(
     early, late = now + timedelta(days=2, hours=23), now + timedelta(days=3)
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=early)
+        due_jobs.run_all_due_jobs(now=early)
     assert not [task for task, _ in sent if task == queue.ERASE_CHAT]
     assert not erasure.erase_expired(chat_id=chat.pk, now=early)
     with django_capture_on_commit_callbacks(execute=True):
-        sweep.run_sweep(now=late)
+        due_jobs.run_all_due_jobs(now=late)
     assert (queue.ERASE_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert erasure.erase_expired(chat_id=chat.pk, now=late)
     assert not Chat.objects.exists()

@@ -16,7 +16,7 @@ from django.test.utils import CaptureQueriesContext
 from chats.models import Chat, Compaction, Message, Turn
 from tests.chats.web.test_chat_page import fill, url
 
-MOST = 16
+MOST = 17
 
 
 def short(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:

@@ -10,7 +10,7 @@ from chats.admin.words import RUNGS
 from chats.compaction import coverage, embedding, summary_slots
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
-from chats.prompt import agents, model_choice, next_prompt, person
+from chats.prompt import agents, composition, model_choice, next_prompt, person
 from chats.providers.base import ErrorCode
 from chats.record import provided
 from chats.record.states import StateChanged
@@ -21,7 +21,7 @@ from contextpolicy.engine.compose import assembly, partition, system_text
 from contextpolicy.engine.compose.agent_layouts import PROMPT_FORMS
 from contextpolicy.engine.messages.segments import Origin
 from contextpolicy.engine.messages.transcript import Background, TranscriptWriter
-from contextpolicy.engine.policy.fields import Layout
+from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies import entity_state
 from contextpolicy.engine.summaries import acceptance, compaction, ladder
@@ -52,6 +52,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     ours |= {f"vectors:{note}" for note in embedding.NOTES}
     ours |= {f"{agents.PROMPT_FORM}:{form}" for form in PROMPT_FORMS}
     ours |= {provided.MISSING, provided.FAILED}
+    ours |= {composition.SKILLS_COMPLETE, composition.SKILLS_LEFT_OUT}
     assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))

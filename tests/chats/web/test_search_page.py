@@ -138,7 +138,7 @@ def test_any_question_gets_a_sentence_or_hits(question: str, page: Client, chat:
 
 
 def test_a_question_over_its_limit_is_refused_with_a_sentence(page: Client, chat: Chat) -> None:
-    assert "up to 400 characters; this one has 5,000" in found(page, "x" * 5_000)
+    assert "has 5,000 characters. The limit is 400" in found(page, "x" * 5_000)
     assert page.get(reverse("chats:search"), {"q": "x" * 401}).status_code == 422
 
 

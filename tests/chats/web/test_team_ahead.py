@@ -96,9 +96,12 @@ def test_a_message_box_that_comes_back_offers_them_too(
 @pytest.mark.parametrize(
     ("rules", "said"),
     [
-        ({}, "3 agents reply, at most 8 replies; about "),
-        ({"routing": "round_robin"}, "3 agents reply in turn, at most 8 replies; about "),
-        ({"routing": "person", "hop_limit": 1}, "Planner replies, or the agents that you mention"),
+        ({}, "3 agents reply and write at most 8 replies; about "),
+        ({"routing": "round_robin"}, "3 agents reply in turn and write at most 8 replies; about "),
+        (
+            {"routing": "person", "hop_limit": 1},
+            "Planner or the agents that you mention write at most 1 reply",
+        ),
     ],
 )
 def test_it_says_who_replies_and_how_often_at_most(
@@ -112,7 +115,7 @@ def test_it_says_who_replies_and_how_often_at_most(
 
 def test_one_agent_replies(play: Plays, chat: Chat) -> None:
     play("Planner", hop_limit=2, token_limit=3000)
-    assert line(chat).startswith("1 agent replies, at most 2 replies; about ")
+    assert line(chat).startswith("1 agent replies and writes at most 2 replies; about ")
     assert "No further reply starts after a total of 3,000 tokens" in notes(chat)
 
 

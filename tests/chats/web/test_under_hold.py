@@ -13,7 +13,7 @@ from django.utils import timezone
 
 from chats.actions import deletion, erasure, lifecycle, memory, organising, pending_erasures
 from chats.actions.expiry import select_expired_chats
-from chats.background import sweep
+from chats.background import due_jobs
 from chats.ground import queue
 from chats.memory.preferences import preferences
 from chats.models import Chat, Folder, Message, PendingErasure, Preference, Turn
@@ -45,7 +45,7 @@ def fulfilled(sent: Sent) -> list[str]:
     """Run the pending erasures that the sweep enqueues."""
     sent.clear()
     with TestCase.captureOnCommitCallbacks(execute=True):
-        sweep.enqueue_erasures(now=timezone.now())
+        due_jobs.enqueue_erasures(now=timezone.now())
     asked = [ids["erasure_id"] for task, ids in sent if task == queue.RUN_PENDING_ERASURE]
     for erasure_id in asked:
         assert pending_erasures.run_pending_erasure(

@@ -1,0 +1,234 @@
+"""Skills as their owners see them: list, create, change, delete.
+
+Administrators edit all skills except those of personal teams. Owners of a group and of a team edit
+those of the group or team. Members of a group read its skills.
+"""
+
+import uuid
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+from django.contrib.auth.models import Group, User
+from django.db.models import Q, QuerySet
+from django.utils.translation import gettext_noop
+
+from chats.ground.refusals import Refusal
+from chats.models import Team
+from chats.record.access import get_or_not_found
+from chats.record.messages import check_characters
+from contextpolicy import skills
+from contextpolicy.models import Skill
+
+EDITS_SKILLS, READS_SKILLS = "contextpolicy.change_skill", "contextpolicy.view_skill"
+LONGEST_NAME = 100
+# The fields of a skill that a person sets, by their names in requests.
+FIELDS = ("name", "description", "text", "mode", "enabled")
+REFUSED = (
+    skills.SkillTooLong,
+    skills.SkillNameTaken,
+    skills.SkillDescriptionInvalid,
+    skills.TooManySkills,
+)
+PARAMS = {
+    "too_long": "text",
+    "skill_name_taken": "name",
+    "skill_description_invalid": "description",
+}
+
+
+class SkillRefused(Refusal):
+    """A value of the skill is refused; `code` and `param` say which."""
+
+    status = 422
+    sentence = "{reason}"
+
+    def __init__(self, error: Exception) -> None:
+        super().__init__(reason=str(error))
+        self.code = str(getattr(error, "code", self.code))
+        self.param = PARAMS.get(self.code)
+
+
+class SkillNameInvalid(Refusal):
+    """The name is empty or longer than 100 characters."""
+
+    code = "skill_name_invalid"
+    status = 422
+    sentence = gettext_noop(
+        "The name of the skill is not valid. Enter 1 to {limit} characters on one line."
+    )
+    param = "name"
+
+
+class SkillTextMissing(Refusal):
+    """The skill has no text."""
+
+    code = "skill_text_missing"
+    status = 422
+    sentence = gettext_noop("The skill has no text. Enter the instructions for the model.")
+    param = "text"
+
+
+class SkillPlaceRefused(Refusal):
+    """You do not own the group or team, or only administrators may do this."""
+
+    code = "skill_place_refused"
+    status = 403
+    sentence = gettext_noop(
+        "You can add skills only to groups and teams that you own. Choose one of them."
+    )
+
+
+class SkillModeRefused(Refusal):
+    """Only administrators may choose the mode `always`."""
+
+    code = "skill_mode_refused"
+    status = 403
+    sentence = gettext_noop(
+        "Only administrators can put the text of a skill into each prompt. Choose “on demand”."
+    )
+    param = "mode"
+
+
+class SkillOfInstallation(Refusal):
+    """Policies may refer to a skill of the installation. Disable it instead."""
+
+    code = "skill_of_installation"
+    status = 409
+    sentence = gettext_noop(
+        "Policies can refer to a skill of the installation, so it cannot be deleted. Disable it "
+        "instead."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class SkillPlace:
+    """Where a skill belongs: a group, a team, or (both None) the installation."""
+
+    group_id: int | None = None
+    team_id: uuid.UUID | None = None
+
+
+def is_skill_admin(user: User) -> bool:
+    return user.has_perm(EDITS_SKILLS)
+
+
+def list_owned_groups(user: User) -> QuerySet[Group]:
+    """Return the groups whose skills a person edits: they own them and are members."""
+    return Group.objects.filter(owners__user=user.pk, user=user.pk).order_by("name")
+
+
+def list_owned_teams(user: User) -> QuerySet[Team]:
+    """Return the teams whose skills a person edits: their own, and the shared ones for admins."""
+    mine = Q(owner=user.pk)
+    if is_skill_admin(user):
+        mine |= Q(owner=None)
+    return Team.objects.filter(mine, deleted_at=None, current__isnull=False)
+
+
+def match_editable_skills(user: User) -> Q:
+    """Return the condition for the skills that a person may edit."""
+    own = Q(team_id__in=list_owned_teams(user).values("pk"))
+    if is_skill_admin(user):
+        return own | Q(team_id=None)
+    return own | Q(group__in=list_owned_groups(user).values("pk"))
+
+
+def list_editable_skills(user: User) -> QuerySet[Skill]:
+    return Skill.objects.filter(match_editable_skills(user)).select_related("group")
+
+
+def list_visible_skills(user: User) -> QuerySet[Skill]:
+    """Return the skills that a person may read: editable ones, and those of their groups."""
+    readable = match_editable_skills(user) | Q(group__in=user.groups.values("pk"))
+    if user.has_perm(READS_SKILLS):
+        readable |= Q(team_id=None)
+    return Skill.objects.filter(readable).select_related("group")
+
+
+def get_visible_skill(*, user: User, slug: str) -> Skill:
+    """Return a skill that the person may read. Raises `NotFound`."""
+    return get_or_not_found(list_visible_skills(user).filter(slug=slug))
+
+
+def get_editable_skill(*, user: User, slug: str) -> Skill:
+    """Return a skill that the person may edit. Raises `NotFound`."""
+    return get_or_not_found(list_editable_skills(user).filter(slug=slug))
+
+
+def check_skill_place(user: User, place: SkillPlace) -> None:
+    """Raise `SkillPlaceRefused` unless the person may add skills to this place."""
+    if place.group_id is not None and place.team_id is not None:
+        raise SkillPlaceRefused
+    if place.team_id is not None:
+        allowed = list_owned_teams(user).filter(pk=place.team_id).exists()
+    elif place.group_id is None:
+        allowed = is_skill_admin(user)
+    else:
+        groups = Group.objects.all() if is_skill_admin(user) else list_owned_groups(user)
+        allowed = groups.filter(pk=place.group_id).exists()
+    if not allowed:
+        raise SkillPlaceRefused
+
+
+def create_own_skill(
+    *, user: User, place: SkillPlace, values: Mapping[str, Any], now: datetime
+) -> Skill:
+    """Create a skill in a group, in a team or for the installation.
+
+    `values`: some of `FIELDS`. Raises `SkillPlaceRefused`, `SkillModeRefused`, `SkillNameInvalid`,
+    `SkillTextMissing`, `SkillRefused` and `InvalidCharacter`.
+    """
+    check_skill_place(user, place)
+    skill = Skill(
+        slug=skills.choose_skill_slug(str(values.get("name", ""))),
+        group_id=place.group_id,
+        team_id=place.team_id,
+    )
+    return store_own_skill(skill, user=user, values=values, now=now)
+
+
+def change_own_skill(
+    *, user: User, skill: Skill, values: Mapping[str, Any], now: datetime
+) -> Skill:
+    """Change a skill that the person may edit. Absent fields keep their value.
+
+    Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
+    `InvalidCharacter`.
+    """
+    return store_own_skill(skill, user=user, values=values, now=now)
+
+
+def store_own_skill(skill: Skill, *, user: User, values: Mapping[str, Any], now: datetime) -> Skill:
+    """Check and save the values of a skill.
+
+    Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
+    `InvalidCharacter`.
+    """
+    always = Skill.Mode.ALWAYS
+    if values.get("mode") == always != skill.mode and not is_skill_admin(user):
+        raise SkillModeRefused
+    for field in FIELDS:
+        if field in values:
+            setattr(skill, field, values[field])
+    skill.name = " ".join(skill.name.split())
+    for text in (skill.name, skill.description, skill.text):
+        check_characters(text)
+    if not 1 <= len(skill.name) <= LONGEST_NAME:
+        raise SkillNameInvalid(limit=LONGEST_NAME)
+    skill.text = skill.text.replace("\r\n", "\n")
+    if not skill.text.strip():
+        raise SkillTextMissing
+    try:
+        skills.save_skill(skill=skill, actor=f"user:{user.pk}", now=now)
+    except REFUSED as error:
+        raise SkillRefused(error) from error
+    return skill
+
+
+def delete_own_skill(*, user: User, skill: Skill, now: datetime) -> None:
+    """Delete a skill of a group or a team permanently. Raises `SkillOfInstallation`."""
+    if skill.group_id is None and skill.team_id is None:
+        raise SkillOfInstallation
+    skills.delete_skill(skill=skill, actor=f"user:{user.pk}", now=now)

@@ -1,0 +1,81 @@
+"""Serializers for models and API keys."""
+
+from typing import Any
+
+from rest_framework import serializers
+
+from chats.models import ApiKey
+from chats.people import keys
+
+
+class ModelOut(serializers.Serializer[Any]):
+    """A model that the instance offers."""
+
+    id = serializers.CharField(
+        source="spec.slug", help_text="Id of the model, for `model` of a request."
+    )
+    label = serializers.CharField(source="spec", help_text="Name of the model on pages.")  # type: ignore[assignment]  # removed by DRF
+    provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
+    context_window = serializers.IntegerField(
+        source="spec.window",
+        allow_null=True,
+        help_text="Maximum number of tokens of prompt and reply together. Null: unknown.",
+    )
+    max_output = serializers.IntegerField(
+        source="spec.max_output",
+        allow_null=True,
+        help_text="Maximum number of tokens of a reply. Null: unknown.",
+    )
+    allowed = serializers.BooleanField(
+        help_text="True: your policy allows the model in a new chat."
+    )
+    why_not = serializers.SerializerMethodField()
+    default = serializers.BooleanField(
+        source="current", help_text="True: new chats use the model if they name none."
+    )
+    is_demo = serializers.BooleanField(
+        help_text="True: a built-in demonstration model without a provider."
+    )
+    cannot_stream = serializers.BooleanField(
+        source="spec.cannot_stream", help_text="True: replies arrive as a whole, not as a stream."
+    )
+
+    def get_why_not(self, choice: Any) -> str:
+        """Sentence that says which policy forbids the model. Empty: the model is allowed."""
+        return "" if choice.allowed else choice.why_not
+
+
+class KeyOut(serializers.Serializer[ApiKey]):
+    """An API key without its secret. `prefix` has its first characters."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    prefix = serializers.CharField(
+        help_text="First characters of the secret, to recognise the key."
+    )
+    scopes = serializers.ListField(
+        child=serializers.ChoiceField(choices=keys.SCOPES),
+        help_text="Scopes of the key, which limit its access.",
+    )
+    unmanaged = serializers.BooleanField(
+        help_text=("True: requests to `/v1` are passed through unchanged, and no text is stored.")
+    )
+    created_at = serializers.DateTimeField()
+    expires_at = serializers.DateTimeField(help_text="Time from which the key no longer works.")
+    last_used_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time of the last request, accurate to a minute. Null: never used.",
+    )
+    revoked_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the key was revoked. Null: not revoked."
+    )
+
+
+class NewKeyOut(KeyOut):
+    """A new API key with its secret, which no later response contains."""
+
+    secret = serializers.CharField(
+        help_text=(
+            "The API key for the `Authorization` header. It is shown only once; store it now."
+        )
+    )

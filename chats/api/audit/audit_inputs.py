@@ -1,0 +1,34 @@
+"""Query parameters of the audit log."""
+
+from rest_framework import serializers
+
+from chats.api.core.inputs import PageQuery
+from contextpolicy import ledger
+from contextpolicy.audit.search import LONGEST
+
+
+class EventsQuery(PageQuery):
+    """Filters of the audit events."""
+
+    type = serializers.ChoiceField(
+        choices=sorted(ledger.EVENT_TYPES),
+        required=False,
+        help_text="Only events of this type. Absent: all types.",
+    )
+    chat = serializers.UUIDField(
+        required=False,
+        help_text="Only events of the chat with this id. Absent: all chats that you may see.",
+    )
+    since = serializers.DateTimeField(
+        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+    )
+    q = serializers.CharField(
+        required=False,
+        allow_blank=True,
+        max_length=LONGEST,
+        help_text=(
+            "Terms of the form `key:value`. Keys: event, actor, person, object, chat, turn, "
+            "policy, field, at. A space means AND, a comma means OR, and a leading minus means "
+            "NOT. Empty: all events."
+        ),
+    )

@@ -1,0 +1,196 @@
+"""Serializers for chats, folders, branches and the state of a chat."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from rest_framework import serializers
+
+from chats.api.chats.message_outputs import MessageOut
+from chats.api.chats.turn_outputs import TurnOut
+from chats.models import Branch, Chat, ChatState, Folder
+
+
+class ChatOut(serializers.Serializer[Chat]):
+    """A chat without its messages. `message_count` counts the messages of the active branch."""
+
+    id = serializers.UUIDField()
+    title = serializers.CharField()
+    model = serializers.CharField(
+        source="model.slug",
+        default=None,
+        allow_null=True,
+        help_text=("Id of the chat's model. Null: none was chosen, so the default model is used."),
+    )
+    team = serializers.UUIDField(
+        source="team_id",
+        allow_null=True,
+        help_text="Id of the team that replies. Null: a model replies.",
+    )
+    pinned = serializers.BooleanField(help_text="True: the chat is listed before the others.")
+    archived = serializers.BooleanField(help_text="True: the chat is hidden from the normal list.")
+    folder = serializers.UUIDField(
+        source="folder_id",
+        allow_null=True,
+        help_text="Id of the folder that contains the chat. Null: no folder.",
+    )
+    temporary = serializers.BooleanField(
+        help_text=(
+            "True: the chat is erased when you sign out, or some hours after its last message."
+        )
+    )
+    unread = serializers.BooleanField(
+        help_text="True: the chat has a reply that you have not seen."
+    )
+    message_count = serializers.IntegerField(
+        source="active_branch.last_seq",
+        default=0,
+        help_text="Number of messages on the active branch.",
+    )
+    created_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField()
+    deleted_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of deletion. Null: the chat is not deleted."
+    )
+    erase_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text=(
+            "Time at which a deleted chat is erased; until then it can be restored. Null: not "
+            "deleted."
+        ),
+    )
+
+
+class FolderOut(serializers.Serializer[Folder]):
+    """A folder of chats, and whether its chats use your memory."""
+
+    id = serializers.UUIDField()
+    name = serializers.CharField()
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Folder) -> bool:
+        """True: the chats of the folder use your memory and can add preferences to it."""
+        return not row.without_memory
+
+
+class ChatDetailOut(ChatOut):
+    """A chat with its own system text and its memory setting."""
+
+    memory = serializers.SerializerMethodField()
+
+    def get_memory(self, row: Chat) -> bool:
+        """True: the chat uses your memory and can add preferences to it.
+
+        Always false for temporary chats.
+        """
+        return not (row.without_memory or row.temporary)
+
+    system_text = serializers.CharField(
+        help_text="The chat's own system text. Empty: none. Lists of chats do not include it."
+    )
+
+
+class OriginOut(serializers.Serializer[Mapping[str, Any]]):
+    """The origin of a value of the state."""
+
+    seq = serializers.IntegerField(
+        help_text="Seq of the newest message that the value takes into account."
+    )
+    by = serializers.ChoiceField(
+        choices=ChatState.Kind.choices,
+        help_text="Kind of the version that set the value, as `kind` of a version.",
+    )
+    at = serializers.DateTimeField(help_text="Time at which the value was set.")
+
+
+class StateOut(serializers.Serializer[Mapping[str, Any]]):
+    """The state of a chat: `version` 0 and no `values` until its first version is saved."""
+
+    branch = serializers.UUIDField()
+    version = serializers.IntegerField(
+        help_text="Number of the latest version, for `version` of a correction."
+    )
+    values = serializers.DictField()
+    origins = serializers.DictField(
+        child=OriginOut(), help_text="Origin of each value, by field name."
+    )
+    to_seq = serializers.IntegerField(
+        help_text="Seq of the last message that the state takes into account."
+    )
+    model = serializers.CharField(
+        help_text=(
+            "Name of the model that extracted the state. Empty: a person corrected or restored it."
+        )
+    )
+    updated_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the latest version. Null: no version is saved yet."
+    )
+    policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
+    schema = serializers.DictField(help_text="JSON Schema of `values`, as the policy defines it.")
+
+
+class NewChatOut(ChatOut):
+    """A new chat. `message` and `turn` are null unless `text` was sent."""
+
+    message = MessageOut(allow_null=True)
+    turn = TurnOut(allow_null=True)
+
+
+class BranchOut(serializers.Serializer[Branch]):
+    """A branch of a chat. It shares its parent's messages up to `fork_seq`."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="chat_id")
+    parent = serializers.UUIDField(  # type: ignore[assignment]  # DRF's metaclass removes fields
+        source="parent_id",
+        allow_null=True,
+        help_text="Id of the branch that this one was created from. Null: the first branch.",
+    )
+    fork_seq = serializers.IntegerField(
+        help_text="Seq of the last message shared with the parent branch. 0: none."
+    )
+    message_count = serializers.IntegerField(
+        source="last_seq", help_text="Number of messages on the branch, including the shared ones."
+    )
+    active = serializers.SerializerMethodField(
+        help_text="True: this is the chat's active branch, where new messages are added."
+    )
+    compaction = serializers.UUIDField(
+        source="active_compaction_id",
+        allow_null=True,
+        help_text="Id of the active compaction. Null: none.",
+    )
+    context_revision = serializers.IntegerField(
+        help_text=(
+            "Counter that increases with each change of summaries, windows, pins or exclusions."
+        )
+    )
+    compaction_paused = serializers.BooleanField(
+        help_text=(
+            "True: automatic compaction is paused, because a compaction was undone or because an "
+            "API client shortens the history itself."
+        )
+    )
+    paused_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time of the undo that paused automatic compaction. Null: no undo paused it.",
+    )
+    compaction_asked_at = serializers.DateTimeField(
+        source="asked_at",
+        allow_null=True,
+        help_text=(
+            "Time of a compaction request that no worker has started yet. Null: none is queued."
+        ),
+    )
+    created_at = serializers.DateTimeField()
+
+    def get_active(self, branch: Branch) -> bool:
+        return branch.chat.active_branch_id == branch.pk
+
+
+class PinRoomOut(serializers.Serializer[Any]):
+    """Tokens of the pinned messages, by the local tokenizer, and the policy's limit."""
+
+    used = serializers.IntegerField(help_text="Number of tokens of all pinned messages.")
+    limit = serializers.IntegerField(
+        help_text="Maximum number of tokens of all pinned messages, set by the policy."
+    )

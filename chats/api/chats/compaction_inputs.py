@@ -1,0 +1,55 @@
+"""Request bodies and query parameters about summaries."""
+
+from rest_framework import serializers
+
+from chats.api.core.inputs import PlainText, Strict
+
+
+class NewCompaction(Strict):
+    """Instructions and model for a requested summary."""
+
+    focus = PlainText(
+        default="",
+        help_text=(
+            "Details that the summary should keep, at most 500 characters. Empty: nothing "
+            "in particular."
+        ),
+    )
+    model = PlainText(
+        default=None,
+        allow_null=True,
+        help_text=(
+            "Id of the model that writes the summary. Null: the policy's model. Empty: no "
+            "model; the summary consists of sentences of the messages."
+        ),
+    )
+
+
+class Revision(Strict):
+    """The corrected text of a summary."""
+
+    text = PlainText(
+        help_text=(
+            "Complete text of the summary in Markdown: headings, and bullets that end "
+            "with the seqs of their sources, such as `- … [#3, #7]`."
+        )
+    )
+
+
+class Rejection(Strict):
+    """The reason for rejecting a pending summary, shown to the chat's owner."""
+
+    reason = PlainText(
+        default="",
+        help_text=(
+            "Reason for the rejection, at most 400 characters. It is stored with the summary. "
+            "Empty: none."
+        ),
+    )
+
+
+class CompareQuery(Strict):
+    """The two compactions to compare."""
+
+    older = serializers.UUIDField(help_text="Id of the compaction on the left side (`before`).")
+    newer = serializers.UUIDField(help_text="Id of the compaction on the right side (`after`).")

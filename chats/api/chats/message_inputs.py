@@ -1,0 +1,85 @@
+"""Request bodies and query parameters about messages and their files."""
+
+from rest_framework import serializers
+
+from chats.api.core.inputs import Flag, MessageText, PageQuery, PlainText, Strict
+
+
+class InlineFileIn(Strict):
+    """A small file inside a request."""
+
+    name = PlainText(default="", help_text="Name of the file.")
+    url = serializers.CharField(
+        trim_whitespace=False, help_text="Content as a data URL: `data:text/plain;base64,…`."
+    )
+
+
+class WithFiles(Strict):
+    """Files of a message."""
+
+    files = serializers.ListField(
+        child=serializers.UUIDField(),
+        default=list,
+        max_length=1_000,
+        help_text=(
+            "Ids of your uploads, in order. At most 20 files, together 100 MiB (the defaults of "
+            "`FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`)."
+        ),
+    )
+    inline_files = serializers.ListField(
+        child=InlineFileIn(),
+        default=list,
+        max_length=1_000,
+        help_text="Small files instead of uploads, together up to 1 MiB. They follow `files`. The "
+        "request waits until they are read.",
+    )
+    allow_unread = Flag(
+        default=False,
+        help_text="True: of files that are not read yet, or could not be read, only the name is "
+        "sent. False: such files are refused (`file_not_ready`, `file_not_read`).",
+    )
+
+
+class RegenerateRequest(Strict):
+    """Options for regenerating a reply in a team."""
+
+    play_on = Flag(
+        default=False,
+        help_text=(
+            "True: in a team, the agents that replied after this agent also reply again. "
+            "False: only this agent replies again."
+        ),
+    )
+
+
+class NewMessage(WithFiles):
+    """A message to send. NUL and lone surrogates become U+FFFD."""
+
+    text = MessageText(help_text="Text of the message. A blank text is refused.")
+    stream = Flag(
+        default=False,
+        help_text=("True: the response is the event stream of the reply (200) instead of a 202."),
+    )
+    as_role = PlainText(
+        default="",
+        help_text=(
+            "Id of a human role in the chat's team that writes the message. Empty: the user."
+        ),
+    )
+
+
+class EditRequest(Strict):
+    """The new text of a message. NUL and lone surrogates become U+FFFD."""
+
+    text = MessageText(help_text="New text of the message. A blank text is refused.")
+
+
+class MessagesQuery(PageQuery):
+    """The range of messages to list, such as the originals of a compaction."""
+
+    from_seq = serializers.IntegerField(
+        min_value=1, required=False, help_text="Only messages from this seq on, inclusive."
+    )
+    to_seq = serializers.IntegerField(
+        min_value=1, required=False, help_text="Only messages up to this seq, inclusive."
+    )

@@ -1,0 +1,120 @@
+"""Serializers for messages, their erasure and its proofs."""
+
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chats.models import Message
+
+
+class MessageOut(serializers.Serializer[Message]):
+    """A message. `seq` is null until a turn includes the message."""
+
+    id = serializers.UUIDField()
+    seq = serializers.IntegerField(allow_null=True)
+    waiting = serializers.SerializerMethodField()
+    role = serializers.ChoiceField(choices=Message.Role.choices)
+    text = serializers.CharField(
+        help_text="Text parts of the message, joined. Empty if it was erased."
+    )
+    speaker = serializers.DictField(
+        allow_null=True,
+        help_text=(
+            "Team member that wrote it: `roleId`, `roleName` and `type` (`human` or `ai`). "
+            "Null: not in a team."
+        ),
+    )
+    addressees = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names of the team members that the message addresses. Empty: all.",
+    )
+    parts = serializers.SerializerMethodField(
+        help_text="Texts, reasoning, tool calls and results, and files (without their text)."
+    )
+    finish = serializers.CharField(
+        help_text=(
+            "Reason the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
+            "`limit` (this server's limit), `incomplete` (an error) or `stopped` (by a user). "
+            "Empty for a user's message."
+        )
+    )
+    model = serializers.CharField(source="model_name")
+    turn = serializers.UUIDField(
+        source="turn_id",
+        allow_null=True,
+        help_text="Id of the turn that replies to this message or that wrote it. Null: none.",
+    )
+    token_count = serializers.IntegerField(
+        allow_null=True,
+        help_text="Number of tokens, by the local tokenizer. Null: not counted yet.",
+    )
+    pinned = serializers.SerializerMethodField()
+    excluded = serializers.BooleanField(
+        help_text="True: prompts leave the message out, and every summary that covers it."
+    )
+    kept = serializers.BooleanField(
+        help_text="True: a user kept this incomplete reply, so later prompts include it."
+    )
+    erased = serializers.SerializerMethodField()
+    created_at = serializers.DateTimeField()
+
+    @extend_schema_field(serializers.ListField(child=serializers.DictField()))
+    def get_parts(self, message: Message) -> list[dict[str, Any]]:
+        """The parts of the message, without the texts of files."""
+        return [
+            {name: value for name, value in part.items() if name != "text"}
+            if part["type"] == "file"
+            else part
+            for part in message.parts
+        ]
+
+    def get_waiting(self, message: Message) -> bool:
+        """True: the message is queued and has no `seq` yet."""
+        return message.seq is None
+
+    def get_pinned(self, message: Message) -> bool:
+        """True: the message is pinned; every prompt includes its full text until it is erased."""
+        return message.pinned_at is not None
+
+    def get_erased(self, message: Message) -> bool:
+        """True: the text was permanently erased."""
+        return message.erased_at is not None
+
+
+class ProofOut(serializers.Serializer[Any]):
+    """A proof of the erased text, for anyone who still has a copy.
+
+    The salt is not stored. Only this response has it.
+    """
+
+    salt = serializers.CharField(help_text="Key of the HMAC: 32 bytes in hex.")
+    commitment = serializers.CharField(
+        help_text="HMAC-SHA-256 in hex, as in the certificate in the audit log. For a message: "
+        "over its parts as canonical JSON (sorted keys, no spaces, ASCII only). For a "
+        "chat: over one line per message in the order of acceptance, with its id, a "
+        "space, its parts and a line feed."
+    )
+
+
+class MessageProofOut(ProofOut):
+    """A proof of the text of one message."""
+
+    message = serializers.UUIDField(help_text="Id of the erased message.")
+
+
+class ErasedOut(MessageOut):
+    """The message after its erasure, with proofs of its text and messages that quote it."""
+
+    proofs = serializers.ListField(
+        child=MessageProofOut(),
+        help_text="Proofs of the messages that this request erased. Empty: the message was erased "
+        "before.",
+    )
+    quoted_by = serializers.ListField(
+        child=serializers.UUIDField(),
+        help_text=(
+            "Messages of the chat that quote at least 40 characters of this message, or all of "
+            "a shorter message. Paraphrases are not found."
+        ),
+    )

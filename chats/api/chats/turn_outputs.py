@@ -1,0 +1,253 @@
+"""Serializers for turns, and for a message with its turn."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from drf_spectacular.utils import extend_schema_field
+from rest_framework import serializers
+
+from chats.api.chats.message_outputs import MessageOut
+from chats.api.core.receipt_outputs import ReceiptOut
+from chats.compaction.report.skip_reasons import SENTENCES, CompactionOutcome
+from chats.files.sent_excerpts import SentExcerpt
+from chats.models import ToolCall, Turn, TurnReference
+from chats.turns.consents import WaitingCall
+
+
+class FailureOut(serializers.Serializer[Mapping[str, str]]):
+    """The reason why a turn failed: a stable `code`, and a localized `message`."""
+
+    code = serializers.CharField(help_text="Stable error code.")
+    message = serializers.CharField(
+        help_text="Sentence for people, in the language of the request."
+    )
+
+
+class TurnOut(serializers.Serializer[Turn]):
+    """A turn: one reply of a model or an agent, and the message that it replies to."""
+
+    id = serializers.UUIDField()
+    chat = serializers.UUIDField(source="branch.chat_id")
+    status = serializers.ChoiceField(choices=Turn.Status.choices)
+    over = serializers.BooleanField(
+        source="is_over",
+        help_text=(
+            "True: the turn has ended; its status is `completed`, `stopped`, `failed` or "
+            "`absorbed`."
+        ),
+    )
+    message = serializers.UUIDField(
+        source="trigger_id",
+        allow_null=True,
+        help_text=(
+            "Id of the user's message that the turn replies to. Null: it continues a reply."
+        ),
+    )
+    continues = serializers.UUIDField(
+        source="continues_id",
+        allow_null=True,
+        help_text="Id of the turn whose truncated reply this one continues. Null: none.",
+    )
+    absorbed_by = serializers.UUIDField(
+        source="absorbed_by_id",
+        allow_null=True,
+        help_text="Id of the turn that also replies to this turn's message. Null: none.",
+    )
+    model = serializers.CharField(source="model_name")
+    round = serializers.UUIDField(
+        source="round_id",
+        allow_null=True,
+        help_text="Id of the round to which an agent's reply belongs. Null: no team replies.",
+    )
+    hop = serializers.IntegerField(
+        allow_null=True, help_text="Number of the reply in its round, from 1. Null: no round."
+    )
+    agent = serializers.CharField(
+        source="agent.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the agent that replies. Null: no team replies.",
+    )
+    attempt = serializers.IntegerField(
+        help_text=(
+            "Number of the attempt, from 1. A new attempt starts if a worker is lost. 0: "
+            "not started."
+        )
+    )
+    step = serializers.IntegerField(
+        help_text=(
+            "Number of the model call in the attempt, from 1. Each tool result leads to "
+            "another call. 0: no call yet."
+        )
+    )
+    error = serializers.SerializerMethodField()
+    usage = serializers.DictField(
+        help_text=(
+            "Tokens as the provider counts them: `input`, `output`, `cached` and "
+            "`written` (to its cache). Empty: not reported."
+        )
+    )
+    queued_at = serializers.DateTimeField()
+    started_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a worker started the turn. Null: still queued."
+    )
+    first_token_at = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time at which the first part of the reply arrived. Null: none has arrived.",
+    )
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the turn ended. Null: it has not ended."
+    )
+    stop_requested_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which a user asked to stop the reply. Null: not asked."
+    )
+    waiting_until = serializers.DateTimeField(
+        allow_null=True,
+        help_text=(
+            "Time until which the turn waits because the provider requested a delay. Null: it "
+            "does not wait."
+        ),
+    )
+
+    @extend_schema_field(FailureOut(allow_null=True))
+    def get_error(self, turn: Turn) -> dict[str, str] | None:
+        if not turn.error_code:
+            return None
+        return {"code": turn.error_code, "message": turn.localized_error}
+
+
+class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
+    """The decision about a compaction after a turn: whether one was started, and why."""
+
+    code = serializers.CharField(
+        help_text=f"Stable code, explained by `message`. One of {', '.join(SENTENCES)}."
+    )
+    message = serializers.CharField(
+        source="sentence",
+        help_text="Sentence that explains `code`, in the language of the request.",
+    )
+    started = serializers.BooleanField(
+        source="was_started", help_text="True: a compaction was started."
+    )
+    tokens = serializers.IntegerField(
+        help_text="Number of tokens of the prompt, as the provider counts them."
+    )
+    mark = serializers.IntegerField(
+        help_text="Threshold in tokens that the prompt exceeded. 0: it exceeded none."
+    )
+
+
+class ReferenceOut(serializers.Serializer[TurnReference]):
+    """Retrieved context: an excerpt of an earlier message, often from another chat."""
+
+    chat = serializers.UUIDField(
+        source="message.branch.chat_id", help_text="Id of the chat that the excerpt comes from."
+    )
+    message = serializers.UUIDField(
+        source="message_id", help_text="Id of the message that the excerpt comes from."
+    )
+    seq = serializers.IntegerField(source="message.seq")
+    start = serializers.IntegerField(
+        help_text="Position of the first character in the message's text, in code points."
+    )
+    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    score = serializers.FloatField(
+        help_text=("Relevance, higher is better. Comparable only with excerpts of the same turn.")
+    )
+
+
+class FileExcerptOut(serializers.Serializer[SentExcerpt]):
+    """A part of a long document that was sent with the question."""
+
+    file = serializers.UUIDField(source="file_id")
+    name = serializers.CharField()
+    page = serializers.IntegerField(help_text="Page of the document. 0: it has no pages.")
+    part = serializers.IntegerField(help_text="Number of the part in the document, from 1.")
+    start = serializers.IntegerField(
+        help_text="Position of the first character in the document's text, in code points."
+    )
+    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    score = serializers.FloatField(
+        allow_null=True,
+        help_text="Relevance, higher is better. Null: the turn is from before scores were stored.",
+    )
+    words = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Words of the question that the part contains, in any inflection.",
+    )
+
+
+class WaitingCallOut(serializers.Serializer[WaitingCall]):
+    """A tool call that waits for the person's consent."""
+
+    id = serializers.IntegerField()
+    server = serializers.CharField(help_text="Slug of the tool server.")
+    tool = serializers.CharField(help_text="Name of the tool on its server.")
+    arguments = serializers.CharField(help_text="JSON that the model wrote.")
+    expires_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the call is denied without an answer."
+    )
+
+
+class ToolCallOut(serializers.Serializer[ToolCall]):
+    """A call of a tool of a server: numbers and its outcome."""
+
+    id = serializers.IntegerField()
+    step = serializers.IntegerField(help_text="Number of the model call that made it, from 1.")
+    server = serializers.CharField(help_text="Slug of the tool server.")
+    tool = serializers.CharField(help_text="Name of the tool on its server.")
+    outcome = serializers.CharField(
+        help_text=(
+            "`open`, `ok`, `error` (the tool reports one), `refused` (not called), `failed` (before"
+            " the call) or `unknown` (it may have been carried out)."
+        )
+    )
+    code = serializers.CharField(help_text="Reason of a refusal or failure. Empty: none.")
+    argument_bytes = serializers.IntegerField()
+    result_bytes = serializers.IntegerField()
+    milliseconds = serializers.IntegerField(
+        allow_null=True, help_text="Duration. Null: it has not ended."
+    )
+
+
+class TurnDetailOut(TurnOut):
+    """A turn with its text, the receipts of its calls, and the compaction decision."""
+
+    partial_text = serializers.CharField(
+        help_text="Text of the running step so far. Empty: no step is running."
+    )
+    reply = MessageOut(
+        allow_null=True, help_text="Last message of the reply. Null: no reply is stored."
+    )
+    receipts = ReceiptOut(many=True, source="receipts_in_order")
+    references = ReferenceOut(
+        many=True,
+        source="references_in_order",
+        help_text=(
+            "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` "
+            "of the receipts has the reason."
+        ),
+    )
+    file_excerpts = FileExcerptOut(
+        many=True,
+        source="file_excerpts_in_order",
+        help_text="Parts of long documents in the prompt, in prompt order.",
+    )
+    tool_calls = ToolCallOut(
+        many=True,
+        source="tool_calls_in_order",
+        help_text="Calls of tools of servers, in order.",
+    )
+    waiting_calls = WaitingCallOut(
+        many=True, help_text="Tool calls that wait for consent. Empty: none wait."
+    )
+    compaction = SkipReasonOut(
+        help_text="Decision about a compaction after this turn, with its reason."
+    )
+
+
+class AcceptedOut(serializers.Serializer[Any]):
+    """A stored message and the turn that replies to it."""
+
+    message = MessageOut()
+    turn = TurnOut()

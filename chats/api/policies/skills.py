@@ -1,0 +1,216 @@
+"""Skills: list, create, change, delete, import and export."""
+
+import base64
+import binascii
+import uuid
+from typing import Any, ClassVar
+
+from django.http import HttpResponse
+from django.utils import timezone
+from drf_spectacular.types import OpenApiTypes
+from drf_spectacular.utils import extend_schema
+from rest_framework import serializers
+from rest_framework.decorators import action
+from rest_framework.request import Request
+from rest_framework.response import Response
+
+from chats.actions import skills
+from chats.api.core.base import Endpoint
+from chats.api.core.inputs import EmptyBody, Flag, PageQuery, PlainText, Strict, WholeNumber
+from chats.api.core.outputs import build_page_serializer, serialize_rows
+from chats.exchange import skill_folders
+from contextpolicy.models import Skill
+
+ZIP = "application/zip"
+
+
+class SkillOut(serializers.Serializer[Skill]):
+    """A skill."""
+
+    slug = serializers.CharField(help_text="Id of the skill, and its name for the model.")
+    name = serializers.CharField()
+    description = serializers.CharField(
+        help_text="Line from which the model learns when to load the text."
+    )
+    text = serializers.CharField()
+    mode = serializers.ChoiceField(
+        choices=Skill.Mode.choices,
+        help_text="`always`: the text is in each prompt. `on_demand`: the model loads the text "
+        "when it needs it.",
+    )
+    group = serializers.IntegerField(
+        source="group_id",
+        allow_null=True,
+        help_text="Id of the group that the skill belongs to. Null: none.",
+    )
+    team = serializers.UUIDField(
+        source="team_id",
+        allow_null=True,
+        help_text="Id of the team that the skill belongs to. Null: none.",
+    )
+    enabled = serializers.BooleanField(help_text="False: no prompt includes the skill.")
+    updated_at = serializers.DateTimeField()
+
+
+class SkillChange(Strict):
+    """New values of a skill."""
+
+    name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
+    description = PlainText(
+        required=False,
+        help_text="Line from which the model learns when to load the text, at most 1,024 "
+        "characters. Required for the mode `on_demand`.",
+    )
+    text = PlainText(required=False, help_text="Text of the skill, 1 to 10,000 characters.")
+    mode = serializers.ChoiceField(
+        choices=Skill.Mode.choices,
+        required=False,
+        help_text="`always`: the text is in each prompt; only administrators can choose it. "
+        "`on_demand` (default): the model loads the text.",
+    )
+    enabled = Flag(required=False, help_text="False: no prompt includes the skill. Default: true.")
+
+
+class OfPlace(Strict):
+    """The place of new skills."""
+
+    group = WholeNumber(
+        default=None, allow_null=True, help_text="Id of a group that you own. Null: none."
+    )
+    team = serializers.UUIDField(
+        default=None, allow_null=True, help_text="Id of a team that you own. Null: none."
+    )
+
+
+class NewSkill(OfPlace, SkillChange):
+    """A new skill. Without a group and a team, it belongs to the installation."""
+
+    name = PlainText(help_text="Name of the skill, 1 to 100 characters.")
+    text = PlainText(help_text="Text of the skill, 1 to 10,000 characters.")
+
+
+class SkillArchive(OfPlace):
+    """An archive of folders with `SKILL.md`."""
+
+    archive = PlainText(help_text="A ZIP archive as base64, at most 1 MiB.")
+
+
+class ImportedSkillsOut(serializers.Serializer[Any]):
+    """The result of an import."""
+
+    created = SkillOut(many=True)
+    changed = SkillOut(many=True)
+    left_out = serializers.ListField(
+        child=serializers.CharField(), help_text="Names of the files that were not imported."
+    )
+
+
+def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
+    """Remove the place from the values of a request and return it."""
+    group: int | None = values.pop("group")
+    team: uuid.UUID | None = values.pop("team")
+    return skills.SkillPlace(group_id=group, team_id=team)
+
+
+class SkillViewSet(Endpoint):
+    """The skills that the user may read or edit."""
+
+    serializer_class = SkillOut
+    read_scope, write_scope = "policy:read", "policy:write"
+    lookup_url_kwarg, lookup_value_converter = "slug", "slug"
+    scopes: ClassVar = {}
+
+    @extend_schema(
+        summary="List skills", parameters=[PageQuery], responses=build_page_serializer(SkillOut)
+    )
+    def list(self, request: Request) -> Response:
+        """List the skills of your groups and teams. Administrators get all skills."""
+        rows = skills.list_visible_skills(self.user)
+        return self.respond_page(rows, order=("slug",), name="skills")
+
+    @extend_schema(summary="Create a skill", request=NewSkill, responses={201: SkillOut})
+    def create(self, request: Request) -> Response:
+        """Create a skill in a group or team that you own.
+
+        Administrators can also create skills of the installation.
+        """
+        values = NewSkill.read(request.data)
+        place = pop_place(values)
+        made = skills.create_own_skill(
+            user=self.user, place=place, values=values, now=timezone.now()
+        )
+        return self.respond(made, status=201)
+
+    @extend_schema(summary="Get a skill")
+    def retrieve(self, request: Request, slug: str) -> Response:
+        """Retrieve a skill with its text."""
+        return self.respond(skills.get_visible_skill(user=self.user, slug=slug))
+
+    @extend_schema(operation_id="skills_change", summary="Update a skill", request=SkillChange)
+    def partial_update(self, request: Request, slug: str) -> Response:
+        """Change a skill that you may edit. Absent fields keep their value."""
+        skill = skills.get_editable_skill(user=self.user, slug=slug)
+        values = SkillChange.read(request.data)
+        return self.respond(
+            skills.change_own_skill(user=self.user, skill=skill, values=values, now=timezone.now())
+        )
+
+    @extend_schema(summary="Delete a skill")
+    def destroy(self, request: Request, slug: str) -> Response:
+        """Delete a skill of a group or a team permanently. Loaded texts stay in their chats."""
+        skill = skills.get_editable_skill(user=self.user, slug=slug)
+        EmptyBody.read(request.data)
+        skills.delete_own_skill(user=self.user, skill=skill, now=timezone.now())
+        return Response(status=204)
+
+    @extend_schema(
+        operation_id="skills_export",
+        summary="Export a skill",
+        responses={(200, ZIP): OpenApiTypes.BINARY},
+    )
+    @action(detail=True)
+    def export(self, request: Request, slug: str) -> HttpResponse:
+        """Download a skill as a ZIP archive with one folder and its `SKILL.md`."""
+        skill = skills.get_visible_skill(user=self.user, slug=slug)
+        return build_archive_response([skill], name=skill.slug)
+
+    @extend_schema(
+        operation_id="skills_import",
+        summary="Import skills",
+        request=SkillArchive,
+        responses={200: ImportedSkillsOut},
+    )
+    @action(detail=False, methods=["post"], url_path="import")
+    def import_archive(self, request: Request) -> Response:
+        """Import folders with `SKILL.md` to a group or team that you own.
+
+        A skill of the same name is changed. Other files of the folders are left out. If one folder
+        is invalid, nothing is imported.
+        """
+        values = SkillArchive.read(request.data)
+        place = pop_place(values)
+        done = skill_folders.import_skill_archive(
+            decode_archive(values["archive"]), user=self.user, place=place, now=timezone.now()
+        )
+        return Response(
+            {
+                "created": serialize_rows(SkillOut, done.created),
+                "changed": serialize_rows(SkillOut, done.changed),
+                "left_out": done.left_out,
+            }
+        )
+
+
+def decode_archive(text: str) -> bytes:
+    """Return the bytes of a base64 text. Raises `SkillArchiveInvalid`."""
+    try:
+        return base64.b64decode(text, validate=True)
+    except (binascii.Error, ValueError):
+        raise skill_folders.SkillArchiveInvalid from None
+
+
+def build_archive_response(rows: list[Skill], *, name: str) -> HttpResponse:
+    """Return a download of skills as a ZIP archive."""
+    response = HttpResponse(skill_folders.build_skill_archive(rows), content_type=ZIP)
+    response["Content-Disposition"] = f'attachment; filename="{name}.zip"'
+    return response

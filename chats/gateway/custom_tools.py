@@ -1,0 +1,48 @@
+"""Custom tools, whose input is a text, as functions with one text argument.
+
+Few servers have custom tools, so providers always get functions.
+"""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+CUSTOM = "custom"
+INPUT = {
+    "type": "object",
+    "properties": {"input": {"type": "string"}},
+    "required": ["input"],
+    "additionalProperties": False,
+}
+
+
+def convert_custom_tool(fields: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the function for the fields of a custom tool, not validated.
+
+    A grammar becomes part of the description. Responses have it in `format`, chat completions in
+    `format.grammar`.
+    """
+    form = fields.get("format")
+    inner = form.get("grammar") if isinstance(form, dict) else None
+    form = inner if isinstance(inner, dict) else form
+    grammar = form.get("definition") if isinstance(form, dict) else None
+    description = fields.get("description")
+    if isinstance(description, str | None) and isinstance(grammar, str):
+        description = f"{description or ''}\n\nThe input follows this grammar:\n{grammar}".strip()
+    function = {"name": fields.get("name"), "description": description, "parameters": INPUT}
+    return {"type": "function", "function": function}
+
+
+def build_custom_arguments(said: Any) -> Any:
+    """Return the input of a custom tool call as the arguments of a function."""
+    return json.dumps({"input": said}, ensure_ascii=False) if isinstance(said, str) else None
+
+
+def parse_custom_input(said: str) -> str:
+    """Return the text argument of a custom tool. Some models write it without JSON."""
+    try:
+        found = json.loads(said)
+    except (ValueError, RecursionError):
+        return said
+    text = found.get("input") if isinstance(found, dict) else None
+    return text if isinstance(text, str) else said

@@ -1,0 +1,290 @@
+"""The client of tool servers. Only it and `local_process` import the package `mcp`.
+
+Each list and each call opens its own session, which ends with it: nothing waits between calls, and
+a stopped call leaves no connection. A call first compares the definition of its tool with the
+approved one, so a server cannot change it in between.
+"""
+
+import asyncio
+import json
+import logging
+import shlex
+from collections.abc import AsyncIterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+from importlib import import_module
+from importlib.util import find_spec
+from typing import TYPE_CHECKING, Any
+
+from django.conf import settings
+from django.utils.translation import gettext_noop
+
+from chats.ground.refusals import Refusal
+from chats.ground.texts import sanitise_text
+from chats.providers.address import AddressRefused
+from chats.providers.base import ProviderError
+from chats.providers.transport import build_guarded_client
+from chats.tool_servers.local_process import run_local_server
+from contextpolicy.models import ToolServer
+from contextpolicy.models.tools import LONGEST_DEFINITION
+from contextpolicy.tool_servers import HINTS, DescribedTool
+
+if TYPE_CHECKING:
+    from mcp import Client
+
+# Each failure becomes a code. The package would log parts of responses.
+logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
+CONNECT_SECONDS = 10.0
+# The most tools of one server, and the most pages of its list.
+MOST_TOOLS, MOST_PAGES = 500, 50
+# The bytes of a response that are not a result: the list of tools.
+LIST_BYTES = 16 * 1024 * 1024
+# Headers of the protocol, in addition to those of every request.
+HEADERS = frozenset(
+    {"mcp-session-id", "mcp-protocol-version", "mcp-method", "mcp-name", "last-event-id"}
+)
+
+
+class ToolServerFailed(Refusal):
+    """A tool server could not be used. `code` is one of `SENTENCES`."""
+
+    status = 502
+    sentence = "{reason}"
+
+    def __init__(self, code: str, *, was_sent: bool = False) -> None:
+        self.code = code
+        # The call may have been carried out.
+        self.was_sent = was_sent
+        super().__init__(reason=SENTENCES[code])
+
+
+SENTENCES: Mapping[str, str] = {
+    "package_missing": gettext_noop(
+        "The package for tool servers is not installed. Run “make tools”, then restart."
+    ),
+    "tool_server_unavailable": gettext_noop(
+        "The tool server cannot be reached, or it closed the connection. Check that it runs."
+    ),
+    "tool_server_protocol": gettext_noop(
+        "The tool server’s response does not follow the protocol, or it is too large."
+    ),
+    "tool_server_timeout": gettext_noop("The tool server did not answer in time."),
+    "tool_server_refused": gettext_noop(
+        "The address of the tool server is not allowed. List private servers in "
+        "ALLOWED_PRIVATE_PROVIDERS."
+    ),
+    "tool_definition_changed": gettext_noop(
+        "The definition of the tool changed on its server. An administrator must approve it again."
+    ),
+    "tool_not_listed": gettext_noop("The server no longer lists this tool."),
+    "too_many_tools": gettext_noop(
+        "The server lists more than 500 tools, or a definition has more than 20,000 characters."
+    ),
+    "tool_command_missing": gettext_noop(
+        "The command of this tool server is not in the setting TOOL_COMMANDS."
+    ),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class ServerAccess:
+    """Everything that is needed to connect to a server, with its credential in the clear."""
+
+    transport: str
+    url: str = ""
+    command: str = ""
+    credential: str = field(default="", repr=False)
+
+
+@dataclass(frozen=True, slots=True)
+class CallOutput:
+    """The result of a call: its text, and whether the tool reports an error."""
+
+    text: str
+    is_error: bool = False
+
+
+def is_package_installed() -> bool:
+    """Return True if tool servers can be used. Imports nothing."""
+    return find_spec("mcp") is not None
+
+
+async def list_server_tools(access: ServerAccess) -> list[DescribedTool]:
+    """Return the tools that a server lists. Raises ToolServerFailed."""
+    async with open_session(access, seconds=settings.TOOL_SECONDS, most=LIST_BYTES) as client:
+        return await list_session_tools(client)
+
+
+async def call_server_tool(
+    access: ServerAccess, *, name: str, arguments: Mapping[str, Any], digest: str
+) -> CallOutput:
+    """Call a tool whose definition has this digest. Raises ToolServerFailed.
+
+    Its `was_sent` is True if the call may have been carried out.
+    """
+    sent = False
+    try:
+        async with open_session(
+            access,
+            seconds=settings.TOOL_SECONDS,
+            most=max(settings.TOOL_RESULT_BYTES, LIST_BYTES),
+        ) as client:
+            listed = {tool.name: tool for tool in await list_session_tools(client)}
+            if name not in listed:
+                raise ToolServerFailed("tool_not_listed")
+            if listed[name].digest != digest:
+                raise ToolServerFailed("tool_definition_changed")
+            sent = True
+            result = await client.session.call_tool(name, dict(arguments))
+    except ToolServerFailed as error:
+        if not sent:
+            raise
+        raise ToolServerFailed(error.code, was_sent=True) from None
+    output = CallOutput(format_content(result), bool(result.is_error))
+    if len(output.text.encode()) > settings.TOOL_RESULT_BYTES:
+        raise ToolServerFailed("tool_server_protocol", was_sent=True)
+    return output
+
+
+@asynccontextmanager
+async def open_session(
+    access: ServerAccess, *, seconds: float, most: int
+) -> "AsyncIterator[Client]":
+    """Connect to a server for at most some seconds. Raises ToolServerFailed.
+
+    No callback answers the server: it gets neither the chat, nor a model, nor files.
+    """
+    if not is_package_installed():
+        raise ToolServerFailed("package_missing")
+    # The package takes a second to import. In a thread, it does not block other replies.
+    await asyncio.to_thread(import_module, "mcp")
+    try:
+        async with asyncio.timeout(seconds), connect_client(access, most=most) as client:
+            yield client
+    except TimeoutError:
+        raise ToolServerFailed("tool_server_timeout") from None
+    except ToolServerFailed:
+        raise
+    except Exception as error:  # noqa: BLE001  # each failure of a server becomes a code
+        raise ToolServerFailed(find_failure_code(error)) from None
+
+
+@asynccontextmanager
+async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[Client]":
+    """Connect over the transport of a server."""
+    from mcp import Client  # noqa: PLC0415  # an extra
+    from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
+
+    if access.transport == ToolServer.Transport.STDIO:
+        process = run_local_server(find_command(access.command), most=most)
+        async with Client(process, cache=None) as client:
+            yield client
+        return
+    async with build_guarded_client(
+        allowed_private=settings.ALLOWED_PRIVATE_PROVIDERS,
+        connect_seconds=CONNECT_SECONDS,
+        sent_headers=HEADERS,
+        most=most,
+    ) as http:
+        if access.credential:
+            http.headers["authorization"] = f"Bearer {access.credential}"
+        transport = streamable_http_client(access.url, http_client=http, max_sse_event_size=most)
+        # Without a cache, each list comes from the server.
+        async with Client(transport, cache=None) as client:
+            yield client
+
+
+def find_command(name: str) -> list[str]:
+    """Return the words of a command of the setting `TOOL_COMMANDS`. Raises ToolServerFailed."""
+    words = shlex.split(settings.TOOL_COMMANDS.get(name, ""))
+    if not words:
+        raise ToolServerFailed("tool_command_missing")
+    return words
+
+
+async def list_session_tools(client: "Client") -> list[DescribedTool]:
+    """Return all pages of a server's list. Raises ToolServerFailed."""
+    found: list[DescribedTool] = []
+    cursor: str | None = None
+    for _ in range(MOST_PAGES):
+        page = await client.list_tools(cursor=cursor)
+        found += [describe_tool(tool) for tool in page.tools]
+        cursor = page.next_cursor
+        if len(found) > MOST_TOOLS:
+            break
+        if cursor is None:
+            return found
+    raise ToolServerFailed("too_many_tools")
+
+
+def describe_tool(tool: Any) -> DescribedTool:
+    """Return a listed tool in the form that administrators approve. Raises ToolServerFailed."""
+    stated = (
+        tool.annotations.model_dump(by_alias=True, exclude_none=True) if tool.annotations else {}
+    )
+    schema = clean_json({"type": "object", **tool.input_schema})
+    described = DescribedTool(
+        name=sanitise_text(tool.name)[:200],
+        description=sanitise_text(tool.description or ""),
+        schema=schema,
+        annotations={name: clean_json(stated[name]) for name in HINTS if name in stated},
+    )
+    if described.size > LONGEST_DEFINITION or not described.name:
+        raise ToolServerFailed("too_many_tools")
+    return described
+
+
+def clean_json(value: Any) -> Any:
+    """Return a JSON value whose texts can be stored in every database."""
+    if isinstance(value, str):
+        return sanitise_text(value)
+    if isinstance(value, Mapping):
+        return {sanitise_text(str(key)): clean_json(item) for key, item in value.items()}
+    return [clean_json(item) for item in value] if isinstance(value, list) else value
+
+
+def format_content(result: Any) -> str:
+    """Return the content of a result as text. Other content than text becomes a line about it."""
+    texts = [format_block(block) for block in result.content]
+    if not texts and result.structured_content is not None:
+        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    return sanitise_text("\n".join(texts))
+
+
+def format_block(block: Any) -> str:
+    """Return the text of one block of content, or a line with its kind, type and size."""
+    if block.type == "text":
+        return str(block.text)
+    resource = getattr(block, "resource", None)
+    if resource is not None and isinstance(getattr(resource, "text", None), str):
+        return f"[resource {resource.uri}]\n{resource.text}"
+    if block.type == "resource_link":
+        return f"[link to {block.uri}]"
+    data = getattr(block, "data", "") or getattr(resource, "blob", "") or ""
+    kind = getattr(block, "mime_type", "") or getattr(resource, "mime_type", "") or "unknown type"
+    return f"[{block.type}, {kind}, {len(data) * 3 // 4:,} bytes, not shown]"
+
+
+def find_failure_code(error: BaseException) -> str:
+    """Return the code for an error of the package, or of a group of errors."""
+    if isinstance(error, BaseExceptionGroup):
+        codes = [find_failure_code(each) for each in error.exceptions]
+        return next((code for code in codes if code != "tool_server_protocol"), codes[0])
+    if isinstance(error, ToolServerFailed):
+        return error.code
+    if isinstance(error, AddressRefused):
+        return "tool_server_refused"
+    if isinstance(error, TimeoutError):
+        return "tool_server_timeout"
+    if isinstance(error, ProviderError):
+        return {
+            "provider_timeout": "tool_server_timeout",
+            "provider_unavailable": "tool_server_unavailable",
+        }.get(error.code, "tool_server_protocol")
+    # The package's code for a connection that ended without a response.
+    if getattr(getattr(error, "error", None), "code", None) == CONNECTION_CLOSED:
+        return "tool_server_unavailable"
+    return "tool_server_protocol"
+
+
+CONNECTION_CLOSED = -32000

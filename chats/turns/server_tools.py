@@ -1,0 +1,62 @@
+"""Calls tools of servers on the worker's event loop, with a time limit and without a database lock.
+
+A stop request ends the connection.
+"""
+
+import asyncio
+import time
+
+from chats.ground import cancelling
+from chats.tool_servers.client import CallOutput, ToolServerFailed, call_server_tool
+from chats.tool_servers.results import format_failure, format_result
+from chats.turns.tool_steps import CallEnding, Outcome, ReadyCall
+
+
+async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> CallEnding:
+    """Call a tool until it ends or `interrupted` is set, which ends the connection.
+
+    Never raises for a failure of the server: the model gets a text about it.
+    """
+    if ready.access is None:
+        raise ValueError(f"tool call {ready.pk} has no server")
+    began = time.monotonic()
+    calling = asyncio.create_task(
+        call_server_tool(
+            ready.access, name=ready.tool, arguments=ready.arguments, digest=ready.digest
+        )
+    )
+    ending = asyncio.create_task(interrupted.wait())
+    await asyncio.wait({calling, ending}, return_when=asyncio.FIRST_COMPLETED)
+    is_stopped = not calling.done()
+    await cancelling.cancel_tasks(calling, ending)
+    spent = round(1000 * (time.monotonic() - began))
+    if is_stopped and (calling.cancelled() or calling.exception()):
+        return build_failed_ending("stopped", is_unknown=True, spent=spent)
+    try:
+        output = calling.result()
+    except ToolServerFailed as error:
+        return build_failed_ending(error.code, is_unknown=error.was_sent, spent=spent)
+    return build_call_ending(output, ready=ready, spent=spent)
+
+
+def build_call_ending(output: CallOutput, *, ready: ReadyCall, spent: int) -> CallEnding:
+    """Return the ending of a call that has a result. `spent` is its duration in milliseconds."""
+    content = format_result(
+        output.text, server=ready.server, tool=ready.tool, is_error=output.is_error
+    )
+    return CallEnding(
+        Outcome.ERROR if output.is_error else Outcome.OK,
+        content,
+        result_bytes=len(output.text.encode()),
+        milliseconds=spent,
+    )
+
+
+def build_failed_ending(code: str, *, is_unknown: bool, spent: int) -> CallEnding:
+    """Return the ending of a call without a result. `spent` is its duration in milliseconds."""
+    return CallEnding(
+        Outcome.UNKNOWN if is_unknown else Outcome.FAILED,
+        format_failure(code, is_unknown=is_unknown),
+        code,
+        milliseconds=spent,
+    )

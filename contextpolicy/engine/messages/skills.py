@@ -1,0 +1,120 @@
+"""Skills on demand: the list of their lines, and which texts the model has loaded.
+
+Such a skill costs one line of the system text until the model loads its text with `skill_load`. The
+text is then a tool result. A compaction that covers the result can move the text to the system
+text.
+"""
+
+import json
+from collections.abc import Iterable, Iterator, Sequence
+
+from contextpolicy.engine.messages.messages import (
+    Part,
+    ToolCallPart,
+    ToolResultPart,
+    ToolSpec,
+    WireMessage,
+)
+
+SKILL_LOAD = "skill_load"
+SKILL_LOAD_SPEC = ToolSpec(
+    name=SKILL_LOAD,
+    description=(
+        "Load the text of a skill, that is, the instructions for a kind of task. Use it before you"
+        " work on a task that a line of the list of skills describes. The name is the word before"
+        " the colon of the line."
+    ),
+    parameters={
+        "type": "object",
+        "properties": {
+            "name": {
+                "type": "string",
+                "minLength": 1,
+                "maxLength": 60,
+                "description": "The name of the skill in the list.",
+            }
+        },
+        "required": ["name"],
+        "additionalProperties": False,
+    },
+)
+LIST_OPENING = (
+    "Skills are instructions for special tasks. If a task matches a line, load its text with"
+    f" {SKILL_LOAD} before you begin."
+)
+TEXT_OPENING = "Skill: "
+# Part of the marker of every cut (see `engine.history.truncation`).
+CUT_MARKER = " characters cut …]"
+# The most characters of a loaded text in prompts. More than the longest skill, so none is cut.
+LONGEST_RESULT = 20_000
+# The share of the prompt limit for texts that a compaction moves to the system text.
+MOVED_SHARE = 0.1
+
+
+def format_skill_line(slug: str, description: str) -> str:
+    """Return the line of a skill in the list. Line breaks become spaces."""
+    return f"- {slug}: {' '.join(description.split())}"
+
+
+def format_skill_text(name: str, text: str) -> str:
+    """Return the text of a skill with its name above it."""
+    return f"{TEXT_OPENING}{name}\n{text}"
+
+
+def find_loaded_skills(messages: Iterable[WireMessage]) -> tuple[str, ...]:
+    """Return the slugs of skills whose complete text is a tool result of a prompt, oldest first."""
+    asked: dict[str, str] = {}
+    found: dict[str, None] = {}
+    for wire in messages:
+        # Some servers use the same ids in each reply: the newest call counts.
+        asked |= dict(iter_asked_skills(wire.tool_calls))
+        slug = asked.get(wire.tool_call_id, "")
+        if slug and is_complete_text(wire.content):
+            found[slug] = None
+    return tuple(found)
+
+
+def find_stored_skills(parts: Sequence[Part]) -> tuple[str, ...]:
+    """Return the slugs of skills that a stored message loaded, in the order of their results."""
+    asked = dict(iter_asked_skills(part for part in parts if isinstance(part, ToolCallPart)))
+    results = (part for part in parts if isinstance(part, ToolResultPart))
+    loaded = (part for part in results if is_complete_text(part.content))
+    return tuple(asked[part.call_id] for part in loaded if part.call_id in asked)
+
+
+def iter_asked_skills(calls: Iterable[ToolCallPart]) -> Iterator[tuple[str, str]]:
+    """Yield the call id and the slug of each call that loads a skill."""
+    for call in calls:
+        if call.name == SKILL_LOAD and (slug := parse_skill_slug(call.arguments)):
+            yield call.call_id, slug
+
+
+def parse_skill_slug(arguments: str) -> str:
+    """Return the slug that the arguments of a call name. Empty if they are malformed."""
+    try:
+        slug = json.loads(arguments)["name"]
+    except (ValueError, RecursionError, LookupError, TypeError):
+        return ""
+    return slug if isinstance(slug, str) else ""
+
+
+def is_complete_text(content: str) -> bool:
+    """Return True if a tool result is the text of a skill and nothing of it was cut."""
+    return content.startswith(TEXT_OPENING) and CUT_MARKER not in content
+
+
+def choose_moved_skills(loaded: Sequence[tuple[str, int]], *, room: int) -> tuple[str, ...]:
+    """Return the skills whose texts move to the system text, oldest first.
+
+    `loaded`: slugs and tokens, in the order of loading; of a repeated slug, the last one counts.
+    The newest are chosen first. The first one that does not fit, and all before it, are dropped.
+    """
+    chosen: dict[str, None] = {}
+    for slug, tokens in reversed(loaded):
+        if slug in chosen:
+            continue
+        room -= tokens
+        if room < 0:
+            break
+        chosen[slug] = None
+    return tuple(reversed(chosen))

@@ -1,0 +1,177 @@
+"""Policy fields about the size of a prompt, its history, and compactions."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from contextpolicy.engine.policy.fields.declaration import WITHOUT_MARKS, declare
+from contextpolicy.engine.text.phrases import gettext_noop, ngettext_noop
+
+CutStyle = Literal["head", "head_tail"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class HistoryFields:
+    """The token budget, the ceilings of history, and the marks of compactions.
+
+    Marks are shares of the prompt limit, each with an optional absolute value in tokens; the lower
+    one applies. The first ceiling of history that is reached moves the window.
+    """
+
+    token_budget: int = declare(
+        default=16_000,
+        group="size",
+        label=gettext_noop("Token budget"),
+        help_text=gettext_noop(
+            "Prompt and reply of one request can have at most this many tokens together."
+        ),
+        combine="min",
+    )
+    reserve_tokens: int = declare(
+        default=4_000,
+        group="size",
+        label=gettext_noop("Reserved for the reply"),
+        help_text=gettext_noop(
+            "This many tokens of the budget are reserved for the reply. Longer replies are cut off."
+        ),
+        combine="max",
+    )
+    max_bytes: int | None = declare(
+        default=None,
+        group="size",
+        label=gettext_noop("Maximum bytes"),
+        help_text=gettext_noop(
+            "A prompt has at most this many bytes, in addition to the token limit. Set it for "
+            "providers that limit the request size."
+        ),
+        combine="min",
+        sentence=ngettext_noop("A prompt has at most {n} byte.", "A prompt has at most {n} bytes."),
+    )
+    pins_tokens: int | None = declare(
+        default=None,
+        group="size",
+        label=gettext_noop("Limit for pins"),
+        help_text=gettext_noop(
+            "Pinned messages use at most this many tokens of a prompt. If the limit is "
+            "exceeded, the oldest pins are left out."
+        ),
+        combine="min",
+        sentence=ngettext_noop("Pins may take {n} token.", "Pins may take {n} tokens."),
+    )
+    window_size: int | None = declare(
+        default=None,
+        group="history",
+        label=gettext_noop("Window in messages"),
+        help_text=gettext_noop(
+            "A prompt contains at most this many messages of the history. Older messages are "
+            "left out."
+        ),
+        combine="min",
+        unused_with=("entity_state",),
+    )
+    window_turns: int | None = declare(
+        default=None,
+        group="history",
+        label=gettext_noop("Window in turns"),
+        help_text=gettext_noop(
+            "A prompt contains at most this many turns of the history. A turn is a question "
+            "with its reply and tool calls."
+        ),
+        combine="min",
+        unused_with=("entity_state",),
+    )
+    window_tokens: int | None = declare(
+        default=None,
+        group="history",
+        label=gettext_noop("Window in tokens"),
+        help_text=gettext_noop(
+            "The history uses at most this many tokens of a prompt. The oldest messages are "
+            "left out."
+        ),
+        combine="min",
+        unused_with=("entity_state",),
+    )
+    # The limit counts characters (code points).
+    max_chars_per_message: int | None = declare(
+        default=None,
+        group="history",
+        label=gettext_noop("Cut messages at"),
+        help_text=gettext_noop(
+            "Prompts contain at most this many characters of each message of the history. The "
+            "stored messages do not change."
+        ),
+        combine="min",
+        sentence=ngettext_noop(
+            "Each message of the history is cut to {n} character.",
+            "Each message of the history is cut to {n} characters.",
+        ),
+    )
+    cut_style: CutStyle = declare(
+        default="head",
+        group="history",
+        label=gettext_noop("Cut style"),
+        help_text=gettext_noop("Sets which part of a long message is sent."),
+        labels={
+            "head": gettext_noop("The beginning"),
+            "head_tail": gettext_noop("Beginning and end"),
+        },
+    )
+    keep_last_messages: int = declare(
+        default=30,
+        group="history",
+        label=gettext_noop("Newest messages kept"),
+        help_text=gettext_noop(
+            "This many of the newest messages are not summarised, if they fit into the prompt. "
+            "With a state, they are sent in addition to it."
+        ),
+        smallest=0,
+        unused_with=("simple", "sliding_window"),
+    )
+    compact_at: float = declare(
+        default=0.90,
+        group="compaction",
+        # xgettext:no-python-format, a percent sign
+        label=gettext_noop("Shorten the history at (% full)"),
+        help_text=gettext_noop(
+            "The oldest messages leave the prompt, in one batch, at this share of its limit."
+        ),
+        unused_with=WITHOUT_MARKS,
+    )
+    compact_at_tokens: int | None = declare(
+        default=None,
+        group="compaction",
+        label=gettext_noop("or at (tokens)"),
+        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        unused_with=WITHOUT_MARKS,
+    )
+    compact_to: float = declare(
+        default=0.45,
+        group="compaction",
+        # xgettext:no-python-format, a percent sign
+        label=gettext_noop("Shorten the history to (% full)"),
+        help_text=gettext_noop("This share of the prompt limit remains in use afterwards."),
+        unused_with=WITHOUT_MARKS,
+    )
+    compact_to_tokens: int | None = declare(
+        default=None,
+        group="compaction",
+        label=gettext_noop("or to (tokens)"),
+        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        unused_with=WITHOUT_MARKS,
+    )
+    # The low mark is set so that about this number of turns fits until the next compaction.
+    compact_every_turns: int | None = declare(
+        default=None,
+        group="compaction",
+        label=gettext_noop("Shorten the history every (turns)"),
+        help_text=gettext_noop(
+            "Replaces “Shorten the history to”. Each time, the history is shortened enough for "
+            "about this many turns of average size. 0: not set."
+        ),
+        unused_with=WITHOUT_MARKS,
+    )
+
+
+def compute_mark_tokens(share: float, absolute: int | None, *, prompt_limit: int) -> int:
+    """Return a mark in tokens: its share of the prompt limit or its absolute value, the lower."""
+    by_share = int(share * prompt_limit)
+    return by_share if absolute is None else min(by_share, absolute)

@@ -1,0 +1,217 @@
+"""Policy fields about tools, new messages and files, models, retention and API clients."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from contextpolicy.engine.messages.files import FILE_KINDS
+from contextpolicy.engine.policy.fields.declaration import declare
+from contextpolicy.engine.text.phrases import Phrase, gettext_noop, ngettext_noop
+
+# Which client requests are passed through without a chat: none, those of API keys with that
+# setting, also those that ask for it, or all.
+Unmanaged = Literal["none", "keys", "asked", "all"]
+
+
+def is_tool_rules(value: object) -> bool:
+    """Return True for a mapping of tool names to the whole numbers `limit` and `keep_newest`.
+
+    Both are optional.
+    """
+    return isinstance(value, Mapping) and all(_is_rule(rule) for rule in value.values())
+
+
+def _is_rule(rule: object) -> bool:
+    return (
+        isinstance(rule, Mapping)
+        and rule.keys() <= {"limit", "keep_newest"}
+        and all(isinstance(n, int) and not isinstance(n, bool) for n in rule.values())
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LimitFields:
+    """The limits of tools and of people, and the treatment of servers and API clients."""
+
+    # Names as "server/tool", or "server/*" for all of a server. Without a value in any policy, no
+    # tool of a server is allowed.
+    tools: tuple[str, ...] = declare(
+        default=(),
+        group="tools",
+        label=gettext_noop("Allowed tools of servers"),
+        help_text=gettext_noop(
+            "Approved tools of connected servers that the model can call. If no policy sets this, "
+            "none are allowed. If several policies apply, a tool must be allowed by all of them."
+        ),
+        combine="intersection",
+        choices="tools",
+        wanted=Phrase(gettext_noop("a list of names such as server/tool or server/*")),
+        sentence=gettext_noop("Allowed tools of servers: {tools}."),
+    )
+    tool_output_limit: int = declare(
+        default=8_000,
+        group="tools",
+        label=gettext_noop("Longest tool result"),
+        help_text=gettext_noop(
+            "A tool result has at most this many characters in a prompt. Longer results are "
+            "cut. Stored results do not change."
+        ),
+        combine="min",
+    )
+    # By the name of a tool or `*`: `limit` is the number of characters of a result, `keep_newest`
+    # the number of results of the tool that stay. Older ones become a stub.
+    tool_output_rules: Mapping[str, Mapping[str, int]] = declare(
+        default={},
+        group="tools",
+        label=gettext_noop("Rules for tools"),
+        help_text=gettext_noop(
+            "Enter one rule per line: the name of a tool (or * for all others), a colon and "
+            "the rule, such as “{example}”. “limit” is the maximum number of characters of a "
+            "result in the prompt. “keep newest” replaces older results with a short note. “no "
+            "rule” exempts a tool from *. “{none}”: no rules."
+        ),
+        widget="tool_rules",
+        accepts=is_tool_rules,
+        wanted=Phrase(
+            gettext_noop(
+                "an object that maps tool names to objects with the optional whole numbers "
+                "“limit” and “keep_newest”"
+            )
+        ),
+    )
+    input_length_limit: int = declare(
+        default=32_000,
+        group="limits",
+        label=gettext_noop("Longest message"),
+        help_text=gettext_noop(
+            "A new message has at most this many characters. Longer messages are refused, "
+            "never cut."
+        ),
+        combine="min",
+        sentence=ngettext_noop(
+            "New messages over {n} character are refused.",
+            "New messages over {n} characters are refused.",
+        ),
+    )
+    allowed_models: tuple[str, ...] | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Allowed models"),
+        help_text=gettext_noop(
+            "Chats can use only these models. Empty: this policy allows all models. If several "
+            "policies apply, a model must be allowed by all of them."
+        ),
+        combine="intersection",
+        choices="models",
+        wanted=Phrase(gettext_noop("a list of model names")),
+        sentence=gettext_noop("Allowed models: {models}."),
+    )
+    # The limits of the server for files apply in any case.
+    file_kinds: tuple[str, ...] | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Allowed kinds of files"),
+        help_text=gettext_noop(
+            "Files of other kinds cannot be sent with new messages. Empty: this policy allows all "
+            "kinds. If several policies apply, a kind must be allowed by all of them."
+        ),
+        combine="intersection",
+        values=FILE_KINDS,
+        choices="file_kinds",
+        sentence=gettext_noop("Allowed kinds of files: {kinds}."),
+    )
+    file_mebibytes: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Largest file (MiB)"),
+        help_text=gettext_noop(
+            "A file that is sent with a new message has at most this size. The limit of the "
+            "server (25 MiB by default) always applies."
+        ),
+        combine="min",
+        sentence=gettext_noop("A file has at most {n} MiB."),
+    )
+    files_per_message: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Files per message"),
+        help_text=gettext_noop(
+            "A new message has at most this many files. The limit of the server (20 by "
+            "default) always applies."
+        ),
+        combine="min",
+        sentence=ngettext_noop(
+            "A message has at most {n} file.", "A message has at most {n} files."
+        ),
+    )
+    temporary_chats: bool = declare(
+        default=True,
+        group="limits",
+        label=gettext_noop("Temporary chats"),
+        help_text=gettext_noop(
+            "People can start chats that are erased when they sign out, or 24 hours after the "
+            "last message (TEMPORARY_CHAT_HOURS). The audit log keeps only numbers about "
+            "these chats."
+        ),
+        sentence=gettext_noop("People cannot start [temporary chats]."),
+    )
+    retention_days: int | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Retention period (days)"),
+        help_text=gettext_noop(
+            "Messages older than this are erased every night, with all copies and "
+            "summaries of them. A chat with only older messages is erased "
+            "completely. Legal holds prevent erasure."
+        ),
+        combine="min",
+        # A hundred years.
+        largest=36_500,
+        too_large="retention_too_long",
+        empty=gettext_noop("Empty: this policy erases nothing."),
+        refuses_zero=True,
+    )
+    # Only a model without a price prefills a changed prompt.
+    warm_up: bool = declare(
+        default=True,
+        group="limits",
+        label=gettext_noop("Cache warm-ups"),
+        help_text=gettext_noop(
+            "After a prompt changes, your own model servers prefill it in the background, so that "
+            "the next reply starts sooner. Only models without a price are used. You can exclude a "
+            "server in its settings."
+        ),
+        sentence=gettext_noop("Cache warm-ups are [off]."),
+    )
+    # Some servers cache prompts only up to breakpoints.
+    cache_marks: bool = declare(
+        default=True,
+        group="limits",
+        label=gettext_noop("Cache breakpoints"),
+        help_text=gettext_noop(
+            "Sends cache breakpoints to servers with Anthropic’s API, so that the next prompt "
+            "reads unchanged parts from the cache. Writing to the cache costs a quarter more than "
+            "sending uncached tokens. Reading costs a tenth. Other servers cache automatically."
+        ),
+        sentence=gettext_noop("Sends [no cache breakpoints] to servers with Anthropic’s API."),
+    )
+    # The texts of requests that are passed through are not stored.
+    unmanaged: Unmanaged = declare(
+        default="keys",
+        group="limits",
+        label=gettext_noop("Pass-through"),
+        help_text=gettext_noop(
+            "Selects the requests of API clients that go directly to the model, without a "
+            "chat, a summary or the text of this policy. No text is stored. The audit log "
+            "records the key, the model, the tokens and the time."
+        ),
+        labels={
+            "none": gettext_noop("None"),
+            "keys": gettext_noop("Requests with API keys that have this setting"),
+            "asked": gettext_noop(
+                "Requests with such API keys, and requests that ask for pass-through"
+            ),
+            "all": gettext_noop("All"),
+        },
+        sentence=gettext_noop("Pass-through requests of API clients: {which}."),
+    )

@@ -1,0 +1,179 @@
+"""Policy fields about summaries, and about the permissions on them."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from contextpolicy.engine.policy.fields.declaration import WITHOUT_SUMMARY, declare
+from contextpolicy.engine.text.fact_scanner import KINDS
+from contextpolicy.engine.text.phrases import Phrase, gettext_noop
+
+# A permission on the summaries of a chat: for its owner, for people who edit policies, or for none.
+Right = Literal["owner", "admins", "nobody"]
+RIGHTS = {
+    "owner": gettext_noop("The chat's owner"),
+    "admins": gettext_noop("Policy administrators"),
+    "nobody": gettext_noop("No user"),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class SummaryFields:
+    """The timing, the model and the approval of summaries."""
+
+    prepare_at: float = declare(
+        default=0.70,
+        group="summary",
+        # xgettext:no-python-format, a percent sign
+        label=gettext_noop("Write a summary at (% full)"),
+        help_text=gettext_noop(
+            "From this share of the prompt limit on, a summary is prepared in the background. "
+            "It is used when the history is shortened."
+        ),
+        unused_with=WITHOUT_SUMMARY,
+    )
+    prepare_at_tokens: int | None = declare(
+        default=None,
+        group="summary",
+        label=gettext_noop("or at (tokens)"),
+        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        unused_with=WITHOUT_SUMMARY,
+    )
+    turn_threshold: int | None = declare(
+        default=None,
+        group="summary",
+        label=gettext_noop("Summarise after (turns)"),
+        help_text=gettext_noop(
+            "If the prompt has more turns than this, the oldest turns are summarised. A turn is a "
+            "question with its reply. 0: never."
+        ),
+        unused_with=WITHOUT_SUMMARY,
+    )
+    fold_turns: int = declare(
+        default=5,
+        group="summary",
+        label=gettext_noop("Turns summarised at once"),
+        help_text=gettext_noop(
+            "One summary covers at most this many turns, oldest first, if the number of turns "
+            "causes it."
+        ),
+        unused_with=WITHOUT_SUMMARY,
+    )
+    # Empty: the built-in extractor.
+    summarization_model: str = declare(
+        default="",
+        group="summary",
+        label=gettext_noop("Summarising model"),
+        help_text=gettext_noop(
+            "A small model is sufficient. It also writes the titles of new chats."
+        ),
+        choices="summarisers",
+        unused_with=WITHOUT_SUMMARY,
+    )
+    summary_max_tokens: int = declare(
+        default=2_000,
+        group="summary",
+        label=gettext_noop("Maximum summary length"),
+        help_text=gettext_noop(
+            "A summary has at most this many tokens. Longer summaries are rejected."
+        ),
+        combine="min",
+        unused_with=WITHOUT_SUMMARY,
+    )
+    pinned_kinds: tuple[str, ...] = declare(
+        default=(),
+        group="summary",
+        label=gettext_noop("Required facts"),
+        help_text=gettext_noop(
+            "A summary must contain all facts of these kinds. A summary that loses a fact is "
+            "rejected, and the original messages stay in the prompt."
+        ),
+        values=KINDS,
+        labels={
+            "url": gettext_noop("Addresses (URLs)"),
+            "date": gettext_noop("Dates and times"),
+            "identifier": gettext_noop("Identifiers, paths and e-mail addresses"),
+            "number": gettext_noop("Numbers"),
+            "name": gettext_noop("Names"),
+        },
+        unused_with=WITHOUT_SUMMARY,
+    )
+    summary_instruction: str = declare(
+        default="",
+        group="summary",
+        label=gettext_noop("Summary instruction"),
+        help_text=gettext_noop(
+            "The model that writes summaries also receives these instructions, such as “Keep "
+            "every order number with its state.” They come after the built-in rules. "
+            "{no_text}: none, even if a less specific policy sets some."
+        ),
+        longest=4_000,
+        rows=4,
+        is_private=True,
+        unused_with=WITHOUT_SUMMARY,
+    )
+    # Empty: the built-in headings.
+    summary_sections: tuple[str, ...] = declare(
+        default=(),
+        group="summary",
+        label=gettext_noop("Summary headings"),
+        help_text=gettext_noop(
+            "Enter one heading per line, in order. {built_in}: {headings}. A summary without "
+            "one of the headings is rejected. Text that fits no heading is placed under the "
+            "first."
+        ),
+        widget="headings",
+        wanted=Phrase(gettext_noop("a list of headings")),
+        unused_with=WITHOUT_SUMMARY,
+    )
+    archive: bool = declare(
+        default=True,
+        group="summary",
+        label=gettext_noop("Searchable originals"),
+        help_text=gettext_noop(
+            "If on, people and models can search the messages covered by a summary. The chat "
+            "also shows these messages below the summary."
+        ),
+    )
+    approval: Right = declare(
+        default="nobody",
+        group="permissions",
+        label=gettext_noop("Approved by"),
+        help_text=gettext_noop(
+            "Sets who approves a summary before it is used. Until then, only the newest "
+            "messages are sent."
+        ),
+        labels={
+            "nobody": gettext_noop("Not required: used when it is ready"),
+            "owner": gettext_noop("The chat's owner"),
+            "admins": gettext_noop("A policy administrator"),
+        },
+    )
+    undo_right: Right = declare(
+        default="owner",
+        group="permissions",
+        label=gettext_noop("Undo permission"),
+        help_text=gettext_noop(
+            "Sets who can undo and redo a summary: the owner of the chat, policy "
+            "administrators, or no user."
+        ),
+        labels=RIGHTS,
+    )
+    # An undo pauses automatic compaction; by default until a person resumes it.
+    undo_pause_hours: int | None = declare(
+        default=None,
+        group="permissions",
+        label=gettext_noop("Pause after an undo (hours)"),
+        help_text=gettext_noop(
+            "No summaries are written for this time after an undo. 0: until a user resumes them."
+        ),
+    )
+    edit_right: Right = declare(
+        default="owner",
+        group="permissions",
+        label=gettext_noop("Edit permission"),
+        help_text=gettext_noop(
+            "Sets who can edit and regenerate a summary: the owner of the chat, policy "
+            "administrators, or no user."
+        ),
+        labels=RIGHTS,
+    )

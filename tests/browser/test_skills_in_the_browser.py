@@ -1,0 +1,65 @@
+"""Skills in the browser: write one, export it, delete it, import it again; narrow and dark too."""
+
+import os
+from collections.abc import Callable
+from itertools import product as combinations
+from pathlib import Path
+from typing import Any, Literal
+
+import pytest
+from playwright.sync_api import expect
+
+from tests.browser.desk import Person
+from tests.browser.product import Product
+
+WIDTHS = (1280, 390)
+SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
+
+
+@pytest.mark.requirement("S4.9", by="user")
+def test_a_skill_is_written_exported_and_imported(
+    open_tab: Callable[..., Person], product: Product, signed_in: Any, tmp_path: Path
+) -> None:
+    person = open_tab(product, storage_state=signed_in)
+    page = person.page
+    person.open("/settings/")
+    page.locator("a[href='/skills/']").click()
+    expect(page.locator("[data-note=no-skills]")).to_be_visible()
+
+    form = page.locator("#new-skill")
+    form.locator("[name=name]").fill("Refunds")
+    form.locator("[name=description]").fill("Check and answer requests for refunds.")
+    form.locator("[name=text]").fill("Ask for the order number first.")
+    with page.expect_navigation():
+        form.locator("[type=submit]").click()
+    assert int(page.locator("#cost").get_attribute("data-text") or 0) > 5
+
+    page.locator("#skill [name=text]").fill("Ask for the order number twice.")
+    with page.expect_navigation():
+        page.locator("#skill [type=submit]").click()
+    with page.expect_download() as download:
+        page.locator("a[href='/skill/refunds/export']").click()
+    file = tmp_path / "refunds.zip"
+    download.value.save_as(file)
+
+    person.open("/skills/")
+    page.locator("#import-archive").set_input_files(file)
+    page.locator("#import-skills [type=submit]").click()
+    expect(page.locator("#imported[data-changed='1']")).to_be_visible()
+    check_each_size(person)
+    expect(page.locator("#skill [name=text]")).to_have_value("Ask for the order number twice.")
+    assert person.complaints == []
+
+
+def check_each_size(person: Person) -> None:
+    """Open the pages in each width and colour scheme. `SCREENSHOTS` names a folder for pictures."""
+    page = person.page
+    for address, width, scheme in combinations(("/skills/", "/skill/refunds"), WIDTHS, SCHEMES):
+        page.emulate_media(color_scheme=scheme)
+        page.set_viewport_size({"width": width, "height": 900})
+        person.open(address)
+        # Nothing is wider than the page.
+        assert page.evaluate("document.documentElement.scrollWidth") <= width
+        if folder := os.environ.get("SCREENSHOTS"):
+            name = f"{address.strip('/').replace('/', '-')}-{width}-{scheme}.png"
+            page.screenshot(path=f"{folder}/{name}", full_page=True)

@@ -1,0 +1,138 @@
+"""A scanner of the operator refuses files: a command, or a ClamAV daemon."""
+
+import socketserver
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from django.test import TestCase
+from pytest_django.fixtures import Settings
+
+from chats.files import extractors, scanning, storage
+from chats.models import FileChunk, StoredFile
+from contextpolicy.models import AuditEvent
+from tests.chats.api.programs import Program
+from tests.chats.files.conftest import Read, Upload, read_stream, work_on
+from tests.chats.files.sample_files import make_png
+
+committed = TestCase.captureOnCommitCallbacks
+SCANNER = """
+import sys
+data = open(sys.argv[1], "rb").read()
+sys.exit(3 if b"broken" in data else 1 if b"virus" in data else 0)
+"""
+
+
+class Clamd(socketserver.BaseRequestHandler):
+    """The INSTREAM command of ClamAV, which finds the word `virus`."""
+
+    def handle(self) -> None:
+        with self.request.makefile("rb") as sent:
+            assert sent.read(10) == b"zINSTREAM\0"
+            data = b""
+            while size := int.from_bytes(sent.read(4), "big"):
+                data += sent.read(size)
+        found = b"stream: OK"
+        if b"virus" in data:
+            found = b"stream: Test.Virus FOUND"
+        elif b"broken" in data:
+            found = b"INSTREAM size limit exceeded. ERROR"
+        self.request.sendall(found + b"\0")
+
+
+@pytest.fixture(params=["command", "socket", "port"])
+def scanner(request: Any, settings: Settings, tmp_path: Path) -> Iterator[None]:
+    if request.param == "command":
+        program = tmp_path / "scan it.py"
+        program.write_text(SCANNER)
+        settings.FILE_SCAN = f"{sys.executable} '{program}'"
+        yield
+        return
+    if request.param == "socket":
+        path = str(tmp_path / "clamd.ctl")
+        server: Any = socketserver.ThreadingUnixStreamServer(path, Clamd)
+        settings.FILE_SCAN = f"clamav:{path}"
+    else:
+        server = socketserver.ThreadingTCPServer(("127.0.0.1", 0), Clamd)
+        settings.FILE_SCAN = f"clamav://127.0.0.1:{server.server_address[1]}"
+    thread = threading.Thread(target=server.serve_forever)
+    thread.start()
+    yield
+    server.shutdown()
+    server.server_close()
+    thread.join()
+
+
+@pytest.mark.usefixtures("scanner")
+def test_a_clean_file_is_read(read: Read) -> None:
+    assert read(b"words " * 40_000)["state"] == "ready"
+
+
+@pytest.mark.usefixtures("scanner")
+@pytest.mark.parametrize(
+    ("data", "name"),
+    [(b"a virus", "a.txt"), (make_png() + b"virus", "a.png")],
+    ids=["text", "image"],
+)
+def test_a_refused_file_is_never_read_and_its_bytes_are_deleted(
+    data: bytes, name: str, of_alice: Program, read: Read
+) -> None:
+    with committed(execute=True):
+        found = read(data, name)
+    assert (found["state"], found["code"]) == ("failed", "file_refused")
+    row = StoredFile.objects.get()
+    assert not FileChunk.objects.exists()
+    assert not row.copy_path
+    assert not storage.get_file_storage().exists(row.path)
+    assert of_alice.get(f"files/{row.pk}/content").status_code == 404
+    event = AuditEvent.objects.get(type="file.refused")
+    assert event.data == {"file": str(row.pk), "bytes": len(data), "kind": row.kind}
+
+
+@pytest.mark.usefixtures("scanner")
+def test_a_file_that_cannot_be_scanned_is_not_read_until_it_can(
+    of_alice: Program, read: Read, upload: Upload, settings: Settings
+) -> None:
+    found = read(b"broken")
+    assert (found["state"], found["code"]) == ("failed", "scanner_unavailable")
+    assert not FileChunk.objects.exists()
+    assert read_stream(of_alice.get(f"files/{found['id']}/content")) == b"broken"
+    # Attached again, it is scanned again.
+    settings.FILE_SCAN = ""
+    assert upload(b"broken").json()["id"] == found["id"]
+    work_on(found["id"])
+    assert of_alice.get(f"files/{found['id']}").json()["state"] == "ready"
+
+
+@pytest.mark.parametrize(
+    "setting",
+    [
+        "clamav:/nowhere/clamd.ctl",
+        "clamav://127.0.0.1:1",
+        "/nowhere/scan",
+        "'unclosed",
+        "clamav://127.0.0.1:x",
+    ],
+)
+def test_without_the_scanner_no_file_is_read(setting: str, read: Read, settings: Settings) -> None:
+    settings.FILE_SCAN = setting
+    assert read(b"words")["code"] == "scanner_unavailable"
+
+
+def test_a_slow_scanner_does_not_hold_the_worker(
+    read: Read, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(scanning, "SECONDS", 0.2)
+    settings.FILE_SCAN = f"{sys.executable} -c 'import time; time.sleep(60)'"
+    assert read(b"words")["code"] == "scanner_unavailable"
+
+
+def test_the_process_that_reads_files_never_starts_for_a_refused_one(
+    read: Read, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(extractors, "SECONDS", 0)
+    settings.FILE_SCAN = f"{sys.executable} -c 'import sys; sys.exit(1)'"
+    assert read(b"words")["code"] == "file_refused"
