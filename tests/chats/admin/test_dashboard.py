@@ -29,8 +29,8 @@ pytestmark = pytest.mark.django_db
 DASHBOARD = "/admin/chats/dailycount/"
 COUNTS = "/api/v1/counts"
 D = Decimal
-# How much longer than a day's counts those of a year may take.
-MUCH = 3
+# How much longer a page of 30 days may take if a year is stored.
+MUCH = 2
 
 
 @pytest.fixture
@@ -129,7 +129,7 @@ def test_without_prices_money_is_unknown_and_says_for_how_many(
     )
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "net-effect") == figure(html, "cost") == "unknown"
-    assert "no price or no reported usage for 9 of 9" in html
+    assert "9 of 9 have no price or no reported usage" in html
 
 
 def test_what_is_unknown_stands_beside_what_is_known(operator: Client, db: None) -> None:
@@ -138,7 +138,7 @@ def test_what_is_unknown_stands_beside_what_is_known(operator: Client, db: None)
     DailyCount.objects.create(day=today, calls=1, cost=D(2), model="m", currency="EUR")
     html = operator.get(DASHBOARD).content.decode()
     assert (
-        "no price or no reported usage for 2 of 10; 2.0000 EUR, 1.5000 USD for the others" in html
+        "2 of 10 have no price or no reported usage; 2.0000 EUR, 1.5000 USD for the others" in html
     )
 
 
@@ -147,7 +147,7 @@ def test_the_cost_of_calls_without_reported_usage_is_unknown(operator: Client, d
     DailyCount.objects.create(day=today, calls=4, unreported=4)
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "cost") == "unknown"
-    assert "no price or no reported usage for 4 of 4" in html
+    assert "4 of 4 have no price or no reported usage" in html
 
 
 def test_an_empty_instance_says_so(governor: Client) -> None:
@@ -166,7 +166,7 @@ def test_breakers_and_waiting_turns_are_told(
     html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "waiting-turns") == "1"
     assert figure(html, "paused-providers") == "1"
-    assert "the oldest for 5 min" in html
+    assert "the oldest has waited for 5 min" in html
     assert "Resting" in html
 
 
@@ -185,19 +185,19 @@ def test_others_see_no_dashboard(role: str | None, charlie: User) -> None:
     assert browser.get(DASHBOARD).status_code in {302, 403}
 
 
-def test_a_year_of_counts_takes_as_long_as_a_day_and_as_many_queries(operator: Client) -> None:
-    add_counts(days=1)
+def test_a_year_of_counts_takes_as_long_as_a_month_and_as_many_queries(operator: Client) -> None:
+    add_counts(days=30)
     operator.get(DASHBOARD)
     with CaptureQueriesContext(connection) as few:
         operator.get(DASHBOARD)
-    of_a_day = processor_seconds(operator)
+    of_a_month = processor_seconds(operator)
     add_counts(days=366)
     with CaptureQueriesContext(connection) as many:
         html = operator.get(DASHBOARD).content.decode()
     assert figure(html, "replies") == f"{30 * 25 * 1_000:,}"
     assert len(many) == len(few)
     of_a_year = processor_seconds(operator)
-    assert of_a_year < MUCH * of_a_day, f"{of_a_year:.3f} and {of_a_day:.3f} s"
+    assert of_a_year < MUCH * of_a_month, f"{of_a_year:.3f} and {of_a_month:.3f} s"
 
 
 def add_counts(*, days: int) -> None:
@@ -226,9 +226,9 @@ def add_counts(*, days: int) -> None:
 
 
 def processor_seconds(client: Client) -> float:
-    """The least processor time of three requests; elapsed time would include other tests."""
+    """The least processor time of eight requests; elapsed time would include other tests."""
     times = []
-    for _ in range(3):
+    for _ in range(8):
         began = time.process_time()
         client.get(DASHBOARD)
         times.append(time.process_time() - began)
