@@ -21,6 +21,8 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 FIRST_PAGE = 200
 PAGE_GROWTH = 4
+# The number of very large messages after which loading stops.
+MOST_LARGE = 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,8 +88,7 @@ def load_newest_messages(
 ) -> Loaded:
     """Load the newest messages with `after` < seq < `before`, up to `tokens` or `most` messages.
 
-    A message counts with the tokens that the policy would send of it, so that one huge message does
-    not displace smaller ones before it.
+    Stops at the message with which `measure_loading_cost` adds up to `tokens`.
     """
     taken: list[engine.Message] = []
     room = tokens
@@ -96,12 +97,22 @@ def load_newest_messages(
             break
         message = build_engine_message(row, counter=counter, zone=zone)
         taken.append(message)
-        room -= estimate_sendable_tokens(message, values=values)
+        room -= measure_loading_cost(message, values=values, tokens=tokens)
     taken.reverse()
     first = taken[0].seq if taken else before
     return Loaded(
         messages=tuple(taken), unloaded=(after + 1, first - 1) if first > after + 1 else None
     )
+
+
+def measure_loading_cost(message: engine.Message, *, values: PolicyValues, tokens: int) -> int:
+    """Return how many of the `tokens` of a prompt a loaded message uses up.
+
+    That is what the policy would send of it. A message larger than half the prompt may be left out
+    because it does not fit beside system text and tools, so it does not displace those before it.
+    """
+    size = estimate_sendable_tokens(message, values=values)
+    return size if size <= tokens // 2 else max(tokens // MOST_LARGE, 1)
 
 
 def iter_newest_first(branch: Branch, *, after: int, before: int) -> Iterator[Message]:

@@ -10,9 +10,9 @@ from chats.record.history import (
     build_engine_message,
     iter_newest_first,
     load_newest_messages,
+    measure_loading_cost,
 )
 from contextpolicy.engine.compose.partition import Range, split_range_around
-from contextpolicy.engine.history.entries import estimate_sendable_tokens
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -132,5 +132,5 @@ def trim_to_newest(
         if room <= 0 or (most is not None and len(fitting) >= most):
             break
         fitting.append(message)
-        room -= estimate_sendable_tokens(message, values=values)
+        room -= measure_loading_cost(message, values=values, tokens=tokens)
     return fitting[::-1]

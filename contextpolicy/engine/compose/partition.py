@@ -118,6 +118,24 @@ def exclude_hidden_messages(found: SortedOut, *, shows: Callable[[Message], bool
     )
 
 
+def exclude_oversized_messages(
+    found: SortedOut, *, is_oversized: Callable[[Message], bool]
+) -> SortedOut:
+    """Leave out history messages that fit no prompt, with the reason `budget`.
+
+    Without this, such a message would displace all messages before it, because history has no gaps.
+    """
+    gone = {message.seq for message in found.live if is_oversized(message)}
+    if not gone:
+        return found
+    return SortedOut(
+        tuple(message for message in found.live if message.seq not in gone),
+        found.continued,
+        found.pins,
+        (*found.left, *((seq, "budget") for seq in sorted(gone))),
+    )
+
+
 def is_covered_by_summary(summary: Summary | None, seq: int) -> bool:
     """Return True if the summary covers the message."""
     return (

@@ -11,7 +11,11 @@ from contextpolicy.engine.compose.layouts import (
     build_entry_block,
     enforce_strict_roles,
 )
-from contextpolicy.engine.compose.partition import SortedOut, exclude_hidden_messages
+from contextpolicy.engine.compose.partition import (
+    SortedOut,
+    exclude_hidden_messages,
+    exclude_oversized_messages,
+)
 from contextpolicy.engine.compose.system_text import filter_system_parts
 from contextpolicy.engine.compose.text_layouts import TextMaker
 from contextpolicy.engine.compose.trimming import (
@@ -100,9 +104,13 @@ class Pieces:
             scale=Scale(limit, values.max_bytes),
             stubbed=find_stubbed_results(found.live, values=values),
         )
-        self.sorted = exclude_hidden_messages(found, shows=self.maker.shows)
         self.system = self.maker.system(filter_system_parts(facts.system, values=values))
         self.tools = self.maker.tools(facts.tools)
+        self.most = limit - self.system.cost - self.tools.cost
+        self.sorted = exclude_oversized_messages(
+            exclude_hidden_messages(found, shows=self.maker.shows),
+            is_oversized=self._is_oversized,
+        )
         self.question = self._question()
         self.prefill = self._prefill()
         self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
@@ -148,6 +156,14 @@ class Pieces:
         if not self.facts.strict_roles:
             return blocks, ()
         return enforce_strict_roles(blocks, maker=self.maker)
+
+    def _is_oversized(self, message: Message) -> bool:
+        """Return True if a message fits no prompt, not even as the question.
+
+        Entries are made only for messages that may be larger, so that the rest stays uncounted.
+        """
+        has_few_tokens = message.tokens <= self.most and self.facts.values.max_bytes is None
+        return not has_few_tokens and self.maker.history(message).cost > self.most
 
     def _question(self) -> tuple[Block, ...]:
         asked = tuple(self.maker.question(message) for message in self.facts.question)

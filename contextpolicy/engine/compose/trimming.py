@@ -120,13 +120,17 @@ def get_pin_seq(block: Block) -> int:
 def select_newest_pins(
     pins: Sequence[Block], *, room: int
 ) -> tuple[tuple[Block, ...], list[tuple[int, str]]]:
-    """Return the newest pins that fit `room`, ascending, and (seq, reason) of the others."""
-    ordered = sorted(pins, key=get_pin_seq)
+    """Return the newest pins that fit `room`, ascending, and (seq, reason) of the others.
+
+    A pin that is larger than the room does not displace older ones.
+    """
+    dropped = [(get_pin_seq(block), "budget") for block in pins if block.cost > room]
+    ordered = sorted((block for block in pins if block.cost <= room), key=get_pin_seq)
     used, first = sum_block_costs(ordered), 0
     while first < len(ordered) and used > room:
         used -= ordered[first].cost
         first += 1
-    dropped = [(get_pin_seq(block), "budget") for block in ordered[:first]]
+    dropped += [(get_pin_seq(block), "budget") for block in ordered[:first]]
     return tuple(ordered[first:]), dropped
 
 
