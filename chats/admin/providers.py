@@ -1,5 +1,6 @@
 """Admin pages of providers and models. A stored key is never shown."""
 
+import re
 from collections.abc import Sequence
 from typing import Any
 
@@ -22,8 +23,11 @@ from chats.providers import accounts, kinds, model_specs
 from chats.providers.address import AddressRefused
 from chats.turns import overflow_learning
 from contextpolicy.models import ModelSpec
+from contextpolicy.models.specs import split_tool_types
 from contextpolicy.wording import join_items, join_sentences
 
+# The form of the type of a tool, such as "web_search_20250305".
+TOOL_TYPE = re.compile(r"[A-Za-z$][\w$.:-]{0,63}", re.ASCII)
 NOT_CALIBRATED = gettext_lazy("Not calibrated yet: token counts are used unchanged.")
 
 
@@ -199,6 +203,16 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         self.initial["tools"] = AllowListField.prepare_list(self.instance.tools)
         self.initial.setdefault("answers_by_default", self.instance.is_default)
 
+    def clean_hosted_tools(self) -> str:
+        """Return the types in one form; raises ValidationError for an invalid or a built-in one."""
+        types = split_tool_types(self.cleaned_data["hosted_tools"])
+        for name in types:
+            if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):
+                raise forms.ValidationError(
+                    gettext("“{name}” is no type of a hosted tool.").format(name=name)
+                )
+        return ", ".join(types)
+
 
 class ModelSpecAdmin(DomainAdmin):
     """Models: limits, prices and the default."""
@@ -227,6 +241,7 @@ class ModelSpecAdmin(DomainAdmin):
                 "fields": (
                     "supports_tools",
                     "tools",
+                    "hosted_tools",
                     "takes_images",
                     "strict_roles",
                     "cannot_stream",

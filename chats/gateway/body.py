@@ -1,6 +1,6 @@
 """Parsing of request bodies to /v1, within limits, and classification of their fields."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import IO, Any
 
@@ -19,6 +19,8 @@ DEPTH = 64
 # The inputs of an embeddings request may be 300,000 tokens.
 VALUES = 500_000
 MOST_TOOLS = 512
+# Other types are tools that a provider runs itself.
+OWN_TYPES = frozenset({"function", custom_tools.CUSTOM})
 # Refused: the operator configures where requests go. Clients cannot set the address, the key or
 # headers.
 ROUTING = frozenset(
@@ -70,6 +72,16 @@ OWN = frozenset(
         "tools",
     }
 )
+
+
+# Returns the types of tools that the server of the named model runs itself.
+FindHostedTypes = Callable[[str], Collection[str]]
+
+
+def find_no_types(model: str) -> Collection[str]:
+    """Return no type of hosted tools, for interfaces without tools."""
+    del model
+    return ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -143,12 +155,17 @@ def build_depth_error() -> InvalidRequest:
     )
 
 
-def validate_chat_fields(body: Mapping[str, Any]) -> RequestFields:
-    """Validate the fields other than the messages. Raises `InvalidRequest`, naming the field."""
+def validate_chat_fields(
+    body: Mapping[str, Any], *, find_hosted: FindHostedTypes = find_no_types
+) -> RequestFields:
+    """Validate the fields other than the messages.
+
+    Raises `InvalidRequest`, naming the field, and what `find_hosted` raises.
+    """
     refuse_unsupported_fields(body)
     model = parse_model_name(body)
     stream = parse_bool_field(body, "stream")
-    tools = parse_tools(body)
+    tools = parse_tools(body, hosted=find_requested_types(body, model, find_hosted=find_hosted))
     passed = parameters.select_provider_fields(
         {n: said for n, said in body.items() if n not in OWN}
     )
@@ -236,16 +253,48 @@ def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
     return value
 
 
-def parse_tools(body: Mapping[str, Any]) -> tuple[dict[str, Any], ...]:
-    """Return the client's tools, in order: custom ones as functions. Raises `InvalidRequest`."""
+def parse_tools(body: Mapping[str, Any], *, hosted: Collection[str]) -> tuple[dict[str, Any], ...]:
+    """Return the client's tools, in order: custom ones as functions, `hosted` types unchanged.
+
+    Raises `InvalidRequest`.
+    """
     tools = tuple(
-        validate_tool(convert_chat_tool(item), param=f"tools[{place}]")
+        build_hosted_tool(item)
+        if get_tool_type(item) in hosted
+        else validate_tool(convert_chat_tool(item), param=f"tools[{place}]")
         for place, item in enumerate(parse_tool_entries(body))
     )
     names = [tool["name"] for tool in tools]
     if any(names.count(name) > 1 for name in list_custom_names(body)):
         raise InvalidRequest("tools has two tools with the same name.", param="tools")
     return tools
+
+
+def find_requested_types(
+    body: Mapping[str, Any], model: str, *, find_hosted: FindHostedTypes
+) -> Collection[str]:
+    """Return the hosted types of the model, if the request has a tool of another type than ours."""
+    entries = parse_tool_entries(body)
+    if all(get_tool_type(item) in OWN_TYPES for item in entries):
+        return ()
+    return frozenset(find_hosted(model)) - OWN_TYPES
+
+
+def get_tool_type(item: Any) -> str:
+    """Return the type of a tool; empty without one."""
+    kind = item.get("type") if isinstance(item, dict) else None
+    return kind if isinstance(kind, str) else ""
+
+
+def build_hosted_tool(item: dict[str, Any]) -> dict[str, Any]:
+    """Return a tool that the provider runs, in the form of the other tools."""
+    return {
+        "name": item["type"],
+        "description": "",
+        "parameters": item,
+        "strict": None,
+        "hosted": True,
+    }
 
 
 def is_custom_tool(item: Any) -> bool:
@@ -297,9 +346,9 @@ def validate_tool(item: Any, *, param: str) -> dict[str, Any]:
     function = item.get("function") if isinstance(item, dict) else None
     if not isinstance(function, dict) or item.get("type") != "function":
         problem = (
-            f"{param} must be of type function or custom. The server does not run tools of other "
+            f"{param} must be of type function or custom, or of a type that an administrator "
+            "allows for this model (Hosted tools)."
         )
-        problem += "types."
         raise InvalidRequest(problem, param=param, code="unsupported_content")
     name, strict = function.get("name"), function.get("strict")
     description, schema = function.get("description"), function.get("parameters")

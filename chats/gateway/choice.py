@@ -62,6 +62,18 @@ def resolve_model_name(name: str, *, user: User) -> NamedModel:
     return NamedModel(model=spec)
 
 
+def find_hosted_types(name: str, *, user: User) -> frozenset[str]:
+    """Return the types of tools that the server of a named model runs itself.
+
+    Raises `ModelNotFound` and `TeamInChat`.
+    """
+    wanted = resolve_model_name(name, user=user)
+    model = wanted.model
+    if wanted.chat is not None:
+        model = wanted.chat.model or next(iter(list_usable_models()), None)
+    return model.hosted_types if model else frozenset()
+
+
 def find_embedding_model(name: str, *, user: User) -> ModelSpec:
     """Return the embedding model with this name.
 

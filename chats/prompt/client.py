@@ -1,8 +1,8 @@
 """Adds a /v1 client's own system text, tools and parameters to a prompt.
 
-`Turn.client` holds them: {"system": [text, …], "tools": [{name, description, parameters, strict},
-…], "parameters": {…}, "max_output": tokens, "after": seq, "prefill": {"text": …, "style": …}}.
-Empty once the turn has ended.
+`Turn.client` holds them: {"system": [text, …], "tools": [{name, description, parameters, strict,
+hosted}, …], "parameters": {…}, "max_output": tokens, "after": seq, "prefill": {"text": …,
+"style": …}}. Empty once the turn has ended.
 """
 
 from collections.abc import Mapping
@@ -16,6 +16,8 @@ from contextpolicy.engine.messages.messages import ToolSpec
 
 # Label of a client's own tools in receipts. Their text is stored for its chat only.
 TOOLS = "client"
+# Beginning of the note in receipts that names a tool which the provider runs.
+HOSTED = "hosted_tool:"
 
 
 def get_client_start(client: Mapping[str, Any] | None) -> int:
@@ -31,10 +33,13 @@ def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None)
     if client is None:
         return given
     own = [("chat", text) for text in client.get("system") or ()]
+    tools = tuple(ToolSpec(**tool) for tool in client.get("tools") or ())
+    hosted = dict.fromkeys(f"{HOSTED}{tool.name}" for tool in tools if tool.hosted)
     return replace(
         given,
         system=order_system_parts((*given.system, *own)) if own else given.system,
-        tools=tuple(ToolSpec(**tool) for tool in client.get("tools") or ()),
+        tools=tools,
+        notes=(*given.notes, *hosted),
         prefill=(client.get("prefill") or {}).get("text", ""),
     )
 

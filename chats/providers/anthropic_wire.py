@@ -171,6 +171,8 @@ def _tools(request: ProviderRequest) -> dict[str, Any]:
 
 
 def _tool(spec: ToolSpec) -> dict[str, Any]:
+    if spec.hosted:
+        return dict(spec.parameters)
     tool: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,

@@ -28,6 +28,7 @@ MODEL_FIELDS = (
     "currency",
     "supports_tools",
     "tools",
+    "hosted_tools",
     "takes_images",
     "strict_roles",
     "cannot_stream",

@@ -212,6 +212,8 @@ def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any
 
 
 def _tool(spec: ToolSpec) -> Mapping[str, Any]:
+    if spec.hosted:
+        return dict(spec.parameters)
     function: dict[str, Any] = {
         "name": spec.name,
         "description": spec.description,

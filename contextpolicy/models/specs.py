@@ -20,6 +20,11 @@ class Thinking(models.TextChoices):
     MUCH = "16384", gettext_lazy("Up to 16,384 tokens")
 
 
+def split_tool_types(names: str) -> list[str]:
+    """Return the types in a list that is separated by commas or spaces, without repetition."""
+    return list(dict.fromkeys(names.replace(",", " ").split()))
+
+
 class ModelSpec(Stored):
     """One model of one provider: its limits, its price, and values learned from its usage.
 
@@ -106,6 +111,18 @@ class ModelSpec(Stored):
         blank=True,
         default=None,
         verbose_name=gettext_lazy("allowed tools of servers"),
+    )
+    hosted_tools = models.CharField(
+        max_length=500,
+        blank=True,
+        default="",
+        db_default="",
+        help_text=gettext_lazy(
+            "Types of tools that the server of this model runs itself, separated by commas, such "
+            "as “web_search”. Clients of the gateway can then request them. Such a tool may send "
+            "parts of the conversation to other services."
+        ),
+        verbose_name=gettext_lazy("hosted tools"),
     )
     strict_roles = models.BooleanField(
         default=False,
@@ -194,6 +211,11 @@ class ModelSpec(Stored):
             written=self.written_price,
             currency=self.currency,
         )
+
+    @property
+    def hosted_types(self) -> frozenset[str]:
+        """The types of tools that the server of this model runs itself."""
+        return frozenset(split_tool_types(self.hosted_tools))
 
     @property
     def window(self) -> int | None:

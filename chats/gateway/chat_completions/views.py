@@ -6,7 +6,7 @@ import uuid
 from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
-from functools import wraps
+from functools import partial, wraps
 from typing import IO, Any, NamedTuple, cast
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -138,9 +138,10 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     Raises the errors of parsing the body, choosing the model and `append_request.place_request`.
     """
     fields = body.parse_gateway_body(cast(IO[bytes], request))
-    asked = body.validate_chat_fields(fields)
-    said = conversation.parse_messages(fields.get("messages"))
     user = key.owner
+    find_hosted = partial(choice.find_hosted_types, user=user)
+    asked = body.validate_chat_fields(fields, find_hosted=find_hosted)
+    said = conversation.parse_messages(fields.get("messages"))
     sent = append_request.Sent(
         user=user,
         api_key=key,

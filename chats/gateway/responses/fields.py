@@ -1,6 +1,6 @@
 """Validation of the fields of a request to /v1/responses."""
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from typing import Any
 
 from chats.gateway import body, parameters
@@ -34,15 +34,21 @@ OWN = frozenset(
 LOGPROBS = "message.output_text.logprobs"
 
 
-def validate_response_fields(sent: Mapping[str, Any]) -> RequestFields:
-    """Validate the fields other than the items. Raises `InvalidRequest`, naming the field."""
+def validate_response_fields(
+    sent: Mapping[str, Any], *, find_hosted: body.FindHostedTypes = body.find_no_types
+) -> RequestFields:
+    """Validate the fields other than the items.
+
+    Raises `InvalidRequest`, naming the field, and what `find_hosted` raises.
+    """
     refuse_unsupported_response_fields(sent)
     asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
     others = {name: said for name, said in sent.items() if name not in OWN}
     passed = parameters.select_provider_fields(others)
-    given = tools.parse_offered_tools(sent)
+    hosted = body.find_requested_types(sent, asked.model, find_hosted=find_hosted)
+    given = tools.parse_offered_tools(sent, hosted=hosted)
     passed |= (
-        parse_tool_choice(sent, any_tools=bool(given.tools))
+        parse_tool_choice(sent, any_tools=bool(given.tools), hosted=hosted)
         | parse_text_format(sent)
         | parse_reasoning_effort(sent)
     )
@@ -111,7 +117,9 @@ def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
     return (value,) if value else ()
 
 
-def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, Any]:
+def parse_tool_choice(
+    sent: Mapping[str, Any], *, any_tools: bool, hosted: Collection[str]
+) -> dict[str, Any]:
     """Return the tool choice for the provider. Raises `InvalidRequest`."""
     choice = sent.get("tool_choice")
     if choice is None or (choice == "auto" and not any_tools):
@@ -124,6 +132,8 @@ def parse_tool_choice(sent: Mapping[str, Any], *, any_tools: bool) -> dict[str, 
             "tool_choice", "tool_choice is required, but the request has no supported tool."
         )
     if choice in ("none", "auto", "required"):
+        return {"tool_choice": choice}
+    if isinstance(choice, dict) and choice.get("type") in hosted:
         return {"tool_choice": choice}
     if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
         name = tools.join_function_name(choice.get("namespace"), choice.get("name"))

@@ -264,7 +264,10 @@ def build_request_echo(
         "temperature": sent.get("temperature"),
         "text": {**text, "format": text.get("format") or {"type": "text"}},
         "tool_choice": sent.get("tool_choice") or "auto",
-        "tools": [{"type": "function", **tool} for tool in tools],
+        "tools": [
+            tool["parameters"] if tool.get("hosted") else {"type": "function", **tool}
+            for tool in tools
+        ],
         "top_p": sent.get("top_p"),
         "truncation": sent.get("truncation") or "disabled",
     }

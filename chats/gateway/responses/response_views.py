@@ -41,7 +41,8 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     of `append_request.place_request`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
-    asked = fields.validate_response_fields(sent)
+    find_hosted = partial(choice.find_hosted_types, user=key.owner)
+    asked = fields.validate_response_fields(sent, find_hosted=find_hosted)
     user = key.owner
     wanted = choice.resolve_model_name(asked.model, user=user)
     who = identity.parse_identity(request.headers, sent)

@@ -1,11 +1,11 @@
 """Conversion of the tools of a request to /v1/responses, and of their calls.
 
 Chat completions support only functions. A namespaced function is sent under a combined name, a
-custom tool as a function with one text argument. Optional tools that OpenAI hosts are dropped,
-because clients offer them by default.
+custom tool as a function with one text argument. Hosted tools that the model's server does not run
+are dropped if clients offer them by default.
 """
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -20,22 +20,27 @@ LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The functions for the provider, the forms of special calls, and the dropped types."""
+    """The tools for the provider, the forms of special calls, and the dropped types."""
 
     tools: tuple[dict[str, Any], ...]
     forms: Mapping[str, Mapping[str, str]]
     left_out: tuple[str, ...]
 
 
-def parse_offered_tools(sent: Mapping[str, Any]) -> Offered:
-    """Convert the tools of a request, in order. Raises `InvalidRequest`, naming the field."""
+def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> Offered:
+    """Convert the tools of a request, in order; those of `hosted` types stay unchanged.
+
+    Raises `InvalidRequest`, naming the field.
+    """
     tools: list[dict[str, Any]] = []
     forms: dict[str, Mapping[str, str]] = {}
     left_out: list[str] = []
     for place, item in enumerate(body.parse_tool_entries(sent)):
         at = f"tools[{place}]"
-        kind = item.get("type") if isinstance(item, dict) else ""
-        if kind in LEFT_OUT:
+        kind = body.get_tool_type(item)
+        if kind in hosted:
+            tools.append(body.build_hosted_tool(item))
+        elif kind in LEFT_OUT:
             left_out.append(kind)
         elif kind == "namespace":
             for tool, form in expand_namespace(item, param=at):
@@ -47,11 +52,18 @@ def parse_offered_tools(sent: Mapping[str, Any]) -> Offered:
             forms[made["name"]] = {"type": "custom_tool_call", "name": made["name"]}
         else:
             tools.append(body.validate_tool(convert_function_tool(item), param=at))
+    check_tool_list(tools, forms=forms)
+    return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
+
+
+def check_tool_list(
+    tools: Sequence[Mapping[str, Any]], *, forms: Mapping[str, Mapping[str, str]]
+) -> None:
+    """Raise `InvalidRequest` for too many tools, or for special calls without a unique name."""
     if len(tools) > body.MOST_TOOLS:
         raise InvalidRequest(f"tools has more than {body.MOST_TOOLS} functions.", param="tools")
     if len({tool["name"] for tool in tools}) < len(tools) and forms:
         raise InvalidRequest("tools has two functions with the same name.", param="tools")
-    return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
 
 
 def expand_namespace(

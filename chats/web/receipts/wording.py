@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 
 from django.utils.translation import gettext
 
+from chats.prompt.client import HOSTED
 from chats.prompt.composition import SKILL
 from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
 from contextpolicy.wording import join_sentences
@@ -19,6 +20,9 @@ def note_words(notes: Sequence[str]) -> list[str]:
     for note in notes:
         if note == "strategy":
             found.append(join_sentences(CHANGES[note], *map(_fallback, details)))
+        elif note.startswith(HOSTED):
+            words = gettext("The server of the model could run its own tool {name}.")
+            found.append(words.format(name=note.removeprefix(HOSTED)))
         elif note not in details:
             found.append(str(CHANGES[note]) if note in CHANGES else _of_message(note))
     return found

@@ -152,13 +152,15 @@ class WireMessage(NamedTuple):
 class ToolSpec:
     """A tool offered to the model; `parameters` is its JSON Schema.
 
-    `strict` is the tool owner's setting; None: it is not sent.
+    `strict` is the tool owner's setting; None: it is not sent. `hosted`: the provider runs the
+    tool, and `parameters` is its whole definition, in the provider's own form.
     """
 
     name: str
     description: str
     parameters: Mapping[str, object]
     strict: bool | None = None
+    hosted: bool = False
 
 
 @dataclass(frozen=True, slots=True)

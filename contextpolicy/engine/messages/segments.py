@@ -158,11 +158,20 @@ def format_tools_text(tools: Sequence[ToolSpec]) -> str:
 
 
 def _written(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
-    return [
-        {"description": t.description, "name": t.name, "parameters": t.parameters}
-        | ({} if t.strict is None else {"strict": t.strict})
-        for t in tools
-    ]
+    return [_written_tool(tool) for tool in tools]
+
+
+def _written_tool(tool: ToolSpec) -> dict[str, object]:
+    written: dict[str, object] = {
+        "description": tool.description,
+        "name": tool.name,
+        "parameters": tool.parameters,
+    }
+    if tool.strict is not None:
+        written["strict"] = tool.strict
+    if tool.hosted:
+        written["hosted"] = True
+    return written
 
 
 def format_prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:

@@ -217,6 +217,28 @@ class TestModels:
         assert changes["strict_roles"] == {"from": False, "to": True}
         assert changes["cannot_stream"] == {"from": False, "to": True}
 
+    @pytest.mark.parametrize(
+        ("entered", "stored"),
+        [
+            ("web_search,web_search  code_interpreter", "web_search, code_interpreter"),
+            ("$web_search", "$web_search"),
+            ("web_search, function", ""),
+            ("<b>", ""),
+        ],
+    )
+    def test_types_of_hosted_tools_are_a_list(
+        self, operator: Client, model: ModelSpec, entered: str, stored: str
+    ) -> None:
+        url = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
+        answer = submitted(operator, url, hosted_tools=entered)
+        model.refresh_from_db()
+        assert model.hosted_tools == stored
+        if stored:
+            changes = AuditEvent.objects.get(type="model.changed").data["changes"]
+            assert changes["hosted_tools"] == {"from": "", "to": stored}
+        else:
+            assert "is no type of a hosted tool" in answer.content.decode()
+
     def test_a_new_default_takes_the_place_of_the_old(
         self, operator: Client, model: ModelSpec
     ) -> None:
