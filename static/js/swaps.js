@@ -137,8 +137,9 @@ document.addEventListener("placed", (event) => {
   const { id } = event.detail;
   const part = document.getElementById(id);
   if (id === "answer" && part) {
-    // The open context breakdown would cover it.
+    // The open context breakdown would cover it. A swap of it may be settling.
     find("#context-meter")?.removeAttribute("open");
+    wasOpen.delete("context-meter");
     part.scrollIntoView({ block: "nearest" });
     part.focus({ preventScroll: true });
     return;

@@ -115,6 +115,23 @@ def test_the_page_of_compactions_says_the_same_everywhere_when_the_worker_is_don
     assert not folding.was_reloaded()
 
 
+def test_words_in_the_open_breakdown_survive_a_new_count(folding: Person) -> None:
+    page = folding.page
+    page.locator("#context-meter > summary").click()
+    focus = page.locator("#context-meter input[name=focus]")
+    focus.fill("the prices")
+    for text in ("A draft.", "Another draft."):
+        page.evaluate("document.querySelector('#context-meter').dataset.old = 'yes'")
+        page.evaluate("(text) => { document.querySelector('#composer-text').value = text }", text)
+        page.evaluate("htmx.trigger(document.body, 'draft')")
+        expect(page.locator("#context-meter[data-old]")).to_have_count(0)
+        expect(page.locator("#context-meter[open]")).to_be_visible()
+        expect(focus).to_have_value("the prices")
+        expect(focus).to_be_focused()
+    page.get_by_role("button", name="Compact now").click()
+    expect(page.locator("[data-marker]")).to_be_visible(timeout=20_000)
+
+
 def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None:
     page = folding.page
     folding.mark_page()

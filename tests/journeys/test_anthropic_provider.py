@@ -84,7 +84,9 @@ def test_openai_programs_speak_to_it_through_the_gateway(tree: Tree, alice: Clie
             max_retries=0,
         )
         call = {"name": "look", "arguments": {"at": "é"}, "id": "toolu_1"}
-        tree.fake.configure(replies=[{"text": "I look.", "tool_calls": [call]}])
+        # Without a match, a late call of an earlier test would get it.
+        said = {"match": "Look. ", "text": "I look.", "tool_calls": [call]}
+        tree.fake.configure(replies=[said])
         chunks = client.chat.completions.create(
             model="fake",
             messages=messages,
