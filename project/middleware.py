@@ -64,6 +64,7 @@ EXPOSED = (
     "X-Context-Chat",
     "X-Context-Decision",
     "X-Context-Identity",
+    "X-Context-Logprobs",
     "X-Context-Off",
     "X-Context-Parameters-Left-Out",
     "X-Context-Report",

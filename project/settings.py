@@ -333,6 +333,8 @@ SNAPSHOT_BYTES = 16 * 1024 * 1024
 GATEWAY_BYTES = env.read_positive_int("GATEWAY_BYTES", 40 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.read_positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.read_positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
+# The maximum bytes of the log probabilities of a reply. 20 for each token take about 1.6 kB.
+GATEWAY_LOGPROB_BYTES = env.read_positive_int("GATEWAY_LOGPROB_BYTES", 8 * 1024 * 1024)
 # Origins whose scripts may use /v1 from a browser, such as https://chat.example.org.
 GATEWAY_ORIGINS = env.read_origins("GATEWAY_ORIGINS")
 # The maximum bytes of an image, and the tokens that it counts. Providers count images by pixels,

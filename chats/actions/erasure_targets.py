@@ -35,6 +35,7 @@ from chats.models import (
     PromptText,
     Receipt,
     Rendering,
+    ReplyLogprobs,
     ToolCall,
     ToolStep,
     Turn,
@@ -173,6 +174,13 @@ def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: Er
     del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
     return rows.filter(seq__gte=message.seq or 1).delete()[0]
+
+
+def erase_logprobs(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
+    """Delete the log probabilities of the message's text, or of the reply to it."""
+    del summaries, marks
+    turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
+    return ReplyLogprobs.objects.filter(turn__in=turns).delete()[0]
 
 
 def erase_tool_steps(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
@@ -375,6 +383,7 @@ COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "receipts": erase_in_receipts,
     "requests": forget_requests,
     "partial_texts": erase_partials,
+    "logprobs": erase_logprobs,
     "tool_steps": erase_tool_steps,
     "frames": erase_frames,
     "search_texts": erase_search_texts,

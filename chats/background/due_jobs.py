@@ -19,7 +19,7 @@ from chats.files import reading, storage, uploads
 from chats.ground import databases, queue, schedule
 from chats.memory.search import archive, clearing
 from chats.models import SkippedRow
-from chats.record import holds, imports, kept_texts, outbox, passed_on
+from chats.record import holds, imports, kept_texts, outbox, passed_on, reply_logprobs
 from chats.simulation import due
 from chats.tool_servers import servers
 from chats.turns import consents
@@ -127,4 +127,5 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "removed_files": lambda now: storage.remove_due_bytes(now=now),
     "unused_files": lambda now: uploads.delete_unused_files(now=now),
     "passed_on_requests": lambda now: passed_on.sweep_passthrough(now=now),
+    "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),
 }

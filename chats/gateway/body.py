@@ -8,6 +8,7 @@ from django.conf import settings
 
 from chats.gateway import custom_tools, parameters
 from chats.gateway.errors import BodyTooLarge, InvalidRequest
+from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value
 from contextpolicy.engine.strict_json import (
     build_unique_object,
@@ -53,12 +54,11 @@ UNSUPPORTED = {
     "audio": "Replies are text.",
     "function_call": "Use tool_choice.",
     "functions": "Use tools.",
-    "logprobs": "Log probabilities are not passed back.",
-    "top_logprobs": "Log probabilities are not passed back.",
 }
 # Handled here. Of the other fields, `parameters` lists those that go to the provider.
 OWN = frozenset(
     {
+        "logprobs",
         "max_completion_tokens",
         "max_tokens",
         "messages",
@@ -70,6 +70,7 @@ OWN = frozenset(
         "stream",
         "stream_options",
         "tools",
+        "top_logprobs",
     }
 )
 
@@ -94,6 +95,8 @@ class RequestFields:
     max_output: int | None
     tools: tuple[dict[str, Any], ...]
     parameters: dict[str, Any]
+    # The field that asks for log probabilities of the reply. Empty: none are returned.
+    logprobs_field: str = ""
     # Names of fields that are not sent to the provider.
     dropped: tuple[str, ...] = ()
     # Types of tools that are offered but not supported.
@@ -174,6 +177,7 @@ def validate_chat_fields(
         passed = {n: said for n, said in passed.items() if n not in parameters.OF_TOOLS}
     if "tool_choice" in passed:
         passed["tool_choice"] = convert_tool_choice(passed["tool_choice"])
+    logprobs = parse_logprob_fields(body)
     return RequestFields(
         model=model,
         stream=stream,
@@ -187,7 +191,8 @@ def validate_chat_fields(
             default=None,
         ),
         tools=tools,
-        parameters=passed,
+        parameters=passed | logprobs,
+        logprobs_field="logprobs" if logprobs else "",
         dropped=parameters.list_dropped_fields(name for name in body if name not in OWN),
         forms={name: {"type": custom_tools.CUSTOM} for name in list_custom_names(body)},
     )
@@ -230,6 +235,17 @@ def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
     if value is not None and not isinstance(value, bool):
         raise InvalidRequest(f"{name} must be true or false.", param=name)
     return bool(value)
+
+
+def parse_logprob_fields(body: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that ask the provider for log probabilities. Raises `InvalidRequest`."""
+    count = parse_logprob_count(body, "top_logprobs")
+    if parse_bool_field(body, "logprobs"):
+        return build_logprob_fields(count)
+    if count:
+        problem = "top_logprobs needs logprobs. Set logprobs to true, or leave both out."
+        raise InvalidRequest(problem, param="top_logprobs")
+    return {}
 
 
 def should_include_usage(body: Mapping[str, Any]) -> bool:

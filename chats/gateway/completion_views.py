@@ -11,10 +11,11 @@ from typing import IO, Any, cast
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chats.gateway import append_request, body, choice, parameters, wire
+from chats.gateway import append_request, body, choice, logprobs, parameters, wire
 from chats.gateway.chat_completions import views
 from chats.gateway.chat_completions.views import gateway
 from chats.gateway.errors import InvalidRequest
+from chats.gateway.logprobs import Logprobs
 from chats.gateway.matching import identity
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.ground.refusals import Refusal
@@ -25,13 +26,13 @@ from contextpolicy.engine.messages.messages import TextPart
 NOT_HERE: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "best_of": ("Each request returns one completion.", (None, 1)),
     "functions": ("Use /v1/chat/completions.", (None,)),
-    "logprobs": ("Log probabilities are not passed back.", (None, 0)),
     "messages": ("Use prompt, or /v1/chat/completions.", (None,)),
     "suffix": ("Text cannot be inserted before another text.", (None, "")),
     "tool_choice": ("Use /v1/chat/completions.", (None,)),
     "tools": ("Use /v1/chat/completions.", (None, [])),
+    "top_logprobs": ("Use logprobs.", (None,)),
 }
-OWN = frozenset({"echo", "prompt", *NOT_HERE})
+OWN = frozenset({"echo", "logprobs", "prompt", *NOT_HERE})
 
 
 @gateway("POST")
@@ -44,7 +45,13 @@ def completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     refuse_completion_fields(sent)
     prompt = parse_prompt(sent)
     is_echoed = body.parse_bool_field(sent, "echo")
-    asked = body.validate_chat_fields({n: said for n, said in sent.items() if n not in OWN})
+    count = logprobs.parse_logprob_count(sent, "logprobs")
+    asked = body.validate_chat_fields(
+        {
+            **{n: said for n, said in sent.items() if n not in OWN},
+            **({} if count is None else logprobs.build_logprob_fields(count or None)),
+        }
+    )
     said = Conversation((), (Item("user", (TextPart(prompt),)),))
     read_request = append_request.Sent(
         user=key.owner,
@@ -64,6 +71,7 @@ def completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
             created=place.created,
             include_usage=asked.include_usage,
             echo=prompt if is_echoed else "",
+            has_top=bool(count),
         )
 
     return views.reply_to_request(
@@ -100,22 +108,29 @@ def parse_prompt(sent: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class TextChunks:
-    """The format of one completion. `echo`: the prompt, if it precedes the completion."""
+    """The format of one completion. `echo`: the prompt, if it precedes the completion.
+
+    `has_top`: its log probabilities include those of the most likely tokens.
+    """
 
     id: str
     model: str
     created: int
     include_usage: bool
     echo: str = ""
+    has_top: bool = False
 
     def opening(self) -> str:
         return self.text(self.echo) if self.echo else ""
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, found: Logprobs = ()) -> str:
         usage_field = {"usage": None} if self.include_usage else {}
-        return wire.format_stream_event(
-            {**self.frame(), "choices": [build_text_choice(text)], **usage_field}
-        )
+        told = build_text_choice(text, found=self.logprobs(found))
+        return wire.format_stream_event({**self.frame(), "choices": [told], **usage_field})
+
+    def logprobs(self, found: Logprobs | None) -> dict[str, Any] | None:
+        """Return log probabilities with their places in the text, which include the prompt."""
+        return logprobs.build_text_logprobs(found, offset=len(self.echo), has_top=self.has_top)
 
     def thoughts(self, text: str) -> str:
         """Return nothing: this format has no reasoning."""
@@ -133,7 +148,8 @@ class TextChunks:
         return pieces + wire.DONE
 
     def whole(self, reply: wire.Reply) -> str:
-        told = build_text_choice(self.echo + reply.text, finish=reply.finish)
+        found = self.logprobs(reply.logprobs)
+        told = build_text_choice(self.echo + reply.text, finish=reply.finish, found=found)
         usage = wire.format_chat_usage(reply.usage)
         return json.dumps({**self.frame(), "choices": [told], "usage": usage})
 
@@ -149,5 +165,8 @@ class TextChunks:
         }
 
 
-def build_text_choice(text: str, *, finish: str | None = None) -> dict[str, Any]:
-    return {"index": 0, "text": text, "logprobs": None, "finish_reason": finish}
+def build_text_choice(
+    text: str, *, finish: str | None = None, found: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """Return a completion or a piece of it. `found`: its log probabilities."""
+    return {"index": 0, "text": text, "logprobs": found, "finish_reason": finish}

@@ -10,7 +10,7 @@ lost worker or a database failure, the turn continues, and a repeated request ge
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,10 +24,11 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from chats.gateway import statements, wire
+from chats.gateway.logprobs import LogprobCursor, load_logprobs
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Receipt, Turn
+from chats.models import Branch, Receipt, ReplyLogprobs, Turn
 from chats.people import keys
 from chats.providers.think_tags import split_unopened, strip_partial_closing
 from chats.record.idempotency import IdempotentRequest
@@ -93,6 +94,8 @@ class Asker:
     repeat: int = 0
     # The beginning of the reply, which the client has already. It is not sent back.
     prefill: str = ""
+    # The request asks for log probabilities of the reply.
+    wants_logprobs: bool = False
 
 
 def build_relay_response(
@@ -199,6 +202,9 @@ class Relay:
         self.goes_on = False
         # The finished turn with its reply, and the status of its prompt.
         self.ended: tuple[Turn | None, str] = (None, "")
+        # The stored log probabilities of the finished turn: one row or none.
+        self.stored: Sequence[ReplyLogprobs] = ()
+        self.cursor = LogprobCursor()
         self.watch = Watch(asker.key_id)
 
     async def texts(self) -> AsyncIterator[str]:
@@ -242,6 +248,8 @@ class Relay:
         row = read_row_with_thoughts(turn_id) if self.asker.is_stream else read_row(turn_id)
         if row.is_over:
             self.ended = load_ended_turn(turn_id)
+            if self.asker.wants_logprobs:
+                self.stored = list(ReplyLogprobs.objects.filter(turn=turn_id))
         return row
 
     async def is_silent(self) -> bool:
@@ -264,11 +272,12 @@ class Relay:
             case Snapshot(beginning, text):
                 self.place = StreamPosition(beginning, len(text))
                 return self.more(remove_prefill(text, self.asker.prefill)[self.sent :])
-            case Delta(offset=offset, text=text):
+            case Delta(offset=offset, text=text, logprobs=logprobs):
                 if self.place is not None:
                     self.place = StreamPosition(self.place.beginning, offset + len(text))
                 known = self.sent + len(self.asker.prefill)
-                return self.more(text[max(known - offset, 0) :] if self.asker.prefill else text)
+                text = text[max(known - offset, 0) :] if self.asker.prefill else text
+                return self.more(text, logprobs=logprobs if self.asker.wants_logprobs else "")
             case Thoughts(offset=offset, text=text):
                 return self.more_thoughts(text[max(self.thought - offset, 0) :])
             case Reshaped():
@@ -281,14 +290,18 @@ class Relay:
                 return self.end()
         return ""
 
-    def more(self, text: str) -> str:
+    def more(self, text: str, *, logprobs: str = "") -> str:
         """Return more text for a stream. A complete reply is sent at the end."""
         form = self.asker.form
         if not self.asker.is_stream or not text:
             return ""
         self.sent += len(text)
         self.pieces.append(text)
-        return self.opening() + form.text(text)
+        opening = self.opening()
+        if not logprobs:
+            return opening + form.text(text)
+        found = self.cursor.take(logprobs, prefill=len(self.asker.prefill))
+        return opening + form.text(text, found)
 
     def more_thoughts(self, text: str) -> str:
         """Return more reasoning for a stream."""
@@ -314,17 +327,27 @@ class Relay:
             raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
         self.held.headers["X-Context-Status"] = status
         reply = wire.build_turn_reply(turn, model=self.asker.model)
-        reply = replace(reply, text=remove_prefill(reply.text, self.asker.prefill))
+        prefill = self.asker.prefill
+        found = load_logprobs(self.stored, prefill=len(prefill)) or None
+        reply = replace(reply, text=remove_prefill(reply.text, prefill), logprobs=found)
+        if any(row.is_partial for row in self.stored):
+            self.held.headers["X-Context-Logprobs"] = "partial"
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)
         if (rest := self.rest_of_unopened(reply)) is not None:
-            return self.more(rest) + form.ending(reply)
+            moved = self.sent + len(rest) - len(reply.text)
+            return self.more(rest) + self.more_logprobs(reply, moved=moved) + form.ending(reply)
         if len(reply.text) < self.sent:
             raise TurnFailed(code="reply_restarted", reason=RESTARTED)
         thoughts = self.more_thoughts(reply.thoughts[self.thought :])
-        rest = self.more(reply.text[self.sent :])
+        rest = self.more(reply.text[self.sent :]) + self.more_logprobs(reply)
         return thoughts + rest + self.opening() + form.ending(reply)
+
+    def more_logprobs(self, reply: wire.Reply, *, moved: int = 0) -> str:
+        """Return the log probabilities that were not sent with their text."""
+        found = self.cursor.rest(reply.logprobs, moved=moved)
+        return self.asker.form.text("", found) if found else ""
 
     def rest_of_unopened(self, reply: wire.Reply) -> str | None:
         """Return the unsent text of a reply whose thinking was sent as text; otherwise None.

@@ -8,6 +8,7 @@ from functools import cached_property
 from typing import Any, Protocol
 
 from chats.gateway import custom_tools
+from chats.gateway.logprobs import Logprobs, build_chat_logprobs
 from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
 from contextpolicy.engine.messages.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
@@ -74,6 +75,8 @@ class Reply:
     finish: str
     usage: Mapping[str, int]
     thoughts: str = ""
+    # Log probabilities of the text. None: not requested, or none from the provider.
+    logprobs: Logprobs | None = None
 
 
 def build_turn_reply(turn: Turn, *, model: str) -> Reply:
@@ -106,7 +109,12 @@ def build_completion(reply: Reply, *, forms: Forms) -> dict[str, Any]:
     elif message["content"] is None:
         message["content"] = ""
     message |= collect_extra_fields(reply)
-    choice = {"index": 0, "message": message, "logprobs": None, "finish_reason": reply.finish}
+    choice = {
+        "index": 0,
+        "message": message,
+        "logprobs": build_chat_logprobs(reply.logprobs),
+        "finish_reason": reply.finish,
+    }
     return {
         "id": reply.id,
         "object": "chat.completion",
@@ -178,8 +186,8 @@ class Form(Protocol):
     def opening(self) -> str:
         """Return the start of a stream."""
 
-    def text(self, text: str) -> str:
-        """Return more text."""
+    def text(self, text: str, found: Logprobs = (), /) -> str:
+        """Return more text. `found`: its log probabilities, and missing ones of earlier text."""
 
     def thoughts(self, text: str) -> str:
         """Return more reasoning."""
@@ -207,7 +215,9 @@ class Chunks:
     def opening(self) -> str:
         return self.piece({"role": "assistant", "content": ""})
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, found: Logprobs = ()) -> str:
+        if found:
+            return self.piece({"content": text}, found=found)
         before, after = self.around_text
         return f"{before}{json.dumps(text)}{after}"
 
@@ -248,8 +258,11 @@ class Chunks:
     def broken(self, refusal: Refusal) -> str:
         return format_stream_event(format_openai_error(refusal))
 
-    def piece(self, delta: Mapping[str, Any], *, finish: str | None = None) -> str:
-        choice = {"index": 0, "delta": delta, "logprobs": None, "finish_reason": finish}
+    def piece(
+        self, delta: Mapping[str, Any], *, finish: str | None = None, found: Logprobs = ()
+    ) -> str:
+        logprobs = build_chat_logprobs(found)
+        choice = {"index": 0, "delta": delta, "logprobs": logprobs, "finish_reason": finish}
         usage_field = {"usage": None} if self.include_usage else {}
         return format_stream_event({**self.frame(), "choices": [choice], **usage_field})
 

@@ -59,6 +59,7 @@ class Frame:
 
     In a person's stream, `changed` has a chat id as `text` and a time in milliseconds as `offset`;
     `resumed` means that the bus was unavailable. `key` is the stream that the frame was read from.
+    `logprobs` are the log probabilities of `text` (`providers.logprobs.TokenLog.take_entries`).
     A frame of kind `anew` discards the step's text; the number `anew` counts that. `offset` is the
     number of code points of the step's text preceding `text`.
     """
@@ -70,9 +71,12 @@ class Frame:
     text: str = ""
     anew: int = 0
     key: str = ""
+    logprobs: str = ""
 
     def fields(self) -> dict[str, Any]:
+        logprobs = {"l": self.logprobs} if self.logprobs else {}
         return {
+            **logprobs,
             "k": self.kind,
             "a": self.attempt,
             "s": self.step,
@@ -93,6 +97,7 @@ class Frame:
             offset=int(fields["o"]),
             text=fields["t"],
             key=key,
+            logprobs=fields.get("l", ""),
         )
 
     @property
@@ -117,6 +122,8 @@ class Frame:
         if self.beginning != later.beginning:
             return False
         self.text += later.text
+        if later.logprobs:
+            self.logprobs = f"{self.logprobs},{later.logprobs}".removeprefix(",")
         return True
 
 

@@ -31,6 +31,7 @@ PERIODS: Mapping[str, int] = {
     "removed_files": 30,
     "unused_files": 30,
     "passed_on_requests": 30,
+    "old_logprobs": 30,
 }
 # The entry with the shortest period: sending it is the heartbeat of the schedule.
 HEARTBEAT = "replies"

@@ -13,7 +13,13 @@ from chats.models.compactions import Compaction
 from chats.models.counts import CompactionBalance, DailyCount
 from chats.models.exchange import FileImport, FilePiece, ImportedChat, ImportOutcome
 from chats.models.files import FileChunk, FileExcerpt, FileRemoval, MessageFile, StoredFile
-from chats.models.gateway import DeletedResponse, GatewayChat, GatewayNode, PassedOn
+from chats.models.gateway import (
+    DeletedResponse,
+    GatewayChat,
+    GatewayNode,
+    PassedOn,
+    ReplyLogprobs,
+)
 from chats.models.jobs import SkippedRow
 from chats.models.memory import (
     ForgottenPreference,
@@ -72,6 +78,7 @@ __all__ = [
     "ProviderAccount",
     "Receipt",
     "Rendering",
+    "ReplyLogprobs",
     "RetentionEntry",
     "RetentionRun",
     "Round",

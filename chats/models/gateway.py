@@ -71,6 +71,26 @@ class DeletedResponse(Stored):
         return f"deleted response of turn {self.turn_id}"
 
 
+class ReplyLogprobs(Stored):
+    """Log probabilities of a reply, as its client requested them.
+
+    They are not part of the message. A day after the reply they are deleted, because until then a
+    repeated request with the same Idempotency-Key returns them.
+    """
+
+    turn = models.OneToOneField(
+        "Turn", primary_key=True, on_delete=models.CASCADE, related_name="logprobs"
+    )
+    # JSON: [[start, entry of the provider], …]. `start` is a position in the text of the reply.
+    entries = models.TextField(blank=True)
+    # A part of the text has no entries.
+    is_partial = models.BooleanField(default=False)
+    created_at = models.DateTimeField(db_index=True)
+
+    def __str__(self) -> str:
+        return f"log probabilities of turn {self.turn_id}"
+
+
 class PassedOn(Stored):
     """A pass-through request to a model, without a chat. None of its text is stored.
 

@@ -5,9 +5,9 @@ ends with exactly one `Finished` or with a `ProviderError`, also if the provider
 cut it. Adapters never retry after the first event: the turn decides how to handle a failure.
 """
 
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Literal, Protocol
+from typing import Any, Literal, Protocol
 
 from django.utils.translation import gettext_noop
 
@@ -115,6 +115,17 @@ class ReasoningDelta:
 
 
 @dataclass(frozen=True, slots=True)
+class TokenLogprobs:
+    """Log probabilities of tokens, as the provider sent them. The text of the tokens follows.
+
+    `is_mixed`: the same chunk also has reasoning or tool calls, and `entries` may include theirs.
+    """
+
+    entries: Sequence[Any]
+    is_mixed: bool = False
+
+
+@dataclass(frozen=True, slots=True)
 class ToolCallDelta:
     """More of a tool call. `call_id` is always set. Append `name` and `arguments`."""
 
@@ -157,7 +168,15 @@ class Finished:
     reason: FinishReason
 
 
-ProviderEvent = TextDelta | ReasoningDelta | ToolCallDelta | ExtraFields | UsageReport | Finished
+ProviderEvent = (
+    TextDelta
+    | ReasoningDelta
+    | TokenLogprobs
+    | ToolCallDelta
+    | ExtraFields
+    | UsageReport
+    | Finished
+)
 
 
 @dataclass(frozen=True, slots=True)

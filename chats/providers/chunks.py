@@ -18,6 +18,7 @@ from chats.providers.base import (
     ProviderEvent,
     ReasoningDelta,
     TextDelta,
+    TokenLogprobs,
     UsageReport,
 )
 from chats.providers.extras import FieldsSoFar
@@ -128,6 +129,8 @@ class ReplyReader:
 
     def _choice(self, choice: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         delta = coerce_mapping(choice.get("delta"))
+        if choice.get("logprobs"):
+            yield from _token_logprobs(choice)
         yield from self._pieces(delta)
         self._message.note_delta(delta)
         self._unknown.add(select_unknown_message_fields(delta))
@@ -269,6 +272,18 @@ def coerce_text(value: object) -> str:
     if isinstance(value, list):
         return "".join(coerce_text(coerce_mapping(part).get("text")) for part in value)
     return ""
+
+
+def _token_logprobs(choice: Mapping[str, Any]) -> Iterator[TokenLogprobs]:
+    """Yield the log probabilities of a choice, unless they are those of other output than text."""
+    found = coerce_mapping(choice.get("logprobs"))
+    lists = [found.get(name) for name in ("content", "refusal")]
+    entries = [entry for listed in lists if isinstance(listed, list) for entry in listed]
+    said = [coerce_mapping(choice.get(name)) for name in ("delta", "message")]
+    is_mixed = any(extract_delta_reasoning(each) or extract_delta_calls(each) for each in said)
+    has_text = any(coerce_text(each.get("content") or each.get("refusal")) for each in said)
+    if entries and (has_text or not is_mixed):
+        yield TokenLogprobs(entries, is_mixed)
 
 
 def _usage_report(usage: Mapping[str, Any]) -> UsageReport | None:

@@ -4,7 +4,7 @@ from collections.abc import AsyncGenerator, Callable, Mapping
 from contextlib import aclosing
 from dataclasses import replace
 from datetime import datetime
-from typing import cast
+from typing import Protocol, cast
 
 from django.conf import settings
 
@@ -17,19 +17,27 @@ from chats.providers.base import (
     ProviderRequest,
     ReasoningDelta,
     TextDelta,
+    TokenLogprobs,
     ToolCallDelta,
     UsageReport,
 )
+from chats.providers.logprobs import TokenLog
 from chats.providers.prefill import ReplyOpening
 from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.messages.extras import CallExtras
 from contextpolicy.engine.messages.messages import ToolCallPart
 
-# Forwards one delta: its kind (text or reasoning), the delta, and the length before it.
-Say = Callable[[str, str, int], None]
+
+class Say(Protocol):
+    """Forwards one delta: its kind (text or reasoning), the delta, and the length before it.
+
+    `logprobs` has the entries of `TokenLog.take_entries`, if the request asks for them.
+    """
+
+    def __call__(self, kind: str, text: str, offset: int, logprobs: str = "", /) -> None: ...
 
 
-def discard_piece(_kind: str, _piece: str, _offset: int) -> None:
+def discard_piece(_kind: str, _piece: str, _offset: int, _logprobs: str = "") -> None:
     """Do nothing with a piece, because this reply has no live viewers."""
 
 
@@ -109,10 +117,13 @@ class ReplyCollector:
         self.has_text = False
         # A limit was reached, so reading stops.
         self.is_full = False
+        # Log probabilities of the text, if the request asks for them.
+        self.log: TokenLog | None = None
 
     async def hear_all(self, provider: Provider, request: ProviderRequest) -> None:
         """Collect all events. A provider's error is stored, not raised."""
         self.origin = request.origin
+        self.prepare_log(request)
         if request.prefill:
             text = request.messages[-1].content
             self.opening = ReplyOpening(text, may_repeat=request.prefill == "marked")
@@ -130,13 +141,20 @@ class ReplyCollector:
             self.take_rest()
             self.body_sha256 = request.sent.sha256
 
+    def prepare_log(self, request: ProviderRequest) -> None:
+        """Collect the log probabilities of the text if the request asks for them."""
+        if request.parameters.get("logprobs") is True:
+            self.log = TokenLog(limit=settings.GATEWAY_LOGPROB_BYTES)
+
     def hear(self, event: ProviderEvent) -> None:
         """Store one event, and forward it if it is text or reasoning."""
         match event:
             case TextDelta(text):
-                self.add_text(self.opening.push(text))
+                self.receive_text(text)
             case ReasoningDelta(text):
                 self.grow("reasoning", self.reasoning, text)
+            case TokenLogprobs():
+                self.receive_logprobs(event)
             case ToolCallDelta():
                 self.request(event)
             case ExtraFields(index, fields, thoughts):
@@ -163,6 +181,17 @@ class ReplyCollector:
             "written": report.written_tokens,
         }
 
+    def receive_text(self, text: str) -> None:
+        """Add text as the provider sent it."""
+        if self.log is not None:
+            self.log.add_text(text)
+        self.add_text(self.opening.push(text))
+
+    def receive_logprobs(self, event: TokenLogprobs) -> None:
+        """Store log probabilities, unless the request did not ask for them."""
+        if self.log is not None:
+            self.log.add_entries(event.entries, is_mixed=event.is_mixed)
+
     def add_text(self, text: str) -> None:
         """Add text of the reply, which may contain thinking in tags."""
         told = self.tags.push(text) if self.tags else [("text", text)]
@@ -175,6 +204,9 @@ class ReplyCollector:
             self.add_text(rest)
         for kind, piece in self.tags.flush() if self.tags else ():
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
+        if self.log is not None:
+            # Those that arrived after their text.
+            self.log.take_entries(upto=self.text.length)
         if self.tags:
             self.move_unopened_thoughts()
 
@@ -188,6 +220,8 @@ class ReplyCollector:
         if split is None:
             return
         thoughts, answer = split
+        if self.log is not None:
+            self.log.remove_start(self.text.length - len(answer))
         self.reasoning.add(thoughts)
         self.text = Growing()
         self.text.add(answer)
@@ -210,6 +244,9 @@ class ReplyCollector:
         """Append a piece of text or reasoning and forward it with its offset in code points."""
         if self.first_token_at is None and self.clock is not None:
             self.first_token_at = self.clock()
+        log = self.log if text is self.text else None
+        if log is not None:
+            log.place_text(at=text.length, size=len(piece))
         piece = self.fitting(piece)
         if not piece:
             return
@@ -220,7 +257,10 @@ class ReplyCollector:
                 return
             self.has_text = True
             piece, offset = str(text), 0
-        self.say(kind, piece, offset)
+        if log is None:
+            self.say(kind, piece, offset)
+        else:
+            self.say(kind, piece, offset, log.take_entries(upto=text.length))
 
     def fitting(self, piece: str) -> str:
         """Return the beginning of a piece that fits into the reply, in code points.

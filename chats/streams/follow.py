@@ -50,10 +50,14 @@ class Snapshot:
 
 @dataclass(frozen=True, slots=True)
 class Delta:
-    """More text, starting `offset` code points into the step's text."""
+    """More text, starting `offset` code points into the step's text.
+
+    `logprobs` has the log probabilities of its frame, as in `Frame.logprobs`.
+    """
 
     offset: int
     text: str
+    logprobs: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,12 +239,12 @@ class TurnFollower:
         """
         return [Reshaped(beginning)] if self.beginning.attempt or beginning.anew else []
 
-    def more(self, text: str, offset: int) -> list[Update]:
+    def more(self, text: str, offset: int, logprobs: str = "") -> list[Update]:
         """Return the part of a text that this viewer has not received, as updates."""
         if not text:
             return []
         self.position = offset + len(text)
-        return [Delta(offset=offset, text=text)]
+        return [Delta(offset, text, logprobs)]
 
     async def hear(self, frame: Frame | None) -> list[Update]:
         """Return this viewer's updates for a frame.
@@ -284,7 +288,8 @@ class TurnFollower:
             filled = self.catch_up(await self.look())
         if frame.offset > self.position or has_done_update(filled):
             return filled
-        return filled + self.more(frame.text[self.position - frame.offset :], self.position)
+        text = frame.text[self.position - frame.offset :]
+        return filled + self.more(text, self.position, frame.logprobs)
 
 
 def is_row_behind(row: TurnRow, seen: StreamPosition | None) -> bool:

@@ -714,6 +714,7 @@ class TurnAttempt:
             receipt_id=call.receipt_id,
             runs_servers=call.ran_servers,
             first_token_at=call.first_token_at,
+            token_log=call.log,
             error_code=code,
             error_sentence=sentence,
             fold_from=self.prompt.fold_from if self.prompt else None,
@@ -753,7 +754,7 @@ class TurnAttempt:
         elif beat is Heartbeat.LOST:
             self.interrupt(LOST)
 
-    def publish(self, kind: str, text: str = "", offset: int = 0) -> None:
+    def publish(self, kind: str, text: str = "", offset: int = 0, logprobs: str = "") -> None:
         """Publish one frame on the live bus."""
         turn = self.turn
         frame = Frame(
@@ -763,6 +764,7 @@ class TurnAttempt:
             anew=turn.begun_anew,
             offset=offset,
             text=text,
+            logprobs=logprobs,
         )
         self.worker.put(turn.pk, frame)
 

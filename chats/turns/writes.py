@@ -23,7 +23,8 @@ from chats.prompt import calibration
 from chats.prompt.composition import Prompt
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.record import locking, messages, receipts, zones
+from chats.providers.logprobs import TokenLog
+from chats.record import locking, messages, receipts, reply_logprobs, zones
 from chats.record.message_commitments import build_stored_data, list_turn_replies
 from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
 from chats.turns.lease import (
@@ -76,6 +77,8 @@ class StepResult:
     infers: bool = False
     # Tools of servers ran, so the stored copy of the step is due for deletion.
     runs_servers: bool = False
+    # Log probabilities of the text, if the client asked for them.
+    token_log: TokenLog | None = None
     # Local tokens of the prompt, its shares by script, and the calibration factors when it was
     # composed.
     estimate: int = 0
@@ -429,6 +432,7 @@ def finish_turn(
         **({} if turn.client is None else {"client": {}}),
         **RELEASED,
     )
+    store_reply_logprobs(turn, status=status, ending=ending, now=now)
     # A reply to an API client is not marked unread.
     chat.updated_at, chat.unread = now, chat.unread or turn.client is None
     prepared.save_row_fields(chat, "updated_at", "unread", "accepted_count")
@@ -461,6 +465,14 @@ def finish_turn(
     if turn.round_id is not None:
         rounds.advance_round(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
+
+
+def store_reply_logprobs(turn: Turn, *, status: str, ending: StepResult, now: datetime) -> None:
+    """Store the log probabilities of a complete reply, if its client asked for them."""
+    log = ending.token_log
+    if log is not None and status == Turn.Status.COMPLETED:
+        entries = log.dump_entries()
+        reply_logprobs.store_logprobs(turn, entries=entries, is_partial=log.is_partial, now=now)
 
 
 def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:

@@ -40,6 +40,7 @@ from tests.fakes.replies import (
     deltas,
     error_of,
     finish_of,
+    logprobs_of,
     output_limit,
     usage_of,
 )
@@ -223,10 +224,12 @@ def _whole_reply(plan: Plan, record: dict[str, Any]) -> dict[str, Any]:
             for n, call in enumerate(plan.reply.tool_calls)
         ]
     finish = finish_of(plan, record["body"], len(said))
+    asked = bool(record["body"].get("logprobs"))
+    told = {"logprobs": logprobs_of(said, record["body"])} if asked else {}
     return {
         "id": f"fake-{record['seq']}",
         "object": "chat.completion",
-        "choices": [{"index": 0, "message": message, "finish_reason": finish}],
+        "choices": [{"index": 0, "message": message, "finish_reason": finish, **told}],
         "usage": usage_of(plan, len(said)),
     }
 

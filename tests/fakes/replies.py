@@ -104,6 +104,20 @@ def deltas(plan: Plan, body: dict[str, Any]) -> Iterator[Delta]:
             yield {"content": f" {n}@{time.monotonic_ns() // 1000};"}
 
 
+def logprobs_of(said: list[Delta], body: dict[str, Any]) -> dict[str, Any]:
+    """OpenAI's log probabilities of texts: one token for each delta, the longer the less likely."""
+    words = [delta["content"] for delta in said if delta.get("content")]
+    return {"content": [_logprob_of(word, body) for word in words], "refusal": None}
+
+
+def _logprob_of(word: str, body: dict[str, Any]) -> dict[str, Any]:
+    other = [(word, -len(word) / 8), *((f"{word}{n}", -n - 8.25) for n in range(20))]
+    entries = [
+        {"token": text, "logprob": logprob, "bytes": list(text.encode())} for text, logprob in other
+    ]
+    return {**entries[0], "top_logprobs": entries[: body.get("top_logprobs", 0)]}
+
+
 def finish_of(plan: Plan, body: dict[str, Any], sent: int) -> str:
     """The finish reason after `sent` deltas."""
     if plan.reply is not None:

@@ -9,6 +9,7 @@ from tests.fakes.replies import (
     deltas,
     finish_of,
     has_usage,
+    logprobs_of,
     output_limit,
     overflow_error,
     usage_of,
@@ -67,7 +68,10 @@ class Stream:
 
     async def _say(self, delta: dict[str, Any]) -> None:
         """Send one delta."""
-        await self._event({"choices": [_choice(delta)]})
+        choice = _choice(delta)
+        if self._body.get("logprobs"):
+            choice["logprobs"] = logprobs_of([delta], self._body)
+        await self._event({"choices": [choice]})
 
     async def _end(self, sent: int) -> None:
         """Send the events after `sent` deltas."""

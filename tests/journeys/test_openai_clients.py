@@ -39,7 +39,7 @@ def tree() -> Iterator[Tree]:
 @pytest.fixture
 def client(tree: Tree) -> Iterator[openai.OpenAI]:
     """The client with Alice's key."""
-    tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
+    tree.fake.configure(context_limit=0, tokens=20, ms=0, reply="", replies=[], faults=[])
     transport = httpx2.HTTPTransport(uds=tree.socket)
     with httpx2.Client(transport=transport, timeout=60) as http:
         yield openai.OpenAI(
@@ -91,6 +91,63 @@ def test_the_client_lists_asks_streams_and_is_refused(client: openai.OpenAI) -> 
         with pytest.raises(openai.BadRequestError) as caught:
             client.chat.completions.create(model="fake", messages=filtered, stream=streamed)
         assert caught.value.code == "content_filter"
+
+
+WORDS = "Good_day,_é_and_so_on."
+
+
+def test_the_client_reads_log_probabilities(tree: Tree, client: openai.OpenAI) -> None:
+    tree.fake.configure(reply=WORDS)
+    question: Any = [{"role": "user", "content": "Hello"}]
+    asked: Any = {"model": "fake", "messages": question, "logprobs": True, "top_logprobs": 3}
+    [whole] = client.chat.completions.create(**asked).choices
+    assert whole.logprobs
+    told = whole.logprobs.content or []
+    assert "".join(each.token for each in told) == whole.message.content
+    assert [each.logprob for each in told] == [-len(each.token) / 8 for each in told]
+    assert {len(each.top_logprobs) for each in told} == {3}
+    with client.chat.completions.stream(**asked) as stream:
+        events = list(stream)
+        [streamed] = stream.get_final_completion().choices
+    assert streamed.logprobs
+    assert streamed.logprobs.content == told
+    chunks = [event.chunk.choices[0] for event in events if event.type == "chunk"]
+    for chunk in chunks:
+        listed = chunk.logprobs.content if chunk.logprobs else None
+        assert "".join(each.token for each in listed or ()) == (chunk.delta.content or "")
+    [text] = client.completions.create(model="fake", prompt="Hello", logprobs=1, echo=True).choices
+    assert text.logprobs
+    assert text.logprobs.text_offset
+    assert "".join(text.logprobs.tokens or ()) == text.text.removeprefix("Hello")
+    assert text.logprobs.token_logprobs == [each.logprob for each in told]
+    assert text.text[text.logprobs.text_offset[0] :] == whole.message.content
+    with pytest.raises(openai.BadRequestError) as caught:
+        client.chat.completions.create(model="fake", messages=question, top_logprobs=3)
+    assert caught.value.param == "top_logprobs"
+
+
+def parts_of(response: Any) -> list[Any]:
+    """Return the parts of a response that has only a message."""
+    [message] = response.output
+    return list(message.content)
+
+
+def test_the_client_reads_log_probabilities_of_responses(tree: Tree, client: openai.OpenAI) -> None:
+    tree.fake.configure(reply=WORDS)
+    made = client.responses.create(
+        model="fake", input="Hello", include=["message.output_text.logprobs"], top_logprobs=1
+    )
+    part = parts_of(made)[0]
+    assert "".join(each.token for each in part.logprobs) == made.output_text == part.text
+    assert {len(each.top_logprobs) for each in part.logprobs} == {1}
+    with client.responses.stream(
+        model="fake", input="Hello", include=["message.output_text.logprobs"], top_logprobs=1
+    ) as responses:
+        deltas = [e for e in responses if e.type == "response.output_text.delta"]
+        last = parts_of(responses.get_final_response())[0]
+    for delta in deltas:
+        assert "".join(each.token for each in delta.logprobs) == delta.delta
+    assert last.logprobs == part.logprobs
 
 
 def test_the_client_goes_on_from_its_responses(tree: Tree, client: openai.OpenAI) -> None:

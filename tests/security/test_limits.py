@@ -66,6 +66,7 @@ def test_every_default_is_the_table_s() -> None:
         "LOGIN_FAILURES_PER_ACCOUNT": 5,
         "REPLY_CHARS": 400_000,
         "TOOL_CALLS_PER_STEP": 64,
+        "GATEWAY_LOGPROB_BYTES": 8 * kibi * kibi,
         "PROVIDER_TIMEOUTS": {"connect": 5, "first_token": 60, "gap": 30, "total": 600},
         "STREAMS_PER_USER": 20,
         "STREAMS_PER_INSTANCE": 2_000,

@@ -207,6 +207,7 @@ def reply_to_request(
     choice.check_tools(way.choice.model, asked.tools)
     rules.check_system_only(sent, way=way)
     rules.check_prefill(sent, asked=asked, way=way)
+    rules.check_logprobs(asked=asked, way=way)
     counter, now = O200kCounter(), timezone.now()
     is_dry_run = rules.is_dry_run(request.headers)
     sent = prepare_files(
@@ -294,5 +295,6 @@ def build_reply_response(
         keyed=sent.keyed,
         repeat=placed.repeat,
         prefill=sent.conversation.prefill,
+        wants_logprobs=bool(asked.logprobs_field),
     )
     return relay.build_relay_response(request, asker, headers=headers)

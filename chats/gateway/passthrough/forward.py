@@ -16,6 +16,7 @@ from django.http import HttpRequest, HttpResponseBase
 from chats.gateway import parameters
 from chats.gateway.append_request import Sent
 from chats.gateway.body import RequestFields
+from chats.gateway.logprobs import LogprobCursor, parse_logprobs
 from chats.gateway.passthrough import provider_call
 from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.passthrough.rules import RequestRoute
@@ -116,32 +117,40 @@ class Voice:
 
     def __init__(self, spoken: Spoken) -> None:
         self.form, self.is_stream = spoken.form, spoken.is_stream
-        # Pieces of text and reasoning, in order.
-        self.waiting: list[tuple[str, str]] = []
+        # Pieces of text and reasoning, in order, with the log probabilities of the text.
+        self.waiting: list[tuple[str, str, str]] = []
+        self.cursor = LogprobCursor()
         # `is_open`: the reply has started. `has_begun`: the response has, possibly with a ping.
         self.is_open = self.has_begun = False
 
-    def say(self, kind: str, piece: str, _offset: int) -> None:
+    def say(self, kind: str, piece: str, _offset: int, logprobs: str = "") -> None:
         """Add a piece of text or reasoning to the queue."""
         if self.is_stream:
-            self.waiting.append((kind, piece))
+            self.waiting.append((kind, piece, logprobs))
 
     def more(self) -> str:
         """Return the queued stream output and clear the queue; empty if nothing is queued."""
         if not self.waiting:
             return ""
         said = self.opening()
-        for kind, pieces in groupby(self.waiting, key=itemgetter(0)):
-            words = "".join(piece for _, piece in pieces)
-            said += self.form.text(words) if kind == "text" else self.form.thoughts(words)
+        for kind, group in groupby(self.waiting, key=itemgetter(0)):
+            pieces = list(group)
+            words = "".join(piece for _, piece, _ in pieces)
+            if kind == "text":
+                lines = ",".join(logprobs for _, _, logprobs in pieces if logprobs)
+                said += self.form.text(words, self.cursor.take(lines))
+            else:
+                said += self.form.thoughts(words)
         self.waiting.clear()
         return said
 
     def end(self, reply: Reply) -> str:
         """Return the end of the stream or, without streaming, the complete reply."""
-        return (
-            self.opening() + self.form.ending(reply) if self.is_stream else self.form.whole(reply)
-        )
+        if not self.is_stream:
+            return self.form.whole(reply)
+        rest = self.cursor.rest(reply.logprobs)
+        late = self.form.text("", rest) if rest else ""
+        return self.opening() + late + self.form.ending(reply)
 
     def wait(self) -> str:
         """Return a ping, which keeps the connection open."""
@@ -173,6 +182,7 @@ async def stream_passthrough_reply(
     voice = Voice(spoken)
     collector = ReplyCollector(say=voice.say, folds_thoughts=False)
     collector.origin = spoken.request.origin
+    collector.prepare_log(spoken.request)
     watch = Watch(spoken.key_id)
     try:
         async with (
@@ -191,6 +201,8 @@ async def stream_passthrough_reply(
                 if collector.is_full or is_closing():
                     break
         reply = build_collected_reply(spoken.head, collector)
+        if collector.log is not None and collector.log.is_partial:
+            held.headers["X-Context-Logprobs"] = "partial"
     except (ProviderError, Refusal) as error:
         call.usage.update(collector.usage)
         yield voice.break_off(await call.fail(error), held)
@@ -255,6 +267,7 @@ def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
         reason = "The model stopped before the end of its reply. Send the request again."
         raise TurnFailed(code="reply_incomplete", reason=reason)
     calls = [asking.part(by=collector.origin) for _, asking in sorted(collector.asked.items())]
+    logprobs = collector.log.dump_entries() if collector.log is not None else ""
     return Reply(
         id=head.id,
         model=head.model,
@@ -264,4 +277,5 @@ def build_collected_reply(head: Reply, collector: ReplyCollector) -> Reply:
         thoughts=str(collector.reasoning),
         finish=finish,
         usage=collector.usage,
+        logprobs=parse_logprobs(logprobs) or None,
     )

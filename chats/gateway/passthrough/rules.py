@@ -93,6 +93,18 @@ def check_prefill(sent: Sent, *, asked: RequestFields, way: RequestRoute) -> Non
         raise InvalidRequest(problem, param=sent.field, code="unsupported_content")
 
 
+def check_logprobs(*, asked: RequestFields, way: RequestRoute) -> None:
+    """Raise `InvalidRequest` for log probabilities from an interface that has none."""
+    if not asked.logprobs_field:
+        return
+    kind = model_choice.get_available_account(way.choice.model).kind
+    if kind == ProviderAccount.Kind.ANTHROPIC:
+        name = asked.logprobs_field
+        problem = f"{name}: this model's interface, Anthropic's, has no log probabilities. "
+        problem += "Leave the field out, or choose another model."
+        raise InvalidRequest(problem, param=name, code="unsupported_parameter")
+
+
 def build_probe_chat(sent: Sent) -> Chat:
     """Return an unsaved chat with the policy that applies to a request."""
     named, wanted = sent.chat, sent.wanted

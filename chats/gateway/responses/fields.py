@@ -6,10 +6,12 @@ from typing import Any
 from chats.gateway import body, parameters
 from chats.gateway.body import RequestFields
 from chats.gateway.errors import InvalidRequest
+from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
 from chats.gateway.responses import tools
 
 # Refused: fields of chat completions. Ignoring them would hide a mistake.
 ELSEWHERE = {
+    "logprobs": 'Use include with "message.output_text.logprobs".',
     "max_completion_tokens": "Use max_output_tokens.",
     "max_tokens": "Use max_output_tokens.",
     "messages": "Use input.",
@@ -52,6 +54,7 @@ def validate_response_fields(
         | parse_text_format(sent)
         | parse_reasoning_effort(sent)
     )
+    logprobs = parse_included_logprobs(sent)
     if not given.tools:
         passed = {name: said for name, said in passed.items() if name not in parameters.OF_TOOLS}
     return RequestFields(
@@ -60,7 +63,8 @@ def validate_response_fields(
         include_usage=False,
         max_output=body.parse_token_limit(sent, "max_output_tokens"),
         tools=given.tools,
-        parameters=passed,
+        parameters=passed | logprobs,
+        logprobs_field="include" if logprobs else "",
         dropped=parameters.list_dropped_fields(others),
         left_out=given.left_out,
         forms=given.forms,
@@ -85,13 +89,20 @@ def check_forms(sent: Mapping[str, Any]) -> None:
     included = sent.get("include")
     if included is not None and not isinstance(included, list):
         raise InvalidRequest("include must be a list.", param="include")
-    if LOGPROBS in (included or ()):
-        raise build_unsupported_error("include", "include: log probabilities are not supported.")
     if sent.get("truncation") not in (None, "auto", "disabled"):
         raise InvalidRequest("truncation must be auto or disabled.", param="truncation")
     for name in ("store", "parallel_tool_calls"):
         body.parse_bool_field(sent, name)
     parse_object_field(sent, "metadata")
+
+
+def parse_included_logprobs(sent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the fields that ask the provider for log probabilities. Raises `InvalidRequest`.
+
+    Without the entry of `include`, `top_logprobs` has no effect, as in OpenAI's API.
+    """
+    count = parse_logprob_count(sent, "top_logprobs")
+    return build_logprob_fields(count) if LOGPROBS in (sent.get("include") or ()) else {}
 
 
 def build_unsupported_error(name: str, problem: str) -> InvalidRequest:

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from chats.gateway.logprobs import Logprobs, list_entries
 from chats.gateway.responses import tools
 from chats.gateway.wire import Reply, collect_provider_fields
 from chats.ground.refusals import Refusal
@@ -48,7 +49,7 @@ class ResponseForm:
             "response.in_progress", response=begun
         )
 
-    def text(self, text: str) -> str:
+    def text(self, text: str, found: Logprobs = ()) -> str:
         """Return the event for more text. The first one also starts the text item."""
         begun = ""
         if not self.has_text:
@@ -61,7 +62,8 @@ class ResponseForm:
                 "response.content_part.added", **self.place, part=build_text_part("")
             )
         delta = "response.output_text.delta"
-        return begun + self.event(delta, **self.place, delta=text, logprobs=[])
+        logprobs = list_entries(found)
+        return begun + self.event(delta, **self.place, delta=text, logprobs=logprobs)
 
     def thoughts(self, text: str) -> str:
         """Return the event for more reasoning. The first one also starts its item.
@@ -98,9 +100,9 @@ class ResponseForm:
         if self.thought:
             events += self.event("response.output_item.done", output_index=0, item=output[0])
         if self.has_text:
-            done = "response.output_text.done"
-            events += self.event(done, **self.place, text=reply.text, logprobs=[])
-            part = build_text_part(reply.text)
+            done, logprobs = "response.output_text.done", list_entries(reply.logprobs)
+            events += self.event(done, **self.place, text=reply.text, logprobs=logprobs)
+            part = build_text_part(reply.text, found=reply.logprobs)
             events += self.event("response.content_part.done", **self.place, part=part)
         for place, item in enumerate(output):
             if item["type"] == "reasoning":
@@ -174,7 +176,8 @@ class ResponseForm:
             found.append(build_reasoning_item(self.reasoning_id, own, thoughts=thoughts))
         if reply.text:
             place = 0 if self.has_text and not self.thought else len(found)
-            text = build_text_item(self.message_id, reply.text, status=format_reply_status(reply))
+            status = format_reply_status(reply)
+            text = build_text_item(self.message_id, reply.text, status=status, found=reply.logprobs)
             found.insert(place, text)
         for number, call in enumerate(reply.calls):
             item = tools.build_call_item(call, forms=self.forms)
@@ -268,6 +271,7 @@ def build_request_echo(
             tool["parameters"] if tool.get("hosted") else {"type": "function", **tool}
             for tool in tools
         ],
+        "top_logprobs": sent.get("top_logprobs") or 0,
         "top_p": sent.get("top_p"),
         "truncation": sent.get("truncation") or "disabled",
     }
@@ -277,9 +281,11 @@ def format_reply_status(reply: Reply) -> str:
     return "incomplete" if reply.finish == "length" else "completed"
 
 
-def build_text_item(item_id: str, text: str | None, *, status: str) -> dict[str, Any]:
-    """Return a text item. None: the text has not started."""
-    content = [] if text is None else [build_text_part(text)]
+def build_text_item(
+    item_id: str, text: str | None, *, status: str, found: Logprobs | None = None
+) -> dict[str, Any]:
+    """Return a text item. None: the text has not started. `found`: its log probabilities."""
+    content = [] if text is None else [build_text_part(text, found=found)]
     return {
         "id": item_id,
         "type": "message",
@@ -289,8 +295,9 @@ def build_text_item(item_id: str, text: str | None, *, status: str) -> dict[str,
     }
 
 
-def build_text_part(text: str) -> dict[str, Any]:
-    return {"type": "output_text", "text": text, "annotations": [], "logprobs": []}
+def build_text_part(text: str, *, found: Logprobs | None = None) -> dict[str, Any]:
+    logprobs = list_entries(found)
+    return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
 def format_response_usage(told: Mapping[str, int]) -> dict[str, Any]:

@@ -385,7 +385,7 @@ AUDIO = user([{"type": "input_audio", "input_audio": {"data": ""}}])
         ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
         ({"prompt": {"id": "x"}}, "prompt", "unsupported_parameter"),
         ({"messages": []}, "messages", "unsupported_parameter"),
-        ({"include": ["message.output_text.logprobs"]}, "include", "unsupported_parameter"),
+        ({"include": "message.output_text.logprobs"}, "include", "invalid_value"),
         ({"text": {"format": {"type": "xml"}}}, "text.format.type", "invalid_value"),
         ({"text": 1}, "text", "invalid_value"),
         ({"max_output_tokens": 0}, "max_output_tokens", "invalid_value"),

@@ -1,0 +1,127 @@
+"""Log probabilities in requests to /v1, and in their replies."""
+
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from chats.gateway.errors import InvalidRequest
+from chats.models import ReplyLogprobs
+
+# The maximum number of alternatives for each token.
+MOST = 20
+
+
+class TokenLogprob(NamedTuple):
+    """A provider's entry for one token, and the token's position in the text of the reply."""
+
+    start: int
+    entry: Mapping[str, Any]
+
+
+Logprobs = Sequence[TokenLogprob]
+
+
+def parse_logprob_count(body: Mapping[str, Any], name: str) -> int | None:
+    """Return a field with the number of alternatives. None if absent. Raises `InvalidRequest`."""
+    value = body.get(name)
+    if value is None:
+        return None
+    if isinstance(value, bool) or not isinstance(value, int) or not 0 <= value <= MOST:
+        raise InvalidRequest(f"{name} must be a number from 0 to {MOST}.", param=name)
+    return value
+
+
+def build_logprob_fields(count: int | None) -> dict[str, Any]:
+    """Return the fields that ask a provider for log probabilities, with `count` alternatives."""
+    return {"logprobs": True, **({} if count is None else {"top_logprobs": count})}
+
+
+def parse_logprobs(entries: str) -> Logprobs:
+    """Return log probabilities from the JSON of `TokenLog.dump_entries`."""
+    return [TokenLogprob(*pair) for pair in json.loads(entries)] if entries else []
+
+
+def load_logprobs(rows: Sequence[ReplyLogprobs], *, prefill: int) -> Logprobs:
+    """Return stored log probabilities, without the first `prefill` code points of the reply."""
+    found = [each for row in rows for each in parse_logprobs(row.entries)]
+    return list(remove_prefill_entries(found, prefill))
+
+
+def remove_prefill_entries(found: Logprobs, prefill: int) -> Iterator[TokenLogprob]:
+    """Yield the entries after the beginning that the client wrote, with positions after it."""
+    for start, entry in found:
+        if start >= prefill:
+            yield TokenLogprob(start - prefill, entry)
+
+
+class LogprobCursor:
+    """The log probabilities that a stream has sent so far, in order and without gaps.
+
+    If frames are lost, the later ones are not sent with their text, but all at the end.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        # Start of the newest token that was sent.
+        self.last = -1
+
+    def take(self, lines: str, *, prefill: int = 0) -> Logprobs:
+        """Return the entries of a frame that continue the ones sent so far.
+
+        `prefill`: code points of the beginning that the client wrote, which has none.
+        """
+        found = []
+        for number, start, entry in json.loads(f"[{lines}]") if lines else ():
+            if number == self.count:
+                self.count += 1
+                found.append(TokenLogprob(start, entry))
+        kept = list(remove_prefill_entries(found, prefill))
+        self.last = kept[-1].start if kept else self.last
+        return kept
+
+    def rest(self, found: Logprobs | None, *, moved: int = 0) -> Logprobs:
+        """Return the entries of the finished reply that were not sent.
+
+        `moved`: code points that the stream has before the text of the reply.
+        """
+        return [each for each in found or () if each.start + moved > self.last]
+
+
+def build_chat_logprobs(found: Logprobs | None) -> dict[str, Any] | None:
+    """Return log probabilities in the form of chat completions. None without any."""
+    return {"content": [each.entry for each in found], "refusal": None} if found else None
+
+
+def build_text_logprobs(
+    found: Logprobs | None, *, offset: int, has_top: bool
+) -> dict[str, Any] | None:
+    """Return log probabilities in the form of /v1/completions. None without any.
+
+    `offset`: length of the text before the reply. As in OpenAI's API, the alternatives of a token
+    include the token itself.
+    """
+    if not found:
+        return None
+    entries = [each.entry for each in found]
+    return {
+        "tokens": [entry["token"] for entry in entries],
+        "token_logprobs": [entry.get("logprob") for entry in entries],
+        "top_logprobs": [collect_alternatives(entry) for entry in entries] if has_top else None,
+        "text_offset": [offset + each.start for each in found],
+    }
+
+
+def collect_alternatives(entry: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the log probabilities of the most likely tokens at a place, by token."""
+    listed = entry.get("top_logprobs")
+    found = {
+        each["token"]: each.get("logprob")
+        for each in (listed if isinstance(listed, list) else ())
+        if isinstance(each, dict) and isinstance(each.get("token"), str)
+    }
+    return found | {entry["token"]: entry.get("logprob")}
+
+
+def list_entries(found: Logprobs | None) -> list[Mapping[str, Any]]:
+    """Return log probabilities in the form of *Responses*. Empty without any."""
+    return [each.entry for each in found or ()]
