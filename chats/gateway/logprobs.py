@@ -1,6 +1,7 @@
 """Log probabilities in requests to /v1, and in their replies."""
 
 import json
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -41,10 +42,24 @@ def parse_logprobs(entries: str) -> Logprobs:
     return [TokenLogprob(*pair) for pair in json.loads(entries)] if entries else []
 
 
-def load_logprobs(rows: Sequence[ReplyLogprobs], *, prefill: int) -> Logprobs:
-    """Return stored log probabilities, without the first `prefill` code points of the reply."""
-    found = [each for row in rows for each in parse_logprobs(row.entries)]
-    return list(remove_prefill_entries(found, prefill))
+class StoredLogprobs(NamedTuple):
+    """The log probabilities of a finished reply. `is_partial`: a part of its text has none."""
+
+    found: Logprobs = ()
+    is_partial: bool = False
+
+
+def load_logprobs(turn_id: uuid.UUID, *, prefill: int) -> StoredLogprobs:
+    """Return the log probabilities of a finished turn, if it has any.
+
+    `prefill`: code points at the start of the reply that the client wrote. Positions start after
+    them.
+    """
+    row = ReplyLogprobs.objects.filter(turn=turn_id).first()
+    if row is None:
+        return StoredLogprobs()
+    found = remove_prefill_entries(parse_logprobs(row.entries), prefill)
+    return StoredLogprobs(list(found), row.is_partial)
 
 
 def remove_prefill_entries(found: Logprobs, prefill: int) -> Iterator[TokenLogprob]:

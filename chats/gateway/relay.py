@@ -10,7 +10,7 @@ lost worker or a database failure, the turn continues, and a repeated request ge
 import asyncio
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
 from contextlib import aclosing, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -24,11 +24,11 @@ from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from chats.gateway import statements, wire
-from chats.gateway.logprobs import LogprobCursor, load_logprobs
+from chats.gateway.logprobs import LogprobCursor, StoredLogprobs, load_logprobs
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Receipt, ReplyLogprobs, Turn
+from chats.models import Branch, Receipt, Turn
 from chats.people import keys
 from chats.providers.think_tags import split_unopened, strip_partial_closing
 from chats.record.idempotency import IdempotentRequest
@@ -202,8 +202,7 @@ class Relay:
         self.goes_on = False
         # The finished turn with its reply, and the status of its prompt.
         self.ended: tuple[Turn | None, str] = (None, "")
-        # The stored log probabilities of the finished turn: one row or none.
-        self.stored: Sequence[ReplyLogprobs] = ()
+        self.logprobs = StoredLogprobs()
         self.cursor = LogprobCursor()
         self.watch = Watch(asker.key_id)
 
@@ -249,7 +248,8 @@ class Relay:
         if row.is_over:
             self.ended = load_ended_turn(turn_id)
             if self.asker.wants_logprobs:
-                self.stored = list(ReplyLogprobs.objects.filter(turn=turn_id))
+                prefill = len(self.asker.prefill)
+                self.logprobs = load_logprobs(turn_id, prefill=prefill)
         return row
 
     async def is_silent(self) -> bool:
@@ -327,10 +327,9 @@ class Relay:
             raise TurnFailed(code="chat_gone", reason="The chat was deleted.")
         self.held.headers["X-Context-Status"] = status
         reply = wire.build_turn_reply(turn, model=self.asker.model)
-        prefill = self.asker.prefill
-        found = load_logprobs(self.stored, prefill=len(prefill)) or None
-        reply = replace(reply, text=remove_prefill(reply.text, prefill), logprobs=found)
-        if any(row.is_partial for row in self.stored):
+        text, found = remove_prefill(reply.text, self.asker.prefill), self.logprobs.found
+        reply = replace(reply, text=text, logprobs=found or None)
+        if self.logprobs.is_partial:
             self.held.headers["X-Context-Logprobs"] = "partial"
         form = self.asker.form
         if not self.asker.is_stream:

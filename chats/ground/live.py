@@ -74,9 +74,7 @@ class Frame:
     logprobs: str = ""
 
     def fields(self) -> dict[str, Any]:
-        logprobs = {"l": self.logprobs} if self.logprobs else {}
-        return {
-            **logprobs,
+        found: dict[str, Any] = {
             "k": self.kind,
             "a": self.attempt,
             "s": self.step,
@@ -84,6 +82,9 @@ class Frame:
             "o": self.offset,
             "t": self.text,
         }
+        if self.logprobs:
+            found["l"] = self.logprobs
+        return found
 
     @classmethod
     def from_fields(cls, fields: dict[str, str], *, key: str) -> "Frame":
