@@ -17,15 +17,17 @@ from tests.faults.programs import until
 
 KILLS = 3
 TOKENS = 150
+LOGPROBS = "message.output_text.logprobs"
 WORDS = f"[[fake tokens={TOKENS} ms=25]]"
 
 
 def asked(path: str, number: int) -> dict[str, Any]:
-    """A request for a stream."""
+    """A request for a stream with log probabilities."""
     text = f"Killed {number} {WORDS}"
     if path == "responses":
-        return {"model": "fake", "stream": True, "input": text}
-    return {"model": "fake", "stream": True, "messages": [{"role": "user", "content": text}]}
+        return {"model": "fake", "stream": True, "input": text, "include": [LOGPROBS]}
+    messages = [{"role": "user", "content": text}]
+    return {"model": "fake", "stream": True, "messages": messages, "logprobs": True}
 
 
 def data_of(lines: Iterator[str]) -> Iterator[Any]:
@@ -38,13 +40,31 @@ def data_of(lines: Iterator[str]) -> Iterator[Any]:
 
 def count_words(said: Any) -> int:
     """Return the number of the reply's words in an event. A busy machine sends several in one."""
-    if said == "[DONE]":
-        return 0
-    if "choices" in said:
-        text = "".join(choice["delta"].get("content") or "" for choice in said["choices"])
-    else:
-        text = said["delta"] if said.get("type") == "response.output_text.delta" else ""
-    return len(text.split())
+    return len(text_in([said]).split())
+
+
+def text_in(said: list[Any]) -> str:
+    """Return the reply's text in these events."""
+    deltas = [c["delta"].get("content") for each in said for c in choices_of(each)]
+    deltas += [each["delta"] for each in said if is_delta(each)]
+    return "".join(delta or "" for delta in deltas)
+
+
+def tokens_in(said: list[Any]) -> str:
+    """Return the text of the tokens that have log probabilities in these events."""
+    listed = [c["logprobs"]["content"] for e in said for c in choices_of(e) if c["logprobs"]]
+    listed += [each["logprobs"] for each in said if is_delta(each)]
+    return "".join(entry["token"] for entries in listed for entry in entries)
+
+
+def choices_of(said: Any) -> list[Any]:
+    """Return the choices in an event of chat completions."""
+    return [] if said == "[DONE]" else said.get("choices", [])
+
+
+def is_delta(said: Any) -> bool:
+    """Return True if an event of Responses has text."""
+    return bool(said != "[DONE]" and said.get("type") == "response.output_text.delta")
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
@@ -69,11 +89,15 @@ def test_f01_a_stream_of_the_gateway_whose_worker_is_killed_ends_with_an_error(
                     tree.worker(wait=False)
         assert heard >= after
         assert ends_with_an_error(last, path), last[-3:]
+        assert text_in(last).startswith(tokens_in(last))
         # The turn continues, and the repeated request gets its reply.
         assert tree.wait_until_over(turn)["status"] == "completed"
         again = alice.http.post(address, json=body, headers=key)
         assert (again.status_code, again.headers["X-Context-Report-Id"]) == (200, turn)
-        assert is_whole(list(data_of(iter(again.text.splitlines()))), path)
+        whole = list(data_of(iter(again.text.splitlines())))
+        assert is_whole(whole, path)
+        # Each token is from the attempt that wrote the text.
+        assert tokens_in(whole) == text_in(whole) != ""
 
 
 def is_whole(said: list[Any], path: str) -> bool:
