@@ -4,7 +4,7 @@ The callers check permissions.
 """
 
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
@@ -12,13 +12,15 @@ from django.db import transaction
 from django.utils.text import slugify
 from django.utils.translation import gettext
 
-from contextpolicy import ledger, statements
+from contextpolicy import ledger, skill_files, statements
 from contextpolicy.engine.compose.system_text import SkillText
 from contextpolicy.engine.text import names
 from contextpolicy.models import Skill
 from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
 
 LONGEST_SLUG = 60
+# The fields whose changes the ledger names.
+RECORDED = ("name", "description", "text", "mode", "enabled", "group_id", "team_id", "files")
 # The most skills of one group or team. Each costs a line of its prompts.
 MOST_SKILLS = 50
 
@@ -117,10 +119,19 @@ def describe_place(skill: Skill) -> dict[str, Any]:
     return {"team": str(skill.team_id)} if skill.team_id is not None else {}
 
 
-def save_skill(*, skill: Skill, actor: str, now: datetime) -> None:
+def save_skill(
+    *,
+    skill: Skill,
+    actor: str,
+    now: datetime,
+    files: Mapping[str, str | None] | None = None,
+    keeps_files: bool = True,
+) -> None:
     """Save a new or changed skill and record it: lengths and names, never the text.
 
-    Raises SkillTooLong, SkillDescriptionInvalid, SkillNameTaken and TooManySkills.
+    `files`: new texts of files by name; None removes a file. Others stay, unless `keeps_files` is
+    False. Raises SkillTooLong, SkillDescriptionInvalid, SkillNameTaken, TooManySkills, and one of
+    `skill_files.REFUSALS`.
     """
     if len(skill.text) > LONGEST_SKILL:
         raise SkillTooLong(len(skill.text))
@@ -136,15 +147,17 @@ def save_skill(*, skill: Skill, actor: str, now: datetime) -> None:
         is_new_there = before is None or describe_place(before) != place
         if place and is_new_there and count_place_skills(skill) >= MOST_SKILLS:
             raise TooManySkills
+        changes = skill_files.plan_file_changes(before, files=files or {}, keeps_others=keeps_files)
+        skill.files = skill_files.build_file_list(before, changes=changes)
         skill.updated_at = now
         skill.save()
+        skill_files.store_file_changes(skill, changes=changes)
         data = {"skill": skill.slug, "characters": len(skill.text), "enabled": skill.enabled}
-        data |= {"mode": skill.mode, **place}
+        data |= {"mode": skill.mode, **place, **skill_files.describe_file_changes(changes)}
         if before is None:
             ledger.record_event("skill.created", actor=actor, now=now, data=data)
         else:
-            fields = ("name", "description", "text", "mode", "enabled", "group_id", "team_id")
-            changed = [name for name in fields if getattr(before, name) != getattr(skill, name)]
+            changed = [name for name in RECORDED if getattr(before, name) != getattr(skill, name)]
             ledger.record_event(
                 "skill.changed", actor=actor, now=now, data={**data, "fields": changed}
             )
@@ -188,4 +201,5 @@ def build_skill_text(row: Skill) -> SkillText:
         text=row.text,
         origin="team_skills" if row.team_id is not None else "skills",
         on_demand=row.mode == Skill.Mode.ON_DEMAND,
+        files=tuple((file["name"], file["characters"]) for file in row.file_list),
     )

@@ -4,6 +4,7 @@ Administrators edit all skills except those of personal teams. Owners of a group
 those of the group or team. Members of a group read its skills.
 """
 
+import codecs
 import uuid
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -18,11 +19,14 @@ from chats.ground.refusals import Refusal
 from chats.models import Team
 from chats.record.access import get_or_not_found
 from chats.record.messages import check_characters
-from contextpolicy import skills
-from contextpolicy.models import Skill
+from contextpolicy import skill_files, skills
+from contextpolicy.models import Skill, SkillFile
+from contextpolicy.models.skills import LONGEST_SKILL_FILE
 
 EDITS_SKILLS, READS_SKILLS = "contextpolicy.change_skill", "contextpolicy.view_skill"
 LONGEST_NAME = 100
+# A character of a file has at most four bytes.
+MOST_TEXT_BYTES = 4 * LONGEST_SKILL_FILE
 # The fields of a skill that a person sets, by their names in requests.
 FIELDS = ("name", "description", "text", "mode", "enabled")
 REFUSED = (
@@ -30,11 +34,13 @@ REFUSED = (
     skills.SkillNameTaken,
     skills.SkillDescriptionInvalid,
     skills.TooManySkills,
+    *skill_files.REFUSALS,
 )
 PARAMS = {
     "too_long": "text",
     "skill_name_taken": "name",
     "skill_description_invalid": "description",
+    **{error.code: "files" for error in skill_files.REFUSALS},
 }
 
 
@@ -102,6 +108,15 @@ class SkillOfInstallation(Refusal):
     )
 
 
+class SkillFileNotText(Refusal):
+    """The chosen file is not a text in UTF-8."""
+
+    code = "skill_file_not_text"
+    status = 422
+    sentence = gettext_noop("“{name}” is not a text in UTF-8. Choose a text file.")
+    param = "files"
+
+
 @dataclass(frozen=True, slots=True)
 class SkillPlace:
     """Where a skill belongs: a group, a team, or (both None) the installation."""
@@ -157,6 +172,11 @@ def get_editable_skill(*, user: User, slug: str) -> Skill:
     return get_or_not_found(list_editable_skills(user).filter(slug=slug))
 
 
+def select_visible_files(*, user: User, slug: str) -> QuerySet[SkillFile]:
+    """Return the files of a skill that the person may read. Raises `NotFound`."""
+    return SkillFile.objects.filter(skill=get_visible_skill(user=user, slug=slug))
+
+
 def check_skill_place(user: User, place: SkillPlace) -> None:
     """Raise `SkillPlaceRefused` unless the person may add skills to this place."""
     if place.group_id is not None and place.team_id is not None:
@@ -173,12 +193,18 @@ def check_skill_place(user: User, place: SkillPlace) -> None:
 
 
 def create_own_skill(
-    *, user: User, place: SkillPlace, values: Mapping[str, Any], now: datetime
+    *,
+    user: User,
+    place: SkillPlace,
+    values: Mapping[str, Any],
+    now: datetime,
+    files: Mapping[str, str | None] | None = None,
 ) -> Skill:
     """Create a skill in a group, in a team or for the installation.
 
-    `values`: some of `FIELDS`. Raises `SkillPlaceRefused`, `SkillModeRefused`, `SkillNameInvalid`,
-    `SkillTextMissing`, `SkillRefused` and `InvalidCharacter`.
+    `values`: some of `FIELDS`. `files`: texts by name. Raises `SkillPlaceRefused`,
+    `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
+    `InvalidCharacter`.
     """
     check_skill_place(user, place)
     skill = Skill(
@@ -186,21 +212,38 @@ def create_own_skill(
         group_id=place.group_id,
         team_id=place.team_id,
     )
-    return store_own_skill(skill, user=user, values=values, now=now)
+    return store_own_skill(skill, user=user, values=values, now=now, files=files)
 
 
 def change_own_skill(
-    *, user: User, skill: Skill, values: Mapping[str, Any], now: datetime
+    *,
+    user: User,
+    skill: Skill,
+    values: Mapping[str, Any],
+    now: datetime,
+    files: Mapping[str, str | None] | None = None,
+    keeps_files: bool = True,
 ) -> Skill:
     """Change a skill that the person may edit. Absent fields keep their value.
 
-    Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
+    `files`: new texts by name; None removes a file. Other files stay, unless `keeps_files` is
+    False. Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
     `InvalidCharacter`.
     """
-    return store_own_skill(skill, user=user, values=values, now=now)
+    return store_own_skill(
+        skill, user=user, values=values, now=now, files=files, keeps_files=keeps_files
+    )
 
 
-def store_own_skill(skill: Skill, *, user: User, values: Mapping[str, Any], now: datetime) -> Skill:
+def store_own_skill(
+    skill: Skill,
+    *,
+    user: User,
+    values: Mapping[str, Any],
+    now: datetime,
+    files: Mapping[str, str | None] | None = None,
+    keeps_files: bool = True,
+) -> Skill:
     """Check and save the values of a skill.
 
     Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
@@ -220,11 +263,42 @@ def store_own_skill(skill: Skill, *, user: User, values: Mapping[str, Any], now:
     skill.text = skill.text.replace("\r\n", "\n")
     if not skill.text.strip():
         raise SkillTextMissing
+    cleaned = {name: text and clean_file_text(text) for name, text in (files or {}).items()}
     try:
-        skills.save_skill(skill=skill, actor=f"user:{user.pk}", now=now)
+        skills.save_skill(
+            skill=skill,
+            actor=f"user:{user.pk}",
+            now=now,
+            files=cleaned,
+            keeps_files=keeps_files,
+        )
     except REFUSED as error:
         raise SkillRefused(error) from error
     return skill
+
+
+def decode_file_text(data: bytes, *, name: str) -> str:
+    """Return the text of a file. `data`: its first `MOST_TEXT_BYTES` + 1 bytes.
+
+    Raises `SkillFileNotText`, and `SkillRefused` if it is too long.
+    """
+    is_whole = len(data) <= MOST_TEXT_BYTES
+    try:
+        # The last character of a beginning can be incomplete.
+        text = codecs.getincrementaldecoder("utf-8")().decode(data, final=is_whole)
+    except UnicodeDecodeError:
+        raise SkillFileNotText(name=name[:100]) from None
+    if "\x00" in text:
+        raise SkillFileNotText(name=name[:100])
+    if not is_whole:
+        raise SkillRefused(skill_files.SkillFileTooLong())
+    return text
+
+
+def clean_file_text(text: str) -> str:
+    """Return the text of a file with line feeds as line ends. Raises `InvalidCharacter`."""
+    check_characters(text)
+    return text.replace("\r\n", "\n")
 
 
 def delete_own_skill(*, user: User, skill: Skill, now: datetime) -> None:

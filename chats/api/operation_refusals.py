@@ -115,6 +115,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
             "erasures_list",
             "imports_chats",
             "imports_list",
+            "skills_files",
             "skills_list",
             "teams_list",
             "webhooks_deliveries_list",

@@ -21,7 +21,7 @@ from chats.record.states import StateChanged
 from chats.teams import conversation
 from chats.turns import start
 from chats.webhooks import managing
-from contextpolicy import blast, imports, plugins, publish, two_persons
+from contextpolicy import blast, imports, plugins, publish, skill_files, two_persons
 from contextpolicy import skills as contextpolicy_skills
 
 
@@ -104,6 +104,7 @@ SKILL = (
     contextpolicy_skills.SkillNameTaken,
     contextpolicy_skills.SkillDescriptionInvalid,
     contextpolicy_skills.TooManySkills,
+    *skill_files.REFUSALS,
     UNSTORABLE,
 )
 WEBHOOK = (managing.WebhookAddressRefused, managing.UnknownEvent, managing.EventNotAllowed)

@@ -1,7 +1,8 @@
 """Skills as folders with a `SKILL.md`: import and export of ZIP archives.
 
-`SKILL.md` begins with a front matter of `name` and `description`; the rest is the text. Other files
-of a folder are not imported. An archive is imported completely or not at all.
+`SKILL.md` begins with a front matter of `name` and `description`; the rest is the text. Other text
+files of a folder are files of the skill. Files that cannot be imported are listed with a reason. If
+a limit is exceeded, nothing is imported.
 """
 
 import io
@@ -9,24 +10,29 @@ import json
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePosixPath
 
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.utils.translation import gettext_noop
+from django.utils.functional import Promise
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.actions import skills
 from chats.exchange import bounds
 from chats.ground.refusals import Refusal
+from contextpolicy import skill_files
 from contextpolicy.engine.text import names
-from contextpolicy.models import Skill
+from contextpolicy.models import Skill, SkillFile
+from contextpolicy.models.skills import LONGEST_FILE_NAME, MOST_SKILL_FILES
 
-FILE_NAME = "SKILL.md"
+FILE_NAME = skill_files.SKILL_FILE_NAME
 MOST_BYTES = 1_048_576
 MOST_ENTRIES = 200
+# Maximum size of all entries that are read, unpacked.
+MOST_UNPACKED_BYTES = 10_485_760
 # Maximum size of a SKILL.md: 10,000 characters of up to four bytes, and the front matter.
 MOST_FILE_BYTES = 65_536
 FENCE = "---"
@@ -34,13 +40,13 @@ _KEY = re.compile(r"(name|description):(?:[ \t]+(.*))?")
 
 
 class SkillArchiveTooLarge(Refusal):
-    """The archive has more than 1 MiB or 200 entries, or a SKILL.md more than 64 KiB."""
+    """The archive has more than 1 MiB (10 MiB unpacked) or 200 entries, or a long SKILL.md."""
 
     code = "skill_archive_too_large"
     status = 413
     sentence = gettext_noop(
-        "An archive of skills can have at most 1 MiB and 200 entries, and each SKILL.md at most "
-        "64 KiB. Split the archive."
+        "An archive of skills can have at most 1 MiB, 10 MiB unpacked, and 200 entries, and each "
+        "SKILL.md at most 64 KiB. Split the archive."
     )
     param = "archive"
 
@@ -82,12 +88,35 @@ class SkillFileInvalid(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class SkillFile:
-    """The content of a SKILL.md."""
+class SkillFolder:
+    """The content of a SKILL.md, and the other texts of its folder by name."""
 
     name: str
     description: str
     text: str
+    files: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOutFile:
+    """A file of an archive that was not imported. `code` is a key of `LEFT_OUT`."""
+
+    name: str
+    code: str
+
+    @property
+    def reason(self) -> str:
+        """The sentence of the code, in the language of the reader."""
+        return str(LEFT_OUT[self.code])
+
+
+LEFT_OUT: Mapping[str, str | Promise] = {
+    "no_skill": gettext_lazy("It is not in a folder with a SKILL.md."),
+    "name": gettext_lazy(
+        "Its name is hidden, too long, or has characters other than a–z, 0–9, “.”, “_” and “-”."
+    ),
+    "not_text": gettext_lazy("It is not a text in UTF-8."),
+}
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,7 +125,7 @@ class ImportedSkills:
 
     created: Sequence[Skill]
     changed: Sequence[Skill]
-    left_out: Sequence[str]
+    left_out: Sequence[LeftOutFile]
 
 
 def build_skill_archive(rows: Sequence[Skill]) -> bytes:
@@ -105,6 +134,8 @@ def build_skill_archive(rows: Sequence[Skill]) -> bytes:
     with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
         for row in rows:
             archive.writestr(f"{row.slug}/{FILE_NAME}", format_skill_file(row))
+            for file in SkillFile.objects.filter(skill=row):
+                archive.writestr(f"{row.slug}/{file.name}", file.text)
     return made.getvalue()
 
 
@@ -121,20 +152,32 @@ def import_skill_archive(
 ) -> ImportedSkills:
     """Import all skills of an archive to one place.
 
-    A skill of the same name in that place gets the description and the text of the file. Raises the
-    refusals of this module and of `skills.create_own_skill`.
+    A skill of the same name in that place gets the description, the text and the files of the
+    folder; its other files are removed. Raises the refusals of this module and of
+    `skills.create_own_skill`.
     """
     skills.check_skill_place(user, place)
     found, left_out = read_skill_archive(data)
     created, changed = [], []
-    for file in found:
-        values = {"name": file.name, "description": file.description, "text": file.text}
-        known = find_skill_by_name(file.name, place=place)
+    for folder in found:
+        values = {"description": folder.description, "text": folder.text}
+        known = find_skill_by_name(folder.name, place=place)
         if known is None:
-            created.append(skills.create_own_skill(user=user, place=place, values=values, now=now))
+            values["name"] = folder.name
+            made = skills.create_own_skill(
+                user=user, place=place, values=values, now=now, files=folder.files
+            )
+            created.append(made)
         else:
-            del values["name"]
-            changed.append(skills.change_own_skill(user=user, skill=known, values=values, now=now))
+            made = skills.change_own_skill(
+                user=user,
+                skill=known,
+                values=values,
+                now=now,
+                files=folder.files,
+                keeps_files=False,
+            )
+            changed.append(made)
     return ImportedSkills(created, changed, left_out)
 
 
@@ -145,11 +188,12 @@ def find_skill_by_name(name: str, *, place: skills.SkillPlace) -> Skill | None:
     return next((row for row in rows if names.casefold_name(row.name) == wanted), None)
 
 
-def read_skill_archive(data: bytes) -> tuple[list[SkillFile], list[str]]:
-    """Return the skills of an archive, and the names of its other files.
+def read_skill_archive(data: bytes) -> tuple[list[SkillFolder], list[LeftOutFile]]:
+    """Return the skills of an archive, and its files that belong to none or are not text.
 
-    Never unpacks to disk, and reads each SKILL.md only up to its limit. Raises
-    `SkillArchiveTooLarge`, `SkillArchiveInvalid`, `SkillArchiveUnsafe` and `SkillFileInvalid`.
+    Never unpacks to disk, and reads each entry only up to its limit. Raises
+    `SkillArchiveTooLarge`, `SkillArchiveInvalid`, `SkillArchiveUnsafe`, `SkillFileInvalid` and
+    `skills.SkillRefused`.
     """
     if len(data) > MOST_BYTES:
         raise SkillArchiveTooLarge
@@ -160,18 +204,18 @@ def read_skill_archive(data: bytes) -> tuple[list[SkillFile], list[str]]:
                 raise SkillArchiveTooLarge
             for entry in entries:
                 check_skill_entry(entry)
-            files = [entry for entry in entries if not entry.is_dir()]
-            wanted = [entry for entry in files if PurePosixPath(entry.filename).name == FILE_NAME]
+            reader = SkillArchiveReader(archive)
             found = [
-                parse_skill_file(read_skill_entry(archive, entry), name=entry.filename)
-                for entry in wanted
+                reader.read_folder(entry)
+                for entry in entries
+                if PurePosixPath(entry.filename).name == FILE_NAME and not entry.is_dir()
             ]
     except (*bounds.UNREADABLE, RuntimeError):
         # RuntimeError: an entry with a password.
         raise SkillArchiveInvalid from None
     if not found:
         raise SkillArchiveInvalid
-    return found, [entry.filename for entry in files if entry not in wanted]
+    return found, reader.list_left_out()
 
 
 def check_skill_entry(entry: zipfile.ZipInfo) -> None:
@@ -183,16 +227,89 @@ def check_skill_entry(entry: zipfile.ZipInfo) -> None:
         raise SkillArchiveUnsafe(name=name.replace("\x00", "")[:100])
 
 
-def read_skill_entry(archive: zipfile.ZipFile, entry: zipfile.ZipInfo) -> bytes:
-    """Return the bytes of an entry. Raises `SkillArchiveTooLarge` by its real size."""
-    with archive.open(entry) as file:
-        data = file.read(MOST_FILE_BYTES + 1)
-    if len(data) > MOST_FILE_BYTES:
-        raise SkillArchiveTooLarge
-    return data
+class SkillArchiveReader:
+    """Reads the folders of an archive whose entries are checked."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.entries = [entry for entry in archive.infolist() if not entry.is_dir()]
+        # By the folder of a SKILL.md, with its slash: paths below it, and their entries.
+        self.by_folder: dict[str, list[tuple[str, zipfile.ZipInfo]]] = {
+            entry.filename.removesuffix(FILE_NAME): []
+            for entry in self.entries
+            if PurePosixPath(entry.filename).name == FILE_NAME
+        }
+        self.unpacked = 0
+        self.left_out: list[LeftOutFile] = []
+        for entry in self.entries:
+            self.assign_entry(entry)
+
+    def assign_entry(self, entry: zipfile.ZipInfo) -> None:
+        """Note an entry with the innermost folder that has a SKILL.md above it."""
+        above = [folder for folder in self.by_folder if entry.filename.startswith(folder)]
+        if not above:
+            self.leave_out(entry, "no_skill")
+            return
+        folder = max(above, key=len)
+        path = entry.filename.removeprefix(folder)
+        if path != FILE_NAME:
+            self.by_folder[folder].append((path, entry))
+
+    def read_folder(self, entry: zipfile.ZipInfo) -> SkillFolder:
+        """Return the skill of a SKILL.md with its files.
+
+        Raises `SkillArchiveTooLarge`, `SkillFileInvalid` and `skills.SkillRefused`.
+        """
+        data = self.read_bytes(entry, limit=MOST_FILE_BYTES)
+        if len(data) > MOST_FILE_BYTES:
+            raise SkillArchiveTooLarge
+        folder = entry.filename.removesuffix(FILE_NAME)
+        texts: dict[str, str] = {}
+        for path, other in self.by_folder.pop(folder, ()):
+            text = self.read_text(path, other)
+            if text is None:
+                continue
+            if path in texts:
+                raise skills.SkillRefused(skill_files.SkillFileNameTaken(path))
+            if len(texts) == MOST_SKILL_FILES:
+                raise skills.SkillRefused(skill_files.TooManySkillFiles())
+            texts[path] = text
+        return replace(parse_skill_file(data, name=entry.filename), files=texts)
+
+    def read_text(self, path: str, entry: zipfile.ZipInfo) -> str | None:
+        """Return the text of a file. None, with the reason noted, if it cannot be imported."""
+        if not skill_files.is_skill_file_name(path):
+            self.leave_out(entry, "name")
+            return None
+        data = self.read_bytes(entry, limit=skills.MOST_TEXT_BYTES)
+        try:
+            return skills.decode_file_text(data, name=path)
+        except skills.SkillFileNotText:
+            self.leave_out(entry, "not_text")
+            return None
+
+    def read_bytes(self, entry: zipfile.ZipInfo, *, limit: int) -> bytes:
+        """Return at most `limit` + 1 bytes of an entry, whatever size it claims to have.
+
+        Raises `SkillArchiveTooLarge`.
+        """
+        with self.archive.open(entry) as file:
+            data = file.read(limit + 1)
+        self.unpacked += len(data)
+        if self.unpacked > MOST_UNPACKED_BYTES:
+            raise SkillArchiveTooLarge
+        return data
+
+    def leave_out(self, entry: zipfile.ZipInfo, code: str) -> None:
+        """Note that an entry is not imported. `code` is a key of `LEFT_OUT`."""
+        self.left_out.append(LeftOutFile(entry.filename[:LONGEST_FILE_NAME], code))
+
+    def list_left_out(self) -> list[LeftOutFile]:
+        """Return the files that were not imported, in the order of names."""
+        return sorted(self.left_out, key=lambda file: file.name)
 
 
-def parse_skill_file(data: bytes, *, name: str) -> SkillFile:
+def parse_skill_file(data: bytes, *, name: str) -> SkillFolder:
     """Parse a SKILL.md. Raises `SkillFileInvalid`."""
     try:
         text = data.decode("utf-8-sig")
@@ -206,7 +323,7 @@ def parse_skill_file(data: bytes, *, name: str) -> SkillFile:
     if not fields.get("name") or not fields.get("description"):
         raise SkillFileInvalid(name=name[:100])
     body = "\n".join(lines[ends[1] + 1 :]).strip("\n")
-    return SkillFile(fields["name"], fields["description"], body)
+    return SkillFolder(fields["name"], fields["description"], body)
 
 
 def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:

@@ -99,7 +99,8 @@ class Compaction(Stored):
         max_length=20, blank=True, default="", verbose_name=gettext_lazy("method")
     )
     attempt = models.PositiveIntegerField(default=1, verbose_name=gettext_lazy("attempt"))
-    # Slugs of skills whose loaded texts are in the system text while this compaction is active.
+    # Slugs of skills whose loaded texts are in the system text while this compaction is active, and
+    # keys of parts of their files (`SkillFilePart.key`).
     # Null for processes that do not know the column yet.
     skills = models.JSONField(default=list, blank=True, null=True)
     # A prepared summary that requires approval before use.

@@ -24,13 +24,14 @@ from chats.prompt import (
     tail,
     widening,
 )
+from chats.prompt.prompt_skills import build_skill_notes, list_prompt_skills, load_prompt_skills
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, images, receipts, zones
 from chats.record.provided import load_provided
-from contextpolicy import plugins, skills
+from contextpolicy import plugins, skill_files
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     CompactionNeed,
@@ -49,8 +50,8 @@ from contextpolicy.engine.compose.system_text import (
     format_runtime_note,
     order_system_parts,
 )
+from contextpolicy.engine.history.tool_rules import get_file_part_limit
 from contextpolicy.engine.messages import messages as engine
-from contextpolicy.engine.messages.skills import find_loaded_skills
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.messages.transcript import Background
 from contextpolicy.engine.policy.budget import (
@@ -523,7 +524,9 @@ def load_prompt_facts(
         zone=asked.zone,
     )
     known_skills, skill_notes = load_prompt_skills(branch, choice=choice, is_client=is_client)
-    lists_skills = choice.model.supports_tools and any(s.on_demand for s in known_skills)
+    lists_skills = choice.model.supports_tools and any(
+        skill.on_demand or skill.files for skill in known_skills
+    )
     given = ComposeInput(
         values=choice.values,
         model_window=model_window,
@@ -619,25 +622,6 @@ def get_base_system_texts(chat: Chat, *, values: PolicyValues) -> tuple[tuple[st
     return tuple((origin, text) for origin, text in parts if text)
 
 
-# Notes in receipts: skills on demand were sent complete, or left out, because the model or the
-# client cannot load them.
-SKILLS_COMPLETE, SKILLS_LEFT_OUT = "skills:complete", "skills:left_out"
-
-
-def load_prompt_skills(
-    branch: Branch, *, choice: model_choice.ChosenModel, is_client: bool
-) -> tuple[list[SkillText], tuple[str, ...]]:
-    """Return the skills of a prompt, and the notes about them for the receipt."""
-    chat = branch.chat
-    found = skills.load_chat_skills(choice.values.skills, owner=chat.owner_id, team=chat.team_id)
-    on_demand = [skill for skill in found if skill.on_demand]
-    if not on_demand:
-        return found, ()
-    if is_client:
-        return [skill for skill in found if not skill.on_demand], (SKILLS_LEFT_OUT,)
-    return found, () if choice.model.supports_tools else (SKILLS_COMPLETE,)
-
-
 def collect_system_texts(
     chat: Chat,
     *,
@@ -647,10 +631,16 @@ def collect_system_texts(
 ) -> tuple[tuple[str, str], ...]:
     """Return all parts of the system text as (origin, text), in the order of the policy.
 
-    `known`: the skills of the prompt. `moved`: those whose loaded texts a compaction moved here.
+    `known`: the skills of the prompt. `moved`: those whose loaded texts a compaction moved here,
+    and the keys of parts of their files.
     """
     values = choice.values
-    more = build_skill_parts(known, moved=moved, lists=choice.model.supports_tools)
+    more = build_skill_parts(
+        known,
+        moved=moved,
+        lists=choice.model.supports_tools,
+        files=skill_files.load_moved_texts(moved, known=known),
+    )
     if values.runtime_note:
         more.append(("runtime", format_runtime_note(choice.model.name)))
     if values.budget_note:
@@ -861,7 +851,7 @@ def build_prompt(
                 *assembled.notes,
                 *given.notes,
                 *notes,
-                *(f"{SKILL}:{slug}" for slug in loaded),
+                *build_skill_notes(loaded, counter=given.counter),
             ],
             "compaction_need": asdict(needed),
         },
@@ -876,22 +866,10 @@ def build_prompt(
         tells=values.preferences and has_preference_statement(given),
         infers=is_inference_enabled(values),
         offers_search=tools.has_search(given.tools),
-        skills=SkillFacts(tuple(values.skills), frozenset(loaded)),
+        skills=SkillFacts(
+            tuple(values.skills), frozenset(loaded), part_limit=get_file_part_limit(values)
+        ),
     )
-
-
-# Note in receipts, with the slug: the prompt has the text of this skill on demand.
-SKILL = "skill"
-
-
-def list_prompt_skills(
-    assembled: AssembledContext, *, given: ComposeInput, active: Compaction | None
-) -> tuple[str, ...]:
-    """Return the slugs of skills on demand whose texts a prompt has, moved ones first."""
-    if not tools.has_skill_load(given.tools):
-        return ()
-    moved = (active.skills or ()) if active else ()
-    return tuple(dict.fromkeys((*moved, *find_loaded_skills(assembled.messages))))
 
 
 def find_zone_to_freeze(assembled: AssembledContext, *, branch: Branch) -> str:

@@ -1,23 +1,25 @@
 """Skills whose loaded texts leave the history at a compaction and move to the system text.
 
-A compaction stores their slugs, so an undo restores the previous ones. A text stays in the system
-text until the next compaction; after that the model loads it again if it needs it.
+Loaded parts of their files move too. A compaction stores the slugs and keys of parts, so an undo
+restores the previous ones. A text stays in the system text until the next compaction; after that
+the model loads it again if it needs it.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from chats.models import Branch, Compaction, Message
 from chats.record import history
+from contextpolicy.engine.compose.system_text import SkillText, build_moved_part
 from contextpolicy.engine.messages.messages import parse_parts
 from contextpolicy.engine.messages.skills import (
     MOVED_SHARE,
     choose_moved_skills,
     find_stored_skills,
-    format_skill_text,
 )
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.skill_files import load_moved_texts
 from contextpolicy.skills import load_chat_skills
 
 # The finish of messages with tool results.
@@ -35,26 +37,32 @@ def find_moved_skills(
 ) -> list[str]:
     """Return the slugs of skills that messages `after` < seq <= `to_seq` loaded and that move.
 
-    Skills that the chat does not have any more are dropped, and so are the oldest if the texts
-    exceed a tenth of the prompt limit. `before`: slugs that a summary below a window moved.
+    The list also has the keys of parts of files. Skills that the chat does not have any more are
+    dropped, and so are the oldest if the texts exceed a tenth of the prompt limit. `before`: slugs
+    and keys that a summary below a window moved.
     """
-    slugs = [*before, *iter_loaded_skills(branch, after=after, to_seq=to_seq)]
-    if not slugs:
+    keys = [*before, *iter_loaded_skills(branch, after=after, to_seq=to_seq)]
+    if not keys:
         return []
     chat = branch.chat
     found = load_chat_skills(values.skills, owner=chat.owner_id, team=chat.team_id)
-    tokens = {
-        skill.slug: counter.count(format_skill_text(skill.name, skill.text))
-        for skill in found
-        if skill.on_demand and skill.slug in slugs
-    }
+    tokens = count_moved_tokens(keys, found=found, counter=counter)
     limit = compute_prompt_limit(values, model_window=chat.model.window if chat.model else None)
-    loaded = [(slug, tokens[slug]) for slug in slugs if slug in tokens]
+    loaded = [(key, tokens[key]) for key in keys if key in tokens]
     return list(choose_moved_skills(loaded, room=int(MOVED_SHARE * limit)))
 
 
+def count_moved_tokens(
+    keys: Sequence[str], *, found: Sequence[SkillText], counter: TokenCounter
+) -> dict[str, int]:
+    """Return the tokens of texts and parts of files by key, of those that a chat still has."""
+    files = load_moved_texts(keys, known=found)
+    built = {key: build_moved_part(key, skills=found, files=files) for key in set(keys)}
+    return {key: counter.count(text) for key, parts in built.items() for _, text in parts}
+
+
 def iter_loaded_skills(branch: Branch, *, after: int, to_seq: int) -> Iterator[str]:
-    """Yield the slugs of skills that a range of messages loaded, oldest first."""
+    """Yield the slugs and keys of parts that a range of messages loaded, oldest first."""
     rows = history.select_path_messages(branch, after=after, before=to_seq + 1).filter(
         finish__in=WITH_RESULTS, excluded=False, erased_at=None
     )

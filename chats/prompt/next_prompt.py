@@ -17,6 +17,7 @@ from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction
 from chats.prompt import composition, model_choice, person, tail, tokenizer
 from chats.prompt.moved_skills import find_window_skills
+from chats.prompt.prompt_skills import list_prompt_skills
 from chats.record import receipts, states, zones
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
@@ -62,7 +63,7 @@ class Outlook:
     kept: states.Kept | None
     # All messages that are sent as segments, by `seq`.
     segments: dict[int, Segment]
-    # Slugs of skills on demand whose texts it has.
+    # Slugs of skills on demand whose texts it has, and keys of parts of files.
     loaded_skills: tuple[str, ...] = ()
 
     @property
@@ -183,9 +184,7 @@ def compose_next_prompt(
         sent=sent,
         kept=kept,
         segments={s.seq: s for s in sent.segments if s.seq and s.origin != "question"},
-        loaded_skills=composition.list_prompt_skills(
-            sent, given=given, active=branch.active_compaction
-        ),
+        loaded_skills=tuple(list_prompt_skills(sent, given=given, active=branch.active_compaction)),
     )
 
 

@@ -329,6 +329,9 @@ CHANGES: Mapping[str, StrOrPromise] = {
     "skills:left_out": gettext_lazy(
         "Skills on demand were left out, because the API client uses its own tools."
     ),
+    "skill_files:left_out": gettext_lazy(
+        "Files of skills were left out, because the model or the API client cannot load them."
+    ),
     "round_opening": gettext_lazy(
         "The message that started the round was sent, although it is outside the window of the "
         "agent."

@@ -22,7 +22,7 @@ from contextpolicy.models.policies import (
     PolicyVersion,
 )
 from contextpolicy.models.radius import BlastRadius
-from contextpolicy.models.skills import GroupOwner, Skill
+from contextpolicy.models.skills import GroupOwner, Skill, SkillFile
 from contextpolicy.models.specs import ModelSpec
 from contextpolicy.models.tools import ToolDefinition, ToolServer
 
@@ -47,6 +47,7 @@ __all__ = [
     "PolicyAssignment",
     "PolicyVersion",
     "Skill",
+    "SkillFile",
     "ToolDefinition",
     "ToolServer",
     "VirtualCoverage",

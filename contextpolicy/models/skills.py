@@ -1,6 +1,6 @@
 """Named texts for prompts: of the installation, of a group or of a team."""
 
-from typing import ClassVar
+from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib.auth.models import Group
@@ -12,6 +12,11 @@ from contextpolicy.models.base import Stored
 
 LONGEST_SKILL = 10_000
 LONGEST_DESCRIPTION = 1_024
+# Limits of the files of one skill.
+MOST_SKILL_FILES = 20
+LONGEST_SKILL_FILE = 100_000
+LONGEST_SKILL_FILES = 500_000
+LONGEST_FILE_NAME = 200
 
 
 class Skill(Stored):
@@ -64,6 +69,15 @@ class Skill(Stored):
         ),
         verbose_name=gettext_lazy("enabled"),
     )
+    # Name, characters and SHA-256 of each file, in the order of names. Prompts need only these.
+    # Null: a process that is older than the column created the row.
+    files = models.JSONField(
+        default=list,
+        null=True,
+        blank=True,
+        editable=False,
+        verbose_name=gettext_lazy("files"),
+    )
     updated_at = models.DateTimeField(editable=False, verbose_name=gettext_lazy("updated"))
 
     class Meta:
@@ -74,6 +88,35 @@ class Skill(Stored):
             models.CheckConstraint(
                 condition=Q(group=None) | Q(team_id=None), name="skill_has_one_place"
             ),
+        ]
+
+    def __str__(self) -> str:
+        return self.name
+
+    @property
+    def file_list(self) -> list[dict[str, Any]]:
+        """`name`, `characters` and `sha256` of each file, in the order of names."""
+        return [
+            {"name": name, "characters": characters, "sha256": sha256}
+            for name, characters, sha256 in self.files or ()
+        ]
+
+
+class SkillFile(Stored):
+    """A text file of a skill, which the model loads on demand.
+
+    `name` is a path relative to the folder of the skill.
+    """
+
+    skill = models.ForeignKey(Skill, on_delete=models.CASCADE, related_name="stored_files")
+    name = models.CharField(max_length=LONGEST_FILE_NAME)
+    text = models.TextField(blank=True)
+    sha256 = models.CharField(max_length=64)
+
+    class Meta:
+        ordering: ClassVar = ["name"]
+        constraints: ClassVar = [
+            models.UniqueConstraint(fields=["skill", "name"], name="skill_file_once"),
         ]
 
     def __str__(self) -> str:

@@ -20,7 +20,7 @@ ROOT = Path(__file__).resolve().parents[2]
 # Rows that decide about other people's prompts, rights, keys and records.
 GOVERNING = frozenset(
     {"ContextPolicy", "PolicyVersion", "PolicyAssignment", "ModelSpec", "ProviderAccount", "ApiKey"}
-    | {"LegalHold", "Skill", "Webhook", "Evaluation", "BlastRadius", "User", "Group"}
+    | {"LegalHold", "Skill", "SkillFile", "Webhook", "Evaluation", "BlastRadius", "User", "Group"}
 )
 WRITES = frozenset({"create", "update", "delete", "get_or_create", "update_or_create"}) | {
     "bulk_create",
@@ -34,6 +34,7 @@ SILENT = {
     "end_rest": "when the next delivery is due",
     "seed_demo_model": "what every new instance has",
     "seed_roles": "what every new instance has",
+    "store_file_changes": "save_skill, its only caller, writes the event",
 }
 
 

@@ -33,7 +33,9 @@ def loaded(name: str, content: str, **options: str) -> list[WireMessage]:
 
 
 def test_the_list_follows_complete_texts_and_moved_texts_follow_the_list() -> None:
-    parts = build_skill_parts([MAIL, SUMS, TEAM], moved=("roles", "gone", "mail"), lists=True)
+    parts = build_skill_parts(
+        [MAIL, SUMS, TEAM], moved=("roles", "gone", "mail"), lists=True, files={}
+    )
     assert parts == [
         ("skills", "Skill: Sums\nAdd up."),
         ("skills", f"{skills.LIST_OPENING}\n- mail: Write mails."),
@@ -44,12 +46,14 @@ def test_the_list_follows_complete_texts_and_moved_texts_follow_the_list() -> No
 
 
 def test_skills_of_mode_always_have_no_list() -> None:
-    assert build_skill_parts([SUMS], moved=(), lists=True) == [("skills", "Skill: Sums\nAdd up.")]
-    assert build_skill_parts([], moved=(), lists=True) == []
+    assert build_skill_parts([SUMS], moved=(), lists=True, files={}) == [
+        ("skills", "Skill: Sums\nAdd up.")
+    ]
+    assert build_skill_parts([], moved=(), lists=True, files={}) == []
 
 
 def test_without_tools_every_text_is_complete() -> None:
-    parts = build_skill_parts([MAIL, TEAM], moved=("mail",), lists=False)
+    parts = build_skill_parts([MAIL, TEAM], moved=("mail",), lists=False, files={})
     assert parts == [
         ("skills", "Skill: Mail\nBe short."),
         ("team_skills", "Skill: Roles\nPlay."),
@@ -66,12 +70,13 @@ def test_a_result_counts_as_loaded_if_it_is_complete() -> None:
         *loaded("other", text, tool="chat_history_search", call_id="2"),
         WireMessage("user", text),
     ]
-    assert skills.find_loaded_skills(wires) == ("mail",)
+    assert skills.find_loaded_skills(wires) == {"mail": text}
 
 
 def test_of_two_calls_with_one_id_the_newest_counts() -> None:
     text = skills.format_skill_text("Mail", "Be short.")
-    assert skills.find_loaded_skills([*loaded("a", text), *loaded("b", text)]) == ("a", "b")
+    found = skills.find_loaded_skills([*loaded("a", text), *loaded("b", text)])
+    assert tuple(found) == ("a", "b")
 
 
 def test_stored_parts_name_the_loaded_skills() -> None:

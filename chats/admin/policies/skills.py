@@ -8,25 +8,39 @@ from django.contrib.auth.models import Group
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
 from django.utils import timezone
+from django.utils.html import format_html_join
 from django.utils.text import format_lazy
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext, gettext_lazy, ngettext
 
+from chats.actions.skills import MOST_TEXT_BYTES, clean_file_text, decode_file_text
 from chats.admin.bases import DomainAdmin
 from chats.admin.site import get_request_actor
+from chats.ground.refusals import Refusal
 from chats.models import Team
 from chats.prompt.tokenizer import get_page_counter
-from contextpolicy.engine.messages.skills import format_skill_line, format_skill_text
+from contextpolicy import skill_files
+from contextpolicy.engine.compose.system_text import format_complete_skill
+from contextpolicy.engine.messages.skills import format_skill_line
 from contextpolicy.models import Skill
-from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
+from contextpolicy.models.skills import (
+    LONGEST_DESCRIPTION,
+    LONGEST_FILE_NAME,
+    LONGEST_SKILL,
+    LONGEST_SKILL_FILE,
+)
 from contextpolicy.roles import ROLES
 from contextpolicy.skills import (
     SkillDescriptionInvalid,
     SkillNameTaken,
     SkillTooLong,
     TooManySkills,
+    build_skill_text,
     check_skill_free,
     save_skill,
 )
+
+# Fields for files, which only the form has.
+FILE_FIELDS = ("file_name", "file_upload", "file_text", "removed_files")
 
 
 class SkillForm(forms.ModelForm[Skill]):
@@ -39,6 +53,34 @@ class SkillForm(forms.ModelForm[Skill]):
         help_text=gettext_lazy(
             "The chats of this shared team have this skill. Choose a group, a team or neither."
         ),
+    )
+
+    file_name = forms.CharField(
+        label=gettext_lazy("Path of a file"),
+        required=False,
+        max_length=LONGEST_FILE_NAME,
+        help_text=gettext_lazy(
+            "Adds a file, or replaces the file with this path. For example forms/refund.csv. "
+            "Empty: the name of the chosen file."
+        ),
+    )
+    file_upload = forms.FileField(
+        label=gettext_lazy("Text file"), required=False, allow_empty_file=True
+    )
+    file_text = forms.CharField(
+        label=gettext_lazy("Text of the file"),
+        required=False,
+        strip=False,
+        widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
+        help_text=format_lazy(
+            gettext_lazy("Without a chosen file, this is its text. At most {n:,} characters."),
+            n=LONGEST_SKILL_FILE,
+        ),
+    )
+    removed_files = forms.MultipleChoiceField(
+        label=gettext_lazy("Files to remove"),
+        required=False,
+        widget=forms.CheckboxSelectMultiple,
     )
 
     class Meta:
@@ -84,6 +126,9 @@ class SkillForm(forms.ModelForm[Skill]):
             if isinstance(field, forms.ModelChoiceField):
                 field.queryset = rows
         self.initial.setdefault("team", self.instance.team_id)
+        removed = self.fields.get("removed_files")
+        if isinstance(removed, forms.MultipleChoiceField):
+            removed.choices = [(file["name"], file["name"]) for file in self.instance.file_list]
 
     def clean_slug(self) -> str:
         """Reject a slug that another skill has; raises ValidationError."""
@@ -108,7 +153,37 @@ class SkillForm(forms.ModelForm[Skill]):
         if given.get("mode") == Skill.Mode.ON_DEMAND and not given.get("description", "").strip():
             refusal = SkillDescriptionInvalid()
             self.add_error("description", forms.ValidationError(str(refusal), code=refusal.code))
+        try:
+            self.check_files()
+        except forms.ValidationError as error:
+            self.add_error("file_name", error)
         return given
+
+    def check_files(self) -> None:
+        """Check the files after the change; raises ValidationError."""
+        before = Skill.objects.filter(pk=self.instance.pk).first()
+        try:
+            changes = skill_files.plan_file_changes(
+                before, files=self.read_file_changes(), keeps_others=True
+            )
+            skill_files.build_file_list(before, changes=changes)
+        except skill_files.REFUSALS as error:
+            raise forms.ValidationError(str(error), code=error.code) from error
+        except Refusal as error:
+            raise forms.ValidationError(error.localized, code=error.code) from error
+
+    def read_file_changes(self) -> dict[str, str | None]:
+        """Return the texts of files by name; None removes a file. Raises `Refusal`."""
+        given = self.cleaned_data
+        found: dict[str, str | None] = dict.fromkeys(given.get("removed_files", ()))
+        name, text = given.get("file_name", ""), given.get("file_text", "")
+        if chosen := given.get("file_upload"):
+            name = name or chosen.name
+            chosen.seek(0)
+            text = decode_file_text(chosen.read(MOST_TEXT_BYTES + 1), name=name)
+        if name or text:
+            found[name] = clean_file_text(text)
+        return found
 
     def free(self, field: str) -> str:
         """Return the value of a field if no other skill has it; raises ValidationError."""
@@ -128,11 +203,20 @@ class SkillAdmin(DomainAdmin):
     """
 
     form = SkillForm
-    refusals = (SkillTooLong, SkillNameTaken, SkillDescriptionInvalid, TooManySkills)
+    refusals = (
+        SkillTooLong,
+        SkillNameTaken,
+        SkillDescriptionInvalid,
+        TooManySkills,
+        *skill_files.REFUSALS,
+    )
     list_display = ("name", "slug", "place", "mode", "enabled", "updated_at")
     list_filter = ("mode", "enabled")
     search_fields = ("name", "slug", "description")
-    fields = ("name", "slug", "description", "mode", "text", "group", "team", "enabled", "cost")
+    fields = (
+        *("name", "slug", "description", "mode", "text", "group", "team", "enabled", "cost"),
+        *("files_shown", *FILE_FIELDS),
+    )
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Skill]:
         shared = Team.objects.filter(owner=None).values("pk")
@@ -143,12 +227,16 @@ class SkillAdmin(DomainAdmin):
         self, request: HttpRequest, obj: Skill | None = None
     ) -> tuple[str, ...]:
         """Make the slug of a stored skill read-only, because policies refer to it."""
-        return ("cost",) if obj is None else ("slug", "cost")
+        shown = ("cost", "files_shown")
+        return shown if obj is None else ("slug", *shown)
 
     def get_fields(self, request: HttpRequest, obj: Skill | None = None) -> tuple[str, ...]:
-        """Leave out the team for people who only read, because only the form has it."""
+        """Leave out the team and fields for files for people who only read.
+
+        Only the form has these fields.
+        """
         reads = obj is not None and not self.has_change_permission(request, obj)
-        hidden = {"team"} if reads else set()
+        hidden = {"team", *FILE_FIELDS} if reads else set()
         return tuple(name for name in self.fields if name not in hidden)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -156,7 +244,12 @@ class SkillAdmin(DomainAdmin):
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        save_skill(skill=obj, actor=get_request_actor(request), now=timezone.now())
+        save_skill(
+            skill=obj,
+            actor=get_request_actor(request),
+            now=timezone.now(),
+            files=form.read_file_changes(),
+        )
 
     @admin.display(description=gettext_lazy("Belongs to"))
     def place(self, skill: Skill) -> str:
@@ -175,11 +268,28 @@ class SkillAdmin(DomainAdmin):
             return gettext("The cost is shown after you save the skill.")
         return describe_skill_cost(skill)
 
+    @admin.display(description=gettext_lazy("Files"))
+    def files_shown(self, skill: Skill) -> str:
+        """Return the files of a skill with their texts and tokens."""
+        files = skill_files.list_skill_files(skill) if skill.pk else []
+        if not files:
+            return gettext("None")
+        count = get_page_counter().count
+        rows = [(file.name, describe_file_cost(count(file.text)), file.text) for file in files]
+        return format_html_join(
+            "", "<details><summary>{} · {}</summary><pre>{}</pre></details>", rows
+        )
+
+
+def describe_file_cost(tokens: int) -> str:
+    words = ngettext("{n:,} token when loaded", "{n:,} tokens when loaded", tokens)
+    return words.format(n=tokens)
+
 
 def describe_skill_cost(skill: Skill) -> str:
     """Return a sentence with the tokens that a skill costs in prompts."""
     count = get_page_counter().count
-    text = count(format_skill_text(skill.name, skill.text))
+    text = count(format_complete_skill(build_skill_text(skill)))
     if skill.mode == Skill.Mode.ALWAYS:
         return gettext("{text:,} tokens in each prompt.").format(text=text)
     line = count(format_skill_line(skill.slug, skill.description))

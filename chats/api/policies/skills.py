@@ -19,9 +19,28 @@ from chats.api.core.base import Endpoint
 from chats.api.core.inputs import EmptyBody, Flag, PageQuery, PlainText, Strict, WholeNumber
 from chats.api.core.outputs import build_page_serializer, serialize_rows
 from chats.exchange import skill_folders
-from contextpolicy.models import Skill
+from contextpolicy import skill_files
+from contextpolicy.models import Skill, SkillFile
 
 ZIP = "application/zip"
+# The most files of one request: all of a skill replaced by others.
+MOST_FILE_CHANGES = 40
+
+
+class SkillFileOut(serializers.Serializer[Any]):
+    """A text file of a skill, without its text."""
+
+    name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
+    characters = serializers.IntegerField(help_text="Length of its text.")
+    sha256 = serializers.CharField(help_text="SHA-256 of its text in UTF-8.")
+
+
+class SkillFileText(serializers.Serializer[SkillFile]):
+    """A text file of a skill."""
+
+    name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
+    text = serializers.CharField()
+    sha256 = serializers.CharField(help_text="SHA-256 of its text in UTF-8.")
 
 
 class SkillOut(serializers.Serializer[Skill]):
@@ -49,7 +68,25 @@ class SkillOut(serializers.Serializer[Skill]):
         help_text="Id of the team that the skill belongs to. Null: none.",
     )
     enabled = serializers.BooleanField(help_text="False: no prompt includes the skill.")
+    files = SkillFileOut(
+        many=True,
+        source="file_list",
+        help_text="Files that the model can load when it follows the text.",
+    )
     updated_at = serializers.DateTimeField()
+
+
+class SkillFileChange(Strict):
+    """A file to write or to remove."""
+
+    name = PlainText(
+        help_text="Path of the file, for example `forms/refund.csv`: 1 to 200 characters from a–z, "
+        "0–9, `.`, `_`, `-` and `/`."
+    )
+    text = PlainText(
+        allow_null=True,
+        help_text="New text of the file, at most 100,000 characters. Null removes the file.",
+    )
 
 
 class SkillChange(Strict):
@@ -69,6 +106,13 @@ class SkillChange(Strict):
         "`on_demand` (default): the model loads the text.",
     )
     enabled = Flag(required=False, help_text="False: no prompt includes the skill. Default: true.")
+    files = serializers.ListField(
+        child=SkillFileChange(),
+        required=False,
+        max_length=MOST_FILE_CHANGES,
+        help_text="Files to write or to remove. Others do not change. A skill has at most 20 files "
+        "and 500,000 characters in them.",
+    )
 
 
 class OfPlace(Strict):
@@ -95,6 +139,18 @@ class SkillArchive(OfPlace):
     archive = PlainText(help_text="A ZIP archive as base64, at most 1 MiB.")
 
 
+class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
+    """A file of an archive that was not imported."""
+
+    name = serializers.CharField()
+    code = serializers.ChoiceField(
+        choices=sorted(skill_folders.LEFT_OUT),
+        help_text="`no_skill`: not in a folder with a `SKILL.md`. `name`: the name is not allowed. "
+        "`not_text`: not a text in UTF-8.",
+    )
+    reason = serializers.CharField(help_text="The same as a sentence.")
+
+
 class ImportedSkillsOut(serializers.Serializer[Any]):
     """The result of an import."""
 
@@ -103,6 +159,7 @@ class ImportedSkillsOut(serializers.Serializer[Any]):
     left_out = serializers.ListField(
         child=serializers.CharField(), help_text="Names of the files that were not imported."
     )
+    left_out_files = LeftOutFileOut(many=True, help_text="The same files with reasons.")
 
 
 def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
@@ -110,6 +167,20 @@ def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
     group: int | None = values.pop("group")
     team: uuid.UUID | None = values.pop("team")
     return skills.SkillPlace(group_id=group, team_id=team)
+
+
+def pop_files(values: dict[str, Any]) -> dict[str, str | None]:
+    """Remove the files from the values of a request and return their texts by name.
+
+    Raises `SkillRefused` if a name is there twice.
+    """
+    given = values.pop("files", ())
+    found = {file["name"]: file["text"] for file in given}
+    if len(found) < len(given):
+        names = [file["name"] for file in given]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise skills.SkillRefused(skill_files.SkillFileNameTaken(twice[:100]))
+    return found
 
 
 class SkillViewSet(Endpoint):
@@ -136,8 +207,9 @@ class SkillViewSet(Endpoint):
         """
         values = NewSkill.read(request.data)
         place = pop_place(values)
+        files = pop_files(values)
         made = skills.create_own_skill(
-            user=self.user, place=place, values=values, now=timezone.now()
+            user=self.user, place=place, values=values, now=timezone.now(), files=files
         )
         return self.respond(made, status=201)
 
@@ -151,9 +223,11 @@ class SkillViewSet(Endpoint):
         """Change a skill that you may edit. Absent fields keep their value."""
         skill = skills.get_editable_skill(user=self.user, slug=slug)
         values = SkillChange.read(request.data)
-        return self.respond(
-            skills.change_own_skill(user=self.user, skill=skill, values=values, now=timezone.now())
+        files = pop_files(values)
+        changed = skills.change_own_skill(
+            user=self.user, skill=skill, values=values, now=timezone.now(), files=files
         )
+        return self.respond(changed)
 
     @extend_schema(summary="Delete a skill")
     def destroy(self, request: Request, slug: str) -> Response:
@@ -164,13 +238,27 @@ class SkillViewSet(Endpoint):
         return Response(status=204)
 
     @extend_schema(
+        operation_id="skills_files",
+        summary="List the files of a skill",
+        parameters=[PageQuery],
+        responses=build_page_serializer(SkillFileText),
+    )
+    @action(detail=True)
+    def files(self, request: Request, slug: str) -> Response:
+        """List the files of a skill with their texts, in the order of names."""
+        rows = skills.select_visible_files(user=self.user, slug=slug)
+        return self.respond_page(
+            rows, order=("name",), name=f"skill-files:{slug}", kind=SkillFileText
+        )
+
+    @extend_schema(
         operation_id="skills_export",
         summary="Export a skill",
         responses={(200, ZIP): OpenApiTypes.BINARY},
     )
     @action(detail=True)
     def export(self, request: Request, slug: str) -> HttpResponse:
-        """Download a skill as a ZIP archive with one folder and its `SKILL.md`."""
+        """Download a skill as a ZIP archive with one folder: its `SKILL.md` and its files."""
         skill = skills.get_visible_skill(user=self.user, slug=slug)
         return build_archive_response([skill], name=skill.slug)
 
@@ -184,8 +272,8 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        A skill of the same name is changed. Other files of the folders are left out. If one folder
-        is invalid, nothing is imported.
+        A skill of the same name is changed, and its files become those of the folder. Files that
+        are not text are left out. If one folder is invalid, nothing is imported.
         """
         values = SkillArchive.read(request.data)
         place = pop_place(values)
@@ -196,7 +284,8 @@ class SkillViewSet(Endpoint):
             {
                 "created": serialize_rows(SkillOut, done.created),
                 "changed": serialize_rows(SkillOut, done.changed),
-                "left_out": done.left_out,
+                "left_out": [file.name for file in done.left_out],
+                "left_out_files": serialize_rows(LeftOutFileOut, done.left_out),
             }
         )
 

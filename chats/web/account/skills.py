@@ -1,10 +1,12 @@
 """Skill pages: list, create, edit, delete, import and export."""
 
 import uuid
+from collections.abc import Mapping
 from typing import Any
 
 from django.http import HttpRequest, HttpResponse
 from django.shortcuts import redirect, render
+from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
@@ -15,10 +17,19 @@ from chats.ground.refusals import Refusal
 from chats.models import Team
 from chats.prompt.tokenizer import get_page_counter
 from chats.web.auth import PersonRequest, signed_in
-from contextpolicy.engine.messages.skills import format_skill_line, format_skill_text
+from contextpolicy.engine.compose.system_text import format_complete_skill
+from contextpolicy.engine.messages.skills import format_skill_line
 from contextpolicy.models import Skill
-from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
-from contextpolicy.skills import MOST_SKILLS
+from contextpolicy.models.skills import (
+    LONGEST_DESCRIPTION,
+    LONGEST_FILE_NAME,
+    LONGEST_SKILL,
+    LONGEST_SKILL_FILE,
+    LONGEST_SKILL_FILES,
+    MOST_SKILL_FILES,
+)
+from contextpolicy.skill_files import list_skill_files
+from contextpolicy.skills import MOST_SKILLS, build_skill_text
 
 INSTALLATION, GROUP, TEAM = "installation", "group", "team"
 MODES = Skill.Mode
@@ -66,6 +77,42 @@ def skill_delete(request: PersonRequest, slug: str) -> HttpResponse:
     skill = skills.get_editable_skill(user=request.user, slug=slug)
     skills.delete_own_skill(user=request.user, skill=skill, now=timezone.now())
     return redirect("chats:skills")
+
+
+@require_POST
+@signed_in
+def skill_file_save(request: PersonRequest, slug: str) -> HttpResponse:
+    """Add a file to a skill, or replace the file with the same name."""
+    skill = skills.get_editable_skill(user=request.user, slug=slug)
+    name, text = request.POST.get("name", ""), request.POST.get("text", "")
+    try:
+        if chosen := request.FILES.get("file"):
+            name = name or chosen.name or ""
+            text = skills.decode_file_text(chosen.read(skills.MOST_TEXT_BYTES + 1), name=name)
+        return save_files(request, skill, {name: text})
+    except Refusal as refusal:
+        text = "" if chosen else text
+        return render_skill(request, skill, refusal=refusal, file_name=name, file_text=text)
+
+
+@require_POST
+@signed_in
+def skill_file_delete(request: PersonRequest, slug: str) -> HttpResponse:
+    """Remove a file from a skill."""
+    skill = skills.get_editable_skill(user=request.user, slug=slug)
+    try:
+        return save_files(request, skill, {request.POST.get("name", ""): None})
+    except Refusal as refusal:
+        return render_skill(request, skill, refusal=refusal)
+
+
+def save_files(
+    request: PersonRequest, skill: Skill, files: Mapping[str, str | None]
+) -> HttpResponse:
+    skills.change_own_skill(
+        user=request.user, skill=skill, values={}, now=timezone.now(), files=files
+    )
+    return redirect(f"{reverse('chats:skill', args=[skill.slug])}#files")
 
 
 @require_GET
@@ -183,9 +230,16 @@ def render_skill_list(
 
 
 def render_skill(
-    request: PersonRequest, skill: Skill, *, refusal: Refusal | None = None
+    request: PersonRequest,
+    skill: Skill,
+    *,
+    refusal: Refusal | None = None,
+    file_name: str = "",
+    file_text: str = "",
 ) -> HttpResponse:
+    """Render the page of a skill. `file_name` and `file_text`: refused values of a file."""
     count = get_page_counter().count
+    shown = build_skill_text(skill)
     may_edit = skills.list_editable_skills(request.user).filter(pk=skill.pk).exists()
     context = {
         "skill": skill,
@@ -194,7 +248,14 @@ def render_skill(
         "may_choose_mode": may_edit and skills.is_skill_admin(request.user),
         "may_delete": may_edit and (skill.group_id is not None or skill.team_id is not None),
         "line_tokens": count(format_skill_line(skill.slug, skill.description)),
-        "text_tokens": count(format_skill_text(skill.name, skill.text)),
+        "text_tokens": count(format_complete_skill(shown)),
+        "files": [(file, count(file.text)) for file in list_skill_files(skill)],
+        "file_name": file_name,
+        "file_text": file_text,
+        "longest_file_name": LONGEST_FILE_NAME,
+        "longest_file": LONGEST_SKILL_FILE,
+        "longest_files": LONGEST_SKILL_FILES,
+        "most_files": MOST_SKILL_FILES,
         "refusal": refusal,
         "longest_description": LONGEST_DESCRIPTION,
         "longest_text": LONGEST_SKILL,

@@ -5,8 +5,9 @@ from collections.abc import Mapping, Sequence
 from django.utils.translation import gettext
 
 from chats.prompt.client import HOSTED
-from chats.prompt.composition import SKILL
+from chats.prompt.prompt_skills import SKILL, SKILL_FILE
 from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
+from contextpolicy.engine.messages.skill_files import parse_part_key
 from contextpolicy.wording import join_sentences
 
 # Origins that are part of the text block in a text layout.
@@ -72,11 +73,37 @@ def _of_message(note: str) -> str:
     seq, _, repair = note.partition(":")
     if seq == SKILL:
         return gettext("The skill “{slug}” was loaded.").format(slug=repair)
+    if seq == SKILL_FILE:
+        return describe_loaded_file(repair) or note
     if seq == "state":
         reason = STATE_KEPT.get(repair, repair.replace("_", " "))
         return gettext("The state was not updated: {reason}.").format(reason=reason)
     words = REPAIRS.get(repair.partition(":")[0])
     return gettext("Message {seq}: {words}.").format(seq=seq, words=words) if words else note
+
+
+def describe_loaded_file(detail: str) -> str:
+    """Return the sentence of a loaded part of a file: `detail` has its key, hash and tokens.
+
+    Empty if the note is malformed.
+    """
+    key, _, rest = detail.partition(":")
+    sha256, _, tokens = rest.partition(":")
+    part = parse_part_key(key)
+    if part is None or not tokens.isdecimal():
+        return ""
+    words = gettext(
+        "Of the skill “{slug}”, the file “{name}” was loaded: characters {start:,} to {end:,}, "
+        "{tokens:,} tokens, SHA-256 {sha256}."
+    )
+    return words.format(
+        slug=part.slug,
+        name=part.name,
+        start=part.start,
+        end=part.end,
+        tokens=int(tokens),
+        sha256=sha256,
+    )
 
 
 def _value(value: object) -> str:

@@ -4,9 +4,14 @@ None of the parts is ever a message in the history. Text derived from users is d
 the prompt's tail (`transcript.Background`), never here.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from contextpolicy.engine.messages.skill_files import (
+    format_file_list,
+    format_moved_part,
+    parse_part_key,
+)
 from contextpolicy.engine.messages.skills import (
     LIST_OPENING,
     format_skill_line,
@@ -27,13 +32,16 @@ ORDER = (
     "team_skills",
     "budget",
 )
+# The origins of skills.
+SKILL_ORIGINS = ("skills", "team_skills")
 
 
 @dataclass(frozen=True, slots=True)
 class SkillText:
     """A skill of a prompt. `origin` is `team_skills` if it belongs to a team, else `skills`.
 
-    `on_demand`: the prompt has its line, and its text only once it was loaded.
+    `on_demand`: the prompt has its line, and its text only once it was loaded. `files`: names and
+    characters of the files that the model can load.
     """
 
     slug: str
@@ -42,6 +50,7 @@ class SkillText:
     text: str
     origin: str = "skills"
     on_demand: bool = False
+    files: tuple[tuple[str, int], ...] = ()
 
 
 class UnknownOrigin(ValueError):
@@ -78,29 +87,55 @@ def filter_system_parts(
     return tuple(part for part in parts if part[0] != gone)
 
 
+def format_complete_skill(skill: SkillText) -> str:
+    """Return the text of a skill with its name above it and the list of its files below it."""
+    listed = format_file_list(skill.slug, skill.files)
+    return format_skill_text(skill.name, skill.text) + listed
+
+
 def build_skill_parts(
-    skills: Sequence[SkillText], *, moved: Sequence[str], lists: bool
+    skills: Sequence[SkillText],
+    *,
+    moved: Sequence[str],
+    lists: bool,
+    files: Mapping[tuple[str, str], str],
 ) -> list[tuple[str, str]]:
     """Return the (origin, text) parts of skills: complete texts, the list, then moved texts.
 
-    `moved`: slugs of skills on demand whose texts a compaction moved here. Without `lists`, the
-    model cannot load texts, so all are complete.
+    `moved`: slugs of skills on demand and keys of parts of files that a compaction moved here.
+    `files`: the texts of these files by slug and name. Without `lists`, the model cannot load
+    texts, so all are complete.
     """
     listed = [skill for skill in skills if skill.on_demand and lists]
     parts = [
-        (skill.origin, format_skill_text(skill.name, skill.text))
+        (skill.origin, format_complete_skill(skill))
         for skill in skills
         if not (skill.on_demand and lists)
     ]
     opening = [LIST_OPENING]
-    for origin in ("skills", "team_skills"):
+    for origin in SKILL_ORIGINS:
         lines = [format_skill_line(s.slug, s.description) for s in listed if s.origin == origin]
         if lines:
             parts.append((origin, "\n".join((*opening, *lines))))
             opening = []
-    by_slug = {skill.slug: skill for skill in listed}
-    texts = [by_slug[slug] for slug in moved if slug in by_slug]
-    return parts + [(skill.origin, format_skill_text(skill.name, skill.text)) for skill in texts]
+    for key in moved:
+        parts += build_moved_part(key, skills=skills if lists else (), files=files)
+    return parts
+
+
+def build_moved_part(
+    key: str, *, skills: Sequence[SkillText], files: Mapping[tuple[str, str], str]
+) -> list[tuple[str, str]]:
+    """Return the (origin, text) part of a moved text or part of a file; empty if it is gone."""
+    part = parse_part_key(key)
+    slug = part.slug if part else key
+    skill = next((skill for skill in skills if skill.slug == slug), None)
+    if skill is None:
+        return []
+    if part is not None:
+        text = format_moved_part(part, files)
+        return [(skill.origin, text)] if text else []
+    return [(skill.origin, format_complete_skill(skill))] if skill.on_demand else []
 
 
 def format_runtime_note(model: str) -> str:

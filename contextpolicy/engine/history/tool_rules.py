@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 
 from contextpolicy.engine.history.truncation import cut_tool_result
 from contextpolicy.engine.messages.messages import Message, ToolResultPart, WireMessage
+from contextpolicy.engine.messages.skill_files import MOST_PART_CHARACTERS
 from contextpolicy.engine.messages.skills import LONGEST_RESULT, SKILL_LOAD
 from contextpolicy.engine.messages.tool_outputs import format_output_pointer, is_tool_of_servers
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -29,6 +30,15 @@ def get_result_limit(values: PolicyValues, name: str) -> int:
     if name == SKILL_LOAD:
         return _rule(values, name).get("limit", LONGEST_RESULT)
     return min(values.tool_output_limit, _rule(values, name).get("limit", values.tool_output_limit))
+
+
+def get_file_part_limit(values: PolicyValues) -> int:
+    """Return the most characters that the model loads of a file of a skill at once.
+
+    Unlike the text of a skill, a part is not longer than other tool results, so none is cut.
+    """
+    limit = min(values.tool_output_limit, MOST_PART_CHARACTERS)
+    return min(limit, _rule(values, SKILL_LOAD).get("limit", limit))
 
 
 def find_stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:

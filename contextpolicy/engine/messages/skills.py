@@ -2,7 +2,7 @@
 
 Such a skill costs one line of the system text until the model loads its text with `skill_load`. The
 text is then a tool result. A compaction that covers the result can move the text to the system
-text.
+text. `skill_files` has the same for the files of skills.
 """
 
 import json
@@ -15,6 +15,7 @@ from contextpolicy.engine.messages.messages import (
     ToolSpec,
     WireMessage,
 )
+from contextpolicy.engine.messages.skill_files import MOST_PART_CHARACTERS, parse_skill_file_part
 
 SKILL_LOAD = "skill_load"
 SKILL_LOAD_SPEC = ToolSpec(
@@ -22,7 +23,8 @@ SKILL_LOAD_SPEC = ToolSpec(
     description=(
         "Load the text of a skill, that is, the instructions for a kind of task. Use it before you"
         " work on a task that a line of the list of skills describes. The name is the word before"
-        " the colon of the line."
+        " the colon of the line. With file, load a file of the skill instead: at most"
+        f" {MOST_PART_CHARACTERS:,} characters from start, the position of the first character."
     ),
     parameters={
         "type": "object",
@@ -32,7 +34,9 @@ SKILL_LOAD_SPEC = ToolSpec(
                 "minLength": 1,
                 "maxLength": 60,
                 "description": "The name of the skill in the list.",
-            }
+            },
+            "file": {"type": "string", "minLength": 1, "maxLength": 200},
+            "start": {"type": "integer", "minimum": 0, "maximum": 1_000_000},
         },
         "required": ["name"],
         "additionalProperties": False,
@@ -61,25 +65,40 @@ def format_skill_text(name: str, text: str) -> str:
     return f"{TEXT_OPENING}{name}\n{text}"
 
 
-def find_loaded_skills(messages: Iterable[WireMessage]) -> tuple[str, ...]:
-    """Return the slugs of skills whose complete text is a tool result of a prompt, oldest first."""
+def find_loaded_skills(messages: Iterable[WireMessage]) -> dict[str, str]:
+    """Return the complete texts and file parts that are tool results of a prompt, oldest first.
+
+    The keys are slugs of skills and keys of parts (`SkillFilePart.key`).
+    """
     asked: dict[str, str] = {}
-    found: dict[str, None] = {}
+    found: dict[str, str] = {}
     for wire in messages:
         # Some servers use the same ids in each reply: the newest call counts.
         asked |= dict(iter_asked_skills(wire.tool_calls))
-        slug = asked.get(wire.tool_call_id, "")
-        if slug and is_complete_text(wire.content):
-            found[slug] = None
-    return tuple(found)
+        if key := find_result_key(asked.get(wire.tool_call_id, ""), wire.content):
+            found[key] = wire.content
+    return found
 
 
 def find_stored_skills(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Return the slugs of skills that a stored message loaded, in the order of their results."""
+    """Return the slugs and keys of parts that a stored message loaded, in the order of results."""
     asked = dict(iter_asked_skills(part for part in parts if isinstance(part, ToolCallPart)))
     results = (part for part in parts if isinstance(part, ToolResultPart))
-    loaded = (part for part in results if is_complete_text(part.content))
-    return tuple(asked[part.call_id] for part in loaded if part.call_id in asked)
+    keys = (find_result_key(asked.get(part.call_id, ""), part.content) for part in results)
+    return tuple(key for key in keys if key)
+
+
+def find_result_key(slug: str, content: str) -> str:
+    """Return the key of the text or the part that the result of a call for a skill has.
+
+    Empty if it has none, or not all of it.
+    """
+    if not slug or CUT_MARKER in content:
+        return ""
+    if content.startswith(TEXT_OPENING):
+        return slug
+    part = parse_skill_file_part(content)
+    return part.key if part else ""
 
 
 def iter_asked_skills(calls: Iterable[ToolCallPart]) -> Iterator[tuple[str, str]]:
@@ -98,15 +117,10 @@ def parse_skill_slug(arguments: str) -> str:
     return slug if isinstance(slug, str) else ""
 
 
-def is_complete_text(content: str) -> bool:
-    """Return True if a tool result is the text of a skill and nothing of it was cut."""
-    return content.startswith(TEXT_OPENING) and CUT_MARKER not in content
-
-
 def choose_moved_skills(loaded: Sequence[tuple[str, int]], *, room: int) -> tuple[str, ...]:
-    """Return the skills whose texts move to the system text, oldest first.
+    """Return the skills and parts of files that move to the system text, oldest first.
 
-    `loaded`: slugs and tokens, in the order of loading; of a repeated slug, the last one counts.
+    `loaded`: keys and tokens, in the order of loading; of a repeated key, the last one counts.
     The newest are chosen first. The first one that does not fit, and all before it, are dropped.
     """
     chosen: dict[str, None] = {}

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from chats.models import Chat, PromptText, Team
@@ -166,3 +167,60 @@ def test_a_skill_belongs_to_a_group_or_a_team(browser: Client, now: datetime) ->
     Team.objects.update(owner=User.objects.create(username="dora"))
     skill = Skill.objects.get()
     assert browser.get(f"/admin/contextpolicy/skill/{skill.pk}/change/").status_code == 302
+
+
+@pytest.mark.requirement("S4.9", by="admin")
+def test_files_are_added_replaced_and_removed(browser: Client) -> None:
+    upload = SimpleUploadedFile("refund.csv", b"order,amount\n")
+    browser.post(ADD, {**SKILL, "file_name": "forms/refund.csv", "file_upload": upload})
+    skill = Skill.objects.get()
+    address = f"/admin/contextpolicy/skill/{skill.pk}/change/"
+    change = {**CHANGE, "name": "Mail"}
+    browser.post(address, {**change, "file_name": "a.md", "file_text": "one"})
+    page = browser.get(address).content.decode()
+    assert "<summary>forms/refund.csv · " in page
+    assert "<pre>order,amount" in page
+    browser.post(
+        address,
+        {
+            **change,
+            "file_name": "a.md",
+            "file_text": "two",
+            "removed_files": ["forms/refund.csv"],
+        },
+    )
+    assert list(skill.stored_files.values_list("name", "text")) == [("a.md", "two")]
+    events = AuditEvent.objects.filter(type__startswith="skill.").order_by("seq")
+    assert [event.data["files"] for event in events] == [
+        {"written": ["forms/refund.csv"]},
+        {"written": ["a.md"]},
+        {"written": ["a.md"], "removed": ["forms/refund.csv"]},
+    ]
+
+
+@pytest.mark.parametrize(
+    ("values", "refusal"),
+    [
+        ({"file_name": "../a", "file_text": "Typed"}, "skill_file_name_invalid"),
+        ({"file_text": "Typed"}, "skill_file_name_invalid"),
+        ({"file_name": "a", "file_text": "Typed" + "x" * 100_000}, "skill_file_too_long"),
+        ({"file_upload": SimpleUploadedFile("a", b"\xff")}, "skill_file_not_text"),
+    ],
+    ids=["path", "no-name", "long", "not-text"],
+)
+def test_a_refused_file_stores_nothing_and_stays_in_the_form(
+    browser: Client, values: dict[str, Any], refusal: str
+) -> None:
+    page = browser.post(ADD, {**SKILL, **values})
+    form = page.context["adminform"].form
+    assert form.errors.as_data()["file_name"][0].code == refusal
+    assert ("Typed" in page.content.decode()) is ("file_text" in values)
+    assert not Skill.objects.exists()
+
+
+def test_an_auditor_reads_files(browser: Client) -> None:
+    browser.post(ADD, {**SKILL, "file_name": "a.md", "file_text": "one"})
+    page = f"/admin/contextpolicy/skill/{Skill.objects.get().pk}/change/"
+    auditor = signed_in(person("priya", AUDITOR))
+    assert "<pre>one</pre>" in auditor.get(page).content.decode()
+    assert auditor.post(page, {"file_name": "a.md", "file_text": "two"}).status_code == 403

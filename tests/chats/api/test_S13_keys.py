@@ -173,6 +173,7 @@ MATRIX = {
     "skills_change": "policy:write",
     "skills_delete": "policy:write",
     "skills_export": "policy:read",
+    "skills_files": "policy:read",
     "skills_import": "policy:write",
     "teams_list": "chats:read",
     "teams_create": "chats:write",

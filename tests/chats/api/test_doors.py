@@ -110,8 +110,8 @@ OFFERS = {
         "windowSizeOverride",
     ],
     "NewSnapshot": ["snapshot"],
-    "NewSkill": ["description", "enabled", "group", "mode", "name", "team", "text"],
-    "PatchedSkillChange": ["description", "enabled", "mode", "name", "text"],
+    "NewSkill": ["description", "enabled", "files", "group", "mode", "name", "team", "text"],
+    "PatchedSkillChange": ["description", "enabled", "files", "mode", "name", "text"],
     "SkillArchive": ["archive", "group", "team"],
     "TeamBody": [
         "agents",
@@ -130,6 +130,7 @@ OFFERS = {
 }
 # Objects nested in other bodies.
 INSIDE = {
+    "SkillFileChange": ["name", "text"],
     "AgentBody": [
         "agent_type",
         "instruction",

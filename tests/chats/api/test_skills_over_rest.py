@@ -193,11 +193,11 @@ def test_an_exported_skill_can_be_imported_unchanged(
 
 def test_other_files_of_a_folder_are_named_and_left_out(owner: Program, sales: Group) -> None:
     archive = packed(
-        ("a/SKILL.md", folder()), ("a/run.sh", "rm"), ("b/SKILL.md", folder("B")), ("a/", "")
+        ("a/SKILL.md", folder()), ("a/run me.sh", "rm"), ("b/SKILL.md", folder("B")), ("a/", "")
     )
     done = owner.post("skills/import", {"archive": archive, "group": sales.pk})
     assert [row["name"] for row in done.json()["created"]] == ["Refunds", "B"]
-    assert done.json()["left_out"] == ["a/run.sh"]
+    assert done.json()["left_out"] == ["a/run me.sh"]
 
 
 @pytest.mark.parametrize(

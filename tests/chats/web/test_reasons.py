@@ -10,7 +10,7 @@ from chats.admin.words import RUNGS
 from chats.compaction import coverage, embedding, summary_slots
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
-from chats.prompt import agents, composition, model_choice, next_prompt, person
+from chats.prompt import agents, model_choice, next_prompt, person, prompt_skills
 from chats.providers.base import ErrorCode
 from chats.record import provided
 from chats.record.states import StateChanged
@@ -52,7 +52,8 @@ def test_every_kind_of_the_engine_has_words() -> None:
     ours |= {f"vectors:{note}" for note in embedding.NOTES}
     ours |= {f"{agents.PROMPT_FORM}:{form}" for form in PROMPT_FORMS}
     ours |= {provided.MISSING, provided.FAILED}
-    ours |= {composition.SKILLS_COMPLETE, composition.SKILLS_LEFT_OUT}
+    ours |= {prompt_skills.SKILLS_COMPLETE, prompt_skills.SKILLS_LEFT_OUT}
+    ours |= {prompt_skills.SKILL_FILES_LEFT_OUT}
     assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
     assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
     assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))

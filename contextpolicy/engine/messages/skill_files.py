@@ -1,0 +1,95 @@
+"""Files of skills: their list below the text of the skill, and the parts that the model has loaded.
+
+A file costs one line of the text until the model loads a part of it with `skill_load`. The part is
+then a tool result. A compaction that covers the result can move the part to the system text.
+"""
+
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from contextpolicy.engine.messages.tool_outputs import MOST_READ_CHARACTERS
+
+FILES_OPENING = (
+    'Files of this skill. If you need one, load it with skill_load, the name "{slug}" and its path'
+    " as file:"
+)
+PART_OPENING = "Skill file: "
+# The most characters of one part, with its two lines above the text.
+MOST_PART_CHARACTERS = MOST_READ_CHARACTERS
+_PART = re.compile(
+    r"Skill file: (?P<path>[\w-]+/[\w./-]+)\n"
+    r"\[Characters (?P<start>[\d,]+) to (?P<end>[\d,]+) of [\d,]+\]\n",
+    re.ASCII,
+)
+_KEY = re.compile(
+    r"(?P<slug>[\w-]+)/(?P<name>[\w./-]+)#(?P<start>\d{1,7})-(?P<end>\d{1,7})", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class SkillFilePart:
+    """A part of a file of a skill: the characters `start` to `end`, without the last."""
+
+    slug: str
+    name: str
+    start: int
+    end: int
+
+    @property
+    def key(self) -> str:
+        """The name of the part in compactions and receipts. No slug has its slash."""
+        return f"{self.slug}/{self.name}#{self.start}-{self.end}"
+
+
+def format_file_list(slug: str, files: Sequence[tuple[str, int]]) -> str:
+    """Return the list of the files of a skill: names and characters. Empty without files."""
+    if not files:
+        return ""
+    lines = [f"- {name} ({characters:,} characters)" for name, characters in files]
+    return "\n".join(("", "", FILES_OPENING.format(slug=slug), *lines))
+
+
+def choose_file_part(slug: str, name: str, text: str, *, start: int, limit: int) -> SkillFilePart:
+    """Return the part of a file that begins at `start` and fits a result of `limit` characters.
+
+    It has at least one character, unless the file ends before `start`.
+    """
+    longest = SkillFilePart(slug, name, len(text), len(text))
+    room = max(limit - len(format_file_part(longest, text)), 1)
+    return SkillFilePart(slug, name, start, max(min(start + room, len(text)), start))
+
+
+def format_file_part(part: SkillFilePart, text: str) -> str:
+    """Return a part of a file with its name and position above it. `text`: the whole file."""
+    place = f"[Characters {part.start:,} to {part.end:,} of {len(text):,}]"
+    return f"{PART_OPENING}{part.slug}/{part.name}\n{place}\n{text[part.start : part.end]}"
+
+
+def parse_skill_file_part(content: str) -> SkillFilePart | None:
+    """Return the part of a file that a tool result or a system text has, or None."""
+    match = _PART.match(content)
+    if match is None:
+        return None
+    slug, _, name = match["path"].partition("/")
+    return SkillFilePart(slug, name, *(int(match[at].replace(",", "")) for at in ("start", "end")))
+
+
+def parse_part_key(key: str) -> SkillFilePart | None:
+    """Return the part that a key names; None for the slug of a skill."""
+    match = _KEY.fullmatch(key)
+    if match is None:
+        return None
+    return SkillFilePart(match["slug"], match["name"], int(match["start"]), int(match["end"]))
+
+
+def format_moved_part(part: SkillFilePart, texts: Mapping[tuple[str, str], str]) -> str:
+    """Return a moved part as the file has it now. Empty if the file no longer reaches its start.
+
+    `texts`: the files by slug and name.
+    """
+    text = texts.get((part.slug, part.name), "")
+    if part.start >= len(text):
+        return ""
+    end = min(part.end, len(text))
+    return format_file_part(SkillFilePart(part.slug, part.name, part.start, end), text)
