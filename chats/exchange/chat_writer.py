@@ -27,7 +27,7 @@ from chats.compaction.people import revise, rights
 from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
 from chats.exchange import originals
-from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.drafts import LOADED_SKILLS, ChatDraft, DraftSummary, ImportRefused, Node
 from chats.exchange.originals import set_document_ids
 from chats.ground.background_lock import alone
 from chats.ground.commitments import compute_commitment, new_salt
@@ -35,6 +35,8 @@ from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.ground.texts import UNSTORABLE, sanitise_text
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message, Turn
+from chats.prompt.moved_skills import choose_known_skills
+from chats.prompt.tokenizer import O200kCounter
 from chats.record import images as image_store
 from chats.record import messages
 from chats.record.locking import lock_chat
@@ -626,7 +628,9 @@ def restore_imported_summary(
         losses.append(f"summary_left_out:{refusal.code}")
         return {}
     kept = {
-        name: draft.summary.metadata[name] for name in METADATA if name in draft.summary.metadata
+        name: draft.summary.metadata[name]
+        for name in (*METADATA, LOADED_SKILLS)
+        if name in draft.summary.metadata
     }
     return {"compaction": str(row.pk), "id": draft.summary.id, "metadata": kept}
 
@@ -676,6 +680,10 @@ def create_imported_compaction(
         effective_policy=choice.effective,
         prompt_version=revise.BY_HAND,
         summary_tokens=tokens,
+        # The importer's chat may not have these skills: the others are loaded again on demand.
+        skills=choose_known_skills(
+            branch, keys=said.loaded_skills, values=choice.values, counter=O200kCounter()
+        ),
         created_at=now,
         finished_at=now,
         published_at=parse_message_time(draft.compacted_at, now=now),

@@ -44,6 +44,12 @@ class Node:
     metadata: Mapping[str, object] = field(default_factory=dict)
 
 
+# The key in the metadata of a summary with the skills that it moves to the system text.
+LOADED_SKILLS = "loadedSkills"
+# The most entries that an import reads. A chat has at most 50 skills of a group or team.
+MOST_LOADED_SKILLS = 200
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftSummary:
     """A summary of messages of a draft, named by their ids."""
@@ -54,6 +60,13 @@ class DraftSummary:
     last: str
     exceptions: frozenset[str]
     metadata: Mapping[str, object]
+
+    @property
+    def loaded_skills(self) -> list[str]:
+        """Slugs of skills and keys of parts of files that the summary moves, oldest first."""
+        named = self.metadata.get(LOADED_SKILLS)
+        found = named[:MOST_LOADED_SKILLS] if isinstance(named, list) else []
+        return [key for key in found if isinstance(key, str)]
 
 
 class OriginalFile(NamedTuple):

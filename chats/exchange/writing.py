@@ -16,6 +16,7 @@ from django.db.models import QuerySet
 
 from chats.compaction.coverage import get_active_summary, is_seq_covered
 from chats.exchange import pictures
+from chats.exchange.drafts import LOADED_SKILLS
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import history
 from contextpolicy import ledger
@@ -205,6 +206,8 @@ class Writer:
             "kind": "summary",
             "sourceRange": covered,
         }
+        if row.skills:
+            known[LOADED_SKILLS] = list(row.skills)
         metadata = order_metadata(
             {**known, **dict(kept.get("metadata") or {}), "sourceRange": covered}
         )

@@ -42,6 +42,16 @@ def find_moved_skills(
     and keys that a summary below a window moved.
     """
     keys = [*before, *iter_loaded_skills(branch, after=after, to_seq=to_seq)]
+    return choose_known_skills(branch, keys=keys, values=values, counter=counter)
+
+
+def choose_known_skills(
+    branch: Branch, *, keys: Sequence[str], values: PolicyValues, counter: TokenCounter
+) -> list[str]:
+    """Return those of the keys that the chat has and whose texts fit, oldest first.
+
+    `keys`: slugs of skills and keys of parts of files, oldest first.
+    """
     if not keys:
         return []
     chat = branch.chat
