@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterator, Mapping
 from datetime import datetime
 from typing import Any, cast
 
-from django.db import IntegrityError
+from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy
 
@@ -21,9 +21,10 @@ from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, parse_imported_strategy
+from contextpolicy.policy_skills import create_missing_skills, export_policy_skills
 
-# Maximum characters of the JSON. A strategy with its config takes a page or two.
-LONGEST_IMPORT = 100_000
+# Maximum characters of the JSON. A strategy takes a page or two; a policy can contain skills.
+LONGEST_IMPORT = 2_000_000
 # The prefix of history settings for chats stored as a list of UI messages.
 HISTORY = "context.history."
 HISTORY_KEYS: Mapping[str, str] = {
@@ -40,6 +41,8 @@ OWN_KEYS: Mapping[str, type] = {
     "description": str,
     "values": dict,
     "locks": list,
+    "skills": list,
+    "skills_left_out": list,
 }
 CANNOT_BE_STORED = gettext_lazy(
     "The JSON contains a value that cannot be stored. Use plain text and numbers."
@@ -77,19 +80,33 @@ class PolicyExists(Exception):
 
 
 def import_strategy(
-    *, text: str, actor: str, now: datetime, into: ContextPolicy | None = None, name: str = ""
+    *,
+    text: str,
+    actor: str,
+    now: datetime,
+    into: ContextPolicy | None = None,
+    name: str = "",
+    writes_skills: bool = False,
 ) -> ContextPolicy:
     """Import a strategy as a new policy, or as the next version of `into`.
 
     A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
-    the values that do not belong to a strategy. Raises `MalformedImport`, `ReservedName`,
-    `PolicyExists`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
+    the values that do not belong to a strategy. `writes_skills`: the importer may create skills of
+    the installation. Raises `MalformedImport`, `ReservedName`, `PolicyExists`,
+    `PolicySkillsRefused`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
     """
     form = parse_import_json(text)
     if is_exported_policy(form):
-        return import_policy(
-            cast(Mapping[str, Any], form), into=into, name=name, actor=actor, now=now
-        )
+        own = cast(Mapping[str, Any], form)
+        given = own.get("skills", [])
+        with transaction.atomic():
+            create_missing_skills(
+                given if isinstance(given, list) else [],
+                is_allowed=writes_skills,
+                actor=actor,
+                now=now,
+            )
+            return import_policy(own, into=into, name=name, actor=actor, now=now)
     said = convert_history_form(form, into=into) or parse_imported_strategy(form)
     called = name.strip() or get_form_id(form)
     note = f"Imported: {called or said['strategy']}"[:500]
@@ -172,9 +189,14 @@ def is_exported_policy(form: object) -> bool:
     return isinstance(form, Mapping) and OWN_FORM in form
 
 
-def export_policy(policy: ContextPolicy) -> dict[str, Any]:
-    """Return a policy and its newest version as a form that `import_strategy` accepts."""
+def export_policy(policy: ContextPolicy, *, with_skills: bool) -> dict[str, Any]:
+    """Return a policy and its newest version as a form that `import_strategy` accepts.
+
+    `with_skills`: the reader may read skills of the installation, so the form contains those of the
+    policy.
+    """
     version = policy.newest
+    chosen = version.values.get("skills", ()) if version else ()
     return {
         OWN_FORM: OWN_VERSION,
         "slug": policy.slug,
@@ -182,6 +204,7 @@ def export_policy(policy: ContextPolicy) -> dict[str, Any]:
         "description": policy.description,
         "values": version.values if version else {},
         "locks": version.locks if version else [],
+        **export_policy_skills(chosen, with_texts=with_skills),
     }
 
 

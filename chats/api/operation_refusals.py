@@ -71,7 +71,7 @@ from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
-from contextpolicy import holds, publish, two_persons
+from contextpolicy import holds, policy_skills, publish, two_persons
 
 # Files of a message, as uploads or inside the request.
 FILES = (
@@ -350,6 +350,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "policies_effective": (NotFound, NotThere, model_choice.PolicyRefused),
     "policies_import": (
         *NEW_POLICY,
+        policy_skills.PolicySkillsRefused,
         publish.PolicyNotInUse,
         publish.PolicyChangedMeanwhile,
         *CONTROLS,

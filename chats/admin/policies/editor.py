@@ -14,6 +14,7 @@ from django.utils.html import format_html
 from django.utils.translation import gettext, ngettext
 from django.views.decorators.http import require_POST
 
+from chats.actions.skills import READS_SKILLS
 from chats.admin.policies.form_values import format_form_value
 from chats.admin.policies.importing import import_strategy_view
 from chats.admin.policies.policy_form import OF_THE_POLICY, PolicyForm, add_config_fields
@@ -145,7 +146,9 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_view_permission(request, policy):
             raise PermissionDenied
-        response = JsonResponse(export_policy(policy), json_dumps_params={"indent": 2})
+        reads = request.user.has_perm(READS_SKILLS)
+        form = export_policy(policy, with_skills=reads)
+        response = JsonResponse(form, json_dumps_params={"indent": 2})
         response["Content-Disposition"] = f'attachment; filename="{policy.slug}.policy.json"'
         return response
 

@@ -5,6 +5,7 @@ from typing import Any
 
 from django import forms
 from django.contrib import messages
+from django.contrib.auth.models import User
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseRedirect
 from django.template.response import TemplateResponse
@@ -12,6 +13,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 
+from chats.actions.skills import is_skill_admin
 from chats.admin.bases import ModelAdmin
 from chats.admin.policies.form_fields import build_textarea
 from chats.admin.site import get_request_actor
@@ -19,6 +21,7 @@ from contextpolicy import publish
 from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
+from contextpolicy.policy_skills import PolicySkillsRefused
 
 EXAMPLE = """{
   "id": "my-agent",
@@ -30,6 +33,7 @@ EXAMPLE = """{
 }"""
 REFUSALS = (
     MalformedImport,
+    PolicySkillsRefused,
     PolicyExists,
     ReservedName,
     publish.PolicyProblems,
@@ -127,6 +131,7 @@ def import_submitted_strategy(request: HttpRequest, form: ImportForm) -> Context
             now=timezone.now(),
             into=given["into"],
             name=given["name"],
+            writes_skills=isinstance(request.user, User) and is_skill_admin(request.user),
         )
     except REFUSALS as refusal:
         found = getattr(refusal, "problems", None)

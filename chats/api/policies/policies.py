@@ -10,6 +10,7 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
+from chats.actions.skills import READS_SKILLS, is_skill_admin
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody
@@ -160,7 +161,8 @@ class PolicyViewSet(ConditionalEndpoint):
     def import_policy(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new policy is not assigned to anything yet. 409 `policy_not_in_use` if the existing policy
+        A new policy is not assigned to anything yet. Skills of the file that do not exist here are
+        created; others do not change. 409 `policy_not_in_use` if the existing policy
         is retired. Raises `PolicyNotInUse`.
         """
         asked = PolicyImport.read(request.data)
@@ -174,15 +176,19 @@ class PolicyViewSet(ConditionalEndpoint):
                 name=validate_storable_texts({"name": asked["name"]})["name"],
                 actor=self.actor,
                 now=timezone.now(),
+                writes_skills=is_skill_admin(self.user),
             )
         return self.respond(serialize_policy(made.slug), status=201)
 
     @extend_schema(summary="Export a policy", responses=ExportedPolicyOut)
     @action(detail=True)
     def export(self, request: Request, slug: str) -> Response:
-        """Export the newest version of a policy, even a draft, in the import format."""
-        policy = find_policy(slug)
-        return Response(serialize_row(ExportedPolicyOut, export_policy(policy)))
+        """Export the newest version of a policy, even a draft, in the import format.
+
+        Its skills are included if you may read them, up to 1,900,000 bytes of JSON.
+        """
+        form = export_policy(find_policy(slug), with_skills=self.user.has_perm(READS_SKILLS))
+        return Response(serialize_row(ExportedPolicyOut, form))
 
 
 class RecommendedDraftViewSet(Endpoint):

@@ -10,6 +10,7 @@ from contextpolicy import holds, imports, publish
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
+from contextpolicy.policy_skills import PolicySkillsRefused
 from contextpolicy.two_persons import SecondPersonNeeded
 
 # The permissions that the admin pages require.
@@ -28,6 +29,7 @@ STATUS: Mapping[type[Exception], int] = {
     imports.PolicyExists: 409,
     imports.ReservedName: 422,
     MalformedImport: 422,
+    PolicySkillsRefused: 403,
     holds.HoldIncomplete: 422,
     holds.HoldReleased: 409,
 }

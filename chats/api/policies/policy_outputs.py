@@ -132,6 +132,17 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
     description = serializers.CharField()
     values = serializers.DictField()
     locks = serializers.ListField(child=serializers.CharField())
+    skills = serializers.ListField(
+        child=serializers.DictField(),
+        required=False,
+        help_text="Skills of the policy: `slug`, `name`, `description`, `mode`, `enabled`, `text` "
+        "and `files`. Absent: none.",
+    )
+    skills_left_out = serializers.ListField(
+        child=serializers.CharField(),
+        required=False,
+        help_text="Slugs of skills that are too large or that you may not read. Absent: none.",
+    )
 
 
 def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:

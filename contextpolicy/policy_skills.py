@@ -1,0 +1,135 @@
+"""Skills in exported policies: their texts and files, and their creation by an import.
+
+An import creates the skills of the installation that do not exist yet. It never changes one that
+exists, because other policies can select it.
+"""
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from django.utils.translation import gettext
+
+from contextpolicy import skill_files, skills
+from contextpolicy.models import Skill
+from contextpolicy.plugins import MalformedImport
+
+# Maximum bytes of the skills in an exported policy as JSON. An import reads a little more.
+MOST_BYTES = 1_900_000
+LONGEST_NAME = 100
+# The keys of a skill, and the types of their values.
+SKILL_KEYS: Mapping[str, type] = {
+    "slug": str,
+    "name": str,
+    "description": str,
+    "mode": str,
+    "enabled": bool,
+    "text": str,
+    "files": dict,
+}
+REFUSED = (
+    skills.SkillTooLong,
+    skills.SkillNameTaken,
+    skills.SkillDescriptionInvalid,
+    skills.TooManySkills,
+    *skill_files.REFUSALS,
+)
+_SLUG = re.compile(r"[-a-zA-Z0-9_]{1,60}")
+
+
+class PolicySkillsRefused(Exception):
+    """The imported policy has skills that do not exist here, and the importer cannot create any."""
+
+    code = "policy_skills_refused"
+    status = 403
+
+    def __init__(self, slugs: Sequence[str]) -> None:
+        super().__init__(
+            gettext(
+                "The policy contains skills that do not exist here: {slugs}. You cannot create "
+                "skills. Ask an administrator who can."
+            ).format(slugs=", ".join(slugs))
+        )
+
+
+def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str, Any]:
+    """Return the skills of a policy for its export: `skills`, and `skills_left_out` if any are.
+
+    Skills that exceed `MOST_BYTES` together are left out, and all `with_texts` False. Empty for a
+    policy without skills.
+    """
+    rows = Skill.objects.filter(slug__in=slugs, group=None, team_id=None)
+    found = {row.slug: row for row in rows} if slugs else {}
+    room = MOST_BYTES if with_texts else 0
+    exported, left_out = [], []
+    for slug in dict.fromkeys(slugs):
+        if slug not in found:
+            continue
+        form = serialize_skill(found[slug])
+        size = len(json.dumps(form))
+        if size > room:
+            left_out.append(slug)
+        else:
+            exported.append(form)
+            room -= size
+    parts = {"skills": exported, "skills_left_out": left_out}
+    return {key: rows for key, rows in parts.items() if rows}
+
+
+def serialize_skill(skill: Skill) -> dict[str, Any]:
+    """Return a skill of the installation with its texts, as `SKILL_KEYS`."""
+    form = {key: getattr(skill, key) for key in SKILL_KEYS if key != "files"}
+    files = {file.name: file.text for file in skill_files.list_skill_files(skill)}
+    return {**form, "files": files}
+
+
+def create_missing_skills(
+    forms: Sequence[object], *, is_allowed: bool, actor: str, now: datetime
+) -> None:
+    """Create the skills of an imported policy that do not exist. Needs a transaction.
+
+    `is_allowed`: the importer may create skills of the installation. Raises `MalformedImport` and
+    `PolicySkillsRefused`.
+    """
+    parsed = [parse_skill_form(form) for form in forms]
+    wanted = [form["slug"] for form in parsed]
+    here = Skill.objects.filter(slug__in=wanted, group=None, team_id=None)
+    existing = set(here.values_list("slug", flat=True))
+    missing = [form for form in parsed if form["slug"] not in existing]
+    if missing and not is_allowed:
+        raise PolicySkillsRefused([form["slug"] for form in missing])
+    for form in missing:
+        skill = Skill(**{key: form[key] for key in SKILL_KEYS if key != "files"})
+        try:
+            skills.save_skill(skill=skill, actor=actor, now=now, files=form["files"])
+        except REFUSED as error:
+            raise MalformedImport(str(error), reason=error.code) from error
+
+
+def parse_skill_form(form: object) -> Mapping[str, Any]:
+    """Return the values of a skill in an imported policy. Raises `MalformedImport`."""
+    if not isinstance(form, Mapping) or not has_skill_types(form):
+        raise MalformedImport(
+            gettext(
+                "A skill of the policy is malformed. It needs {keys}. Export the policy again."
+            ).format(keys=", ".join(SKILL_KEYS)),
+            reason="malformed_skill",
+        )
+    return form
+
+
+def has_skill_types(form: Mapping[str, Any]) -> bool:
+    """Return True if the values of a skill have their types, and slug, name and mode are valid."""
+    typed = all(isinstance(form.get(key), kind) for key, kind in SKILL_KEYS.items())
+    return (
+        typed
+        and set(form) == set(SKILL_KEYS)
+        and all(isinstance(text, str) for text in form["files"].values())
+        and _SLUG.fullmatch(form["slug"]) is not None
+        and form["name"] == " ".join(form["name"].split())
+        and 1 <= len(form["name"]) <= LONGEST_NAME
+        and form["mode"] in Skill.Mode.values
+        and bool(form["text"].strip())
+    )
