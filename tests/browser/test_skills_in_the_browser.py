@@ -1,4 +1,4 @@
-"""Skills in the browser: write one, export it, delete it, import it again; narrow and dark too."""
+"""Skills in the browser: write one with a file, export and import it; narrow and dark too."""
 
 import os
 from collections.abc import Callable
@@ -37,6 +37,7 @@ def test_a_skill_is_written_exported_and_imported(
     page.locator("#skill [name=text]").fill("Ask for the order number twice.")
     with page.expect_navigation():
         page.locator("#skill [type=submit]").click()
+    write_file(person, name="forms/refund.csv", text="order,amount")
     with page.expect_download() as download:
         page.locator("a[href='/skill/refunds/export']").click()
     file = tmp_path / "refunds.zip"
@@ -48,7 +49,25 @@ def test_a_skill_is_written_exported_and_imported(
     expect(page.locator("#imported[data-changed='1']")).to_be_visible()
     check_each_size(person)
     expect(page.locator("#skill [name=text]")).to_have_value("Ask for the order number twice.")
+    expect(page.locator("[data-file='forms/refund.csv'] [name=text]")).to_have_value("order,amount")
     assert person.complaints == []
+
+
+def write_file(person: Person, *, name: str, text: str) -> None:
+    """Add a file to the skill and replace it. Then add another file and remove it."""
+    page = person.page
+    for path, words in ((name, "order"), ("gone.md", "Gone")):
+        page.locator("#new-file [name=name]").fill(path)
+        page.locator("#new-file [name=text]").fill(words)
+        page.locator("#new-file [type=submit]").click()
+        expect(page.locator(f"[data-file='{path}']")).to_be_visible()
+    file, gone = (page.locator(f"[data-file='{path}']") for path in (name, "gone.md"))
+    file.locator("summary").click()
+    file.locator("[name=text]").fill(text)
+    file.locator(".btn--primary").click()
+    gone.locator("summary").click()
+    gone.locator(".btn--danger").click()
+    expect(gone).to_have_count(0)
 
 
 def check_each_size(person: Person) -> None:
@@ -58,6 +77,7 @@ def check_each_size(person: Person) -> None:
         page.emulate_media(color_scheme=scheme)
         page.set_viewport_size({"width": width, "height": 900})
         person.open(address)
+        page.evaluate("document.querySelectorAll('[data-file]').forEach(each => each.open = true)")
         # Nothing is wider than the page.
         assert page.evaluate("document.documentElement.scrollWidth") <= width
         if folder := os.environ.get("SCREENSHOTS"):
