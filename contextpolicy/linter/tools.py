@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django.db.models import Q
 from django.utils.translation import gettext, ngettext
 
 from contextpolicy.engine.messages.messages import ToolSpec
@@ -113,7 +114,7 @@ def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
     The policy itself counts if a model can get all its tools.
     """
     rows = load_allowed_tools(values.tools)
-    skills = [SKILL_LOAD_SPEC] if has_skills_on_demand(values) else []
+    skills = [SKILL_LOAD_SPEC] if has_loadable_skills(values) else []
     models = [model for model in list_reply_models(values) if model.supports_tools]
     rooms = []
     if not models or any(model.tools is None for model in models):
@@ -126,10 +127,11 @@ def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
     return rooms
 
 
-def has_skills_on_demand(values: PolicyValues) -> bool:
-    """Return True if the policy selects an enabled skill that the model loads itself."""
+def has_loadable_skills(values: PolicyValues) -> bool:
+    """Return True if the policy selects an enabled skill whose text or files the model loads."""
     rows = Skill.objects.filter(slug__in=values.skills, group=None, team_id=None, enabled=True)
-    return bool(values.skills) and rows.filter(mode=Skill.Mode.ON_DEMAND).exists()
+    loadable = Q(mode=Skill.Mode.ON_DEMAND) | Q(stored_files__isnull=False)
+    return bool(values.skills) and rows.filter(loadable).exists()
 
 
 def count_definitions(rows: Sequence[ToolDefinition], skills: Sequence[ToolSpec]) -> list[int]:

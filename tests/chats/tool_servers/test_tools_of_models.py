@@ -17,6 +17,7 @@ from contextpolicy.linter.judge import lint_policy, read_whole
 from contextpolicy.linter.tools import list_tool_rooms
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill, ToolDefinition
 from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.skills import save_skill
 from tests.chats.tool_servers.test_tools_in_turns import calls, offered_in, tool
 from tests.fakes.tool_server import FakeToolServer, describe
 
@@ -136,8 +137,12 @@ def test_the_linter_counts_the_definitions_of_built_in_tools(
     )
     ToolDefinition.objects.update(tokens=echo.tokens)
     values = {**values, "skills": ["refunds"]}
-    rooms = list_tool_rooms_of(values)
-    assert rooms == {echo.tokens + reads + loads}
+    assert list_tool_rooms_of(values) == {echo.tokens + reads + loads}
+    # In mode always, the model loads only files.
+    Skill.objects.update(mode="always")
+    assert list_tool_rooms_of(values) == {echo.tokens + reads}
+    save_skill(skill=Skill.objects.get(), actor="system", now=now, files={"a.md": "One"})
+    assert list_tool_rooms_of(values) == {echo.tokens + reads + loads}
 
 
 def list_tool_rooms_of(values: dict[str, Any]) -> set[int]:
