@@ -2,6 +2,7 @@
 
 import io
 import json
+import uuid
 import zipfile
 from collections.abc import Callable
 from datetime import datetime
@@ -55,7 +56,9 @@ def told(alice: User, chat: Chat, now: datetime, work: Work, of_alice: Program) 
     return chat
 
 
-def ask(user: User, chat_id: object, *, work: Work, now: datetime) -> tuple[str, list[str]]:
+def ask(
+    user: User, chat_id: uuid.UUID | str, *, work: Work, now: datetime
+) -> tuple[str, list[str]]:
     """Ask in a chat. Return its system text, and the notes of the receipt about skills."""
     chat = Chat.objects.get(pk=chat_id)
     turn = start_turn(user=user, chat=chat, text="Again", now=now).turn
