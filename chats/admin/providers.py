@@ -209,7 +209,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         for name in types:
             if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):
                 raise forms.ValidationError(
-                    gettext("“{name}” is no type of a hosted tool.").format(name=name)
+                    gettext("“{name}” cannot be a hosted tool.").format(name=name)
                 )
         return ", ".join(types)
 

@@ -106,10 +106,10 @@ def load_newest_messages(
 
 
 def measure_loading_cost(message: engine.Message, *, values: PolicyValues, tokens: int) -> int:
-    """Return how many of the `tokens` of a prompt a loaded message uses up.
+    """Return the number of a prompt's `tokens` that a loaded message counts for.
 
-    That is what the policy would send of it. A message larger than half the prompt may be left out
-    because it does not fit beside system text and tools, so it does not displace those before it.
+    It counts with the tokens that the policy would send of it. A message larger than half the
+    prompt counts less: the prompt may leave it out, and then has room for older messages.
     """
     size = estimate_sendable_tokens(message, values=values)
     return size if size <= tokens // 2 else max(tokens // MOST_LARGE, 1)

@@ -86,7 +86,7 @@ class Answers:
     def answer(self, route: Route) -> None:
         """Answer the POST of a form as scripted, and pass on all other requests.
 
-        The context meter, whose forms are among them, stays as it is.
+        The context meter does not change, because the page has forms in it.
         """
         if route.request.method == "POST" and route.request.url.endswith("/meter"):
             # A response without this header counts as one of a proxy.

@@ -42,7 +42,7 @@ def test_it_is_sent_to_a_model_with_more_room() -> None:
 
 
 def test_a_message_that_fits_as_a_question_moves_the_window_as_before() -> None:
-    """The limit is the room beside system text and tools, to the token."""
+    """The limit is the prompt limit without system text and tools, to the token."""
     short = composed(given(chat(2), values=SMALL))
     room = 500 - short.budget.system - short.budget.tools
     history = [*chat(2), replace(message(3, HUGE), tokens=room), message(4)]

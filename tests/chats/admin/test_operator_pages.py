@@ -237,7 +237,7 @@ class TestModels:
             changes = AuditEvent.objects.get(type="model.changed").data["changes"]
             assert changes["hosted_tools"] == {"from": "", "to": stored}
         else:
-            assert "is no type of a hosted tool" in answer.content.decode()
+            assert "cannot be a hosted tool" in answer.content.decode()
 
     def test_a_new_default_takes_the_place_of_the_old(
         self, operator: Client, model: ModelSpec

@@ -32,7 +32,7 @@ def hosted(program: Program) -> None:
 @pytest.mark.usefixtures("hosted")
 @pytest.mark.parametrize("stream", [False, True])
 def test_an_allowed_type_is_sent_unchanged(program: Program, stream: bool) -> None:
-    said = [user("What is new?")]
+    said = [user("Search the news.")]
     first = program.ask(said, tools=[SEARCH, *TOOLS], stream=stream)
     assert first.status == 200
     assert build_openai_body(program.requests[-1])["tools"] == [SEARCH, *TOOLS]
@@ -46,7 +46,7 @@ def test_an_allowed_type_is_sent_unchanged(program: Program, stream: bool) -> No
 @pytest.mark.usefixtures("hosted")
 def test_the_receipt_names_it_and_counts_its_definition(program: Program) -> None:
     plain = program.ask([user("Hello")], tools=TOOLS)
-    answer = program.ask([user("What is new?")], tools=[SEARCH, *TOOLS, SEARCH])
+    answer = program.ask([user("Search the news.")], tools=[SEARCH, *TOOLS, SEARCH])
     receipt = Receipt.objects.get(turn=answer.turn)
     assert [note for note in receipt.notes if "hosted" in note] == [
         "hosted_tool:web_search_20250305"
@@ -85,7 +85,7 @@ class TestResponses:
     @pytest.mark.parametrize("choice", [None, "required", {"type": "web_search"}])
     def test_an_allowed_type_is_not_left_out(self, program: Program, choice: Any) -> None:
         more = {} if choice is None else {"tool_choice": choice}
-        body = {"model": "demo", "input": "What is new?", "tools": [OFFERED], **more}
+        body = {"model": "demo", "input": "Search the news.", "tools": [OFFERED], **more}
         response = program.open(body, path="responses")
         program.work(response["X-Context-Report-Id"])
         answer = program.close(response)
@@ -97,7 +97,7 @@ class TestResponses:
         assert sent.get("tool_choice") == choice
 
     def test_without_it_the_tool_is_left_out(self, program: Program) -> None:
-        body = {"model": "demo", "input": "What is new?", "tools": [OFFERED]}
+        body = {"model": "demo", "input": "Search the news.", "tools": [OFFERED]}
         response = program.open(body, path="responses")
         program.work(response["X-Context-Report-Id"])
         answer = program.close(response)

@@ -60,7 +60,7 @@ def test_a_refused_message_hides_nothing(
     say(FACT)
     refused, _ = say(HUGE)
     assert refused.error_code == "message_too_large"
-    answered, sent = say("What is the gate code?")
+    answered, sent = say("Repeat the gate code.")
     assert answered.status == Turn.Status.COMPLETED
     assert FACT in sent
     assert "Minutes of a long meeting" not in sent
@@ -78,7 +78,7 @@ def test_a_smaller_prompt_leaves_out_only_what_it_cannot_hold(
         answered, _ = say(f"Part {number}. {HUGE}")
         assert answered.status == Turn.Status.COMPLETED
     govern("small", strategy="sliding_window", token_budget=2_500)
-    answered, sent = say("What is the gate code?")
+    answered, sent = say("Repeat the gate code.")
     assert answered.status == Turn.Status.COMPLETED
     assert FACT in sent
     assert "Part 5" not in sent
