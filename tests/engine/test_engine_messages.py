@@ -1,5 +1,8 @@
 """Messages, their JSON form, and their wire messages."""
 
+import json
+from dataclasses import replace
+
 import pytest
 
 from contextpolicy.engine.messages.messages import (
@@ -9,11 +12,13 @@ from contextpolicy.engine.messages.messages import (
     TextPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
     convert_parts_to_wires,
     extract_message_text,
     parse_parts,
     serialize_parts,
 )
+from contextpolicy.engine.messages.segments import format_tools_json
 from tests.engine.engine_builders import message
 
 ALL_KINDS: tuple[Part, ...] = (
@@ -96,3 +101,13 @@ def test_a_second_round_of_calls_starts_another_message() -> None:
 def test_parts_without_anything_to_send_give_no_wire_message() -> None:
     assert convert_parts_to_wires("assistant", (ReasoningPart("hm"),)) == []
     assert convert_parts_to_wires("user", (TextPart(""),)) == []
+
+
+def test_a_tool_definition_states_only_what_its_owner_set() -> None:
+    plain = ToolSpec("look", "Looks.", {"type": "object"})
+    strict = replace(plain, strict=False)
+    hosted = replace(plain, hosted=True)
+    written = json.loads(format_tools_json([plain, strict, hosted]))
+    own = {"name": "look", "description": "Looks.", "parameters": {"type": "object"}}
+    assert written == [own, {**own, "strict": False}, {**own, "hosted": True}]
+    assert [ToolSpec(**tool) for tool in written] == [plain, strict, hosted]
