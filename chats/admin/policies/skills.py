@@ -7,8 +7,8 @@ from django.contrib import admin
 from django.contrib.auth.models import Group
 from django.db.models import Q, QuerySet
 from django.http import HttpRequest
+from django.template.loader import render_to_string
 from django.utils import timezone
-from django.utils.html import format_html_join
 from django.utils.text import format_lazy
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
@@ -275,10 +275,11 @@ class SkillAdmin(DomainAdmin):
         if not files:
             return gettext("None")
         count = get_page_counter().count
-        rows = [(file.name, describe_file_cost(count(file.text)), file.text) for file in files]
-        return format_html_join(
-            "", "<details><summary>{} · {}</summary><pre>{}</pre></details>", rows
-        )
+        rows = [
+            {"name": file.name, "cost": describe_file_cost(count(file.text)), "text": file.text}
+            for file in files
+        ]
+        return render_to_string("admin/contextpolicy/skill/_files.html", {"files": rows})
 
 
 def describe_file_cost(tokens: int) -> str:

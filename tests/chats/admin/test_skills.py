@@ -178,8 +178,8 @@ def test_files_are_added_replaced_and_removed(browser: Client) -> None:
     change = {**CHANGE, "name": "Mail"}
     browser.post(address, {**change, "file_name": "a.md", "file_text": "one"})
     page = browser.get(address).content.decode()
-    assert "<summary>forms/refund.csv · " in page
-    assert "<pre>order,amount" in page
+    assert "<summary><bdi>forms/refund.csv</bdi> · " in page
+    assert '<pre dir="auto">order,amount' in page
     browser.post(
         address,
         {
@@ -222,5 +222,5 @@ def test_an_auditor_reads_files(browser: Client) -> None:
     browser.post(ADD, {**SKILL, "file_name": "a.md", "file_text": "one"})
     page = f"/admin/contextpolicy/skill/{Skill.objects.get().pk}/change/"
     auditor = signed_in(person("priya", AUDITOR))
-    assert "<pre>one</pre>" in auditor.get(page).content.decode()
+    assert '<pre dir="auto">one</pre>' in auditor.get(page).content.decode()
     assert auditor.post(page, {"file_name": "a.md", "file_text": "two"}).status_code == 403
