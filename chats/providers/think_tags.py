@@ -39,6 +39,12 @@ _CLOSING = re.compile(
 )
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
 _OPENING = re.compile("|".join(map(re.escape, _OPENINGS)), re.IGNORECASE | re.ASCII)
+_NAMES = "|".join(TAG_NAMES)
+# An opening tag with attributes, and the start of one.
+_WITH_ATTRIBUTES = re.compile(
+    rf"<({_NAMES})\s+[\w-]+\s*=[^<>\n]{{0,200}}>", re.IGNORECASE | re.ASCII
+)
+_BEGUN = re.compile(rf"<(?:{_NAMES})\s[^<>\n]{{0,200}}\Z", re.IGNORECASE | re.ASCII)
 _HEADER = re.compile("|".join(map(re.escape, _HEADERS)), re.IGNORECASE | re.ASCII)
 # White space, and the mark at the start of some files.
 _LEAD = re.compile(r"[\s\ufeff]+")
@@ -58,9 +64,27 @@ def split_unopened(text: str) -> tuple[str, str] | None:
     is_block = len(_FENCE.findall(thoughts)) % 2 == 1
     before, after = thoughts.rpartition("\n")[2], answer.partition("\n")[0]
     is_inline = before.count("`") % 2 == 1 and "`" in after
-    if is_block or is_inline or _OPENING.search(thoughts):
+    is_opened = _OPENING.search(thoughts) or _WITH_ATTRIBUTES.search(thoughts)
+    if is_block or is_inline or is_opened:
         return None
     return thoughts.strip("\n"), answer.lstrip()
+
+
+def match_opening(text: str) -> tuple[str, int] | None:
+    """Return the closing tag for the opening tag that a text starts with, and that tag's end.
+
+    None if it starts with none.
+    """
+    if opened := _OPENING.match(text):
+        return _OPENINGS[opened.group().lower()], opened.end()
+    if opened := _WITH_ATTRIBUTES.match(text):
+        return f"</{opened.group(1).lower()}>", opened.end()
+    return None
+
+
+def is_start_of_opening(text: str) -> bool:
+    """Return True if a text can be the start of an opening tag."""
+    return is_start_of_tag(text, _OPENINGS) or _BEGUN.match(text) is not None
 
 
 def is_start_of_tag(text: str, tags: Iterable[str]) -> bool:
@@ -119,14 +143,14 @@ class ThinkTags:
 
     def _begin(self) -> list[tuple[Kind, str]]:
         said = strip_lead(self._held)
-        if opened := _OPENING.match(said):
-            self._closing = _OPENINGS[opened.group().lower()]
-            self._state, self._held = "inside", said[opened.end() :]
+        if opened := match_opening(said):
+            self._closing, end = opened
+            self._state, self._held = "inside", said[end:]
             return []
         if header := _HEADER.match(said):
             self._state, self._held = "text", ""
             return [("text", said[header.end() :])]
-        if is_start_of_tag(said, (*_OPENINGS, *_HEADERS)):
+        if is_start_of_opening(said) or is_start_of_tag(said, _HEADERS):
             return []
         self._state = "text"
         held, self._held = self._held, ""
@@ -153,16 +177,18 @@ class ThinkTags:
         said = self._held = self._held.lstrip()
         if not said:
             return []
-        opened = None if self._only_first else _OPENING.match(said)
+        opened = None if self._only_first else match_opening(said)
         if opened:
             # Some models think in several blocks before they answer.
-            self._closing = _OPENINGS[opened.group().lower()]
-            self._state, self._held = "inside", said[opened.end() :]
+            self._closing, end = opened
+            self._state, self._held = "inside", said[end:]
             self._has_thoughts = False
             return [("reasoning", "\n\n")]
         if header := _HEADER.match(said):
             said = said[header.end() :]
-        elif is_start_of_tag(said, _HEADERS if self._only_first else (*_OPENINGS, *_HEADERS)):
+        elif is_start_of_tag(said, _HEADERS) or (
+            not self._only_first and is_start_of_opening(said)
+        ):
             return []
         self._state, self._held = "text", ""
         return [("text", said)]

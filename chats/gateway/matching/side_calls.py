@@ -37,8 +37,15 @@ _ASKS = re.compile(
     rf"|\bisNewTopic\b"
     rf"|\b(?:summari[sz]e|title|describe)\b[^.\n]{{0,40}}\b{_ABOUT}\b[^.\n]{{0,40}}"
     rf"\b(?:words?|characters?)\b"
+    rf"|\b(?:suggest|choose|find|give|generate|create|write|propose)\b[^.\n]{{0,40}}"
+    rf"\b(?:conversation|chat|session|thread) (?:name|title)s?\b"
+    rf"|\A\s*(?:please )?(?:generate|create|write|suggest|give|produce|make|output|return)\b"
+    rf"[^.\n]{{0,30}}\btitle (?:of|with|in|using|under|up to|at most|that has)\b"
+    rf"[^.\n]{{0,30}}\bwords?\b(?! (?:for|about|to)\b)"
     # The tasks of Open WebUI, such as search queries for a chat.
     rf"|\A\s*### Task:\n(?=(?s:.*?)<chat_history>)"
+    rf"|\A\s*### Task:\n(?=[^\n]{{0,200}}\b(?:title|tags|quer(?:y|ies)|follow-?ups?|emoji)\b)"
+    rf"(?=(?s:.*?)\n### Guidelines)"
     rf"|{_ABOUT_CJK}[^。\n]{{0,80}}{_TITLE_CJK}|{_TITLE_CJK}[^。\n]{{0,80}}{_ABOUT_CJK}"
     rf"|\b{_MAKE_ABROAD}[^.\n]{{0,60}}\b{_TITLE_ABROAD}\b[^.\n]{{0,60}}\b{_ABOUT_ABROAD}",
     re.IGNORECASE,

@@ -39,6 +39,10 @@ TITLE_CALLS = [
     [system("Generate a short title for the text the user sends."), user("How do I bake bread?")],
     [user("I need a short and relevant title for this chat. Answer with only the title.")],
     [user("### Task:\nAnalyze the need for search queries.\n<chat_history>\nHi\n</chat_history>")],
+    [user("Suggest a short chat name. Answer with the name only."), user("How do I bake bread?")],
+    [user("Write a title of at most 6 words.\n\nHow do I bake bread?")],
+    [user("Please generate a short title in up to five words:\nHow do I bake bread?")],
+    [user("### Task:\nSuggest 1-3 broad tags.\n### Guidelines:\n- In English\n### Output:\nJSON")],
     [user("Erstelle einen kurzen Titel für dieses Gespräch.")],
     [user("Génère un titre court pour cette conversation.")],
     [user("Придумай короткий заголовок для этого чата.")],
@@ -80,6 +84,10 @@ def items(*texts: str) -> tuple[Item, ...]:
         "Make my message shorter, and keep the title of the book in it",
         "Give me a name for a chat app",
         "### Task:\nTranslate this to French: hello",
+        "### Task:\nWrite a title page in LaTeX\n### Output:\nthe code",
+        "Write a title of at most 6 words for my essay on bees",
+        "Create a title with a pun. It is a talk about chat bots.",
+        "Suggest a name for a session on bees at the fair",
     ],
 )
 def test_a_question_with_such_words_is_a_conversation(text: str) -> None:

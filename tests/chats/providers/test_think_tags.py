@@ -33,6 +33,8 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f"{PLAN}</think>{SAID}",
         # Tags of other model families.
         f"<seed:think>{PLAN}</seed:think>{SAID}",
+        f'<think type="plan">{PLAN}</think>{SAID}',
+        f"<Thinking budget = 3 effort='low'>{PLAN}</thinking>{SAID}",
         f"◁think▷{PLAN}◁/think▷{SAID}",
         f"<|begin_of_thought|>\n{PLAN}\n<|end_of_thought|>\n\n{SAID}",
         f"<|START_THINKING|>{PLAN}<|END_THINKING|>{SAID}",
@@ -90,6 +92,9 @@ def test_several_blocks_of_thoughts_before_the_answer(reply: str) -> None:
         "",
         "So. <think>x</think>",
         "< think>x",
+        "<analysis of the text>\nIt is long.",
+        "<think about it",
+        '<think type="plan"',
         "[th",
         "Close it with `</think>` and go on.",
         "The tag </think> ends them.",
