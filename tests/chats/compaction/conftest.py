@@ -186,3 +186,22 @@ def prompt_of(chat: Chat) -> tuple[str, list[str]]:
 def later(now: datetime, minutes: int = 1) -> datetime:
     """Return a time after noon."""
     return now + timedelta(minutes=minutes)
+
+
+@pytest.fixture
+def talk(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[], None]:
+    """Run enough turns for the next compaction."""
+
+    def talking() -> None:
+        for number in range(8):
+            turn = start_turn(
+                user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now
+            ).turn
+            work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
+
+    return talking
+
+
+def system_of(chat: Chat) -> str:
+    """Return the system text of the prompt that the last turn's question would get now."""
+    return prompt_of(chat)[1][0]

@@ -18,7 +18,14 @@ from chats.prompt.tools import skill_load
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
-from tests.chats.compaction.conftest import SENTENCE, Fold, SetPolicy, branch_of, prompt_of
+from tests.chats.compaction.conftest import (
+    SENTENCE,
+    Fold,
+    SetPolicy,
+    branch_of,
+    prompt_of,
+    system_of,
+)
 
 Work = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("built_again")
@@ -48,25 +55,6 @@ def load(alice: User, chat: Chat, now: datetime, work: Work, mail: Skill) -> Cal
         return str(next(p["content"] for p in step.parts if p["type"] == "tool_result"))
 
     return loading
-
-
-@pytest.fixture
-def talk(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[], None]:
-    """Run enough turns for the next compaction."""
-
-    def talking() -> None:
-        for number in range(8):
-            turn = start_turn(
-                user=alice, chat=chat, text=f"Question {number}. {SENTENCE}", now=now
-            ).turn
-            work(turn, [TextDelta(f"Answer {number}. " + SENTENCE * 6), Finished("stop")])
-
-    return talking
-
-
-def system_of(chat: Chat) -> str:
-    """Return the system text of the prompt that the last turn's question would get now."""
-    return prompt_of(chat)[1][0]
 
 
 @pytest.mark.requirement("S4.9")
