@@ -79,6 +79,8 @@ EVENT_TYPES = frozenset(
         "evaluation.ended",
         "evaluation.promoted",
         "evaluation.started",
+        "gateway.conversation_deleted",
+        "gateway.items_added",
         "gateway.passed_on",
         "gateway.response_deleted",
         "hold.placed",

@@ -6,150 +6,48 @@ the same start gets its own branch.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from datetime import datetime, timedelta
-from typing import Any, Literal
 
 from django.conf import settings
-from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
-from chats.files import attach
-from chats.gateway import request_files, statements
-from chats.gateway.choice import NamedModel, check_tools
-from chats.gateway.matching.conversation import NO_QUESTION, Conversation, Item
+from chats.gateway.accept_request import accept_request
+from chats.gateway.errors import ConversationLocked
+from chats.gateway.matching.conversation import NO_QUESTION, Conversation
 from chats.gateway.matching.find_branch import PathMatch, Request, find_best_match
-from chats.gateway.matching.hashes import build_room_key, hash_messages
-from chats.gateway.matching.identity import INVALID, Identity
-from chats.gateway.matching.side_calls import is_side_call
-from chats.gateway.request_files import ItemFiles
-from chats.ground import queue
-from chats.ground.refusals import NotFound, Refusal
-from chats.models import ApiKey, Branch, Chat, GatewayChat, GatewayNode, Message, Turn
+from chats.gateway.matching.hashes import hash_messages
+from chats.gateway.request_types import BranchEnd, Placed, Placement, Sent
+from chats.ground.refusals import NotFound
+from chats.models import Branch, Chat, GatewayChat, Turn
 from chats.models.turns import UNFINISHED
-from chats.prompt import model_choice
-from chats.record import history, images, messages
-from chats.record.idempotency import IdempotentRequest
+from chats.record import history, messages
 from chats.record.locking import lock_chat_for_writing
-from chats.record.message_commitments import Sealed
-from chats.turns.events import record_turn_started
 from chats.turns.start import (
     ChatBusy,
-    ChatFull,
-    TooManyTurnsOfKey,
     derive_title,
     find_first_text,
     get_active_branch,
 )
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy.engine.messages.messages import (
-    Part,
     TextPart,
-    ToolCallPart,
-    find_result_images,
-    name_result_image,
 )
 from contextpolicy.engine.messages.tokens import TokenCounter
-from contextpolicy.models import ContextPolicy
 from speed import prepared
 
-Decision = Literal["new", "continue", "branch", "repeat", "retry"]
 # Cause of the branch in the ledger.
 CAUSE = "gateway"
-
-
-@dataclass(frozen=True, slots=True)
-class Sent:
-    """A parsed request: its messages, options and owner."""
-
-    user: User
-    api_key: ApiKey
-    wanted: NamedModel
-    conversation: Conversation
-    identity: Identity
-    # Stored with the turn: tools, parameters and the maximum reply tokens.
-    client: Mapping[str, Any]
-    # The idempotency key, if any, and the body that it belongs to.
-    keyed: IdempotentRequest
-    # The branch of the previous response.
-    earlier: Branch | None = None
-    # Name of the field with the messages.
-    field: str = "messages"
-
-    @property
-    def chat(self) -> Chat | None:
-        """The chat that the request names, directly or by a previous response. None without one."""
-        return self.wanted.chat or (self.earlier.chat if self.earlier else None)
-
-    @property
-    def policy(self) -> ContextPolicy | None:
-        """The policy that the request names, or that of its API key. None without either."""
-        return self.wanted.policy or self.api_key.policy
-
-    @property
-    def is_named(self) -> bool:
-        """True if the request has a conversation id or names a chat."""
-        return bool(self.identity.value) or self.chat is not None
-
-    @property
-    def room(self) -> str:
-        """The scope key of the end user and conversation id.
-
-        Requests match only chats with the same key.
-        """
-        chat, known = self.chat, self.identity
-        if chat is not None:
-            # A chat created by a client keeps the room that its messages were hashed with.
-            row = GatewayChat.objects.filter(chat=chat).first()
-            if row is not None:
-                return row.room
-            return build_room_key(
-                owner_id=self.user.pk, end_user="", source="chat", value=str(chat.pk)
-            )
-        source = "" if known.source.startswith(INVALID) else known.source
-        if is_side_call(self.conversation, tools=self.client.get("tools")):
-            source = f"side:{source}"
-        return build_room_key(
-            owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class Placed:
-    """The turn that replies to a request, and the placement decision.
-
-    `repeat` counts the requests with the same idempotency key after the first.
-    """
-
-    turn: Turn
-    decision: Decision
-    repeat: int = 0
-
-
-@dataclass(frozen=True, slots=True)
-class Placement:
-    """The branch for the new messages, which start at index `shared` of the request.
-
-    The message at position `n` (from 1) of the request has the seq `n + offset`. `completes`: the
-    last message of the branch receives its tool results.
-    """
-
-    branch: Branch
-    shared: int
-    offset: int
-    decision: Decision
-    completes: bool = False
 
 
 def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
     """Store a request and queue its turn.
 
     Raises `ChatFull`, `ChatBusy`, `TooManyTurnsOfKey`, `TooManyChats`, `InvalidRequest`,
-    `NotFound`, the refusals of `messages.check_text` and `model_choice.choose_chat_model`,
-    `ModelUnavailable` and `IdempotencyKeyReused`.
+    `NotFound`, `ConversationLocked`, the refusals of `messages.check_text` and
+    `model_choice.choose_chat_model`, `ModelUnavailable` and `IdempotencyKeyReused`.
     """
     known = find_repeated_turn(sent, now=now)
     if known is not None and not is_to_begin_again(known):
@@ -158,10 +56,22 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
         known = find_repeated_turn(sent, now=now)
         if known is not None and not is_to_begin_again(known):
             return Placed(known, "repeat", repeat)
-    room = sent.room
-    request = build_match_request(sent, room=room)
+    request = build_match_request(sent, room=sent.room)
     if known is not None:
         return requeue_request(sent, request, known, counter=counter, now=now)
+    if sent.end is not None:
+        return continue_conversation(sent, request, sent.end, counter=counter, now=now)
+    return place_matched_request(sent, request, counter=counter, now=now)
+
+
+def place_matched_request(
+    sent: Sent, request: Request, *, counter: TokenCounter, now: datetime
+) -> Placed:
+    """Store a request where its messages match a chat, or in a new chat, and queue its turn.
+
+    Raises the errors of `place_request`.
+    """
+    room = request.room
     # Read-only work runs before locking, and is checked again under the lock.
     sent, request, match = find_request_start(sent, request)
     chat_id = match.branch.chat_id if match else find_room_chat(sent, room=room)
@@ -250,6 +160,44 @@ def requeue_request(
         return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
 
 
+@transaction.atomic
+def continue_conversation(
+    sent: Sent, request: Request, end: BranchEnd, *, counter: TokenCounter, now: datetime
+) -> Placed:
+    """Store a request at the end of a conversation that it names by id.
+
+    Raises `ConversationLocked` if the conversation has a running reply or changed since its end was
+    read, and the refusals of `accept_request`.
+    """
+    chat = lock_chat_for_writing(end.branch.chat_id)
+    PERSON_LOCK.hold(owner=sent.user.pk)
+    if known := find_repeated_turn(sent, now=now):
+        return Placed(known, "repeat", count_request_repeat(sent))
+    branch = lock_conversation_branch(chat)
+    if branch.pk != end.branch.pk or branch.last_seq != end.last:
+        raise ConversationLocked
+    if GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True):
+        # Conversations are archived until their first reply.
+        chat.archived = False
+    if not chat.title:
+        chat.title = derive_request_title(sent.conversation)
+    prepared.save_row_fields(chat, "archived", "title")
+    shared = end.last - end.first + 1
+    place = Placement(branch, shared, end.first - 1, "continue", completes=end.is_open)
+    return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
+
+
+def lock_conversation_branch(chat: Chat) -> Branch:
+    """Return the active branch of a locked chat, if messages can be added to its end now.
+
+    Raises `ConversationLocked`.
+    """
+    branch = get_active_branch(chat)
+    if is_branch_busy(branch):
+        raise ConversationLocked
+    return branch
+
+
 def build_match_request(sent: Sent, *, room: str) -> Request:
     items = sent.conversation.items
     return Request(items, hash_messages(items, room=room), room, sent.is_named)
@@ -295,20 +243,25 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 
     It does not use or fill its owner's memory. Raises `TooManyChats`.
     """
-    first = find_first_text(
-        part.text
-        for item in sent.conversation.items
-        if item.role == "user"
-        for part in item.parts
-        if isinstance(part, TextPart)
-    )
-    title = derive_title(first or find_first_text(sent.conversation.system)) or "…"
+    title = derive_request_title(sent.conversation) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
     prepared.save_row_fields(chat, "archived", "without_memory", "erase_at")
     prepared.insert_row(GatewayChat(chat=chat, room=room, source=sent.identity.source[:40]))
     return chat
+
+
+def derive_request_title(said: Conversation) -> str:
+    """Return the title of a chat that a request opens; empty without a text."""
+    texts = (
+        part.text
+        for item in said.items
+        if item.role == "user"
+        for part in item.parts
+        if isinstance(part, TextPart)
+    )
+    return derive_title(find_first_text(texts) or find_first_text(said.system))
 
 
 def choose_placement(
@@ -393,203 +346,3 @@ def make_chat_permanent(chat: Chat) -> None:
     if is_first and chat.is_provisional:
         chat.archived, chat.erase_at = False, None
         chat.save(update_fields=["archived", "erase_at"])
-
-
-def accept_request(
-    sent: Sent,
-    request: Request,
-    place: Placement,
-    *,
-    chat: Chat,
-    counter: TokenCounter,
-    now: datetime,
-) -> Placed:
-    """Store the new messages and queue the turn, in the caller's transaction with a locked chat.
-
-    Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of `apply_requested_model`,
-    `check_texts` and `attach_new_files`.
-    """
-    branch = place.branch
-    branch.chat = chat
-    choice = apply_requested_model(chat, sent=sent)
-    check_request_limits(sent, branch=branch)
-    if place.completes:
-        check_result_images(sent, request.items[place.shared - 1], choice=choice)
-    held = attach_new_files(sent, request.items[place.shared :], choice=choice)
-    new = [each.item for each in held]
-    check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
-    completed = (
-        [complete_tool_calls(branch, request.items[place.shared - 1], sent=sent, counter=counter)]
-        if place.completes
-        else []
-    )
-    rows = messages.append_sent(
-        chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
-    )
-    images.store_message_images(rows, found=sent.conversation.images)
-    store_message_files(chat, rows, held=held)
-    store_request_hashes(request, place)
-    trigger = find_latest_question(request, place, rows)
-    turn = Turn(
-        branch=branch,
-        accepted=messages.increment_accepted_count(chat=chat),
-        trigger=trigger,
-        model=choice.model,
-        model_name=choice.model.name,
-        api_key=sent.api_key,
-        queued_at=now,
-        client={**sent.client, "after": place.offset if branch.client_windowed else 0},
-    )
-    prepared.insert_row(turn)
-    if trigger in rows:
-        trigger.turn = turn
-        prepared.save_row_fields(trigger, "turn")
-    chat.updated_at = now
-    prepared.save_row_fields(
-        chat, "updated_at", "accepted_count", "active_branch", "model", "policy"
-    )
-    details = {"gateway": place.decision, "identity": sent.identity.source[:40]}
-    actor = f"user:{sent.user.pk}"
-    record_turn_started(
-        turn,
-        actor=actor,
-        chat=chat,
-        now=now,
-        message=trigger,
-        stored=[*completed, *rows],
-        more=details,
-    )
-    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
-    known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
-    sent.keyed.replace(result=known, now=now)
-    return Placed(turn, place.decision)
-
-
-def attach_new_files(
-    sent: Sent, items: Sequence[Item], *, choice: model_choice.ChosenModel
-) -> list[ItemFiles]:
-    """Return the new messages with their files, which are locked until they are stored.
-
-    Raises the refusals of `attach.build_attached_files`.
-    """
-    said = sent.conversation
-    with request_files.blame_field(sent.field):
-        held = [
-            request_files.attach_documents(item, said=said, user=sent.user, choice=choice)
-            for item in items
-        ]
-        files = {file.file_id: file for each in held for file in each.files}
-        attach.lock_attached_files(list(files.values()))
-    return held
-
-
-def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
-    """Store the files that new messages use, and whether the chat has documents that were cut."""
-    for row, each in zip(rows, held, strict=True):
-        for file in each.files:
-            messages.store_message_file(row, file=file)
-    if any(attach.is_cut(file) for each in held for file in each.files):
-        chat.has_cut_files = True
-        prepared.save_row_fields(chat, "has_cut_files")
-
-
-def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
-    """Raise the refusals of `messages.check_text` for a new user message that is too long."""
-    for item in items:
-        if item.role == "user" and item.text.strip():
-            try:
-                messages.check_text(item.text, limit=limit)
-            except Refusal as refusal:
-                refusal.param = field
-                raise
-
-
-def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
-    """Set the model and the policy of a chat as requested, and return the effective choice.
-
-    Raises the errors of `model_choice.choose_chat_model`, `ModelUnavailable`, and
-    `InvalidRequest` for tools that the model does not support.
-    """
-    if sent.wanted.chat is None:
-        chat.model, chat.policy = sent.wanted.model, sent.policy
-    choice = model_choice.choose_chat_model(chat=chat)
-    model_choice.get_available_account(choice.model)
-    check_tools(choice.model, sent.client.get("tools"))
-    return choice
-
-
-def check_request_limits(sent: Sent, *, branch: Branch) -> None:
-    """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
-    if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
-        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
-    limit = settings.GATEWAY_TURNS_PER_KEY
-    unfinished = statements.UNFINISHED_OF_KEY.tuples(key=sent.api_key.pk)
-    if sum(number for (number,) in unfinished) >= limit:
-        raise TooManyTurnsOfKey(limit=limit)
-
-
-def check_result_images(sent: Sent, item: Item, *, choice: model_choice.ChosenModel) -> None:
-    """Raise the refusals of `attach.check_file_policy` for the images of new tool results."""
-    shown = Item("assistant", item.result_images)
-    with request_files.blame_field(sent.field):
-        request_files.attach_documents(shown, said=sent.conversation, user=sent.user, choice=choice)
-
-
-def complete_tool_calls(branch: Branch, item: Item, *, sent: Sent, counter: TokenCounter) -> Sealed:
-    """Add the tool results to the last reply of a branch, under its own call ids.
-
-    Returns the new commitment to the reply.
-    """
-    reply = Message.objects.get(branch=branch, seq=branch.last_seq)
-    given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
-    called = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
-    own = dict(zip(called, given, strict=True))
-    results: list[Part] = []
-    for each in item.results:
-        for offset, image in find_result_images(item.parts).get(each.call_id, ()):
-            results.append(name_result_image(image, call_id=own[each.call_id], offset=offset))
-        results.append(replace(each, call_id=own[each.call_id]))
-    sealed = messages.add_results(reply, results=results, counter=counter)
-    images.store_message_images([reply], found=sent.conversation.images)
-    return sealed
-
-
-def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
-    """Return the latest user message, which the turn replies to."""
-    newest = max(n for n, item in enumerate(request.items) if item.role == "user")
-    if newest >= place.shared:
-        return rows[newest - place.shared]
-    seq = newest + 1 + place.offset
-    return history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
-
-
-def store_request_hashes(request: Request, place: Placement) -> None:
-    """Store the hashes of those messages on this path that have none yet."""
-    branch, offset = place.branch, place.offset
-    last = len(request.items) + offset
-    path = [
-        (branch_id, above, to)
-        for branch_id, above, to in history.list_path_pieces(branch, after=offset, before=last + 1)
-    ]
-    known = {
-        (branch_id, seq)
-        for branch_id, above, to in path
-        for seq, _ in statements.NODES.tuples(branch=branch_id, above=above, last=to)
-    }
-    # A chain that does not start at the first message would match nothing.
-    chained = offset == 0
-    GatewayNode.objects.bulk_create(
-        [
-            GatewayNode(
-                branch_id=branch_id,
-                seq=seq,
-                found=request.hashes[seq - offset - 1].found if chained else "",
-                loose=request.hashes[seq - offset - 1].loose if chained else "",
-                item=request.hashes[seq - offset - 1].item,
-            )
-            for branch_id, above, to in path
-            for seq in range(above + 1, to + 1)
-            if (branch_id, seq) not in known
-        ],
-        ignore_conflicts=True,
-    )

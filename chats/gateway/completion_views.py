@@ -11,7 +11,7 @@ from typing import IO, Any, cast
 
 from django.http import HttpRequest, HttpResponseBase
 
-from chats.gateway import append_request, body, choice, logprobs, parameters, wire
+from chats.gateway import body, choice, logprobs, parameters, request_types, wire
 from chats.gateway.chat_completions import views
 from chats.gateway.chat_completions.views import gateway
 from chats.gateway.errors import InvalidRequest
@@ -53,7 +53,7 @@ def completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
         }
     )
     said = Conversation((), (Item("user", (TextPart(prompt),)),))
-    read_request = append_request.Sent(
+    read_request = request_types.Sent(
         user=key.owner,
         api_key=key,
         wanted=choice.resolve_model_name(asked.model, user=key.owner),

@@ -57,8 +57,8 @@ class ChatKeepsItsMessages(Refusal):
     code = "chat_keeps_its_messages"
     status = 409
     sentence = (
-        "A named chat stores its messages, but this request must not be stored. Name a model "
-        "instead of the chat."
+        "A named chat or conversation stores its messages, but this request must not be stored. "
+        "Name a model, and no conversation."
     )
     param = "model"
 
@@ -94,8 +94,8 @@ class UnknownAddress(NotFound):
     sentence = (
         "{path} does not exist. The addresses are GET /v1/models and /v1/models/{{name}}, POST "
         "/v1/chat/completions, /v1/completions, /v1/responses, /v1/responses/compact and "
-        "/v1/embeddings, GET and DELETE /v1/responses/{{id}}, and GET "
-        "/v1/responses/{{id}}/input_items."
+        "/v1/embeddings, GET and DELETE /v1/responses/{{id}}, GET "
+        "/v1/responses/{{id}}/input_items, and the conversations at /v1/conversations."
     )
 
 
@@ -117,6 +117,33 @@ class PreviousResponseNotFound(Refusal):
     status = 404
     sentence = "Response “{id}” was not found. Send the whole conversation as input."
     param = "previous_response_id"
+
+
+class ConversationNotFound(Refusal):
+    """The conversation does not exist, was deleted, or belongs to another owner or end user.
+
+    The error does not reveal which.
+    """
+
+    code = "conversation_not_found"
+    status = 404
+    sentence = (
+        "This key has no conversation “{id}”. Create one with POST /v1/conversations, and send the "
+        "same end user with each request."
+    )
+    param = "conversation"
+
+
+class ConversationLocked(Refusal):
+    """A reply is being written in the conversation, or another request has just changed it."""
+
+    code = "conversation_locked"
+    status = 409
+    sentence = (
+        "Another request is using this conversation. Wait for its reply, then send this one again."
+    )
+    param = "conversation"
+    retry_after = 1
 
 
 class ResponseNotFound(Refusal):

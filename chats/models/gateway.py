@@ -14,7 +14,8 @@ class GatewayChat(Stored):
     """A chat that a client opened through /v1.
 
     `room` is a keyed hash of owner, end user and the client's own ID. A chat is proven once a
-    request contains one of its replies. Until then it is archived and later erased.
+    request contains one of its replies. Until then it is archived and later erased. A conversation
+    that a client created by ID is proven, and no longer archived, with its first request.
     """
 
     chat = models.OneToOneField(
@@ -24,6 +25,9 @@ class GatewayChat(Stored):
     # Name of the header or field that contained the ID. Empty: the client sent none.
     source = models.CharField(max_length=40, blank=True, default="")
     proven = models.BooleanField(default=False)
+    # Of a conversation: the client's texts by name, and when it was deleted by its ID.
+    metadata = models.JSONField(null=True, blank=True)
+    removed_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:
         indexes: ClassVar = [models.Index(fields=["room"], name="gateway_room")]

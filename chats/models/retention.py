@@ -50,6 +50,7 @@ class KeptText(Stored):
         TEAM_TASK = "team_task", gettext_lazy("Team task of a chat")
         INSTRUCTIONS = "instructions", gettext_lazy("Personal instructions")
         FOLDER_NAME = "folder_name", gettext_lazy("Folder name")
+        METADATA = "metadata", gettext_lazy("Metadata of a conversation")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(

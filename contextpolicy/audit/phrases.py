@@ -61,6 +61,8 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "file.deleted": gettext_lazy("Uploaded file deleted"),
     "file.refused": gettext_lazy("Uploaded file refused by the virus scanner"),
     "file.uploaded": gettext_lazy("File uploaded"),
+    "gateway.conversation_deleted": gettext_lazy("Conversation deleted by a client (chat kept)"),
+    "gateway.items_added": gettext_lazy("Messages added by a client"),
     "gateway.response_deleted": gettext_lazy("Stored response deleted by a client"),
     "gateway.passed_on": gettext_lazy("Client request passed through (text not stored)"),
     "hold.placed": gettext_lazy("Legal hold placed"),

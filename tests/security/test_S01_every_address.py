@@ -113,8 +113,8 @@ def test_S01_a_stranger_opens_only_what_is_listed(method: str, world: World) -> 
 
 def test_S01_no_address_of_a_person_s_thing_can_be_counted_through() -> None:
     for route in routes():
-        # The id of a stored response is random: `resp_` and a UUID.
-        if not route.text.startswith(("admin/", "v1/responses/")):
+        # The ids of stored responses and conversations are random: `resp_` or `conv_` and a UUID.
+        if not route.text.startswith(("admin/", "v1/responses/", "v1/conversations/")):
             assert not re.search(r"<(int|str|path):|<\w+>", route.text), route.text
     for kind in (Chat, Folder, Branch, Message, Turn, Compaction, ApiKey):
         assert kind._meta.pk.get_default().version in {4, 7}, kind

@@ -12,10 +12,10 @@ from django.db import transaction
 from django.db.models import Sum
 
 from chats.gateway import append_request
-from chats.gateway.append_request import Placed, Sent
 from chats.gateway.body import RequestFields
 from chats.gateway.passthrough import forward
 from chats.gateway.passthrough.rules import RequestRoute
+from chats.gateway.request_types import Placed, Sent
 from chats.models import Branch, Turn
 from chats.prompt import client, composition, model_choice, next_prompt
 from chats.prompt.composition import Prompt

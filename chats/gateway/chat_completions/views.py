@@ -15,7 +15,16 @@ from django.http import HttpRequest, HttpResponseBase, JsonResponse
 from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
-from chats.gateway import append_request, body, choice, parameters, relay, request_files, wire
+from chats.gateway import (
+    append_request,
+    body,
+    choice,
+    parameters,
+    relay,
+    request_files,
+    request_types,
+    wire,
+)
 from chats.gateway.chat_completions import dry_run
 from chats.gateway.errors import NoKey, UnknownAddress, WrongMethod
 from chats.gateway.matching import conversation, identity
@@ -142,7 +151,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     find_hosted = partial(choice.find_hosted_types, user=user)
     asked = body.validate_chat_fields(fields, find_hosted=find_hosted)
     said = conversation.parse_messages(fields.get("messages"))
-    sent = append_request.Sent(
+    sent = request_types.Sent(
         user=user,
         api_key=key,
         wanted=choice.resolve_model_name(asked.model, user=user),
@@ -194,7 +203,7 @@ MakeForm = Callable[[ReplyPlace], wire.Form]
 def reply_to_request(
     request: HttpRequest,
     *,
-    sent: append_request.Sent,
+    sent: request_types.Sent,
     asked: body.RequestFields,
     form: MakeForm,
     kind: str,
@@ -231,13 +240,13 @@ def reply_to_request(
 
 
 def prepare_files(
-    sent: append_request.Sent,
+    sent: request_types.Sent,
     *,
     choice: ChosenModel,
     counter: O200kCounter,
     stores: bool,
     now: datetime,
-) -> append_request.Sent:
+) -> request_types.Sent:
     """Return a request with the texts of its files.
 
     `stores`: True stores the files; False reads them without storing anything. Raises
@@ -265,9 +274,9 @@ def build_idempotent_request(
 
 def build_reply_response(
     request: HttpRequest,
-    sent: append_request.Sent,
+    sent: request_types.Sent,
     *,
-    placed: append_request.Placed,
+    placed: request_types.Placed,
     asked: body.RequestFields,
     form: wire.Form,
 ) -> HttpResponseBase:

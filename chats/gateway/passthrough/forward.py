@@ -14,13 +14,13 @@ from django.db import InterfaceError, OperationalError
 from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import parameters
-from chats.gateway.append_request import Sent
 from chats.gateway.body import RequestFields
 from chats.gateway.logprobs import LogprobCursor, parse_logprobs
 from chats.gateway.passthrough import provider_call
 from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.passthrough.rules import RequestRoute
 from chats.gateway.relay import PING, WaitingHead, Watch
+from chats.gateway.request_types import Sent
 from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.ground import cancelling
 from chats.ground.refusals import Refusal

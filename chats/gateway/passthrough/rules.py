@@ -7,9 +7,9 @@ notice would be worse.
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from chats.gateway.append_request import Sent
 from chats.gateway.body import RequestFields
 from chats.gateway.errors import ChatKeepsItsMessages, InvalidRequest, OptOutNotAllowed
+from chats.gateway.request_types import Sent
 from chats.models import Chat, PassedOn, ProviderAccount
 from chats.prompt import model_choice
 
@@ -50,7 +50,7 @@ def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
             raise OptOutNotAllowed(policy=choice.effective.label, advice=NO_HEADER)
     else:
         return RequestRoute(choice)
-    if sent.wanted.chat is not None:
+    if sent.wanted.chat is not None or sent.end is not None:
         raise ChatKeepsItsMessages
     return RequestRoute(choice, why)
 

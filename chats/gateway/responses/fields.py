@@ -22,13 +22,13 @@ ELSEWHERE = {
 # Refused: features that only OpenAI's servers have.
 NOT_HERE = {
     "background": "Background responses are not supported. Use stream instead.",
-    "conversation": "Conversations by id are not supported. Use previous_response_id.",
     "prompt": "Stored prompts are not supported. Send instructions and input.",
 }
 # Handled here. The other fields are filtered by `parameters`.
 OWN = frozenset(
     {
-        *("context_management", "include", "input", "instructions", "max_output_tokens"),
+        *("context_management", "conversation", "include", "input", "instructions"),
+        "max_output_tokens",
         *("max_tool_calls", "previous_response_id", "reasoning", "text", "tool_choice"),
         *("truncation", *body.OWN, *ELSEWHERE, *NOT_HERE),
     }

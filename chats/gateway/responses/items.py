@@ -46,26 +46,27 @@ def parse_input_items(
     known: Known | None = None,
     unseal: Unseal,
     is_optional: bool = False,
+    field: str = "input",
 ) -> Conversation:
-    """Parse `input`, which follows the messages of a previous response, if any.
+    """Parse `input`, which follows earlier messages, if any: those of a previous response.
 
-    `known`: stored items that references name. `is_optional`: `input` may be missing. Raises
-    `InvalidRequest`, naming the field, `ItemNotFound`, and the errors of `unseal` for a compaction
-    item.
+    `known`: stored items that references name. `is_optional`: `input` may be missing. `field`: the
+    name of the field. Raises `InvalidRequest`, naming the field, `ItemNotFound`, and the errors of
+    `unseal` for a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if is_optional and items is None:
         items = []
     elif not isinstance(items, list) or not items:
-        problem = "input must be a text, or a list with at least one item."
-        raise InvalidRequest(problem, param="input", code="missing_field")
+        problem = f"{field} must be a text, or a list with at least one item."
+        raise InvalidRequest(problem, param=field, code="missing_field")
     if len(items) > MOST_MESSAGES:
-        raise InvalidRequest(f"input has more than {MOST_MESSAGES:,} entries.", param="input")
+        raise InvalidRequest(f"{field} has more than {MOST_MESSAGES:,} entries.", param=field)
     reader = _Items(earlier, unseal, known or {})
     for place, item in enumerate(items):
-        reader.take(item, param=f"input[{place}]")
+        reader.take(item, param=f"{field}[{place}]")
     reader.end_reply()
-    reader.messages.end_calls(param=f"input[{len(items)}]")
+    reader.messages.end_calls(param=f"{field}[{len(items)}]")
     return reader.messages.conversation
 
 

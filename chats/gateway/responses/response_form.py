@@ -255,8 +255,10 @@ def build_request_echo(
     """Return the request fields that the response repeats."""
     text = sent.get("text") or {}
     reasoning = sent.get("reasoning") or {}
+    named = sent.get("conversation")
     return {
         "model": sent["model"],
+        "conversation": {"id": named} if isinstance(named, str) else named,
         "instructions": sent.get("instructions"),
         "max_output_tokens": sent.get("max_output_tokens"),
         "metadata": sent.get("metadata") or {},

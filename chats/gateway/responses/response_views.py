@@ -10,18 +10,27 @@ from django.contrib.auth.models import User
 from django.http import HttpRequest, HttpResponse, HttpResponseBase, JsonResponse
 from django.utils import timezone
 
-from chats.gateway import append_request, body, choice
+from chats.gateway import body, choice, request_types
 from chats.gateway.chat_completions import views
 from chats.gateway.chat_completions.views import gateway
+from chats.gateway.choice import NamedModel
+from chats.gateway.errors import InvalidRequest
 from chats.gateway.matching import identity
 from chats.gateway.matching.conversation import (
     Conversation,
+    Item,
     check_conversation,
     split_prefill,
 )
 from chats.gateway.matching.identity import Identity
-from chats.gateway.responses import fields, items, previous_response, stored_responses
-from chats.gateway.responses.previous_response import Earlier
+from chats.gateway.request_types import BranchEnd
+from chats.gateway.responses import (
+    fields,
+    items,
+    previous_response,
+    stored_conversations,
+    stored_responses,
+)
 from chats.gateway.responses.response_form import (
     ResponseForm,
     build_request_echo,
@@ -29,8 +38,10 @@ from chats.gateway.responses.response_form import (
 )
 from chats.gateway.responses.stored_responses import ItemQuery
 from chats.models import ApiKey, PassedOn
+from chats.record.idempotency import IdempotentRequest
 
 PREVIOUS = "previous_response_id"
+CONVERSATION = "conversation"
 
 
 @gateway("POST")
@@ -49,29 +60,37 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     before = previous_response.find_previous_response(
         sent.get(PREVIOUS), user=user, wanted=wanted, identity=who
     )
+    keyed = views.build_idempotent_request(request, sent, user=user)
+    end, earlier = load_named_conversation(sent, who=who, wanted=wanted, keyed=keyed, user=user)
     known = stored_responses.load_referenced_items(
         sent.get("input"), user=user, wanted=wanted, identity=who
     )
     if is_to_compact(sent):
+        refuse_conversation(sent)
         said = build_input_conversation(
-            remove_compaction_trigger(sent), before=before, known=known, user=user
+            remove_compaction_trigger(sent),
+            earlier=before.items if before else (),
+            known=known,
+            user=user,
         )
         return build_compacted_response(said, asked=asked, sent=sent, user=user)
-    said = build_input_conversation(sent, before=before, known=known, user=user)
+    earlier = before.items if before else earlier
+    said = build_input_conversation(sent, earlier=earlier, known=known, user=user)
     given = sent.get("input")
     last = given[-1] if isinstance(given, list) and given else None
     said = check_conversation(split_prefill(said, last=last), field="input")
     if before is not None:
         who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
-    read_request = append_request.Sent(
+    read_request = request_types.Sent(
         user=user,
         api_key=key,
         wanted=wanted,
         conversation=said,
         identity=who,
         client=views.build_client_fields(said, asked=asked),
-        keyed=views.build_idempotent_request(request, sent, user=user),
+        keyed=keyed,
         earlier=before.branch if before else None,
+        end=end,
         field="input",
     )
 
@@ -98,6 +117,7 @@ def compact_input(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     asked = fields.validate_response_fields(sent)
+    refuse_conversation(sent)
     wanted = choice.resolve_model_name(asked.model, user=key.owner)
     who = identity.parse_identity(request.headers, sent)
     before = previous_response.find_previous_response(
@@ -107,7 +127,10 @@ def compact_input(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
         sent.get("input"), user=key.owner, wanted=wanted, identity=who
     )
     conversation = build_input_conversation(
-        remove_compaction_trigger(sent), before=before, known=known, user=key.owner
+        remove_compaction_trigger(sent),
+        earlier=before.items if before else (),
+        known=known,
+        user=key.owner,
     )
     return JsonResponse(
         {
@@ -143,8 +166,41 @@ def input_item_list(request: HttpRequest, key: ApiKey, response_id: str) -> Http
     return JsonResponse(found, headers={"Cache-Control": "no-store"})
 
 
+def load_named_conversation(
+    sent: Mapping[str, Any],
+    *,
+    who: Identity,
+    wanted: NamedModel,
+    keyed: IdempotentRequest,
+    user: User,
+) -> tuple[BranchEnd | None, tuple[Item, ...]]:
+    """Return the end of the conversation that a request continues by id, and its items.
+
+    None and no items without a `conversation`. Raises `InvalidRequest`, `ConversationNotFound` and
+    `IdempotencyKeyReused`.
+    """
+    named = sent.get(CONVERSATION)
+    if named is None:
+        return None, ()
+    if sent.get(PREVIOUS) is not None or wanted.chat is not None:
+        problem = "conversation cannot be combined with previous_response_id, or with a chat as "
+        problem += "the model."
+        raise InvalidRequest(problem, param=CONVERSATION)
+    chat = stored_conversations.find_conversation(named, user=user)
+    stored_conversations.check_end_user(chat, end_user=who.end_user)
+    return stored_conversations.load_conversation_end(chat, keyed=keyed, now=timezone.now())
+
+
+def refuse_conversation(sent: Mapping[str, Any]) -> None:
+    """Raise `InvalidRequest` for the compaction of a conversation, which the policy controls."""
+    if sent.get(CONVERSATION) is not None:
+        problem = "A conversation is summarised by its policy. Send the request without "
+        problem += "conversation, or without a compaction."
+        raise InvalidRequest(problem, param=CONVERSATION, code="unsupported_parameter")
+
+
 def build_input_conversation(
-    sent: Mapping[str, Any], *, before: Earlier | None, known: items.Known, user: User
+    sent: Mapping[str, Any], *, earlier: tuple[Item, ...], known: items.Known, user: User
 ) -> Conversation:
     """Return the conversation of a request, with its instructions first.
 
@@ -153,10 +209,10 @@ def build_input_conversation(
     head = fields.parse_instructions(sent)
     conversation = items.parse_input_items(
         sent.get("input"),
-        earlier=before.items if before else (),
+        earlier=earlier,
         known=known,
         unseal=partial(previous_response.decrypt_conversation, user=user),
-        is_optional=bool(head),
+        is_optional=bool(head) or sent.get(CONVERSATION) is not None,
     )
     return replace(conversation, system=tuple(dict.fromkeys((*head, *conversation.system))))
 

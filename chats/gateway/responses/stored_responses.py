@@ -29,7 +29,7 @@ from chats.gateway.responses.response_form import (
     build_request_echo,
     build_text_item,
 )
-from chats.models import Chat, DeletedResponse, Message, MessageImage, Turn
+from chats.models import Chat, DeletedResponse, GatewayChat, Message, MessageImage, Turn
 from chats.record import access, history
 from chats.record.images import format_data_url
 from contextpolicy import ledger
@@ -47,6 +47,9 @@ ITEM = re.compile(r"(?:msg|rs|fc|ctc|fco)_([0-9a-f]{32})(?:_\d{1,4})?")
 AT_ONCE = 500
 # Default and maximum items per page.
 USUAL, MOST = 20, 100
+# The source of the chats that are conversations. A chat found by another id in the field
+# `conversation` has the name of that field as its source.
+CONVERSATIONS = "conversations"
 RUNNING = (Turn.Status.QUEUED, Turn.Status.RUNNING)
 
 
@@ -105,11 +108,18 @@ def build_stored_response(turn: Turn) -> dict[str, Any]:
 
 
 def build_response_form(turn: Turn) -> ResponseForm:
+    named = {"model": find_reply_model(turn), "conversation": find_conversation_id(turn)}
     return ResponseForm(
         id=previous_response.format_response_id(turn.pk, stored=True),
         created=int(turn.queued_at.timestamp()),
-        echo=build_request_echo({"model": find_reply_model(turn)}, tools=()),
+        echo=build_request_echo(named, tools=()),
     )
+
+
+def find_conversation_id(turn: Turn) -> str | None:
+    """Return the id of the conversation that a turn belongs to, or None."""
+    rows = GatewayChat.objects.filter(chat=turn.branch.chat_id, source=CONVERSATIONS)
+    return f"conv_{turn.branch.chat_id.hex}" if rows.exists() else None
 
 
 def find_reply_model(turn: Turn) -> str:
@@ -134,7 +144,14 @@ def list_input_items(turn: Turn, *, asked: ItemQuery) -> dict[str, Any]:
     end = turn.reply or turn.trigger
     last = (end.seq or 0) if end is not None else 0
     rows = history.select_path_messages(turn.branch, after=0, before=last + (turn.reply is None))
-    rows = rows.filter(erased_at=None)
+    return build_item_page(rows.filter(erased_at=None), asked=asked)
+
+
+def build_item_page(rows: QuerySet[Message], *, asked: ItemQuery) -> dict[str, Any]:
+    """Return a page of the items of messages, in OpenAI's list format.
+
+    Raises `InvalidRequest` if the list has no item with the id in `after`.
+    """
     if asked.after:
         row = find_item_message(asked.after, among=rows)
         side = "seq__lte" if asked.newest_first else "seq__gte"

@@ -168,7 +168,7 @@ def test_with_tools_their_parameters_are_passed_on(program: Program) -> None:
 
 
 @pytest.mark.parametrize("method", ["get", "post", "delete"])
-@pytest.mark.parametrize("path", ["edits", "conversations/x", "", "models/"])
+@pytest.mark.parametrize("path", ["edits", "conversations/x/y", "", "models/"])
 def test_an_unknown_address_names_those_that_exist(db: None, method: str, path: str) -> None:
     answer = getattr(Client(), method)(f"/v1/{path}")
     assert answer.status_code == 404

@@ -638,3 +638,10 @@ def test_a_long_history_from_a_client_is_committed_to(program: Program) -> None:
     out = io.StringIO()
     call_command("ledger_verify", stdout=out)
     assert f"{MATCHED}: 50" in out.getvalue()
+
+
+def test_a_chat_has_room_for_its_maximum_of_messages(program: Program, settings: Any) -> None:
+    settings.MESSAGES_PER_CHAT = 4
+    sent = program.talk(["One", "Two"])
+    full = program.ask([*sent, user("Three")])
+    assert (full.status, full.json["error"]["code"]) == (409, "chat_full")

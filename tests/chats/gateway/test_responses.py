@@ -382,7 +382,6 @@ AUDIO = user([{"type": "input_audio", "input_audio": {"data": ""}}])
         ({"tools": TOOLS}, "tools[0]", "invalid_value"),
         ({"tool_choice": {"type": "mcp"}}, "tool_choice", "unsupported_parameter"),
         ({"background": True}, "background", "unsupported_parameter"),
-        ({"conversation": "conv_1"}, "conversation", "unsupported_parameter"),
         ({"prompt": {"id": "x"}}, "prompt", "unsupported_parameter"),
         ({"messages": []}, "messages", "unsupported_parameter"),
         ({"include": "message.output_text.logprobs"}, "include", "invalid_value"),
