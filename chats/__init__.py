@@ -1,6 +1,7 @@
 """Chats with language models: messages, replies, summaries, pages, REST and `/v1`.
 
-A message passes these files, in this order. Next to each file is the function that it enters first.
+A message passes through these files in this order. Next to each file is the function
+that is called first.
 
     web/chat_pages.py        message_create   takes a message from the page
     api/chats/messages.py    create           takes a message from a client
@@ -16,8 +17,9 @@ A message passes these files, in this order. Next to each file is the function t
     turns/calling.py         listen           reads the reply of the model
     turns/server_tools.py    run_ready_call   calls a tool of a server, if the model asks for one
 
-At the end of each step, `turns/attempt.py` calls `turns/writes.py` again. The text of the reply
-reaches pages and clients through `ground/live.py` and `streams/`. After the turn,
-`compaction/maintain.py` prepares a summary in the background. `docs/architecture.md` describes the
-packages, and `pyproject.toml` defines the layers between them.
+At the end of each step, `turns/attempt.py` calls `turns/writes.py` again. The text of
+the reply reaches pages and clients through `ground/live.py` and `streams/`. After the
+turn, `compaction/maintain.py` prepares a summary in the background.
+`docs/architecture.md` describes the packages, and `pyproject.toml` defines the layers
+between them.
 """

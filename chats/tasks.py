@@ -107,7 +107,7 @@ def verify_ledger(*, verification_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.KEEP_LEDGER)
 def keep_ledger(**_later: Any) -> None:
-    """Sign the checkpoint and request the verification that are due."""
+    """Sign a checkpoint of the ledger and request a verification, if they are due."""
     upkeep.maintain_ledger(now=timezone.now())
 
 
@@ -256,7 +256,7 @@ def read_file(*, file_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.READ_TOOLS)
 def read_tools(*, server_id: str, **_later: Any) -> None:
-    """Read the definitions of the tools of a server."""
+    """Read the definitions of the tools of a tool server."""
     servers.read_definitions(server_id=int(server_id), counter=O200kCounter(), now=timezone.now())
 
 

@@ -1,10 +1,11 @@
 """Requires a count of the affected chats before a policy change applies.
 
-Controlled by the setting `BLAST_RADIUS_LIMIT`; off by default. If it is on, a version that applies
-to people can be published only after a count of exactly its content against the active version. A
-random sample suffices if its upper bound is below the limit and no chat would be refused;
-otherwise all active chats are counted. A recently active version can be restored without a count,
-and so can one with an emergency reason.
+Controlled by the setting `BLAST_RADIUS_LIMIT`; off by default. If it is on, a version
+that applies to people can be published only after a count that compares exactly its
+content with the active version. A random sample suffices if its upper bound is below
+the limit and no chat would be refused; otherwise all active chats are counted. No count
+is needed to restore a recently active version, or if the change states an emergency
+reason.
 """
 
 import hashlib
@@ -141,9 +142,8 @@ def check_assignment_count(
 ) -> BlastRadius | None:
     """Check that a policy may apply to everyone, a group or a person; return its count.
 
-    None if the assignment needs no count.
-    `share`: the person's share of the active chats. Above the limit, a count over everyone is
-    required. Raises `BlastRadiusNeeded`.
+    Returns None if the assignment needs no count. `share`: the person's share of the active
+    chats. Above the limit, a count over everyone is required. Raises `BlastRadiusNeeded`.
     """
     version = policy.current
     limit = settings.BLAST_RADIUS_LIMIT
@@ -203,7 +203,7 @@ def filter_fresh_radii(
 def require_sufficient_count(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
     """Return the newest sufficient count of `rows`.
 
-    Raises `BlastRadiusNeeded` without one, with `do` as the advice.
+    If there is none, raises `BlastRadiusNeeded` with `do` as the advice.
     """
     newest = list(rows)
     for row in newest:
@@ -213,7 +213,11 @@ def require_sufficient_count(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -
 
 
 def is_sufficient_count(row: BlastRadius) -> bool:
-    """Return True if a count is sufficient: a complete one, or a harmless sample."""
+    """Return True if a count is complete, or if its sample is sufficient.
+
+    A sample is sufficient if its upper bound does not exceed the limit and no chat would be
+    refused.
+    """
     if row.state == BlastRadius.State.FINISHED:
         return True
     limit = settings.BLAST_RADIUS_LIMIT

@@ -1,8 +1,8 @@
 """`check_change`: the two checks of every change that affects whom a policy applies to.
 
-A second person (`two_persons`) and a count of the affected chats (`blast`), each if the instance
-requires it. A recently active version passes again, but only for the audience for which it was
-approved and counted.
+A change may require a second person (`two_persons`) and a count of the affected chats
+(`blast`). Each check runs only if the instance requires it. A recently active version
+passes again, but only for the audience for which it was approved and counted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -41,9 +41,9 @@ NAMED_SHARES: list[Callable[[ContextPolicy, datetime], float]] = []
 class Change:
     """A change that affects whom a policy applies to.
 
-    `values` and `locks` will apply at these levels, instead of `before`. `author` wrote them, `by`
-    publishes them. `restores` is the older version with the same content. `assigned` is set if a
-    policy is assigned, `removed` if an assignment is removed.
+    `values` and `locks` will apply at `levels`, instead of `before`. `author` wrote them,
+    `by` publishes them. `restores` is the older version with the same content. `assigned`
+    is set if a policy is assigned, `removed` if an assignment is removed.
     """
 
     policy: ContextPolicy
@@ -75,9 +75,9 @@ class ChangeVerdict:
 
 
 def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
-    """Check a change for a required second person and a required count.
+    """Check whether a change has a required second person and a required count.
 
-    Raises nothing: the caller refuses the change or keeps a draft.
+    Raises no exception: the caller refuses the change or keeps a draft.
     """
     if is_meaningful_text(change.emergency):
         return ChangeVerdict()
@@ -162,7 +162,7 @@ def build_assignment_change(
     before: PolicyVersion | None = None,
     removed: bool = False,
 ) -> Change:
-    """Return the change of assigning a policy, or with `removed` of unassigning it.
+    """Return the change of assigning a policy, or, with `removed`, of unassigning it.
 
     `before` is the version that applied at the same target.
     """
@@ -193,7 +193,7 @@ def list_policy_levels(policy: ContextPolicy) -> set[str]:
 
 
 def has_recent_count(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
-    """Return True if a version was recently active everywhere where its policy applies today."""
+    """Return True if a version was recently active wherever its policy applies today."""
     story = Story(policy, old=old)
     return story.is_recent(now) and all(
         story.assigned_before_end(row) is not None for row in policy.assignments.all()
@@ -214,7 +214,7 @@ def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datet
 
 
 class Story:
-    """The events of a policy around a version: when it was active, and who published it."""
+    """The ledger events about a version of a policy: when it was active, and who published it."""
 
     def __init__(self, policy: ContextPolicy, *, old: PolicyVersion) -> None:
         self.policy = policy
@@ -268,7 +268,7 @@ class Story:
         return found if is_before else None
 
     def is_approved_for(self, row: PolicyAssignment) -> bool:
-        """Return True if another person than the author made the version apply at a target.
+        """Return True if a person other than the author made the version apply at a target.
 
         An emergency does not count.
         """

@@ -82,9 +82,9 @@ def explain_policy_fields(
     model_window: int | None,
     model_tools: Sequence[str] | None = None,
 ) -> list[ExplainedField]:
-    """Explain every field of the policy that these layers (far to near) make, by name.
+    """Explain every field of the policy that results from these layers (far to near), by name.
 
-    Raises PolicyImpossible like `resolution.resolve_policy`.
+    Raises PolicyImpossible, as `resolution.resolve_policy` does.
     """
     merged, sources = merge_layers(layers, defaults=defaults)
     values, _ = adjust_policy_values(merged, model_window=model_window, model_tools=model_tools)

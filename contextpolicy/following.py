@@ -1,7 +1,8 @@
 """Follows the ledger: delivers each event once, in commit order.
 
-Ids are assigned before the commit, so an event with a lower id can appear after one with a higher
-id. A missing id is therefore waited for, up to the maximum duration of a transaction.
+Ids are assigned before the commit, so an event with a lower id can appear after one
+with a higher id. The reader therefore waits for a missing id, up to the maximum
+duration of a transaction.
 """
 
 from collections.abc import Collection, Iterator
@@ -40,7 +41,10 @@ def has_unread_events(name: str, *, types: Collection[str]) -> bool:
 
 
 def read_ledger_events(place: LedgerReader, *, now: datetime, most: int) -> Read:
-    """Return the next events after a position, late ones first, with at most `most` new ones."""
+    """Return the next events after a position, with at most `most` new ones.
+
+    Events that committed late come first.
+    """
     awaited = {int(str(pk)): str(since) for pk, since in place.missed}
     late = list(AuditEvent.objects.filter(pk__in=awaited).order_by("pk"))
     fresh = list(AuditEvent.objects.filter(pk__gt=place.last).order_by("pk")[:most])
@@ -67,7 +71,8 @@ def find_id_gaps(last: int, events: list[AuditEvent]) -> Iterator[tuple[int, dat
 def advance_reader(place: LedgerReader, found: Read, *, now: datetime) -> bool:
     """Store the new position, in the transaction that processed the events.
 
-    Returns False if another reader moved it first; then the caller must not write anything.
+    Returns False if another reader changed the position first. The caller must then not
+    write anything.
     """
     rows = LedgerReader.objects.filter(pk=place.pk, moves=place.moves)
     return bool(

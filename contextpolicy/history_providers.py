@@ -83,7 +83,10 @@ def find_provider(name: str) -> HistoryProvider | None:
 
 
 def find_provider_problems(name: str) -> list[Problem]:
-    """List why a policy cannot name this provider; an empty name means the built-in one."""
+    """List the reasons why a policy cannot name this provider.
+
+    An empty name means the built-in provider.
+    """
     if not name or find_provider(name) is not None:
         return []
     known = ", ".join(load_history_providers().found) or gettext("none is installed")

@@ -46,7 +46,7 @@ class HoldIncomplete(Exception):
 
 
 class HoldReleased(Exception):
-    """The hold was released before. It ends seven days after its release."""
+    """The hold was already released. It ends seven days after its release."""
 
     code = "hold_released"
 
@@ -115,7 +115,8 @@ def place_hold(
 def release_hold(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> LegalHold:
     """Release a hold; it ends a week later.
 
-    Raises `HoldIncomplete` without a reason, `HoldReleased`, and `SecondPersonNeeded`.
+    Raises `HoldIncomplete` if the reason is missing, `HoldReleased`, and
+    `SecondPersonNeeded`.
     """
     reason = reason.strip()
     if not is_meaningful_text(reason):
@@ -168,7 +169,10 @@ def keep_members(group: Group, *, now: datetime) -> None:
 
 @receiver(pre_delete, sender=Group)
 def keep_deleted_group_members(instance: Group, **_signal: Any) -> None:
-    """Keep the legal holds on the members of a group that is deleted anywhere in the product."""
+    """Keep a group's members under its legal holds when the group is deleted.
+
+    This applies wherever in the product the group is deleted.
+    """
     keep_members(instance, now=timezone.now())
 
 

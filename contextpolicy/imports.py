@@ -1,9 +1,11 @@
-"""Imports strategies in the format of other systems and policies in the product's own format.
+"""Imports policies and strategies.
 
-A form is `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its inner object
-alone, as JSON. It becomes a new policy, which applies nowhere yet, or the next version of an
-existing one. All of it is validated before anything is written. The settings `context.history` of
-a product that stores chats as UI messages are supported too.
+Strategies are in the format of other systems, policies in the product's own format. A
+form is `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its
+inner object alone, as JSON. It becomes a new policy, which is not assigned to anyone
+yet, or the next version of an existing one. The whole form is validated before anything
+is written. The settings `context.history` of a product that stores chats as UI messages
+are supported too.
 """
 
 import json
@@ -132,8 +134,8 @@ def import_strategy(
 def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     """Convert `context.history` to policy fields; empty if the form has none.
 
-    Keys may be nested or dotted. The token budget grows by the reserved tokens, because ours
-    includes the reply. Raises `MalformedImport`.
+    Keys may be nested or dotted. The token budget grows by the reserved tokens, because the
+    budget of a policy includes the reply. Raises `MalformedImport`.
     """
     values = extract_history_values(form)
     if not values:
@@ -192,8 +194,8 @@ def is_exported_policy(form: object) -> bool:
 def export_policy(policy: ContextPolicy, *, with_skills: bool) -> dict[str, Any]:
     """Return a policy and its newest version as a form that `import_strategy` accepts.
 
-    `with_skills`: the reader may read skills of the installation, so the form contains those of the
-    policy.
+    `with_skills`: the reader may read skills of the installation, so the form contains the
+    policy's skills.
     """
     version = policy.newest
     chosen = version.values.get("skills", ()) if version else ()

@@ -217,9 +217,9 @@ def record_event(
 ) -> AuditEvent:
     """Append one event to its scope's chain, in the caller's transaction.
 
-    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. Raises
-    `UnknownEventType`, and Django's TransactionManagementError if no transaction is open: an
-    event commits or rolls back with the change that it reports.
+    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. The event commits
+    or rolls back with the change that it reports. Raises `UnknownEventType`, and Django's
+    TransactionManagementError if no transaction is open.
     """
     head = lock_chain_head(f"chat:{chat_id}" if chat_id else INSTANCE)
     event = AuditEvent(
@@ -265,9 +265,10 @@ def append_event(event: AuditEvent, *, head: LedgerHead) -> None:
 
 
 def lock_chain_head(scope: str) -> LedgerHead:
-    """Return the head of a chain, locked until the transaction ends; created with the first event.
+    """Return the head of a chain, locked until the transaction ends.
 
-    SQLite has no row locks; there the IMMEDIATE transaction is the lock.
+    The head is created with the first event. SQLite has no row locks; there the IMMEDIATE
+    transaction is the lock.
     """
     check_transaction_open()
     head = statements.LEDGER_HEAD.first(scope=scope)
@@ -358,9 +359,10 @@ class ContentCheck(Protocol):
     def __call__(
         self, *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
     ) -> Iterator[Break]:
-        """Yield differences until the time is up. None in `scopes`: some content of all chains.
+        """Yield differences until the time is up.
 
-        `told` counts the comparisons by sentence.
+        If `scopes` contains None, the check covers a part of the content of all chains. `told`
+        counts the comparisons by sentence.
         """
 
 

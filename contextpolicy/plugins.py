@@ -82,13 +82,16 @@ def list_strategy_names() -> tuple[str, ...]:
 
 
 def find_strategy(name: str) -> Strategy | None:
-    """Return the strategy with that name; None if there is none, then the engine falls back."""
+    """Return the strategy with that name, or None if there is none.
+
+    The engine then falls back to `sliding_window`.
+    """
     plugin = load_strategy_plugins().found.get(name)
     return STRATEGIES.get(name) or (plugin.strategy if plugin else None)
 
 
 def is_turn_hook_strategy(name: str) -> bool:
-    """Return True if the strategy has a turn hook; no built-in one does."""
+    """Return True if the strategy has a turn hook. No built-in strategy has one."""
     plugin = load_strategy_plugins().found.get(name)
     return plugin is not None and contract.has_turn_hook(plugin.strategy)
 
@@ -100,7 +103,10 @@ def get_config_schema(name: str) -> Mapping[str, object]:
 
 
 def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
-    """List why a policy cannot be saved with this strategy and config; empty if it can."""
+    """List the reasons why a policy cannot be saved with this strategy and config.
+
+    The list is empty if it can be saved.
+    """
     if find_strategy(name) is None:
         names = ", ".join(list_strategy_names())
         if fault := load_strategy_plugins().faults.get(name):
@@ -176,7 +182,10 @@ def _as_fields(name: str, config: Mapping[str, object]) -> dict[str, object]:
 
 
 def validate_plugin(strategy: Any, package: str) -> Plugin:
-    """Validate the object of an entry point. Raises `OfferRefused` if it is no usable strategy."""
+    """Validate the object of an entry point.
+
+    Raises `OfferRefused` if it is not a usable strategy.
+    """
     schema = getattr(strategy, "config_schema", NO_CONFIG)
     try:
         check_schema(schema)

@@ -1,7 +1,7 @@
 """Skills in exported policies: their texts and files, and their creation by an import.
 
-An import creates the skills of the installation that do not exist yet. It never changes one that
-exists, because other policies can select it.
+An import creates the skills of the installation that do not exist yet. It never changes
+an existing skill, because other policies can select it.
 """
 
 import json
@@ -55,10 +55,11 @@ class PolicySkillsRefused(Exception):
 
 
 def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str, Any]:
-    """Return the skills of a policy for its export: `skills`, and `skills_left_out` if any are.
+    """Return the skills of a policy for its export.
 
-    Skills that exceed `MOST_BYTES` together are left out, and all `with_texts` False. Empty for a
-    policy without skills.
+    The result has `skills`, and `skills_left_out` with the slugs of omitted skills. A skill
+    that would make the export exceed `MOST_BYTES` is omitted. Without `with_texts`, all
+    skills are omitted. Empty lists are not included.
     """
     rows = Skill.objects.filter(slug__in=slugs, group=None, team_id=None)
     found = {row.slug: row for row in rows} if slugs else {}

@@ -98,7 +98,8 @@ class PolicyNameTaken(Exception):
 def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:
     """Raise `PolicyNameTaken` if another policy has this name; case is ignored.
 
-    Retired policies count. A policy keeps the name that it has: older versions allowed duplicates.
+    Retired policies count too. A policy may keep its current name even if it is a
+    duplicate, because older versions allowed duplicates.
     """
     if but is not None and but.name == name:
         return
@@ -151,12 +152,12 @@ def create_policy_version(
 ) -> PolicyVersion:
     """Create the next version of a policy and publish it wherever the policy applies.
 
-    `values` has the fields that the policy sets, by the names of `PolicyValues`. `locks` names the
-    fields that no nearer level may override. `based_on` is the edited version, which must be the
-    newest. A draft is published by `activate_version`, and so is a version that waits for a second
-    person. A version without the required count is refused, or kept as a draft with `may_wait`.
-    `restores` is the older version with the same content. Raises `PolicyProblems`,
-    `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
+    `values` contains the fields that the policy sets, by the names of `PolicyValues`.
+    `locks` names the fields that no nearer level may override. `based_on` is the edited
+    version, which must be the newest. `activate_version` publishes drafts and versions that
+    wait for a second person. A version without the required count is refused, or kept as a
+    draft with `may_wait`. `restores` is the older version with the same content. Raises
+    `PolicyProblems`, `PolicyChangedMeanwhile` and `blast.BlastRadiusNeeded`.
     """
     author = parse_actor_user(actor)
     found = find_policy_errors(values, locks=locks)
@@ -205,11 +206,12 @@ def create_policy_version(
 def activate_version(
     *, policy: ContextPolicy, number: int, actor: str, now: datetime, emergency: str = ""
 ) -> PolicyVersion:
-    """Publish a draft wherever the policy applies; an active version stays active.
+    """Publish a draft wherever the policy applies.
 
-    Only the newest version can be published; an older one is restored as a new version. If a
-    required second person or count is missing, it needs the reason of an `emergency`. Raises
-    `PolicyProblems` if it can no longer work, `PolicyChangedMeanwhile`, `SecondPersonNeeded` and
+    An active version stays active. Only the newest version can be published; an older one
+    is restored as a new version. If a required second person or count is missing, the
+    caller must give the reason of an `emergency`. Raises `PolicyProblems` if the version
+    can no longer work, `PolicyChangedMeanwhile`, `SecondPersonNeeded` and
     `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
@@ -247,12 +249,12 @@ def activate_version(
 def restore_policy_version(
     *, policy: ContextPolicy, number: int, actor: str, now: datetime
 ) -> PolicyVersion:
-    """Create a new version with the values and locks of an older one, active at once.
+    """Create a new version with the values and locks of an older one, and publish it at once.
 
-    History stays linear: no version is removed. Name, retirement and assignments belong to the
-    policy, not to a version, and do not change. A recently active version needs no second person
-    and no count, as far as it was approved and counted for everyone it would apply to. Raises
-    `NoSuchVersion`, `PolicyProblems` if the values can no longer work, and
+    History stays linear: no version is removed. Name, retirement and assignments belong to
+    the policy, not to a version, and do not change. A recently active version needs no
+    second person and no count, as far as it was approved and counted for everyone it would
+    apply to. Raises `NoSuchVersion`, `PolicyProblems` if the values can no longer work, and
     `blast.BlastRadiusNeeded`.
     """
     old = policy.versions.filter(number=number).first()
@@ -313,8 +315,8 @@ def change_policy(
 def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
     """Check that a policy may be retired although chats and agents name it.
 
-    Its locks end there, as with an assignment that is removed. Raises `SecondPersonNeeded` and
-    `blast.BlastRadiusNeeded`.
+    Retiring it ends its locks on these chats and agents, as removing an assignment does.
+    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     version = policy.current
     if version is None:
@@ -379,11 +381,12 @@ def assign_policy(
     chat_id: UUID | None = None,
     is_agreed: bool = False,
 ) -> PolicyAssignment:
-    """Apply a policy to everyone, a group, a person or a chat, instead of the current policy there.
+    """Assign a policy to everyone, a group, a person or a chat.
 
-    `level` is one of `PolicyAssignment.Level`, with the matching target argument. `is_agreed` marks
-    an assignment by the product itself, which needs no count. Raises `PolicyNotInUse`,
-    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Replaces the policy that is assigned there. `level` is one of `PolicyAssignment.Level`,
+    with the matching target argument. `is_agreed` marks an assignment by the product
+    itself, which skips the checks. Raises `PolicyNotInUse`, `SecondPersonNeeded` and
+    `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -422,7 +425,7 @@ def assign_policy(
 
 
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Remove an assignment; of two concurrent removals one is recorded.
+    """Remove an assignment. If two calls run in parallel, only one removal is recorded.
 
     Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
@@ -448,9 +451,9 @@ def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) 
 def diff_policy_values(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """List the differences, as {field: {from, to}}; texts as hashes.
+    """List the differences as {field: {from, to}}. Texts are represented by hashes.
 
-    A side without the field is omitted.
+    If one side does not set the field, its key is omitted.
     """
     differing = [
         name

@@ -22,8 +22,8 @@ NOTE = "Recommended values: retrieved context and dates"
 class Recommendation:
     """A policy without the recommended values.
 
-    `draft` is its unpublished version, if any; it must be finished first. `fields` are the
-    recommended values that the policy does not set.
+    `draft` is its unpublished version, if any, which must be published or replaced first.
+    `fields` are the recommended values that the policy does not set.
     """
 
     policy: ContextPolicy
@@ -33,7 +33,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class CreatedDrafts:
-    """The new drafts, and by slug the reason for each policy that got none."""
+    """The new drafts, and the reason for each policy that got none, by its slug."""
 
     drafts: Sequence[PolicyVersion]
     skipped: Mapping[str, str]
@@ -44,9 +44,10 @@ def find_missing_values(
 ) -> dict[str, Any]:
     """Return the recommended values that a policy does not set.
 
-    `is_default`: the policy is the one for everyone. Other policies without a strategy only change
-    single fields of another policy, and get none. The strategy `entity_state` sends no past
-    dialogue, and the demo is meant to lose it.
+    `is_default`: the policy is the one for everyone. Three kinds of policies get no
+    recommendation: other policies without a strategy, because they only change single
+    fields of another policy; policies with the strategy `entity_state`, which sends no past
+    dialogue; and the demo policy, which is meant to lose past dialogue.
     """
     strategy = values.get("strategy", "dynamic_summary" if is_default else "")
     if slug == DEMO or strategy in ("", "entity_state"):

@@ -1,8 +1,9 @@
-"""Resolves effective policies: the merged values of several policies for one chat, with sources.
+"""Resolves effective policies: the merged values of several policies for one chat.
 
-Far to near: instance, group, user, agent of a team, chat. Limits take the strictest value of all
-levels that set them, other fields the nearest. The strategy and its config are one choice. A lock
-ends the search.
+The source of each value is recorded. The levels, from far to near, are: instance,
+group, user, agent of a team, chat. For limits, the strictest value of all levels
+applies. For other fields, the value of the nearest level applies. The strategy and its
+config are one choice. If a level locks a field, nearer levels cannot change it.
 """
 
 import hashlib
@@ -68,13 +69,14 @@ def resolve_policy(
     model_tools: Sequence[str] | None = None,
     agent_policy: ContextPolicy | None = None,
 ) -> EffectivePolicy:
-    """Return the stored effective policy of a person's chat with a model of `model_window` tokens.
+    """Return the stored effective policy of a chat with a model of `model_window` tokens.
 
-    `model_tools` is the model's own allow-list of tools; None: it has none. Without `group_ids` the
-    person's groups are loaded. `agent_policy`: that of the replying agent, with its version.
-    `defaults` are the server's settings `window_size` and `max_chars_per_message`. They apply only
-    under strategy `simple`, if no level sets the field. Loads the assignments in one query. Raises
-    PolicyImpossible if the merged values cannot work, even with a smaller keep-last and low mark.
+    `model_tools` is the model's own allow-list of tools; None means that it has none. If
+    `group_ids` is not given, the person's groups are loaded. `agent_policy`: the policy of
+    the replying agent, with its version. `defaults` are the server's settings `window_size`
+    and `max_chars_per_message`. They apply only under strategy `simple`, if no level sets
+    the field. Loads the assignments in one query. Raises PolicyImpossible if the merged
+    values cannot work, even with a smaller keep-last and low mark.
     """
     assigned = list_assigned_policies(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
     assigned = insert_agent_policy(assigned, policy=agent_policy)
@@ -132,7 +134,8 @@ def _outcome(
 ) -> tuple[str, dict[str, Any]]:
     """Return the digest and the columns of the effective policy.
 
-    Cached, because every reply needs it and few differ. Raises PolicyImpossible.
+    The result is cached, because every reply needs it and there are only a few different
+    ones. Raises PolicyImpossible.
     """
     layers = parse_assignment_layers(assigned)
     merged, sources = merge_layers(layers, defaults=dict(defaults))
@@ -171,7 +174,8 @@ def list_assigned_policies(
 ) -> tuple[Assigned, ...]:
     """Return the policies that apply, far to near.
 
-    Of several groups, the one whose policy is first by slug counts as the nearest.
+    If several groups have a policy, the one whose policy comes first by slug counts as the
+    nearest.
     """
     if group_ids is None:
         found = cast(list[Assigned], statements.ASSIGNMENTS.tuples(user=user_id, chat=chat_id))
@@ -182,7 +186,7 @@ def list_assigned_policies(
 
 
 def sort_far_to_near(assigned: Iterable[Assigned]) -> tuple[Assigned, ...]:
-    """Sort the policies by level; those of one level keep their order."""
+    """Sort the policies by level. Policies of the same level keep their order."""
     return tuple(sorted(assigned, key=lambda each: FAR_TO_NEAR.index(each[0])))
 
 
@@ -240,11 +244,12 @@ def merge_layers(
 def adjust_policy_values(
     values: PolicyValues, *, model_window: int | None, model_tools: Sequence[str] | None = None
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
-    """Return the values unchanged, scaled to a small model, or with a lower keep-last or low mark.
+    """Return the values, adjusted to a model if they do not work with it.
 
-    Of the tools, those stay that the model's own allow-list has too. The model's window may be far
-    smaller than the policy's budget, so reserve and summary are scaled with the window first.
-    Raises PolicyImpossible with the remaining problems.
+    They may be unchanged, scaled to a small model, or have a lower keep-last or low mark.
+    Tools that are not in the model's own allow-list are removed. The model's window may be
+    far smaller than the policy's budget, so reserve and summary are scaled with the window
+    first. Raises PolicyImpossible with the remaining problems.
     """
     fitted = _scaled_to(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)

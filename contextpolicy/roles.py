@@ -110,7 +110,7 @@ ROLES: Mapping[str, frozenset[str]] = {
 
 
 class UnknownPermission(Exception):
-    """A role names a permission that is not in the database: migrate first."""
+    """A role names a permission that is not in the database. Run `manage.py migrate` first."""
 
 
 class GroupInUse(Exception):
@@ -193,11 +193,11 @@ def load_permissions(rights: Collection[str]) -> list[Permission]:
 
 
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
-    """Set a person's groups; every role except User gives access to the admin.
+    """Set a person's groups. Every role except User gives access to the admin.
 
-    Raises LastOwner. Raises `SecondPersonNeeded` if the actor wrote a group's policy, and joining
-    or leaving the group changes locks or retention for a member, and `BlastRadiusNeeded`. Records
-    `role.changed` on a change.
+    Raises LastOwner. Raises `BlastRadiusNeeded`. Raises `SecondPersonNeeded` if the actor
+    wrote a group's policy, and joining or leaving the group changes locks or retention for
+    a member. Records `role.changed` if the groups change.
     """
     with transaction.atomic():
         check_membership(person=person, groups=groups, by=parse_actor_user(actor), now=now)
@@ -241,7 +241,7 @@ def check_membership(
 def check_username_free(username: str, *, but: int | None = None) -> None:
     """Raise UsernameTaken if another person has this name.
 
-    Compared here, because SQLite ignores only the case of ASCII letters.
+    The names are compared in Python, because SQLite ignores the case of ASCII letters only.
     """
     others = User.objects.exclude(pk=but) if but is not None else User.objects.all()
     for other in others.values_list("username", flat=True):
@@ -250,7 +250,11 @@ def check_username_free(username: str, *, but: int | None = None) -> None:
 
 
 def find_person_by_name(username: str) -> User | None:
-    """Return the person with this name, else the only one whose name differs just in case."""
+    """Return the person with this name.
+
+    If there is none, return the only person whose name differs from it just in upper and
+    lower case.
+    """
     exact = User.objects.filter(username=username).first()
     if exact is not None or not username:
         return exact
@@ -265,10 +269,10 @@ def find_person_by_name(username: str) -> User | None:
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
-    """Save a person's account; `changed` names the fields, whose values are not recorded.
+    """Save a person's account. `changed` contains the names of the changed fields.
 
-    Only the two fields about permissions are recorded with their value. Raises LastOwner and
-    UsernameTaken.
+    The ledger records these names. It records values only for `is_active` and
+    `is_superuser`. Raises LastOwner and UsernameTaken.
     """
     with transaction.atomic():
         if "username" in changed:

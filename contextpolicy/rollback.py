@@ -42,7 +42,7 @@ def check_plan(
 ) -> None:
     """Raise CommandError for a plan that reverses such a migration while there are values.
 
-    Receives `pre_migrate`; `apps` has the models of the current tables.
+    Receives the signal `pre_migrate`; `apps` contains the models of the current tables.
     """
     for migration, goes_back in plan:
         if not goes_back:

@@ -57,7 +57,7 @@ class SkillFileNameTaken(Exception):
 
 
 class SkillFileTooLong(Exception):
-    """A file of a skill, or all of them, exceed the maximum length."""
+    """A file of a skill, or all of its files together, exceed the maximum length."""
 
     code = "skill_file_too_long"
     status = 422
@@ -86,7 +86,7 @@ class TooManySkillFiles(Exception):
 
 
 class SkillFileMissing(Exception):
-    """A file that should be removed does not exist."""
+    """A file that the change removes does not exist."""
 
     code = "skill_file_missing"
     status = 422
@@ -123,10 +123,10 @@ def is_skill_file_name(name: str) -> bool:
 def plan_file_changes(
     skill: Skill | None, *, files: Mapping[str, str | None], keeps_others: bool
 ) -> FileChanges:
-    """Return the changes of the stored files of a skill (None: a new one).
+    """Return the changes of the stored files of a skill (None: a new skill).
 
-    `files`: new texts by name; None removes a file. Without `keeps_others`, all other files are
-    removed. Files with an equal text are not changed. Raises SkillFileNameInvalid and
+    `files`: new texts by name; None removes a file. Without `keeps_others`, all other files
+    are removed. Files with an equal text are not changed. Raises SkillFileNameInvalid and
     SkillFileMissing.
     """
     stored = {file["name"]: file["sha256"] for file in skill.file_list} if skill else {}
@@ -165,7 +165,10 @@ def build_file_list(skill: Skill | None, *, changes: FileChanges) -> list[list[A
 
 
 def check_file_paths(paths: Iterable[str]) -> None:
-    """Raise SkillFileNameTaken if two files cannot be in one folder of a common file system."""
+    """Raise SkillFileNameTaken if two files cannot be stored in the same folder.
+
+    Common file systems ignore case, and a path cannot be both a file and a folder.
+    """
     seen: set[str] = set()
     folders: set[str] = set()
     for path in paths:
@@ -190,7 +193,7 @@ def store_file_changes(skill: Skill, *, changes: FileChanges) -> None:
 
 
 def describe_file_changes(changes: FileChanges) -> dict[str, Any]:
-    """Return the names of changed files for the ledger. Empty without changes."""
+    """Return the names of changed files for the ledger; empty if there are no changes."""
     named = {"written": sorted(changes.written), "removed": sorted(changes.removed)}
     found = {how: names for how, names in named.items() if names}
     return {"files": found} if found else {}
@@ -204,9 +207,9 @@ def hash_file_text(text: str) -> str:
 def load_moved_texts(
     keys: Iterable[str], *, known: Sequence[SkillText]
 ) -> dict[tuple[str, str], str]:
-    """Return the texts of files by slug and name: those of moved parts whose skills are known.
+    """Return the texts of the files whose parts were moved, by slug and name.
 
-    Queries only if a key names a part of a file.
+    Only files of known skills are returned. Queries only if a key names a part of a file.
     """
     parts = [part for part in map(parse_part_key, keys) if part is not None]
     allowed = {(skill.slug, name) for skill in known for name, _ in skill.files}

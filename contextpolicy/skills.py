@@ -84,10 +84,11 @@ class TooManySkills(Exception):
 
 
 def check_skill_free(field: str, value: str, *, but: Skill | None, of: Skill | None = None) -> None:
-    """Raise SkillNameTaken if another skill has this `name` or `slug`, which `field` names.
+    """Raise SkillNameTaken if another skill has this `name` or `slug`.
 
-    Slugs are unique. A name is unique in the place of the skill `of`: the installation, a group or
-    a team. A skill keeps the one that it has: older versions allowed duplicates.
+    `field` names the one to check. Slugs are unique. A name is unique in the place of the
+    skill `of`: the installation, a group or a team. A skill may keep its current name even
+    if it is a duplicate, because older versions allowed duplicates.
     """
     if but is not None and getattr(but, field) == value:
         return
@@ -178,9 +179,10 @@ def delete_skill(*, skill: Skill, actor: str, now: datetime) -> None:
 def load_chat_skills(
     slugs: Sequence[str], *, owner: int, team: uuid.UUID | None
 ) -> list[SkillText]:
-    """Return the enabled skills of a chat: those of its policy, its owner's groups, and its team.
+    """Return the enabled skills of a chat.
 
-    Those of the policy come first, in its order. A missing or disabled skill is omitted, and a
+    These are the skills of its policy, its owner's groups, and its team. The policy's
+    skills come first, in the policy's order. A missing or disabled skill is omitted. A
     policy cannot add skills of groups and teams.
     """
     rows = statements.OWN_SKILLS.rows(user=owner, team=team)

@@ -49,9 +49,10 @@ class DescribedTool:
 
 
 def build_wire_name(server: str, name: str) -> str:
-    """Return the name of a tool for models: `server__tool`, at most 64 letters, digits, _ and -.
+    """Return the name of a tool for models: `server__tool`.
 
-    A name that had to be changed ends with a part of its hash, so that two tools never share one.
+    The name has at most 64 letters, digits, _ and -. A name that had to be changed ends
+    with a part of its hash, so that two tools never have the same name.
     """
     plain = f"{server}{SEPARATOR}{name}"
     wire = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
@@ -62,7 +63,10 @@ def build_wire_name(server: str, name: str) -> str:
 
 
 def build_tool_spec(row: ToolDefinition) -> ToolSpec:
-    """Return the definition that models get. It names the server, which wrote the description."""
+    """Return the definition that models get.
+
+    The definition names the server, because the server wrote the description.
+    """
     return ToolSpec(
         name=row.wire_name,
         description=f"Tool of the server “{row.server.slug}”. {row.description}".strip(),
@@ -73,8 +77,8 @@ def build_tool_spec(row: ToolDefinition) -> ToolSpec:
 def load_allowed_tools(allowed: Sequence[str]) -> list[ToolDefinition]:
     """Return the tools of an allow-list that can be called, in the order of their names.
 
-    They are approved in their current form, listed by their server, and the server is enabled.
-    Runs no query for an empty list.
+    These tools are approved in their current form, and their server is enabled and lists
+    them. Runs no query for an empty list.
     """
     if not allowed:
         return []
@@ -118,7 +122,7 @@ def pin_definitions(
 def pin_definition(
     row: ToolDefinition, tool: DescribedTool, *, counter: TokenCounter, now: datetime
 ) -> None:
-    """Store a definition, and record a change of one that was approved."""
+    """Store a definition. Record the change if the previous form was approved."""
     if row.pk and row.digest == tool.digest and row.is_listed:
         return
     was_approved = row.is_approved
@@ -134,7 +138,10 @@ def pin_definition(
 
 @transaction.atomic
 def approve_definition(row: ToolDefinition, *, digest: str, actor: str, now: datetime) -> bool:
-    """Approve a definition in the form with this digest. False if it has changed since."""
+    """Approve a definition in the form with this digest.
+
+    Returns False if the definition has changed since.
+    """
     changed = ToolDefinition.objects.filter(pk=row.pk, digest=digest)
     if not changed.update(approved_digest=digest):
         return False

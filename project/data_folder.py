@@ -53,10 +53,11 @@ def build_path_error(path: Path, error: OSError) -> Misconfigured:
 
 
 def load_or_create_key(path: Path, *, make: str) -> str:
-    """Return the key in a file of the data folder; created on the first start, mode 0600.
+    """Return the key in a file of the data folder.
 
-    Processes that start at once get the same key: it is created under a lock, and the file is
-    written atomically. An interrupted start may leave a file without a key.
+    The key is created on the first start, mode 0600. Processes that start at the same time
+    get the same key: it is created under a lock, and the file is written atomically. An
+    interrupted start may leave a file without a key.
     """
     try:
         return read_key_file(path) or create_key_file(path, make=make)
@@ -93,8 +94,8 @@ def read_key_file(path: Path) -> str:
 def read_encryption_keys(name: str, path: Path) -> list[str]:
     """Read the keys that encrypt stored secrets, newest first, or the key of the data folder.
 
-    Raises Misconfigured if one is not 32 bytes in base64. Without this check, the first secret
-    could be neither stored nor read, long after the start.
+    Raises Misconfigured if one is not 32 bytes in base64. Without this check, the error
+    would appear only when the first secret is stored or read.
     """
     found = read_list(name)
     for key in found or [load_or_create_key(path, make="fernet")]:

@@ -76,10 +76,11 @@ OF_ADDRESS = frozenset({"dbname", "password", "port", "user"})
 
 
 def build_database_settings(data: Path) -> dict[str, object]:
-    """Return the database settings for `DATABASE_URL` (postgres://user:password@host:port/name).
+    """Return the database settings for `DATABASE_URL`.
 
-    Without it, the database is SQLite in the data folder. Raises Misconfigured for another
-    database; no message contains a part of the URL.
+    The form is postgres://user:password@host:port/name. Without it, the database is SQLite
+    in the data folder. Raises Misconfigured for another database; no message contains a
+    part of the URL.
     """
     url = read_string("DATABASE_URL").strip()
     if not url:
@@ -215,7 +216,8 @@ def has_known_options(found: re.Match[str]) -> bool:
 def parse_libpq_options(query: str) -> dict[str, str]:
     """Return the options after the `?` of a PostgreSQL URL, such as `sslmode=verify-full`.
 
-    Raises Misconfigured for one that libpq does not know; its value is not repeated.
+    Raises Misconfigured for an option that libpq does not know. The message does not
+    contain the option's value.
     """
     try:
         # libpq reads a plus sign as itself, not as a space.

@@ -162,7 +162,7 @@ def parse_url(value: str) -> SplitResult | None:
 
 
 def format_origin(parts: SplitResult) -> str:
-    """Return an origin as browsers send it: lower case, ASCII, without the usual port.
+    """Return an origin as browsers send it: lower case, ASCII, without the default port.
 
     Empty if it has no host name or address.
     """
@@ -180,9 +180,10 @@ def format_origin(parts: SplitResult) -> str:
 
 
 def read_proxy_count(name: str) -> int:
-    """Read the number of proxies in front, each of which appends to X-Forwarded-For.
+    """Read the number of proxies in front of this server.
 
-    "off" and 0 mean none, "on" means one. Raises Misconfigured for any other value.
+    Each of them appends to X-Forwarded-For. "off" and 0 mean none, "on" means one. Raises
+    Misconfigured for any other value.
     """
     value = read_string(name)
     if value.isascii() and value.isdigit() and int(value) <= MOST_PROXIES:

@@ -10,9 +10,10 @@ SECONDS = 10
 
 
 def read_file_storage(folder: Path) -> dict[str, Any]:
-    """Return the settings of Django's storage `files`; `folder` is the place without a bucket.
+    """Return the settings of Django's storage `files`.
 
-    Raises Misconfigured if there is a bucket but not the packages for it.
+    `folder` is used if no bucket is set. Raises Misconfigured if a bucket is set but its
+    packages are not installed.
     """
     bucket = env.read_string("S3_BUCKET")
     if not bucket:

@@ -150,8 +150,8 @@ def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None
 def start_small_model(supervisor: Supervisor) -> None:
     """Start the small model, and pass its address to every process that starts after it.
 
-    If this machine cannot run it, a message says so and the rest starts without it. Raises
-    NotLaunched if it is not installed.
+    If this machine cannot run the model, a message says so and the other processes start
+    without it. Raises NotLaunched if the model is not installed.
     """
     try:
         supervisor.add(small_model.build_model_process(instance.DATA_DIR))
@@ -162,9 +162,10 @@ def start_small_model(supervisor: Supervisor) -> None:
 
 
 def start_broker(supervisor: Supervisor) -> None:
-    """Start the broker unless the environment names one, and wait for it; all others need it.
+    """Start the broker unless the environment names one, and wait for it.
 
-    Raises NotLaunched if there is no broker or it does not answer.
+    All other processes need the broker. Raises NotLaunched if there is no broker or it does
+    not answer.
     """
     command: list[str] = []
     if not env.read_string("REDIS_URL"):
@@ -199,7 +200,7 @@ def describe_broken_broker(program: str, reason: str | None) -> str:
 
 
 def load_code() -> Callable[[], None]:
-    """Load the code of all processes; return the step with which a fork begins.
+    """Load the code of all processes; return the function that each fork calls first.
 
     Raises Misconfigured.
     """
@@ -243,10 +244,10 @@ def build_web_process(*, host: str, port: int, in_fork: Callable[[], None] | Non
 
 
 def build_reply_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
-    """Return the reply worker.
+    """Return the reply worker, which also runs the schedule.
 
-    It also runs the schedule. Its entries are tasks of this worker's queue, which would not run
-    without it.
+    The schedule only sends tasks to this worker's queue, which would not run without the
+    worker.
     """
     return Child(
         name="worker",
@@ -260,7 +261,7 @@ def build_reply_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
 def build_background_worker(*, in_fork: Callable[[], None] | None = None) -> Child:
     """Return the worker for background work.
 
-    It is started with the first background task, so that an idle instance saves its memory.
+    It is started with the first background task, so that an idle instance uses less memory.
     """
     return Child(
         name="background",
@@ -320,7 +321,7 @@ def is_ready(pid: int) -> bool:
 def build_worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER) -> list[str]:
     """Return the command line of a Celery worker for some of the queues.
 
-    Without a queue it takes all of them.
+    If no queue is given, the worker serves all of them.
     """
     options = ["--pool", "threads", "-c", str(threads), "--loglevel", "warning"]
     options += ["-Q", ",".join(names)] if names else []
@@ -335,8 +336,8 @@ def build_worker_command(*names: str, threads: int = instance.REPLIES_PER_WORKER
 def build_worker_env(kind: str, **more: str) -> Mapping[str, str]:
     """Return the environment of a worker process, with a unique name for its leases.
 
-    No other worker of the kind runs at the same time, so it takes over the leases of its dead
-    predecessor at once.
+    No other worker of the same kind runs at the same time, so it takes over the leases of
+    its dead predecessor immediately.
     """
     name = f"{build_worker_prefix()}{kind}-"
     return {

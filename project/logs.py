@@ -66,7 +66,7 @@ class OneLineFormatter(logging.Formatter):
     ) -> str:
         """Write each error of the chain with its traceback and the first line of its message.
 
-        A library may quote a whole row in later lines.
+        Later lines are omitted, because a library may quote a whole row in them.
         """
         return "\n".join(reversed([format_error(error) for error in walk_error_chain(ei[1])]))
 

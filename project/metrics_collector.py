@@ -1,7 +1,8 @@
 """The figures of the whole instance for `/metrics`.
 
-All values come from the database and the broker, so each web process returns the same, and no
-message pays for them. The daily counts follow the audit log within seconds.
+All values come from the database and the broker, so each web process returns the same,
+and processing a message updates no counter. The daily counts follow the audit log
+within seconds.
 """
 
 import os
@@ -54,7 +55,10 @@ class InstanceCollector:
         self.now = now
 
     def collect(self) -> Iterator[Metric]:
-        """Yield each metric with its samples. Those of an unavailable broker are left out."""
+        """Yield each metric with its samples.
+
+        If the broker is unavailable, its metrics are omitted.
+        """
         info = GaugeMetricFamily(f"{PREFIX}_info", "Version of the product", labels=["version"])
         info.add_metric([settings.VERSION], 1)
         yield info
@@ -69,7 +73,7 @@ class InstanceCollector:
             yield GaugeMetricFamily(f"{PREFIX}_disk_free_bytes", "Data folder", value=free)
 
     def collect_turns(self) -> Iterator[Metric]:
-        """Yield the unfinished turns by state, and the time that the oldest one waits."""
+        """Yield the unfinished turns by state, and the waiting time of the oldest one."""
         turns = GaugeMetricFamily(f"{PREFIX}_turns", "Unfinished turns", labels=["state"])
         rows = Turn.objects.filter(status__in=UNFINISHED).order_by().values_list("status")
         found = {

@@ -87,7 +87,7 @@ class AddressTooLong(Refusal):
 
 
 class HeadersTooLarge(Refusal):
-    """One header, or all of them together, are too large."""
+    """One header, or all headers together, are too large."""
 
     code = "headers_too_large"
     status = 431
@@ -148,8 +148,8 @@ class RequestSizeLimits:
 class HeldHead:
     """Holds back the head of a response until its first bytes, if they decide its status.
 
-    Below /v1 an error before the first words gets its own status. To enable it, a view puts a
-    `chats.gateway.relay.Held` into the request's scope.
+    Below /v1, an error before the first words of a reply is returned with its own status.
+    To enable this, a view puts a `chats.gateway.relay.Held` into the request's scope.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -206,7 +206,7 @@ class RequestBody:
                 return message
 
     def state_length(self) -> None:
-        """Add the length of a chunked body, which Django and DRF treat as empty without it.
+        """Set the length of a chunked body, which Django and DRF would otherwise treat as empty.
 
         Django reads the headers after the whole body.
         """
@@ -365,11 +365,12 @@ class GatewayOriginsMiddleware(Around):
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compresses pages and files, but not event streams, which must not wait for a full block.
+    """Compresses pages and files, but not event streams.
 
-    If a page repeats a part of a request, its length could reveal secrets (BREACH). The only
-    secrets in a page are form tokens, which Django masks again for each response. The length also
-    varies.
+    Compressing an event stream would delay events until a block is full. If a page repeats
+    a part of a request, its compressed length could reveal secrets (BREACH). The only
+    secrets in a page are form tokens, which Django masks again for each response. The
+    length also varies.
     """
 
     def process_response(self, request: HttpRequest, response: Any) -> Any:
@@ -387,7 +388,8 @@ class CompressionMiddleware(GZipMiddleware):
 class WholeFilesMiddleware(Around):
     """Reads a file that WhiteNoise returns as an open file; the files are small.
 
-    Django would also read the whole file before sending it asynchronously, but with a warning.
+    Without this, Django would also read the whole file before sending it asynchronously,
+    and issue a warning.
     """
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
@@ -420,7 +422,7 @@ class ForeseenErrorsMiddleware(Around):
     """Turns a refusal or an unavailable database into an error message instead of a stack trace."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Return the error response to a request that is too large or malformed. Else None."""
+        """Return the error response to a request that is too large or malformed, else None."""
         resolution.ONLY_READS.set(request.method in {"GET", "HEAD"})
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):
@@ -443,8 +445,9 @@ class ForeseenErrorsMiddleware(Around):
 def is_malformed(request: HttpRequest) -> bool:
     """Return True if a part of the request would break code that reads it later.
 
-    A form in an encoding other than UTF-8 could contain lone surrogates. A cookie can contain a
-    NUL, which PostgreSQL text does not allow. htmx's own URL is parsed without a check.
+    A form in an encoding other than UTF-8 could contain lone surrogates. A cookie can
+    contain a NUL, which PostgreSQL text does not allow. The URL that htmx sends
+    (`HX-Current-URL`) is parsed later without a check.
     """
     charset = (request.content_params or {}).get("charset", "utf-8")
     try:

@@ -1,6 +1,7 @@
 """Loads the code that all processes of a launcher share, before it forks them.
 
-It opens no connection and starts no thread: a fork would share the one and lose the other.
+It opens no connections, because forks would share them. It starts no threads, because
+forks would lose them.
 """
 
 from collections.abc import Callable
@@ -38,7 +39,7 @@ MODULES = (
 def load_shared_code() -> Callable[[], None]:
     """Load Django, our code and the tokenizer's vocabulary.
 
-    Returns the step with which a fork begins. Raises `Misconfigured`.
+    Returns the function that each fork calls first. Raises `Misconfigured`.
     """
     django.setup()
     for name in MODULES:
@@ -51,6 +52,6 @@ def load_shared_code() -> Callable[[], None]:
 
 
 def apply_process_settings() -> None:
-    """Give the settings the values that the environment of this process has."""
+    """Set the settings to the values from the environment of this process."""
     for name, value in read_process_settings()._asdict().items():
         setattr(settings, name, value)

@@ -39,8 +39,9 @@ def healthz(_request: HttpRequest) -> JsonResponse:
 def readyz(_request: HttpRequest) -> JsonResponse:
     """Return 200 if messages can be processed, else 503 with the faults.
 
-    That is: the database is migrated, the broker is available, and this process is not shutting
-    down. `warnings` lists problems that need attention while messages are still accepted.
+    Messages can be processed if the database is migrated, the broker is available, and this
+    process is not shutting down. `warnings` lists problems that need attention while
+    messages are still accepted.
     """
     faults = {name: fault for name, check in CHECKS.items() if (fault := check())}
     warnings = list_storage_warnings()
@@ -60,7 +61,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 
 def find_database_fault() -> str:
-    """Return why the database cannot be used; empty if it can."""
+    """Return the reason why the database cannot be used; empty if it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -76,7 +77,8 @@ def find_database_fault() -> str:
 def list_storage_warnings() -> list[str]:
     """Return a warning if a disk is full or nearly full.
 
-    It is not a fault: a load balancer would then block reading too.
+    This is a warning and not a fault, because a fault would make a load balancer block
+    reading too.
     """
     try:
         found = os.statvfs(settings.DATA_DIR)
@@ -91,7 +93,10 @@ def list_storage_warnings() -> list[str]:
 
 
 def find_broker_fault() -> str:
-    """Return why the broker cannot be used. Messages are still accepted, but replies wait."""
+    """Return the reason why the broker cannot be used; empty if it can.
+
+    Without the broker, messages are still accepted, but replies wait.
+    """
     try:
         policy = get_broker_eviction()
     except (RedisError, OSError):

@@ -30,8 +30,9 @@ SMALL_MODEL_MISSED = (
 def seed_database(*, now: datetime, base_url: str, with_link: bool = False) -> str:
     """Create missing initial data.
 
-    Returns the text for the console. It has a sign-in link only if the administrator was just
-    created, or with `with_link`, because container logs are stored and read by others.
+    Returns the text for the console. The text contains a sign-in link only if the
+    administrator was just created, or with `with_link`. Container logs are stored and read
+    by others, so a link is not printed at each start.
     """
     with transaction.atomic():
         seed_roles()
@@ -69,8 +70,8 @@ def shorten_path(path: Path) -> str:
 def connect_from_environment(*, now: datetime) -> str:
     """Connect the provider of OPENAI_API_KEY or OPENAI_BASE_URL, once.
 
-    Returns a message for the console if that failed, else nothing. A provider that cannot be
-    reached must not prevent the start.
+    Returns a message for the console if that failed, else an empty one. A provider that
+    cannot be reached must not prevent the start.
     """
     asked = settings.OPENAI_API_KEY or env.read_string("OPENAI_BASE_URL")
     known = ProviderAccount.objects.filter(base_url=settings.OPENAI_BASE_URL.rstrip("/"))

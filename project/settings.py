@@ -1,7 +1,7 @@
-"""Settings, all from the environment. The defaults run the product on one laptop.
+"""Settings, all from the environment. With the defaults, the product runs on one laptop.
 
-`PALIMPSEST_PUBLIC_URL` (https://chat.example.org) enables the settings that need TLS. Apart from
-that, the code does not distinguish the two modes.
+`PALIMPSEST_PUBLIC_URL` (https://chat.example.org) enables the settings that need TLS.
+Apart from that, the code does not distinguish between a laptop and a server.
 """
 
 import os

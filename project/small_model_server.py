@@ -1,7 +1,8 @@
-"""A small language model with its own HTTP server. The launcher runs this file by its path.
+"""A small language model with its own HTTP server.
 
-It loads nothing of the product. One package has the model file, another has llama.cpp with its
-server (the extra `small` in pyproject.toml). All output goes to the given log.
+The launcher runs this file by its path. The file imports no code of the product. One
+package contains the model file, another contains llama.cpp with its server (the extra
+`small` in pyproject.toml). All output is written to the given log.
 """
 
 import argparse

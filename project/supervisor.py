@@ -1,8 +1,8 @@
 """A small supervisor: named child processes, restarted when they end, stopped in order.
 
-Children get their own session, so that Ctrl-C reaches only the parent. On Linux the kernel kills
-them with the parent (PDEATHSIG), because a worker whose broker died with the parent would never
-finish a warm shutdown.
+Children get their own session, so that Ctrl-C reaches only the parent. On Linux the
+kernel kills them when the parent dies (PDEATHSIG), because a worker whose broker died
+with the parent would never finish a warm shutdown.
 """
 
 import ctypes
@@ -30,9 +30,9 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def bind_to_parent(niceness: int = 0) -> None:
-    """Give the child its own session, and let it die with the parent if the kernel supports that.
+    """Give the child its own session, and make the kernel kill it when its parent dies.
 
-    Called in the child.
+    The kernel does this only on Linux. Called in the child.
     """
     os.setsid()
     os.nice(niceness)
@@ -86,7 +86,7 @@ class Child:
     def tend(self) -> None:
         """Start the process once it is needed, and restart it if it ended.
 
-        The pauses grow while it keeps ending.
+        If the process ends repeatedly, the pauses before a restart grow.
         """
         now = time.monotonic()
         if self.is_needed is not None:
@@ -158,7 +158,7 @@ class Supervisor:
             child.tend()
 
     def stop(self) -> None:
-        """Stop the children in parallel, and then those that the others need until the end."""
+        """Stop the children in parallel, then those that the other children depend on."""
         for is_last in (False, True):
             leaving = [child for child in self.children if child.ends_last == is_last]
             for child in leaving:

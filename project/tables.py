@@ -1,9 +1,10 @@
-"""Creates the tables of an empty database in one step, with the same result as the migrations.
+"""Creates the tables of an empty database in one step.
 
-With single migrations Django renders all related models again for each change, which took most of
-the time until the first page of a new instance. Here the tables come from the models, so nothing is
-defined twice. The migrations are recorded as applied, so later upgrades and rollbacks use them as
-usual.
+The result is the same as that of the migrations. When migrations run one by one, Django
+renders all related models again for each change. This took most of the time until the
+first page of a new instance. Here the tables come from the models, so nothing is
+defined twice. The migrations are recorded as applied, so later upgrades and rollbacks
+use them as usual.
 """
 
 from collections.abc import Iterator
@@ -22,10 +23,10 @@ BESIDES = (
 
 
 def create_in_empty_database() -> None:
-    """Create all tables if the database has none; otherwise `migrate` does it.
+    """Create all tables if the database has none; otherwise leave it to `migrate`.
 
-    Our tables are created in one transaction: after a crash none exists, and `migrate` creates
-    them.
+    The tables of the product are created in one transaction. After a crash none of them
+    exists, and `migrate` creates them.
     """
     if connection.introspection.table_names():
         return

@@ -1,6 +1,6 @@
-"""Loads the project's templates without white space that only serves their readers.
+"""Loads the project's templates without white space that only makes them readable.
 
-Templates are indented, and a condition has its own line. Unchanged, that white space would be a
+Templates are indented, and a condition has its own line. This white space would be a
 fifth of a chat page.
 """
 

@@ -26,7 +26,10 @@ DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
 def describe_file_error(error: OSError, *, what: str = "") -> str:
-    """Return why a file or a folder cannot be used; empty if the error is about something else."""
+    """Return the reason why a file or a folder cannot be used.
+
+    Returns an empty text if the error is about something else.
+    """
     name = what or (str(error.filename) if error.filename else "")
     if error.errno in DENIED and name:
         owner = describe_path_owner(Path(name))

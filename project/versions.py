@@ -1,7 +1,7 @@
 """Refuses databases that this version cannot use.
 
-A newer version has migrated them, so this version would misread new columns, or their encoding
-cannot store every text.
+Either a newer version has migrated the database, and this version would misread new
+columns. Or the database has an encoding that cannot store every text.
 """
 
 from importlib import import_module
@@ -35,7 +35,7 @@ def find_wrong_encoding(connection: BaseDatabaseWrapper) -> str:
 
 
 def refuse_wrong_encoding() -> None:
-    """Raise CommandError if the database has another encoding than UTF-8."""
+    """Raise CommandError if the encoding of the database is not UTF-8."""
     if encoding := find_wrong_encoding(connections["default"]):
         raise CommandError(ENCODING.format(encoding=encoding))
 

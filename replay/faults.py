@@ -62,9 +62,9 @@ def find_question_index(wires: Sequence[WireMessage]) -> int:
 def has_required_prefix(old: Prompt, new: Prompt) -> bool:
     """Return True if the second prompt begins with the required part of the first.
 
-    That is everything up to the end of history while window and summary are unchanged. Within a
-    turn it is everything up to the last step while no older step is dropped, and data dropped for
-    the limit stays out of the turn.
+    While window and summary are unchanged, the required part is everything up to the end of
+    history. Within a turn, it is everything up to the last step, as long as no older step
+    is dropped. Data that was dropped to meet the limit must not reappear within the turn.
     """
     if compute_prefix_anchor(old) != compute_prefix_anchor(new):
         return True
@@ -86,10 +86,11 @@ def has_required_prefix(old: Prompt, new: Prompt) -> bool:
 
 
 def compute_prefix_anchor(prompt: Prompt) -> tuple[object, ...]:
-    """Return the position at which the prefix changes: the window and the summary.
+    """Return values that differ whenever the prefix may change: the window and the summary.
 
-    `simple` and `entity_state` move by one message, so there it is the start of history. A state is
-    new each turn.
+    With `simple` and `entity_state` the window moves by one message, so the start of
+    history is included. With `entity_state` the question is included too, because the state
+    is new in each turn.
     """
     facts, made = prompt
     oldest = next((s.seq for s in made.segments if s.origin == "history"), 0)
@@ -104,7 +105,10 @@ def collect_data_names(prompt: Prompt) -> set[str]:
 
 
 def list_dropped_data(prompt: Prompt) -> list[LeftOut]:
-    """List the summary and pins that were dropped for the limit in a turn that fills the prompt."""
+    """Return the ranges of messages that were omitted with the reason `budget`.
+
+    The summary and pins are omitted with this reason in a turn that fills the prompt.
+    """
     return [out for out in prompt[1].left_out if out.reason == "budget"]
 
 

@@ -1,7 +1,7 @@
-"""Plays a recorded chat in memory with the engine, like the product does with the database.
+"""Plays a recorded chat in memory with the engine, as the product does with the database.
 
-The window moves when a prompt requires it. After each turn a summary is planned, checked, and
-published when it is due.
+The window moves when a prompt requires it. After each turn a summary is planned,
+checked, and published when it is due.
 """
 
 import traceback
@@ -58,8 +58,9 @@ class PlayedTurn:
 class Tally:
     """The counts over the prompts of one combination; `faults` by their name in `FAULTS`.
 
-    `refused` counts prompts that were refused before any call. `breaks` counts those that did not
-    begin with the whole previous prompt: there the provider's cache does not apply.
+    `refused` counts prompts that were refused before any call. `breaks` counts prompts that
+    did not begin with the whole previous prompt, so that the provider's cache does not
+    apply.
     """
 
     calls: int = 0
@@ -183,7 +184,7 @@ class PlayedChat:
     def composed(
         self, question: Message, steps: tuple[Message, ...]
     ) -> tuple[ComposeInput, AssembledContext]:
-        """Compose a prompt like the product: a prepared summary is swapped in first, then a window.
+        """Compose a prompt as the product does: swap in a prepared summary first, then a window.
 
         Raises RuntimeError if the window keeps moving.
         """
@@ -236,9 +237,9 @@ class PlayedChat:
         return [self.messages[seq - 1] for seq in (self.summary.exceptions if self.summary else ())]
 
     def loaded(self, covered: int) -> tuple[tuple[Message, ...], tuple[int, int] | None]:
-        """Load the newest messages after `covered` like the product.
+        """Load the newest messages after `covered`, as the product does.
 
-        Returns them and the range before them.
+        Returns these messages and the range before them.
         """
         room, first = self.limit, len(self.messages) + 1
         most = self.values.window_size if self.values.strategy == "simple" else None
@@ -315,7 +316,7 @@ class PlayedChat:
         return True
 
     def publish(self) -> bool:
-        """Publish the prepared summary; False without one.
+        """Publish the prepared summary; return False if there is none.
 
         Raises PartitionError unless it covers exactly the planned messages.
         """

@@ -1,7 +1,8 @@
 """Plays recorded conversations through the pure engine: every strategy, layout and budget.
 
-`replay` plays a recording through the whole product under one policy. A chat in memory is so much
-faster that all combinations take minutes. Every prompt is checked independently of the engine.
+`replay` plays a recording through the whole product under one policy. A chat in memory
+is much faster, so playing all combinations takes only minutes. Every prompt is checked
+independently of the engine.
 """
 
 from collections.abc import Iterator, Mapping, Sequence

@@ -146,10 +146,11 @@ def create_replay_chat(*, base: str, limit: int, now: datetime) -> Chat:
 
 
 def assign_replay_policy(*, slug: str, values: Mapping[str, Any] | None, now: datetime) -> None:
-    """Assign a stored policy with some values changed to everyone; without either, do nothing.
+    """Assign a policy to everyone: a stored one, the given values, or both combined.
 
-    It applies to everyone, because with a second policy the stricter limits would win. Raises
-    `ContextPolicy.DoesNotExist`, and `PolicyRefused` for values that cannot work.
+    Does nothing if neither is given. The policy applies to everyone, because with a second
+    policy the stricter limits would win. Raises `ContextPolicy.DoesNotExist`, and
+    `PolicyRefused` for values that cannot work.
     """
     if not slug and values is None:
         return
@@ -162,7 +163,7 @@ def assign_replay_policy(*, slug: str, values: Mapping[str, Any] | None, now: da
 
 
 def replay_turns(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
-    """Send the turns one after the other, each after the previous reply."""
+    """Send the turns one after another, each after the previous reply."""
     recorded = RecordedTools()
     runtime = build_local_runtime(recorded)
     report = ReplayReport()

@@ -90,7 +90,10 @@ class Rebuilding:
 def generate_value_combinations(
     *, limit: int, only: Collection[str] = ()
 ) -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Yield the values of all or the given strategies, with each layout, for a model's window."""
+    """Yield the policy values of each strategy with each layout, for a model's window.
+
+    Only the given strategies are used, if any are given.
+    """
     room = {
         "token_budget": limit,
         "reserve_tokens": limit // 4,

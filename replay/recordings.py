@@ -14,7 +14,7 @@ NO_REPLY = "(No reply was recorded.)"
 
 
 class NotARecording(ValueError):
-    """The file has no turns; the message says where it is wrong."""
+    """A file is not a valid recording. The message names the file, the line and the fault."""
 
 
 @dataclass(slots=True)
@@ -43,7 +43,7 @@ class RecordedTurn:
     steps: list[RecordedStep] = field(default_factory=list)
 
     def ended(self) -> "RecordedTurn":
-        """Add an ending to a turn at which the recording was cut off."""
+        """Add a final reply if the recording was cut off in this turn, and return the turn."""
         if not self.steps or self.steps[-1].calls:
             self.steps.append(RecordedStep(text=NO_REPLY))
         return self

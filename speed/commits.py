@@ -1,8 +1,9 @@
-"""Runs transactions whose commit does not wait for the disk (PostgreSQL's asynchronous commit).
+"""Runs transactions whose commit does not wait for the disk.
 
-A process crash loses none of them. A power failure may lose them, but nothing that was committed
-earlier. Use them only for work that is repeated in that case: claims, leases, partial text.
-Accepted messages and model requests and replies are flushed before they are reported.
+In PostgreSQL this is an asynchronous commit. A process crash loses none of these
+transactions. A power failure may lose them, but nothing that was committed earlier. Use
+them only for work that is repeated in that case: claims, leases, partial text. Accepted
+messages and model requests and replies are flushed before they are reported.
 """
 
 from collections.abc import Iterator
@@ -14,7 +15,10 @@ from django.db import transaction
 
 @contextmanager
 def unflushed_transaction() -> Iterator[None]:
-    """Open `transaction.atomic` without the wait; within another transaction, that one decides."""
+    """Open `transaction.atomic` without waiting for the disk at the commit.
+
+    Within another transaction, the outer transaction decides whether the commit waits.
+    """
     connection = transaction.get_connection()
     if connection.in_atomic_block or not settings.SPEED:
         with transaction.atomic():

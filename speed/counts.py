@@ -1,8 +1,8 @@
-"""Remembers the number of tokens of texts that are counted again and again.
+"""Caches the number of tokens of texts that are counted repeatedly.
 
-A prompt's system text, tools, summary and excerpts are counted several times per turn. The text
-itself is not kept, only its digest. Composing a prompt of 6,700 tokens with excerpts takes 62 ms of
-CPU time instead of 70 (medians of eight runs).
+A prompt's system text, tools, summary and excerpts are counted several times per turn.
+The text itself is not kept, only its digest. Composing a prompt of 6,700 tokens with
+excerpts takes 62 ms of CPU time instead of 70 ms (medians of eight runs).
 """
 
 from collections.abc import Callable

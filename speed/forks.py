@@ -1,7 +1,8 @@
 """Starts programs as forks of a process that has loaded their code.
 
-A fork shares memory that was filled earlier: the modules and the tokenizer's vocabulary.
-Only a process without other threads may fork, and only Linux programs survive it reliably.
+A fork shares memory that was filled earlier: the modules and the tokenizer's
+vocabulary. Only a process without other threads may fork. Forking a loaded process is
+reliable only on Linux.
 """
 
 import gc
@@ -67,7 +68,10 @@ class ForkedProcess:
         return self.process.exitcode
 
     def wait(self, timeout: float | None = None) -> int:
-        """Wait for the end, and return the exit code. Raises `subprocess.TimeoutExpired`."""
+        """Wait for the process to end, and return the exit code.
+
+        Raises `subprocess.TimeoutExpired`.
+        """
         self.process.join(timeout)
         if self.process.exitcode is None:
             raise subprocess.TimeoutExpired(str(self.pid), timeout or 0.0)
@@ -93,7 +97,7 @@ def share_loaded_memory() -> None:
 
 @contextmanager
 def blocked_signals() -> Iterator[None]:
-    """Hold signals back, so that none reaches a handler of the parent in a new child."""
+    """Block signals, so that none reaches a handler of the parent in a new child."""
     before = signal.pthread_sigmask(signal.SIG_BLOCK, HANDLED)
     try:
         yield

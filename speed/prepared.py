@@ -1,8 +1,8 @@
 """Compiles statements once and runs them many times, for the few that every reply needs.
 
-Django builds and compiles a query each time it runs, which costs several times as much as reading
-one row from the database. Here that happens once per database vendor, and only the values change.
-Compiled statements and row creation are Django's own.
+Django builds and compiles a query each time it runs, which costs several times as much
+as reading one row from the database. Here a query is compiled once per database vendor,
+and only the values change. Django itself compiles the statements and creates the rows.
 """
 
 import re
@@ -234,7 +234,7 @@ class RowReader:
 
 
 class Select(Statement, Generic[Row]):
-    """Reads rows: `build` gets a maker of placeholders and returns the query set."""
+    """Reads rows: `build` gets a function that makes placeholders and returns the query set."""
 
     def __init__(self, build: Callable[[At], "models.QuerySet[Row, Any]"]) -> None:
         super().__init__()
@@ -354,7 +354,7 @@ class Insert(Statement):
 
 
 class InsertSome(Insert):
-    """Adds a number of rows of a model. Generated primary keys are not read.
+    """Inserts a fixed number of rows of a model. Generated primary keys are not read.
 
     `missing`: a row that violates a unique constraint is left out.
     """

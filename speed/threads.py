@@ -1,12 +1,14 @@
-"""Handles each request in one persistent thread, without switches between thread and event loop.
+"""Handles each request in one persistent thread.
 
-Views and middleware here are synchronous, and each switch between a thread and the event loop costs
-more than most of them do. Django switches about fifteen times per request. This handler answers a
-request without a switch, in one thread; only the content of an event stream comes from the loop.
+Views and middleware here are synchronous, and each switch between a thread and the
+event loop costs more than most of them do. Django switches about fifteen times per
+request. This handler answers a request without a switch, in one thread; only the
+content of an event stream comes from the loop.
 
-Django also creates a thread for each request and ends it with the request. Its database connection
-is closed with it, and opening one costs more than most requests. These threads are persistent, one
-request in one thread at a time, so connections are too.
+Django also creates a thread for each request and ends it with the request. The thread's
+database connection is closed with it, and opening a connection costs more than most
+requests. Here both threads and their connections are persistent. A thread handles one
+request at a time.
 """
 
 import asyncio
@@ -36,7 +38,7 @@ class RequestThread:
 
 
 class RequestScope:
-    """The state of one request: its thread, and its data there and in the loop."""
+    """The state of one request: its thread, and its context variables in thread and loop."""
 
     def __init__(self, thread: RequestThread) -> None:
         self.thread = thread
@@ -96,7 +98,7 @@ class LastingThreads(ASGIHandler):
     def answer(self, scope: Any, body: Any) -> HttpResponseBase:
         """Return the response to one request.
 
-        A complete response is closed here, because the loop has nothing left to do for it.
+        A complete response is closed here, because the loop does no further work for it.
         """
         set_script_prefix(get_script_prefix(scope))
         signals.request_started.send(sender=self.__class__, scope=scope)
@@ -116,7 +118,10 @@ class LastingThreads(ASGIHandler):
     async def stream(
         self, response: HttpResponseBase, place: "RequestScope", receive: Any, send: Any
     ) -> None:
-        """Send until the stream or its client ends; the stream is cancelled in that case."""
+        """Send the content until the stream ends or the client disconnects.
+
+        If the client disconnects, the stream is cancelled.
+        """
         sending = place.begin(self.send_response(response, send))
         leaving = asyncio.create_task(receive())
         try:

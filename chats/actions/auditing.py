@@ -1,4 +1,4 @@
-"""Shows auditors the content of a call. The ledger records it first."""
+"""Shows auditors the content of a call, after recording the access in the ledger."""
 
 import uuid
 from datetime import datetime
@@ -29,9 +29,11 @@ def find_any_compaction(compaction_id: uuid.UUID) -> Compaction:
 
 
 def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") -> AsSent:
-    """Return the prompt of a call, or its file if `form` names one. The ledger records it first.
+    """Return the prompt of a call, after recording the access in the ledger.
 
-    Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason.
+    `form` names the file that the auditor requests; the ledger records it unless the
+    request is incomplete. Raises `ReadingNotOpen` if the auditor has not opened the chat
+    with a reason.
     """
     chat_id = receipt.turn.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)
@@ -50,9 +52,11 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 def read_summary_request(
     row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return a summary request, or its file if `form` names one. The ledger records it first.
+    """Return a summary request, after recording the access in the ledger.
 
-    Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason, and `NoSuchCall`.
+    `form` names the file that the auditor requests; the ledger records it if the file
+    exists. Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason,
+    and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)

@@ -146,11 +146,12 @@ def regenerate_once(
     api_key: ApiKey | None = None,
     play_on: bool = False,
 ) -> Accepted:
-    """Create another reply on a branch that ends with the question of the first one.
+    """Create a branch that ends with the question of a reply, and queue another reply there.
 
-    A team's agent replies again at its position in the round, alone or, with `play_on`, followed by
-    the same agents as before. Raises `NotAReply`, `StillWaiting`, `MessageGone`, `TooManyBranches`,
-    `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and the refusals of `turns.start.create_turn`.
+    A team's agent replies again at its position in the round, alone or, with `play_on`,
+    followed by the same agents as before. Raises `NotAReply`, `StillWaiting`,
+    `MessageGone`, `TooManyBranches`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and
+    the refusals of `turns.start.create_turn`.
     """
     keyed = IdempotentRequest(
         user=user,
@@ -185,9 +186,11 @@ def regenerate_once(
 
 
 def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:
-    """Return the newest user message of the turn before this reply, and the cause of a new turn.
+    """Return the user message that the reply answers, and the cause of a new turn.
 
-    A continuation has no message: its cause is the turn whose reply it continues.
+    The message is the newest user message of the turn before the reply, or the one that
+    started the turn. A continuation has no message: its cause is the turn whose reply it
+    continues.
     """
     users = Message.objects.filter(turn=turn, role=Message.Role.USER, seq__lt=message.seq or 0)
     question = users.order_by("-seq").first() or turn.trigger
@@ -227,11 +230,11 @@ def choose_branch(
 
 
 def lock_for_branching(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
-    """Lock the message's chat and its owner, and return chat and message as they are now.
+    """Lock the message's chat and its owner, and return the reloaded chat and message.
 
-    A new branch is recorded in the ledger before its message is accepted, which counts the owner's
-    replies. The owner is therefore locked before the ledger, as everywhere. Raises `StillWaiting`
-    and `MessageGone`.
+    The owner is locked before the ledger, as everywhere: the branch is recorded in the
+    ledger before its message is accepted, and accepting a message locks the owner to count
+    replies. Raises `StillWaiting` and `MessageGone`.
     """
     chat = lock_chat_for_writing(chat_id)
     PERSON_LOCK.hold(owner=chat.owner_id)
@@ -313,9 +316,9 @@ def find_parent_branch(branch: Branch, *, fork_seq: int) -> Branch:
 def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Compaction | None:
     """Return the newest compaction that covers only messages on the branch's path.
 
-    The search starts at the active compactions of the branches it came from. A window is considered
-    alone, a summary together with the ones it replaced, unless one of their messages was excluded
-    or erased.
+    The search starts at the active compactions of `nearest`. A window is checked alone. For
+    a summary, the summaries that it replaced are checked too. Summaries with an excluded or
+    erased message are skipped.
     """
     found: list[Compaction] = []
     for source in nearest:

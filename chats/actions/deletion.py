@@ -32,7 +32,7 @@ class CannotComeBack(Refusal):
 def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     """Hide the chat until it is erased or restored, and stop its replies.
 
-    A temporary chat cannot be restored. Deleting it again has no effect.
+    A temporary chat cannot be restored. Deleting a chat again has no effect.
     """
     days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
     until = now + timedelta(days=days)

@@ -1,8 +1,9 @@
-"""Permanent erasure: deletes the content of a message or chat from all places that store it.
+"""Permanent erasure: deletes the content of a message or chat wherever it is stored.
 
-Ids and positions stay: that a message existed, when, and that it was erased. No hash remains that a
-guess could be compared with. The certificate in the ledger lists the copies and commits to the
-erased content. Its salt is given to the person who erases and is not stored.
+Ids and positions stay. They show that a message existed, when, and that it was erased.
+No hash remains with which a guess at the content could be verified. The certificate in
+the ledger lists the copies and commits to the erased content. The salt of this
+commitment is given to the person who erases and is not stored.
 """
 
 import uuid
@@ -66,7 +67,7 @@ class StillAnswering(Refusal):
 
 
 class StillReferred(Refusal):
-    """A running reply in another of your chats uses the text. Wait for it, or stop it first."""
+    """A running reply in another of your chats uses the text. Wait for that reply, or stop it."""
 
     code = "reply_elsewhere_not_over"
     status = 409
@@ -98,10 +99,15 @@ def erase_message(
 ) -> Erased:
     """Erase a message's content permanently. Idempotent.
 
-    Summaries made from it lose their text and are withdrawn. The other originals are then sent
-    again. Messages that quote it are named in its certificate. Those in `also`, or all of them
-    `with_quotes`, are erased as well, now or by a later call; ids without a quote are ignored.
-    Raises `StillAnswering`, `StillReferred`, and `UnderHold`, which stores a pending erasure.
+    Summaries made from the message lose their text and are withdrawn. Their other originals
+    are then sent again. The certificate names the messages that quote it.
+
+    `also`: ids of quoting messages to erase as well; ids of other messages are ignored.
+    `with_quotes`: erase all quoting messages. Both also work on a message that is already
+    erased.
+
+    Raises `StillAnswering`, `StillReferred`, and `UnderHold`, which stores a pending
+    erasure.
     """
     rows: list[Message] = []
     try:
@@ -203,9 +209,10 @@ def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> No
 def check_over(message: Message) -> None:
     """Raise `StillAnswering` or `StillReferred` if a turn may still use the message.
 
-    This is an unfinished turn with the message, any running turn of its chat, or a turn of another
-    chat that refers to it. A running turn's prompt may contain the message before its receipt is
-    written. On a locked chat no turn starts.
+    Such a turn is an unfinished turn with the message, any running turn of its chat, or a
+    running turn of another chat that refers to the message. A running turn's prompt may
+    contain the message before its receipt is written. No turn can start while the chat is
+    locked.
     """
     # A turn that waits for consent ends with the erasure.
     own = Turn.objects.filter(
@@ -221,7 +228,7 @@ def check_over(message: Message) -> None:
 def check_not_referred(rows: QuerySet[TurnReference]) -> None:
     """Raise `StillReferred` while a turn runs whose prompts contain the text.
 
-    On a locked chat, no other turn can get it.
+    While the chat is locked, no other turn can retrieve the text.
     """
     if rows.filter(turn__status=Turn.Status.RUNNING).exists():
         raise StillReferred
@@ -279,8 +286,9 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Erase an expired chat. Returns True if it was erased.
 
-    It stays while one of its replies is being written or a hold covers it; the next due job tries
-    again. Checked under its lock, because it may just have been restored or written in.
+    The chat stays while one of its replies is being written or a legal hold covers it. The
+    next due job tries again. The expiry is checked again under the chat's lock, because the
+    chat may have been restored or continued.
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
     with suppress(*left), transaction.atomic():

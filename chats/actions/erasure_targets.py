@@ -88,7 +88,7 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_prefill(message: Message, *, marks: ErasureMarks) -> int:
-    """Delete the beginning of a reply in the prompts of its chat, which share the text."""
+    """Delete the beginning of a reply from all prompts of its chat that share the text."""
     if message.turn_id is None:
         return 0
     own = Receipt.objects.filter(turn=message.turn_id).values_list("segments", flat=True)
@@ -184,7 +184,7 @@ def erase_logprobs(message: Message, summaries: list[Compaction], marks: Erasure
 
 
 def erase_tool_steps(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete stored replies and results of tools of the message's turn, also of one that failed.
+    """Delete stored replies and tool results of the message's turn, even if the turn failed.
 
     Returns the number of calls and replies with text.
     """
@@ -212,7 +212,10 @@ def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
 
 
 def forget_keys(keys: Sequence[str]) -> None:
-    """Delete the streams with these keys from the live bus. Without a broker, nothing happens."""
+    """Delete the streams with these keys from the live bus.
+
+    If the bus is unavailable, a warning is logged and the frames expire later.
+    """
     try:
         with Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2
@@ -235,10 +238,10 @@ def erase_search_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete all state values that were set or changed after the message existed.
+    """Delete all state values that were set or changed since the message was created.
 
-    A state that loses values gets a new version. This also discards a running extraction that read
-    the message.
+    A state that loses values gets a new version. This also discards a running extraction
+    that read the message.
     """
     del summaries
     if message.seq is None:
@@ -317,9 +320,9 @@ def erase_of_person(
     recent: bool = False,
     marks: ErasureMarks,
 ) -> int:
-    """Delete the texts of these preferences in a person's prompts since a time.
+    """Delete these preference texts from a person's prompts created since `since`.
 
-    `recent`: also delete all messages of other chats in these prompts. Returns the number of
+    `recent`: also delete the texts from other chats in these prompts. Returns the number of
     prompts.
     """
     names = {"preferences": bool(texts), "recent": recent}
@@ -416,7 +419,7 @@ def erase_all_renderings(chat: Chat) -> int:
 
 
 def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete all texts that only the chat's prompts had: summaries, states, its own system text.
+    """Delete all texts that only the chat's prompts contain: summaries, states, system text.
 
     The policy's texts do not belong to the chat and stay.
     """
@@ -427,7 +430,8 @@ def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
 def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete body hashes of the requests that contained a chat's messages.
 
-    Records of older messages have expired, and are deleted with all other expired ones.
+    Only messages within the lifetime of idempotency keys are considered. Hashes of older
+    requests have expired and are deleted by the regular cleanup.
     """
     since = marks.now - idempotency.KEY_LIFETIME
     new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
@@ -442,7 +446,7 @@ def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete preferences with evidence only in a chat, and their texts in prompts."""
+    """Delete preferences whose only evidence is in a chat, and their texts in prompts."""
     said = Message.objects.filter(branch__chat=chat)
     gone = preferences.forget_messages(said)
     since = min([chat.created_at, *(row.learned_at for row in gone)])

@@ -1,4 +1,4 @@
-"""Selects the chats to erase now. No other module does.
+"""Selects the chats whose retention has ended. No other module decides this.
 
 An exception must be excluded here and refused in `actions.erasure`.
 """
@@ -13,10 +13,11 @@ from chats.record import holds
 
 
 def select_expired_chats(*, now: datetime) -> QuerySet[Chat]:
-    """Return expired deleted chats, and temporary chats without recent messages.
+    """Return the chats to erase now: expired deleted, temporary and provisional chats.
 
-    Also chats that an API client opened and never continued, unless a person unarchived one or
-    wrote in it. Chats under a legal hold are left out.
+    A temporary chat expires `TEMPORARY_CHAT_HOURS` after its last change. A provisional
+    chat was opened by an API client and never continued; it stays if a person unarchives it
+    or writes in it. Chats under a legal hold are left out.
     """
     unused = now - timedelta(hours=settings.TEMPORARY_CHAT_HOURS)
     is_deleted = Q(deleted_at__isnull=False)

@@ -85,8 +85,8 @@ class UnknownModel(Refusal):
 class OfferedModel:
     """A model in the list of choices for a chat.
 
-    `allowed`: the policy permits it; otherwise `why_not` has the sentence that says why not.
-    `current`: the chat uses it.
+    `allowed`: the policy permits the model. `why_not`: the reason if it does not, as a
+    sentence. `current`: the chat uses the model.
     """
 
     spec: ModelSpec
@@ -166,8 +166,9 @@ def start_in_new_chat(
 ) -> Accepted:
     """Create a chat with its first message, in one transaction.
 
-    Without a title, the message provides one. `files` and `unread` as for `start_turn`. Raises the
-    refusals of `create_chat`, `find_model`, `access.get_team` and `turns.start.start_turn`.
+    Without a title, the message provides one. `files` and `unread` are passed to
+    `start_turn`. Raises the refusals of `create_chat`, `find_model`, `access.get_team` and
+    `turns.start.start_turn`.
     """
     marks = f"{model_slug}\n" + "temporary\n" * temporary
     marks += f"team:{team_id}\n" if team_id else ""
@@ -295,9 +296,10 @@ def build_model_choices(
     choice: model_choice.ChosenModel | None = None,
     models: Sequence[Any] | None = None,
 ) -> Sequence[OfferedModel]:
-    """List all enabled models: whether the policy allows each, and which one is in use.
+    """List all enabled models, with whether the policy allows them and the chat uses them.
 
-    Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already loaded.
+    Pass the chat's `choice`, and `models` from `load_enabled_models`, if they are already
+    loaded.
     """
     probe = chat or Chat(owner_id=user.pk)
     specs = load_enabled_models() if models is None else models

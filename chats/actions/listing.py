@@ -30,7 +30,7 @@ class ListPlace:
         return cls(chat.pinned, chat.updated_at, chat.pk)
 
     def following(self, *, pinned_first: bool) -> Q:
-        """Return the condition for later chats. Its first part can use the index."""
+        """Return the condition for the chats after this position, in a form that uses the index."""
         later = Q(updated_at__lt=self.updated_at) | Q(pk__lt=self.pk)
         later &= Q(updated_at__lte=self.updated_at)
         if not pinned_first:
@@ -54,9 +54,9 @@ class DeletedPlace:
 def list_sidebar_chats(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
-    """List the next chats that are pinned or in no folder, pinned ones first, then newest first.
+    """List the next chats that are pinned or in no folder, pinned first, then newest first.
 
-    Also returns the position of the last one, or None at the end.
+    Also returns the position of the last chat, or None at the end.
     """
     rows = Chat.objects.filter(IN_SIDEBAR, owner=owner.pk)
     return paginate_chats(rows, after=after, order=("-pinned", "-updated_at", "-pk"))
@@ -81,10 +81,10 @@ def list_archived_chats(
 def list_deleted_chats(
     *, owner: AbstractBaseUser, after: DeletedPlace | None = None
 ) -> tuple[list[Chat], DeletedPlace | None]:
-    """List the next chats that a person can restore, those erased last first.
+    """List the next chats that a person can restore, the latest erasure date first.
 
-    Temporary chats, which cannot be restored, are left out. Also returns the position of the last
-    one, or None at the end.
+    Temporary chats, which cannot be restored, are left out. Also returns the position of
+    the last chat, or None at the end.
     """
     rows = access.get_erasable_chats(user=owner).filter(
         deleted_at__isnull=False, erase_at__isnull=False, temporary=False

@@ -82,10 +82,10 @@ class PinRoom:
 
 
 def load_pin_room(*, chat: Chat) -> PinRoom:
-    """Return the tokens that the pinned messages of a chat's active branch use, and their limit.
+    """Return the tokens of the pinned messages on a chat's active branch, and their limit.
 
-    The limit is that of the policy, or half of the prompt. Raises the refusals of
-    `model_choice.choose_chat_model`.
+    The limit is the policy's `pins_tokens`, or half of the prompt limit if that is not set.
+    Raises the refusals of `model_choice.choose_chat_model`.
     """
     return calculate_pin_room(
         load_locked_active_branch(chat), choice=model_choice.choose_chat_model(chat=chat)
@@ -195,7 +195,7 @@ def keep_incomplete_reply(*, message: Message, actor: str, now: datetime) -> Mes
 
 
 def lock_for_marking(message: Message) -> tuple[Chat, Message]:
-    """Lock the message's chat, and return chat and message as they are now.
+    """Lock the message's chat, and return the reloaded chat and message.
 
     Raises `NotTakenUp` and `MessageErased`.
     """

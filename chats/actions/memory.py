@@ -21,8 +21,8 @@ def delete_saved_preference(
 ) -> None:
     """Delete a preference, and its text in the person's prompts.
 
-    `reopen`: preferences that it replaced become active again. Raises `NotFound`, and `UnderHold`,
-    which deactivates the preference and stores a pending erasure.
+    `reopen`: reactivate the preferences that the deleted one replaced. Raises `NotFound`,
+    and `UnderHold`, which deactivates the preference and stores a pending erasure.
     """
     owner_id = int(owner.pk)
     row = preferences.get_preference(owner_id=owner_id, preference_id=preference_id)

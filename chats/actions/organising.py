@@ -1,6 +1,6 @@
 """Organises a person's chats: pinned, archived, in folders.
 
-None of it changes prompts or messages, so the ledger does not record it.
+These actions do not change prompts or messages, so the ledger does not record them.
 """
 
 import uuid
@@ -153,7 +153,7 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 
 @transaction.atomic
 def delete_folder(*, folder: Folder, now: datetime) -> None:
-    """Delete the folder. Its chats stay without a folder, as do preferences under a hold."""
+    """Delete the folder. Its chats and its preferences under a hold stay, without a folder."""
     kept_texts.keep_folder_name(folder, actor=f"user:{folder.owner_id}", now=now)
     preferences.deactivate_folder_preferences(folder, now=now)
     Chat.objects.filter(folder=folder).update(folder=None)

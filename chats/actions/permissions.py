@@ -15,9 +15,10 @@ from chats.prompt import model_choice
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reasons why actions are not possible. Empty: possible.
+    """The reasons why actions are not possible. Empty if an action is possible.
 
-    Each is the sentence of the refusal that an attempt would get, in the reader's language.
+    Each reason is the sentence of the refusal that an attempt would get, in the reader's
+    language.
     """
 
     compact: str = ""
@@ -74,13 +75,14 @@ def build_action_locks(
 
 
 def format_refusal(refusal: Refusal | None) -> str:
-    """Return the sentence of a refusal; empty without one."""
+    """Return the sentence of a refusal; empty if there is no refusal."""
     return refusal.localized if refusal else ""
 
 
 def lock_all_actions(sentence: str) -> Locks:
     """Lock all actions with one sentence.
 
-    For a chat whose policy or model cannot be used, so that each attempt is refused.
+    This is for a chat whose policy or model cannot be used, so that every action would be
+    refused.
     """
     return Locks(compact=sentence, rerun=sentence, undo=sentence, edit=sentence, approve=sentence)

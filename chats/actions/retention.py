@@ -97,10 +97,11 @@ def run_retention_steps(lease: RetentionLease, *, clock: Callable[[], datetime])
 def erase_due_messages(
     chat: Chat, *, lease: RetentionLease, passed: int, clock: Callable[[], datetime]
 ) -> Iterator[None]:
-    """Erase the due messages of a chat in steps. The last step counts it as `passed` chats.
+    """Erase the due messages of a chat in steps.
 
-    Messages under a hold or in a running reply are left to the next night. So are failures, so that
-    one chat does not block the others. Raises `LeaseLost`.
+    The last step adds `passed` to the run's number of processed chats. Messages under a
+    hold or in a running reply are left to the next night. A chat that fails is skipped too,
+    so that it does not block the others. Raises `LeaseLost`.
     """
     ending: dict[str, Any] = {"place": chat.pk, "chats": passed}
     busy = (erasure.StillAnswering, erasure.StillReferred)
@@ -131,7 +132,7 @@ def erase_due_messages(
 def erase_message_batch(
     chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
 ) -> bool:
-    """Erase a few messages of a chat, or all of it. Returns True if some are left.
+    """Erase a few messages of a chat, or the whole chat. Returns True if messages are left.
 
     The retention period is checked again under the chat's lock. Raises `UnderHold`,
     `StillAnswering`, `StillReferred` and `LeaseLost`.
@@ -180,8 +181,8 @@ def create_retention_entry(
 ) -> RetentionEntry:
     """Store the range of ledger entries that certify this transaction's erasures in a chat.
 
-    The chain's head is locked since the first of them, so all entries up to its end belong to this
-    run.
+    The chain's head has been locked since the first of these entries. All entries from
+    there to the end of the chain therefore belong to this run.
     """
     scope = f"chat:{chat_id}"
     rows = AuditEvent.objects.filter(scope=scope, seq__gt=after, type__in=CERTIFICATES)

@@ -133,7 +133,7 @@ def count_due_messages(
 
 
 def iter_retention_pages() -> Iterator[list[Chat]]:
-    """Yield all chats, page by page. Yields none if no policy limits the age of messages."""
+    """Yield all chats, page by page. Yields nothing if no policy limits the age of messages."""
     place = None
     while is_limited() and (page := list_next_chats(place)):
         yield page

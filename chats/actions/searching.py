@@ -39,8 +39,8 @@ class SearchTooLong(Refusal):
 class Hit:
     """A search hit with its location.
 
-    `branch` is the active one of its chat. `is_beside`: the hit is on another branch, which must be
-    selected. `is_covered`: a summary or window covers it.
+    `branch` is the active branch of the chat. `is_beside`: the hit is on another branch,
+    which must be selected. `is_covered`: a summary or window covers the hit.
     """
 
     passage: Passage

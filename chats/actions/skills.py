@@ -1,7 +1,7 @@
 """Skills as their owners see them: list, create, change, delete.
 
-Administrators edit all skills except those of personal teams. Owners of a group and of a team edit
-those of the group or team. Members of a group read its skills.
+Administrators edit all skills except those of personal teams. The owners of a group or
+a team edit its skills. The members of a group read its skills.
 """
 
 import codecs
@@ -98,7 +98,7 @@ class SkillModeRefused(Refusal):
 
 
 class SkillOfInstallation(Refusal):
-    """Policies may refer to a skill of the installation. Disable it instead."""
+    """The skill belongs to the installation, so policies may refer to it. Disable it instead."""
 
     code = "skill_of_installation"
     status = 409
@@ -109,7 +109,7 @@ class SkillOfInstallation(Refusal):
 
 
 class SkillFileNotText(Refusal):
-    """The chosen file is not a text in UTF-8."""
+    """The chosen file is not UTF-8 text. Choose another file."""
 
     code = "skill_file_not_text"
     status = 422
@@ -130,12 +130,12 @@ def is_skill_admin(user: User) -> bool:
 
 
 def list_owned_groups(user: User) -> QuerySet[Group]:
-    """Return the groups whose skills a person edits: they own them and are members."""
+    """Return the groups whose skills a person may edit: those they own and are a member of."""
     return Group.objects.filter(owners__user=user.pk, user=user.pk).order_by("name")
 
 
 def list_owned_teams(user: User) -> QuerySet[Team]:
-    """Return the teams whose skills a person edits: their own, and the shared ones for admins."""
+    """Return the teams whose skills a person may edit: their own, for admins also shared ones."""
     mine = Q(owner=user.pk)
     if is_skill_admin(user):
         mine |= Q(owner=None)

@@ -35,7 +35,7 @@ class ReviewSource:
 
 @dataclass(frozen=True, slots=True)
 class SummaryReview:
-    """A waiting summary, the earlier summary that it continues, and the messages since then.
+    """A waiting summary, the earlier summary that it continues, and the messages after that.
 
     `left_out` is the number of older messages that `sources` omits.
     """

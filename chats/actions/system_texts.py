@@ -1,8 +1,8 @@
 """A chat's own system text, written by its owner if the policy allows it.
 
-The policy's `chat_system`, and its layout if that says so, define how it is combined with the
-policy's text (`engine.compose.system_text`). The ledger records the change and the length, never
-the text.
+The policy's `chat_system` defines how the text is combined with the policy's text
+(`engine.compose.system_text`). With the value `layout`, the policy's layout decides.
+The ledger records the change and the length, never the text.
 """
 
 from dataclasses import dataclass, replace
@@ -131,9 +131,10 @@ def set_system_text(*, chat: Chat, text: str, actor: str, now: datetime) -> Chat
 
 
 def validate_system_text(chat: Chat, *, text: str) -> str:
-    """Return the text if the chat may have it.
+    """Return the text if the chat may use it.
 
-    Raises `SystemTextTooLong`, `InvalidSystemText`, `SystemTextLocked` and `NoRoomForSystemText`.
+    Raises `SystemTextTooLong`, `InvalidSystemText`, `SystemTextLocked` and
+    `NoRoomForSystemText`.
     """
     if not text:
         return text

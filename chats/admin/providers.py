@@ -204,7 +204,10 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         self.initial.setdefault("answers_by_default", self.instance.is_default)
 
     def clean_hosted_tools(self) -> str:
-        """Return the types in one form; raises ValidationError for an invalid or a built-in one."""
+        """Return the types in a uniform format; raises ValidationError for an invalid one.
+
+        The built-in types `function` and `custom` are invalid here.
+        """
         types = split_tool_types(self.cleaned_data["hosted_tools"])
         for name in types:
             if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):

@@ -104,7 +104,7 @@ class PalimpsestAdminSite(admin.AdminSite):
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Return the menu, grouped by task.
 
-        Models that are not in it come last.
+        Models that belong to no group come last.
         """
         apps = super().get_app_list(request, app_label)
         if app_label is not None:

@@ -116,7 +116,7 @@ class ToolServerAdmin(FreshSignInAdmin):
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: policies and audit events refer to it. Disable it instead."""
+        """Return False: policies and audit events refer to the server. Disable it instead."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -200,7 +200,7 @@ class ToolDefinitionAdmin(DomainAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: the ledger and policies refer to it. Withdraw its approval instead."""
+        """Return False: the ledger and policies refer to the tool. Withdraw its approval."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

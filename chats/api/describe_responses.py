@@ -1,4 +1,4 @@
-"""Describe the error responses of the OpenAPI schema: each code, and when it occurs."""
+"""Describes the error responses in the OpenAPI schema: each code, and when it occurs."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -48,7 +48,7 @@ NO_FIELDS = (
 def describe_refusals(result: Any, **unused: Any) -> Any:
     """Return the schema with the codes of each operation in its error responses.
 
-    drf-spectacular calls it after it has generated the schema.
+    drf-spectacular calls this function after it has generated the schema.
     """
     for path, methods in result["paths"].items():
         for method, operation in methods.items():

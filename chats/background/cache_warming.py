@@ -1,9 +1,10 @@
 """Cache warm-ups: the model server processes a changed prompt ahead of the next message.
 
-Sends the prefix of the next prompt without a question and for one output token, which is discarded.
-Runs once after each change, and once when a person starts typing in an idle chat. Only where it
-costs nothing, and never while the server writes a reply. Best effort: failed calls are not retried
-or reported, and a running call is cancelled when any turn of its server is accepted.
+A warm-up sends the prefix of the next prompt without a question, for one output token,
+which is discarded. It runs once after each change, and once when a person starts typing
+in an idle chat. It runs only where it costs nothing, and never while the server writes
+a reply. Failed calls are neither retried nor reported. A running call is cancelled when
+any turn of its server is accepted.
 """
 
 import logging
@@ -71,7 +72,8 @@ class WarmCall:
 def request_warm_up(*, chat: Chat, now: datetime) -> bool:
     """Request a warm-up because a person starts typing. Returns True if one was requested.
 
-    At most one per idle period of the chat, across all tabs, and not shortly after another warm-up.
+    There is at most one per idle period of the chat, across all tabs, and none shortly
+    after another warm-up.
     """
     rested_at = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
     branch_id = chat.active_branch_id
@@ -92,7 +94,7 @@ def request_warm_up(*, chat: Chat, now: datetime) -> bool:
 def can_warm_up_chat(chat: Chat) -> bool:
     """Return True if the chat's prompts may be warmed up now.
 
-    Never for a team: which agent replies next, and with which prompt, depends on the next message.
+    A team's chat is never warmed up: its next agent and prompt depend on the next message.
     """
     if chat.team_id is not None:
         return False
@@ -253,8 +255,9 @@ def create_warm_up_call(
 ) -> WarmCall | None:
     """Write the receipt and the lease, with the ledger entry that commits to the call.
 
-    Checks again under the chat's lock: an erasure since the prompt was composed would miss this
-    receipt. None if the branch changed or another call did the same. Raises `ServerBusy`.
+    The branch is checked again under the chat's lock. Without this check, an erasure that
+    ran since the prompt was composed would miss the new receipt. None if the branch changed
+    or is already warm. Raises `ServerBusy`.
     """
     try:
         locking.lock_chat(branch.chat_id)
@@ -366,7 +369,7 @@ class StillWanted:
 
 @transaction.atomic
 def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
-    """Complete the receipt and release the lease. Does nothing to a call that was swept."""
+    """Complete the receipt and release the lease, unless `sweep_warm_ups` closed the call."""
     done = {"warmed_at": now} if ending.outcome == Receipt.Outcome.OK else {}
     if call.lease.release(**done, **RELEASED):
         close_call(receipt_id=call.receipt_id, ending=ending, now=now)

@@ -1,7 +1,8 @@
-"""The due jobs: each resumes work that was lost, or starts work that time made due.
+"""The due jobs: each resumes lost work, or starts work that has become due.
 
-Work is lost if its worker dies or its broker message is lost. The jobs are idempotent and safe to
-run concurrently: each write is one conditional UPDATE. `chats.ground.schedule` has their periods.
+Work is lost if its worker dies or its broker message is lost. The jobs are idempotent
+and safe to run concurrently: each write is one conditional UPDATE.
+`chats.ground.schedule` has their periods.
 """
 
 from collections.abc import Callable, Mapping
@@ -67,7 +68,7 @@ def take_over(*, now: datetime, worker: str) -> int:
 
 
 def enqueue_verifications(*, now: datetime) -> int:
-    """Enqueue requested verifications again whose task was lost. Return their number."""
+    """Enqueue again the requested verifications whose task was lost. Return their number."""
     found = verification.list_overdue_verifications(
         now=now, age=timedelta(seconds=settings.REQUEUE_AFTER)
     )

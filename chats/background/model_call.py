@@ -1,4 +1,4 @@
-"""Background model calls, cancelled on timeout or when the result has no more use."""
+"""Background model calls, cancelled on timeout or when the result is no longer needed."""
 
 import asyncio
 import logging
@@ -30,7 +30,10 @@ LOOK_EVERY = 0.1
 
 
 def choose_background_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account] | None:
-    """Return the summary model of a chat's policy with its account. None without a usable one."""
+    """Return the summary model of a chat's policy with its account.
+
+    None if the policy has no usable summary model.
+    """
     try:
         choice = model_choice.choose_chat_model(chat=chat)
         model = plan.find_summariser(choice.values)

@@ -1,9 +1,10 @@
 """Inferred preferences: a model reads an idle chat and suggests preferences of its owner.
 
-One short background call to the policy's summary model, limited in messages, tokens, time and calls
-a day. The claim, the receipt and its ledger entry are written before the call. The suggestions and
-the reading position are written in one transaction after it. A call that the provider rejects is
-not repeated; a call whose worker died is repeated once.
+A reading is one short background call to the policy's summary model. Its messages,
+tokens and time are limited, and so is the number of calls a day. The claim, the receipt
+and its ledger entry are written before the call. The suggestions and the reading
+position are written in one transaction after the call. A call that the provider rejects
+is not repeated. A call whose worker died is repeated once.
 """
 
 import logging
@@ -185,7 +186,10 @@ def count_daily_calls(settings: MemorySettings, *, now: datetime) -> int:
 
 
 def record_inference_call(settings: MemorySettings, *, now: datetime) -> None:
-    """Add one call to the person's daily number. The caller has locked the settings row."""
+    """Add one call to the person's number of calls today.
+
+    The caller has locked the settings row.
+    """
     settings.inferred_calls = count_daily_calls(settings, now=now) + 1
     settings.inferred_on = now.astimezone(UTC).date()
     settings.save(update_fields=["inferred_calls", "inferred_on"])
@@ -241,10 +245,11 @@ def load_inference_branch(chat: Chat) -> Branch:
 def select_unread_messages(
     branch: Branch, *, after: int, since: datetime | None
 ) -> QuerySet[Message]:
-    """Return the owner's messages after position `after`, created since `since`, in that order.
+    """Return the owner's messages that were not read yet, in order of acceptance.
 
-    `since`: the time at which the owner agreed to inference. Messages of other team members, of API
-    clients and of imports are left out, as are excluded and erased ones.
+    `after`: the position up to which messages were read. `since`: the time at which the
+    owner agreed to inference. Messages of other team members, of API clients and of imports
+    are left out, as are excluded and erased ones.
     """
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
         turn__client__isnull=True,

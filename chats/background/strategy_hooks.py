@@ -1,7 +1,7 @@
-"""Notifies a policy's strategy that a turn is complete, if it has the hook `on_turn_complete`.
+"""Calls the hook `on_turn_complete` of a policy's strategy when a turn is complete.
 
-Runs in the background after the commit. A lost broker message skips it, and a failure changes
-nothing.
+The hook runs in the background after the commit. It is skipped if the broker message is
+lost. A failed hook changes nothing.
 """
 
 import logging
@@ -36,7 +36,10 @@ def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
 def load_completed_messages(
     turn: Turn, *, reply: Message, values: PolicyValues, counter: TokenCounter
 ) -> tuple[engine.Message, ...]:
-    """Return messages up to and including the reply, ascending, at most a full context window."""
+    """Return the messages up to and including the reply, oldest first.
+
+    They fill at most one context window.
+    """
     model = turn.model
     limit = compute_prompt_limit(values, model_window=model.window if model else None)
     loaded = history.load_newest_messages(

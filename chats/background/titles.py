@@ -1,7 +1,8 @@
 """Titles written by the policy's summary model, from a chat's first message and reply.
 
-Only if the policy names a summary model and the title is still the first words of the first
-message. One short background call without retries. If it fails, the title stays unchanged.
+A title is written only if the policy names a summary model and the current title is
+still the first words of the first message. It takes one short background call without
+retries. If the call fails, the title stays unchanged.
 """
 
 import logging
@@ -75,7 +76,7 @@ _LABEL = re.compile(r"^title\s*[:：]", re.IGNORECASE)
 class TitleCall:
     """A recorded call for a chat's title.
 
-    `before` is the current title, `said` the text that was read.
+    `before` is the current title. `said` is the text that the model reads.
     """
 
     chat_id: uuid.UUID
@@ -269,7 +270,7 @@ def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: d
 def sweep_title_calls(*, now: datetime) -> int:
     """Close the title calls of dead workers, without repeating them. Returns their number.
 
-    No call takes as long as a lease.
+    A call older than a lease belongs to a dead worker, because no call takes that long.
     """
     rows = Receipt.objects.filter(
         step=Receipt.AFTERWARDS,

@@ -49,7 +49,7 @@ def claim_timestamp(*, now: datetime) -> LedgerTimestamp | None:
 def store_timestamp_response(
     row: LedgerTimestamp, *, response: bytes, problem: str, now: datetime
 ) -> None:
-    """Store the authority's response, or the problem because of which there is none."""
+    """Store the authority's response, or the problem that prevented one."""
     rows = LedgerTimestamp.objects.filter(pk=row.pk, response="")
     if problem:
         rows.update(problem=problem)

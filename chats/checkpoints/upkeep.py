@@ -109,9 +109,10 @@ def select_due_verification(*, now: datetime) -> str | None:
 
 
 def find_verification_time(*, whole: bool) -> datetime | None:
-    """Return the start time of the last completed verification; None before the first one.
+    """Return the request time of the last completed verification; None before the first one.
 
-    `whole`: of all chains, instead of those that grew since the last run.
+    `whole`: consider only verifications of all chains, instead of only those of the chains
+    that grew.
     """
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     rows = rows.filter(since_leaf__isnull=whole)

@@ -310,7 +310,7 @@ class Verifier:
             )
 
     def only(self) -> str | None:
-        """Return the chain of a single-chain export; None for the ledger or another search."""
+        """Return the chain of a single-chain export; None for any other export."""
         return self.search if ONE_CHAIN.fullmatch(self.search) else None
 
     def signature(self, head: Checkpoint, name: str) -> None:
@@ -365,7 +365,10 @@ class Verifier:
             )
 
     def chain(self, entry: Entry, *, is_signed: bool, is_own: bool) -> None:
-        """Compare a chain with one of its entries; `is_own`: of the export's own checkpoint."""
+        """Compare a chain with one of its log entries.
+
+        `is_own`: the entry is covered by the checkpoint in the export itself.
+        """
         scope, end = entry.scope, self.ends[entry.scope]
         if entry.count > end and not is_own:
             self.unproven.append(

@@ -41,8 +41,9 @@ class SummaryCall:
 class CallRecord:
     """The parts of a summary's requests that are not stored elsewhere.
 
-    `texts`: the results of all calls but the last, after the extract of messages that no call read.
-    `version`: prompt version. `zone`: time zone of its days. Records without them are of version 1.
+    `texts`: the results of all calls but the last, after the extract of messages that no
+    call read. `version`: the prompt version, 1 in records without this field. `zone`: the
+    time zone of the dates.
     """
 
     lost: tuple[str, ...] = ()

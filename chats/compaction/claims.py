@@ -1,6 +1,7 @@
 """Claims compactions: at most one is in progress per branch.
 
-The claim is a row with a lease. It records a worker that dies, and blocks a second worker.
+The claim is a row with a lease. It blocks a second worker. If the worker dies, the
+lease expires, and the row shows that the attempt did not end.
 """
 
 import logging
@@ -57,9 +58,9 @@ LOOKS = 3
 class Claimed:
     """A planned compaction that this process may perform.
 
-    `readable`: local tokens of one request to the summariser; None if no model is called.
-    `cited`: the messages that the source marks of the previous summary name. `zone`: time zone of
-    the days; empty without days.
+    `readable`: the maximum local tokens of one request to the summariser; None if no model
+    is called. `cited`: the messages that the source marks of the previous summary name.
+    `zone`: the time zone of the dates in the prompt; empty if it has no dates.
     """
 
     row: Compaction
@@ -83,12 +84,13 @@ def claim_compaction(
 ) -> Claimed | None:
     """Plan the next compaction of the chat's active branch and claim it.
 
-    Returns None if none is due, and stores the reason at the branch's last turn (see
-    `report.skip_reasons`). Without an `attempt` it is the first one, which includes a person's
-    pending request.
+    Returns None if no compaction is due, and stores the reason at the branch's last turn
+    (see `report.skip_reasons`). Without `attempt`, the first attempt is planned, including
+    a person's pending request.
 
-    Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
-    again if the branch changed. `clock` is read again under the lock for the time of the claim.
+    Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and
+    plans again if the branch changed. `clock` is read again under the lock for the time of
+    the claim.
     """
     for _ in range(LOOKS):
         with alone:
@@ -110,7 +112,7 @@ def claim_compaction(
 
 
 def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | None:
-    """Claim a draft on a locked branch. If that is not possible, store the reason; return None."""
+    """Claim a draft on a locked branch. Otherwise store the reason and return None."""
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
         return found
@@ -126,9 +128,9 @@ def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed 
 def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
     """Return the chat's active branch, locked, with its active compaction loaded.
 
-    None if there is none, or if the chat switched branches during the wait for the lock. It is
-    locked first and read afterwards. PostgreSQL returns rows that are joined to a locked row
-    as they were before the wait.
+    None if the chat has no active branch, or if it switched branches during the wait for
+    the lock. The branch is locked first and read afterwards, because PostgreSQL returns
+    rows that are joined to a locked row as they were before the wait.
     """
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch_id = active.values_list("pk", flat=True).first()
@@ -171,10 +173,10 @@ def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claime
 
 
 def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now: datetime) -> str:
-    """Return the reason why another summary of this branch blocks a new one; empty without one.
+    """Return the reason why another summary of this branch blocks a new one, or "".
 
-    A summary blocks while it is being written or is prepared. A prepared one is replaced if a
-    person requests a specific summary.
+    A summary blocks while it is being written or is prepared. A prepared summary is
+    replaced if a person requests a specific summary.
     """
     making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
     if making is None:
@@ -208,7 +210,7 @@ def record_skipped_compaction(
 def build_request_outcome(
     asked: CompactionRequest, *, reason: str = "", compaction: str = ""
 ) -> dict[str, Any]:
-    """Return the branch columns of a request that led to a compaction or to none."""
+    """Return the branch columns that end a request, with its compaction or the reason."""
     outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
     return {"asked": {}, "asked_at": None, "request_outcome": outcome}
 

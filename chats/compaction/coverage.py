@@ -42,7 +42,7 @@ def load_locked_active_branch(chat: Chat) -> Branch:
 def get_active_summary(active: Compaction | None) -> Compaction | None:
     """Return the active summary: the active row, or the base of an active window.
 
-    None if there is none, as with a window without a summary below it.
+    None if there is no active compaction, or only a window without a summary below it.
     """
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         return active.base
@@ -81,7 +81,8 @@ def is_range_on_path(row: Compaction, branch: Branch) -> bool:
 def is_true(row: Compaction, branch: Branch) -> bool:
     """Return True if the summary may replace its messages on this branch.
 
-    All of them must be on the path, and none may be excluded or erased.
+    The messages must be on the path. None may be excluded or erased, except those that the
+    summary lists as exceptions.
     """
     if row.erased_at or not row.text or not is_range_on_path(row, branch):
         return False
@@ -160,7 +161,8 @@ def retire_summaries(
 ) -> list[str]:
     """Retire summaries permanently; a worker that still writes one loses its claim.
 
-    Returns their ids. One that its worker ended in the meantime keeps that status.
+    Returns the ids of the retired summaries. A summary whose attempt has ended in the
+    meantime keeps its status.
     """
     found = list(rows)
     living = Compaction.objects.select_for_update(no_key=True).filter(
@@ -228,9 +230,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear the outcome of a person's request for a compaction, because they acted again since
-    then.
-    """
+    """Clear the outcome of a person's compaction request, because they acted again since."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 

@@ -1,4 +1,4 @@
-"""The cursor of a branch: how far it is summarised, and where the next summary begins."""
+"""The cursor of a branch: where its summarised part ends and the next summary begins."""
 
 from dataclasses import dataclass
 from datetime import datetime

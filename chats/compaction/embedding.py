@@ -75,7 +75,7 @@ class QuestionEmbedder:
 
 @dataclass(frozen=True, slots=True)
 class QuestionVector:
-    """A question's vector; without one, `note` is the code of the reason."""
+    """A question's vector, or the reason why there is none, as a code in `note`."""
 
     space_id: int = 0
     vector: Sequence[float] = ()
@@ -122,7 +122,7 @@ class Overview:
 
     @property
     def chosen(self) -> str:
-        """The slug of the model that is or will be in use; empty without one."""
+        """The slug of the model that is or will be in use; empty if none is chosen."""
         newest = self.spaces[-1].space.model if self.spaces else None
         return newest.slug if newest else ""
 
@@ -265,7 +265,7 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def reschedule_pass(space: VectorSpace, *, code: str, now: datetime) -> None:
-    """Store the error of an index because of which a text has no vector yet.
+    """Store the error that left a text without a vector in this index.
 
     If the index is in use and no pass runs, a pass from the beginning becomes due.
     """
@@ -384,7 +384,8 @@ def embed_chunks_separately(
 def measure_vector_bytes(embedder: Embedder) -> int:
     """Return the size of the packed vector of a short word.
 
-    Raises `Unreachable` if the model rejects even that: then no text is the cause.
+    Raises `Unreachable` if the model rejects even this word, which shows that no text is
+    the cause.
     """
     try:
         return len(asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))[0])

@@ -24,8 +24,8 @@ CLOSES = "archive"
 def index_chats(*, chat_ids: Sequence[uuid.UUID]) -> None:
     """Make the newest messages of chats searchable.
 
-    Most chats have nothing else to do. The others get a task each, so that one that fails or takes
-    long does not hold up the rest.
+    Most chats are indexed here in one batch. Each of the others gets a task, so that a slow
+    or failing chat does not delay the rest.
     """
     done: set[uuid.UUID] = set()
     if settings.SPEED and not is_any_closed():

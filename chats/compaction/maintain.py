@@ -48,8 +48,8 @@ def maintain_chat_context(
 ) -> None:
     """Prepare a summary if one is due or requested. A duplicate task finds the claim taken.
 
-    Also applies a team's cap and indexes the chat for search. `clock` is read after each model
-    call, which may take minutes. Without it the time does not advance.
+    Also applies a team's cap and indexes the chat for search. `clock` is read after each
+    model call, which may take minutes. Without `clock`, the time is always `now`.
     """
     clock = clock or (lambda: now)
     message_cap.apply_message_cap(chat_id=chat_id, now=now)
@@ -64,7 +64,7 @@ def maintain_chat_context(
 
 
 def run_compaction(*, chat_id: uuid.UUID, counter: TokenCounter, clock: Clock) -> None:
-    """Do one compaction: try each method in turn until a summary is stored or none is left."""
+    """Run one compaction: try each method in turn until a summary is stored or none is left."""
     if is_met(chat_id=chat_id, now=clock()):
         return
     if indexing.is_index_first(chat_id=chat_id, now=clock()):
@@ -189,8 +189,8 @@ def record_failed_attempt(claimed: Claimed, *, reason: str, now: datetime) -> At
 def should_publish_now(claimed: Claimed) -> bool:
     """Return True if the summary takes effect at once instead of at the high mark.
 
-    True for a person's request, after the turn trigger, over the high mark, and if a window already
-    leaves messages out.
+    This is the case if a person requested it, if the number of turns triggered it, if the
+    prompt exceeds the high mark, or if a window already leaves messages out.
     """
     if claimed.attempt.asked or claimed.plan.trigger == "turns":
         return True
@@ -206,10 +206,10 @@ def should_publish_now(claimed: Claimed) -> bool:
 
 
 def sweep_summaries(*, now: datetime) -> int:
-    """Close the claims of dead workers and enqueue overdue tasks again.
+    """Close the claims of dead workers and enqueue overdue tasks again. Return their number.
 
-    Returns the number of both. Overdue are requests that no worker began, and summaries that wait
-    for a slot.
+    A task is overdue if no worker began the request, or if its summary waits too long for a
+    slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)

@@ -1,7 +1,7 @@
-"""A team's message cap: when a chat exceeds it, the oldest messages leave prompts in one batch.
+"""A team's message cap: above it, prompts leave out the oldest messages in one batch.
 
-They leave like in any window and stay searchable in the archive. The seqs give the number of
-messages, so nothing is counted.
+As with any window, these messages stay searchable in the archive. The number of
+messages follows from the seqs, so no query counts them.
 """
 
 import logging
@@ -46,8 +46,8 @@ def is_over_message_cap(branch: Branch, *, cap: int) -> bool:
 def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
     """Leave the oldest messages out of prompts if the chat exceeds its team's cap.
 
-    Returns the window. Returns None if nothing was to do or a reply is being written; the end of
-    its round checks again.
+    Returns the window. Returns None if the chat is within the cap or a reply is being
+    written. The cap is checked again at the end of the round.
     """
     rows = Chat.objects.select_related("owner", "model", "active_branch__active_compaction")
     chat = rows.filter(pk=chat_id, deleted_at=None).first()

@@ -53,7 +53,7 @@ def build_ladder_attempt(row: Compaction) -> Attempt:
 
 
 def list_latest_attempts(rows: QuerySet[Compaction]) -> list[Attempt]:
-    """Return the newest of these attempts, at most as many as the breaker counts, oldest first."""
+    """Return the newest attempts among `rows`, as many as the breaker counts, oldest first."""
     attempts = [
         build_ladder_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]
     ]

@@ -151,7 +151,7 @@ def is_quoted(role: str, text: str) -> bool:
 def assess_summary(
     claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter
 ) -> Performed:
-    """Check a summary that was begun at `begun` (monotonic), and return it with its numbers."""
+    """Check a summary started at `begun` (monotonic time), and return it with its numbers."""
     judged = check_generated_summary(
         written.text,
         sources=claimed.plan.sources,

@@ -76,13 +76,16 @@ class AttemptSpec:
 
 
 def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
-    """Return the chat's active branch with its active compaction loaded. None without a chat."""
+    """Return the chat's active branch with its active compaction loaded.
+
+    None if the chat does not exist.
+    """
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     return active.select_related("chat__owner", "chat__model", "active_compaction__base").first()
 
 
 def get_pending_request(branch: Branch) -> CompactionRequest | None:
-    """Return a person's request on this branch that no worker has begun; None without one."""
+    """Return a person's request on this branch that no worker has begun, or None."""
     return CompactionRequest(**branch.asked) if branch.asked else None
 
 
@@ -93,9 +96,10 @@ def snapshot_branch_state(branch: Branch) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDraft:
-    """A draft of a claim on a branch as it was read (`seen`), or the reason why none is due.
+    """A draft of a claim, or the reason why no compaction is due.
 
-    Without a `choice`, no model can reply in the chat.
+    `seen` is the state of the branch when it was read. Without a `choice`, no model can
+    reply in the chat.
     """
 
     seen: tuple[Any, ...]
@@ -203,8 +207,8 @@ def choose_first_rung(
 ) -> Rung:
     """Return the method of the first attempt: the summariser, or the extractive summary.
 
-    The extractive summary is used without a summariser, and if that failed repeatedly just now,
-    unless a person requested the summary.
+    The extractive summary is used if there is no summariser. It is also used while the
+    summariser pauses after repeated failures, unless a person requested the summary.
     """
     if summariser is None:
         return "extractive"
@@ -312,7 +316,7 @@ def load_finished_messages(
 ) -> tuple[engine.Message, ...]:
     """Return the oldest messages after `after` that belong to no unfinished turn.
 
-    Their days are in `zone`.
+    Their dates use the time zone `zone`.
     """
     unfinished = Turn.objects.filter(
         branch=branch, status__in=[Turn.Status.QUEUED, Turn.Status.RUNNING]
@@ -333,7 +337,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the tokens of the messages that one plan does not read, after `looked_at`."""
+    """Return the tokens of the messages after `looked_at`, which the plan did not read."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(

@@ -65,9 +65,10 @@ def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> b
 
 
 def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
-    """Return the columns of an attempt's numbers, for an accepted and a rejected summary.
+    """Return the columns with the numbers of an attempt, whether accepted or rejected.
 
-    They include its cost, duration, facts and tokens, and the tokens of the prompt after it.
+    They include its cost, duration, facts and tokens, and the tokens of the prompt after
+    it.
     """
     previous = claimed.plan.previous
     freed = sum(message.tokens for message in claimed.plan.sources)
@@ -89,8 +90,8 @@ def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
 def find_summary_skills(claimed: Claimed) -> list[str]:
     """Return the skills that the summary moves to the system text.
 
-    Those that an earlier compaction moved are dropped unless they were loaded again since. A
-    summary of the same range keeps those of the summary that it revises.
+    Skills that an earlier compaction moved are left out unless they were loaded again
+    since. A summary that revises another one moves the same skills as that one.
     """
     row, previous = claimed.row, claimed.plan.previous
     if row.revises is not None:
@@ -182,8 +183,9 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
 def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
     """Publish a prepared row on its locked branch; return False if it is outdated.
 
-    It is outdated if another summary became active since the plan, if its messages changed (context
-    revision), or if one was withdrawn. A window published in the meantime does not matter.
+    The row is outdated if another summary became active since planning, if the context
+    revision changed, or if the row no longer applies to the path. A window published in the
+    meantime does not matter.
     """
     active = branch.active_compaction
     base = get_active_summary(active)

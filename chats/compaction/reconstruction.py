@@ -99,7 +99,7 @@ class SummaryRequest:
 
     @property
     def reason(self) -> str:
-        """Describe why the request differs from the one sent; empty if it is sound."""
+        """Describe why the request differs from the one sent; empty if they are equal."""
         return gettext(SUMMARY_FAULTS.get(self.fault, ""))
 
     @property
@@ -118,8 +118,9 @@ def rebuild_summary_request(
 ) -> SummaryRequest:
     """Rebuild the request of a summary's call and check it against the ledger's commitment.
 
-    Calls are counted from 1. If the policy hides its texts, its instruction is replaced by its
-    length, unless the reader `sees_hidden`. Raises `NoSuchCall`.
+    Calls are counted from 1. If the policy hides its texts, the length of the instruction
+    is shown instead of the instruction, unless the reader `sees_hidden`. Raises
+    `NoSuchCall`.
     """
     if not 1 <= number <= max(len(row.calls), 1):
         raise NoSuchCall
@@ -170,7 +171,8 @@ def compare_with_previous_call(
 ) -> SummaryRequest:
     """Return the request of a call, with its messages compared with the previous call.
 
-    If that one cannot be rebuilt, every message counts as new. Raises `NoSuchCall`.
+    If the previous request cannot be rebuilt, every message counts as new. Raises
+    `NoSuchCall`.
     """
     found = rebuild_summary_request(row, number=number, sees_hidden=sees_hidden)
     if found.fault:
@@ -233,7 +235,7 @@ def rebuild_summary_sources(
 ) -> SummarySources:
     """Return the sources of a summary: the messages that it was the first to cover.
 
-    Their days are in `zone`.
+    Their dates use the time zone `zone`.
     """
     rows = history.select_path_messages(row.branch, after=row.from_seq - 1, before=row.to_seq + 1)
     if previous:
@@ -252,7 +254,10 @@ def rebuild_summary_sources(
 
 
 def record_of(row: Compaction) -> CallRecord:
-    """Return the record of a summary's calls; older ones have one call that read everything."""
+    """Return the record of a summary's calls.
+
+    For an older summary without a record, this is one call that read everything.
+    """
     if row.made_of:
         return CallRecord.from_stored(row.made_of)
     return CallRecord(calls=[SummaryCall(row.from_seq, row.to_seq, is_last=True)])

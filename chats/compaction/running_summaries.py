@@ -1,8 +1,8 @@
-"""The summaries that this process writes: renews their claims, and hands them back on shutdown.
+"""Renews the claims of this process's summaries, and hands them back on shutdown.
 
-Each runs in a separate thread, which waits for a model most of the time. One more thread renews all
-claims on a timer. A process that ends cancels its model calls, and the next worker starts those
-summaries again.
+Each summary runs in a separate thread, which waits for a model most of the time. One
+more thread renews all claims on a timer. A process that ends cancels its model calls,
+and the next worker starts those summaries again.
 """
 
 import asyncio
@@ -39,7 +39,11 @@ class Writing:
 
 
 class Summaries:
-    """The summaries that this process writes; `most` is None if it runs nothing else."""
+    """The summaries that this process writes.
+
+    `most` is the maximum number at a time. None means no limit, because the process runs
+    nothing else.
+    """
 
     def __init__(self) -> None:
         self.lock = threading.Lock()

@@ -1,9 +1,9 @@
 """Concurrency limits for summaries, and the choice of the next one.
 
-Each person has a few slots across all workers, so that one person's chats do not delay those of
-others. A worker has fewer slots than threads, which leaves some for other work. A chat without a
-slot is marked in the database. Each finished summary starts the next one: of a waiting person with
-the fewest summaries in progress.
+Each person has a few slots across all workers, so that one person's chats do not delay
+those of others. A worker has fewer slots than threads, which leaves some for other
+work. A chat without a slot is marked in the database. Each finished summary starts the
+next one. People with the fewest summaries in progress come first.
 """
 
 import uuid
@@ -92,7 +92,7 @@ def list_waiting_branches() -> Any:
 
 
 def find_overdue_chats() -> Iterator[Any]:
-    """Yield chats whose summary waits too long: per person, as many as there are slots."""
+    """Yield chats whose summary waits too long, at most `SUMMARIES_PER_USER` per person."""
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
     for _, chat_id, owner in list_waiting_branches().filter(summary_due_at__lt=since)[:MOST]:

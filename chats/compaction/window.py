@@ -1,4 +1,4 @@
-"""The window: history leaves the prompt in one batch, as a row, without a model or a wait."""
+"""The window: leaves old messages out of prompts in one batch, without a model call."""
 
 import uuid
 from datetime import datetime
@@ -31,12 +31,12 @@ def is_makeshift(active: Compaction | None) -> bool:
 def move_window(
     *, branch_id: uuid.UUID, move: WindowMoveRequired, now: datetime
 ) -> Compaction | None:
-    """Leave everything up to `move.needed.to_seq` out of prompts, with a published `window` row.
+    """Leave messages up to `move.needed.to_seq` out of prompts, by publishing a window.
 
-    The active summary stays active below it. A widening move leaves out less than the previous
-    window; if nothing is left out, the window ends and the summary is returned. Returns None if the
-    branch already leaves out as much, or if the window to widen does not exist any more. The caller
-    starts the prefill of the next prompt.
+    The active summary stays active below it. A widening move leaves out less than the
+    previous window; if nothing is left out, the window ends and the summary is returned.
+    Returns None if the branch already leaves out as much, or if the window to widen no
+    longer exists. The caller starts the prefill of the next prompt.
     """
     branch = lock_branch(branch_id)
     active = branch.active_compaction
@@ -96,8 +96,9 @@ def keep_window_over_summary(
 ) -> Compaction | None:
     """Keep the window over a new summary if too many messages follow the summary.
 
-    A chat that takes several summaries to catch up keeps its window. Without it, the next prompt
-    would move it to the same place again. A window of a team's cap always stays.
+    A chat that needs several summaries to catch up keeps its window, because the next
+    prompt would otherwise create the same window again. The window of a team's cap always
+    stays.
     """
     if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return None

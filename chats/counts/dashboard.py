@@ -83,9 +83,9 @@ class Totals:
         return self.numbers["cached"] / self.numbers["input"] if self.numbers["input"] else None
 
     def first_token(self, share: float) -> str:
-        """Return the bucket, in ms, within which this share of replies had their first token.
+        """Return the upper bound, in ms, of the time to the first token for this share of replies.
 
-        `MORE` beyond the last bucket; empty without replies.
+        `MORE` if it exceeds the last bucket; empty if there are no replies.
         """
         counted = self.named["first_tokens"]
         wanted, seen = share * counted.total(), 0
@@ -127,7 +127,7 @@ def sum_daily_counts(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Tota
 def list_counted_rows(
     *, since: date | None = None, before: date | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the daily rows from a day on, or before one, for `Totals.add`."""
+    """Yield the daily rows from day `since` on and before day `before`, for `Totals.add`."""
     rows = DailyCount.objects.all()
     if since is not None:
         rows = rows.filter(day__gte=since)

@@ -1,7 +1,7 @@
 """Updates the statistics from the ledger in batches.
 
-The counts and the reading position change in one transaction. A killed worker leaves both or
-neither, and of two concurrent workers one detects that the other was faster.
+The counts and the reading position change in one transaction, so a killed worker leaves
+them consistent. If two workers count the same events, the slower one drops its batch.
 """
 
 import logging

@@ -37,9 +37,10 @@ class RoomUsed:
 
 
 def measure_room_used(policy: ContextPolicy) -> RoomUsed:
-    """Measure the newest 50 prompts of a policy's active version, among the newest 1,000 replies.
+    """Measure the newest 50 prompts of the active version, among the newest 1,000 replies.
 
-    Only prompts of answered replies that left messages out count, other than excluded ones.
+    Only prompts of completed replies count, and only if they left out messages that were
+    not excluded.
     """
     if policy.current is None:
         return RoomUsed(0, 0.0)
@@ -59,7 +60,7 @@ def measure_room_used(policy: ContextPolicy) -> RoomUsed:
 
 
 def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
-    """Return True if a receipt is of a reply under the policy's active version with omissions."""
+    """Return True if a reply used the policy's active version and left messages out."""
     if receipt.purpose != "reply" or not receipt.budget.get("limit"):
         return False
     number = policy.current.number if policy.current else 0

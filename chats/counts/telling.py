@@ -176,8 +176,8 @@ class EventRows:
     ) -> None:
         """Add the savings of the active compaction, and the cache loss of its first call.
 
-        Each call counts for the one compaction its receipt names, so nothing counts twice.
-        `is_counted`: the cache loss of this call was already counted.
+        Each call counts only for the compaction that its receipt names, so nothing counts
+        twice. `is_counted`: the cache loss of this call was already counted.
         """
         row = receipt.compaction
         assert row is not None  # noqa: S101  # the caller looked

@@ -28,7 +28,7 @@ def is_aider_history(file: IO[bytes]) -> bool:
 
 
 def read_aider_chats(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
-    """Read a history: each start with messages is a chat. Raises `ImportRefused`."""
+    """Read a history: each run of aider with messages is a chat. Raises `ImportRefused`."""
     chat = _Chat("")
     for line in read_text_lines(file):
         if found := START.fullmatch(line):

@@ -93,9 +93,9 @@ def build_chat_size_error() -> ImportRefused:
 
 
 def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
-    """Yield the number and value of each line of JSON. Skips empty lines. Raises `ImportRefused`.
+    """Yield the number and value of each line of JSON. Skips empty lines.
 
-    `name`: of the archive entry, for error messages.
+    `name`: the name of the archive entry, for error messages. Raises `ImportRefused`.
     """
     number = 0
     while line := file.readline(LINE_BYTES + 1):

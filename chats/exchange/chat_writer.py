@@ -99,7 +99,7 @@ class Places:
     def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
         """Assign branch, seq and order to a message. Raises `TooManyBranches`.
 
-        The first child continues the branch of its parent. Each further one starts a branch.
+        The first child continues the branch of its parent. Each further child starts a branch.
         """
         branch, seq = self.branches[0], 0
         if node.parent is not None:
@@ -178,7 +178,7 @@ def count_draft_messages(
 
 
 def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
-    """Return the chat that was imported or exported with this one's id, even if deleted."""
+    """Return the chat that a draft was exported from or imported to before, even if deleted."""
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
         if itself is not None:
@@ -208,10 +208,11 @@ def is_longer(draft: ChatDraft, chat: Chat) -> bool:
 
 
 def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
-    """Return the messages of a draft that a chat has, and the number of those with another text.
+    """Return the messages of a draft that a chat has, and how many have another text there.
 
-    An erased message is recognised by a keyed digest of its id. None: the chat cannot be extended,
-    because it was written here, was deleted, or has erased messages without such a digest.
+    An erased message is recognised by a keyed digest of its id. None: the chat cannot be
+    extended, because it was written here, was deleted, or has erased messages without such
+    a digest.
     """
     if str(chat.pk) == draft.here or chat.deleted_at is not None:
         return None
@@ -236,7 +237,7 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
 
 
 def serialize_neutral_parts(node: Node) -> list[dict[str, Any]]:
-    """Return the parts of a message for comparisons: each import has other ids of documents."""
+    """Return the parts of a message without document ids, which differ in each import."""
     return set_document_ids(serialize_parts(node.parts), ids={})
 
 
@@ -393,9 +394,10 @@ def append_draft_messages(
 
 
 def load_message_positions(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
-    """Return the positions of a locked chat's messages, and whether it was not continued here.
+    """Return the positions of a locked chat's messages, and True if it was not continued here.
 
-    Only such a chat is extended at the end of a branch.
+    New messages are added to the end of a branch only in a chat that was not continued
+    here.
     """
     branches = list(Branch.objects.filter(chat=chat).order_by("created_at", "pk"))
     branches.sort(key=lambda branch: branch.parent_id is not None)

@@ -51,7 +51,7 @@ def format_citation_links(reference: Mapping[str, Any]) -> str:
 
 
 def format_citation_link(item: Mapping[str, Any]) -> str:
-    """Return a Markdown link to a web page; empty without one."""
+    """Return a Markdown link to a web page; empty if the item has no valid address."""
     address = item.get("url")
     if not isinstance(address, str) or not re.fullmatch(r"https?://[^\s<>()\\]+", address):
         return ""

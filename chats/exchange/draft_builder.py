@@ -70,9 +70,10 @@ class SourceEntry:
 class Builder:
     """Builds one chat from entries in any order.
 
-    The tree follows the parents that entries name. Lists of children set the order, and the parent
-    of an entry that names none. `counted` is the number of messages in the file, including tool
-    results. `lost` is the number of those missing from the draft.
+    The tree follows the parents that entries name. Lists of children define the order of
+    siblings, and the parent of an entry that names none. `counted` is the number of
+    messages in the file, including tool results. `lost` is the number of those missing from
+    the draft.
     """
 
     entries: dict[str, SourceEntry] = field(default_factory=dict)

@@ -14,10 +14,11 @@ from contextpolicy.engine.messages.messages import Part, Role
 
 
 class ImportRefused(Refusal):
-    """The file cannot be read or exceeds a limit; nothing of it was stored.
+    """The file cannot be read or exceeds a limit. Nothing was stored.
 
     `code` is stable: `import_unknown_form`, `import_malformed`, `import_too_large`,
-    `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`, `import_incomplete`.
+    `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`,
+    `import_incomplete`.
     """
 
     status = 422

@@ -1,4 +1,4 @@
-"""Export one chat into a file of any format."""
+"""Exports one chat to a file in any of the formats."""
 
 import tempfile
 from datetime import datetime

@@ -114,7 +114,10 @@ def is_ui_message(first: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
-    """Return the object in the first line; empty if it is none. Raises `ImportRefused`."""
+    """Return the object in the first line; empty if the line is not an object.
+
+    Raises `ImportRefused`.
+    """
     line = b"\n"
     while line and not line.strip():
         line = file.readline(bounds.LINE_BYTES + 1)
@@ -130,9 +133,9 @@ def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
 
 
 def detect_session_format(first: Mapping[str, Any]) -> str:
-    """Return the program whose session begins with this line. Empty if unknown.
+    """Return the format of the session that begins with this line. Empty if unknown.
 
-    Raises `ImportRefused` for a session of an unknown program.
+    Raises `ImportRefused` for a session of an unknown application.
     """
     if "payload" in first:
         return "codex"
@@ -165,7 +168,7 @@ def parse_session(form: str, lines: sessions.Lines) -> list[Found]:
 
 
 def build_format_mismatch(chat: object, *, place: int, form: str) -> Unreadable:
-    """Return the error for a chat with another format than the first one of its file."""
+    """Return the error for a chat whose format differs from the first chat of its file."""
     product = detect_product(chat)
     if product:
         sentence = gettext_noop("The file is an export of {product}, but was detected as {form}.")

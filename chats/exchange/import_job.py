@@ -1,9 +1,10 @@
-"""Import the chats of a file in the background, one after the other, under a lease.
+"""Imports the chats of a file in the background, one after the other, under a lease.
 
-One transaction stores a chat, its result and the position of the import. A killed worker loses only
-its current chat, and the next worker continues after the stored position without duplicates. A stop
-takes effect between two chats, and between the messages of a long one. While a transaction stores
-a large chat, a thread renews the lease.
+One transaction stores a chat, its result and the position of the import. A killed
+worker loses only its current chat, and the next worker continues after the stored
+position without duplicates. A stop takes effect between two chats, and between the
+messages of a long one. While a transaction stores a large chat, a thread renews the
+lease.
 """
 
 import logging

@@ -40,7 +40,7 @@ THE_FILE = gettext_lazy("the file")
 
 @dataclass(frozen=True, slots=True)
 class Work:
-    """A callback between pieces, and the files to close at the end."""
+    """A callback for each piece that is read, and the files to close at the end."""
 
     tick: Tick
     kept: ExitStack
@@ -117,9 +117,9 @@ def read_import_file(
 ) -> Source:
     """Read a file, and recognise its format by the content. Raises `ImportRefused`.
 
-    Scans the whole file first, so that a damaged one is refused before any chat is imported. `tick`
-    is called repeatedly. `kept` closes open files. `outline` is filled; with the one of an earlier
-    task, the file is not scanned again.
+    The whole file is scanned first, so that a damaged file is refused before any chat is
+    imported. `tick` is called repeatedly. `kept` closes open files. `outline` receives the
+    result of the scan; pass the one of an earlier task to skip the scan.
     """
     bounds.check_size(file)
     work = Work(tick, kept, outline if outline is not None else {})
@@ -268,7 +268,7 @@ def build_sequential_part(
 def read_document_part(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
     """Return the chats of a JSON document. Raises `ImportRefused`.
 
-    `name`: of the entry of an archive.
+    `name`: the name of the archive entry, for error messages.
     """
     place = name or THE_FILE
     key = name or "the file"

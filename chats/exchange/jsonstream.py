@@ -81,7 +81,7 @@ class Reader:
                 return b""
 
     def take(self, mark: bytes) -> bool:
-        """Consume a mark if it comes next; return True if it did."""
+        """Consume a delimiter if it comes next; return True if it did."""
         if self.peek() != mark:
             return False
         self.at += 1

@@ -123,9 +123,9 @@ def restore_originals(
 ) -> tuple[dict[str, uuid.UUID], list[str]]:
     """Store the files that messages use, before any transaction.
 
-    Returns their ids, by the hash of a document or of the copy of an image, and the losses. A file
-    that the person has already is not stored again. An entry with other bytes than its name says,
-    or that is refused as an upload, is a loss.
+    Returns their ids, by the hash of a document or of the copy of an image, and the losses.
+    A file that the person already has is not stored again. An entry is a loss if its bytes
+    do not match its name, or if it is refused as an upload.
     """
     documents, images = collect_file_hashes(nodes)
     known = uploads.list_files(owner).filter(sha256__in=documents)
@@ -149,7 +149,10 @@ def restore_originals(
 def store_original(
     original: OriginalFile, *, sha256: str, owner: AbstractBaseUser, now: datetime
 ) -> uuid.UUID:
-    """Store a file of an archive like an upload. Raises `ImportRefused` and those of uploads."""
+    """Store a file of an archive like an upload.
+
+    Raises `ImportRefused` and the refusals of uploads.
+    """
     with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
         copy_entry(original, into=held, sha256=sha256)
         row, _ = uploads.accept_upload(held, name=original.name, owner=owner, now=now)

@@ -44,10 +44,7 @@ class LineReader:
         self.shelf = Shelf()
 
     def read(self, value: object, *, place: Promise) -> UIMessage:
-        """Return a JSON value as a UI message.
-
-        Raises `ImportRefused` for a wrong form.
-        """
+        """Return a JSON value as a UI message. Raises `ImportRefused` if it is not one."""
         try:
             message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:

@@ -40,7 +40,7 @@ _KEY = re.compile(r"(name|description):(?:[ \t]+(.*))?")
 
 
 class SkillArchiveTooLarge(Refusal):
-    """The archive has more than 1 MiB (10 MiB unpacked) or 200 entries, or a long SKILL.md."""
+    """The archive exceeds 1 MiB (10 MiB unpacked) or 200 entries, or a SKILL.md is too long."""
 
     code = "skill_archive_too_large"
     status = 413
@@ -64,7 +64,7 @@ class SkillArchiveInvalid(Refusal):
 
 
 class SkillArchiveUnsafe(Refusal):
-    """An entry of the archive leaves its folder or is a link."""
+    """An entry of the archive points outside its folder or is a link."""
 
     code = "skill_archive_unsafe"
     status = 422
@@ -182,7 +182,7 @@ def import_skill_archive(
 
 
 def find_skill_by_name(name: str, *, place: skills.SkillPlace) -> Skill | None:
-    """Return the skill of a place with this name, ignoring case; None without one."""
+    """Return the skill of a place with this name, ignoring case; None if there is none."""
     rows = Skill.objects.filter(group=place.group_id, team_id=place.team_id)
     wanted = names.casefold_name(name)
     return next((row for row in rows if names.casefold_name(row.name) == wanted), None)
@@ -245,7 +245,7 @@ class SkillArchiveReader:
             self.assign_entry(entry)
 
     def assign_entry(self, entry: zipfile.ZipInfo) -> None:
-        """Note an entry with the innermost folder that has a SKILL.md above it."""
+        """Assign an entry to the innermost folder above it that has a SKILL.md."""
         above = [folder for folder in self.by_folder if entry.filename.startswith(folder)]
         if not above:
             self.leave_out(entry, "no_skill")
@@ -305,7 +305,7 @@ class SkillArchiveReader:
         self.left_out.append(LeftOutFile(entry.filename[:LONGEST_FILE_NAME], code))
 
     def list_left_out(self) -> list[LeftOutFile]:
-        """Return the files that were not imported, in the order of names."""
+        """Return the files that were not imported, ordered by name."""
         return sorted(self.left_out, key=lambda file: file.name)
 
 

@@ -24,7 +24,7 @@ FOR_THE_CHAT = "chat"
 
 @dataclass(frozen=True, slots=True)
 class ToolApproval:
-    """A person's answer to one request for consent. `id` is that of the call."""
+    """A person's answer to one request for consent. `id` is the id of the tool call."""
 
     id: str
     decision: Decision
@@ -32,9 +32,10 @@ class ToolApproval:
 
 @dataclass(frozen=True, slots=True)
 class KnownParts:
-    """The parts of a reply that a client has: all of steps up to `step`, without results.
+    """The parts of a reply that a client has: all steps up to `step`, without results.
 
-    `calls` has the ids of the tool calls of that step. 0: the client has none.
+    `step` is 0 if the client has no parts. `calls` has the ids of the tool calls in that
+    step.
     """
 
     step: int = 0
@@ -90,7 +91,7 @@ def mark_denied_calls(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def mark_denied_call(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part; a denied call has its approval in place of the text for the model."""
+    """Return a part. In a denied call, the approval replaces the text for the model."""
     code = find_denial(part["output"]) if isinstance(part.get("output"), str) else ""
     if not code:
         return dict(part)

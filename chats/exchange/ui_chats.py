@@ -1,7 +1,8 @@
-"""Chats as lists of UI messages: requests of the AI SDK's `useChat`, and the lists they start from.
+"""Chats as lists of UI messages, for requests of the AI SDK's `useChat`.
 
-The client names its chat and its messages; both ids are stored. The stored chat counts: only the
-last message of a request is read, and the previous one shows where the last one belongs.
+The client chooses the ids of its chat and messages; both are stored. The stored chat is
+authoritative: only the last message of a request is read, and the previous message
+shows where it belongs.
 """
 
 import hashlib
@@ -223,7 +224,7 @@ class UIAction:
         self.files: Sequence[uuid.UUID] = ()
 
     def submit(self) -> tuple[Chat, Turn]:
-        """Send the last message, or replace an earlier one by it."""
+        """Send the last message, or replace an earlier message with it."""
         text = self.text()
         chat = find_chat(self.request.chat_id, user=self.user)
         self.files = self.store_files()
@@ -254,8 +255,8 @@ class UIAction:
     def store_files(self) -> list[uuid.UUID]:
         """Store the files of the last message and return their ids, before any transaction.
 
-        Raises `UnsupportedUIMessage` for an address that is not one of an upload, and the refusals
-        of uploads.
+        Raises `UnsupportedUIMessage` for an address that is not the address of an upload, and
+        the refusals of uploads.
         """
         found: list[uuid.UUID] = []
         for part in self.request.last.parts if self.request.last else ():
@@ -400,7 +401,7 @@ class UIAction:
         return chat, accepted.turn
 
     def find_target(self, chat: Chat) -> Message:
-        """Return the named message, else the last of the chat. Raises `NotFound`."""
+        """Return the named message, or the last message of the chat. Raises `NotFound`."""
         if self.request.message_id:
             found = find_message(chat, self.request.message_id)
         else:
@@ -460,7 +461,7 @@ def is_unfinished(chat: Chat, ui_id: str) -> bool:
 def find_message(chat: Chat, ui_id: str) -> Message | None:
     """Return the newest message on the active path that belongs to a UI message.
 
-    Else a message of it that still waits for its turn; None without either.
+    If there is none, returns a queued message that belongs to it, or None.
     """
     found = select_by_ui_id(select_path(load_branch(chat)), ui_id).last()
     return (
@@ -474,7 +475,8 @@ def find_message(chat: Chat, ui_id: str) -> Message | None:
 def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
     """Return the messages of a UI message, whose id is ours, the client's or a turn's.
 
-    A turn has its user message and its steps; without a reply, only the former.
+    For a turn, these are its user message and its steps. Without a reply, there is only the
+    user message.
     """
     own = parse_own_id(ui_id)
     wanted = Q(metadata__source__id=ui_id)
@@ -487,7 +489,7 @@ def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
 
 
 def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
-    """Return the turn that replies: for a queued turn that was absorbed, the other one.
+    """Return the turn that replies: the given one, or the turn that absorbed it.
 
     None if no turn has this id.
     """

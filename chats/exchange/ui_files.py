@@ -15,7 +15,7 @@ OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content
 
 
 def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a message with the addresses of its uploads, where it has some.
+    """Return the parts of a message, with an address in each uploaded file.
 
     Clients get the name and the address of a document, not its text.
     """
@@ -30,7 +30,7 @@ def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]
 
 
 def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID]) -> FilePart:
-    """Return the part of an upload with its address; another one unchanged."""
+    """Return the part of an upload with its address. Other parts are returned unchanged."""
     document = parse_document_reference(part.reference)
     image = part.image
     file_id = document.id if document else images.get(image.sha256) if image else None

@@ -30,9 +30,7 @@ REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """Two of your imports are running (the default of `IMPORTS_PER_USER`). Wait for one, or stop
-    it.
-    """
+    """You have two running imports (the default of `IMPORTS_PER_USER`). Wait, or stop one."""
 
     code = "imports_under_way"
     status = 409

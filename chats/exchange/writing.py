@@ -1,7 +1,7 @@
 """Writes a chat as UI messages, one per line, and as a bundle.
 
-An imported message keeps its original id and metadata. A chat that is exported, imported and
-exported again is therefore identical to the byte.
+An imported message keeps its original id and metadata. A chat that is exported,
+imported and exported again is therefore byte-for-byte identical.
 """
 
 import json
@@ -115,7 +115,10 @@ class Writer:
             yield text
 
     def parents_of(self, found: Sequence[Message]) -> Mapping[tuple[Any, int], str]:
-        """Return the parent ids of these messages, by branch and seq; only for all branches."""
+        """Return the parent ids of these messages, by branch and seq.
+
+        Empty unless the export covers all branches.
+        """
         if self.scope != "all" or not found:
             return {}
         first, last = (found[0].seq or 1) - 1, found[-1].seq or 0

@@ -44,8 +44,7 @@ class FileNotFound(Refusal):
 
 
 class FileNotReady(Refusal):
-    """A file of the message is still being read. Wait, or set `allow_unread` to send only its
-    name."""
+    """A file is still being read. Wait, or set `allow_unread` to send only its name."""
 
     code = "file_not_ready"
     status = 409
@@ -58,9 +57,7 @@ class FileNotReady(Refusal):
 
 
 class FileNotRead(Refusal):
-    """A file of the message could not be read. Remove it, or set `allow_unread` to send only
-    its name.
-    """
+    """A file could not be read. Remove it, or set `allow_unread` to send only its name."""
 
     code = "file_not_read"
     status = 409
@@ -152,9 +149,10 @@ def attach_rows(
     copies: Mapping[uuid.UUID, Bytes] | None = None,
     texts: Mapping[uuid.UUID, str] | None = None,
 ) -> list[AttachedFile]:
-    """Return files as parts of a new message. `texts`: those of files that are not stored.
+    """Return files as parts of a new message. `texts`: the texts of files that are not stored.
 
-    Raises `FilesTooLarge` and the other refusals of `build_attached_files` except `FileNotFound`.
+    Raises `FilesTooLarge` and the other refusals of `build_attached_files` except
+    `FileNotFound`.
     """
     check_file_number(len(rows))
     check_file_policy([FileFacts(row.name, row.kind, row.size) for row in rows], values=values)
@@ -247,7 +245,7 @@ def build_part(
 
 
 def estimate_image_tokens(row: StoredFile) -> int:
-    """Return the tokens for which an image counts in prompts."""
+    """Return the estimated number of tokens of an image in prompts."""
     return max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
 
 

@@ -1,9 +1,10 @@
 """Encrypts the bytes of files for the storage, if the operator asks for it.
 
-Each file has a random key, which its row stores encrypted like other secrets. The bytes are
-AES-256-GCM in blocks, so that a file of any size is read as a stream. A block's nonce is its number
-and whether it is the last one: a block that is missing, moved or changed is noticed. Each path has
-its own key, derived from the file's (HKDF, RFC 5869).
+Each file has a random key, which its row stores encrypted like other secrets. The bytes
+are AES-256-GCM in blocks, so that a file of any size is read as a stream. A block's
+nonce contains its number and whether it is the last one, so a missing, moved or changed
+block is detected. Each path has its own key, derived from the file's key (HKDF, RFC
+5869).
 """
 
 import base64
@@ -27,7 +28,7 @@ TAG_BYTES = 16
 
 
 class FileDamaged(OSError):
-    """Stored bytes are not those that were encrypted."""
+    """The stored bytes of the file are damaged: they differ from those that were encrypted."""
 
 
 def create_file_key() -> str:

@@ -1,8 +1,8 @@
 """Selects the parts of a chat's long documents that help to answer a question.
 
-A prompt has only the beginning of a long document. Of the rest, the chunks that share significant
-words with the question are sent as retrieved context. The words of chunks are stored, so the choice
-takes one query and some milliseconds per document.
+A prompt contains only the beginning of a long document. From the rest, the chunks that
+share significant words with the question are sent as retrieved context. The words of
+chunks are stored, so the selection takes one query and some milliseconds per document.
 """
 
 import math
@@ -53,9 +53,9 @@ def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[s
 def find_file_excerpts(
     branch: Branch, *, question: str, before: int, room: int, counter: TokenCounter
 ) -> list[ChunkMatch]:
-    """Return the chunks for a question, in the order of the documents, within `room` tokens.
+    """Return the chunks for a question in document order, within `room` tokens.
 
-    Chunks that the prompt contains anyway are left out.
+    Chunks that the prompt already contains are left out.
     """
     documents = list_cut_documents(branch, before=before)
     stems = extract_question_stems(question)[:MOST_STEMS]
@@ -78,7 +78,7 @@ def find_file_excerpts(
 def rank_chunks(file_ids: Iterable[uuid.UUID], *, stems: Collection[str]) -> list[ChunkMatch]:
     """Return the chunks of files that contain some of the stems, best first.
 
-    A stem counts more the fewer chunks contain it.
+    A stem has more weight if fewer chunks contain it.
     """
     rows = FileChunk.objects.filter(file__in=list(file_ids))
     read = list(rows.order_by().values_list("pk", "file", "number", "words"))

@@ -160,7 +160,7 @@ def count_pdf_pages(path: Path) -> int:
 
 
 def check_archive(path: Path) -> None:
-    """Raise `UnreadableFile` for a damaged archive and for one that unpacks to too much."""
+    """Raise `UnreadableFile` for an archive that is damaged, or too large when unpacked."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -218,9 +218,9 @@ READERS = {
 
 
 def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
-    """Return the text as chunks of [page, text, search words], and True if all of it was read.
+    """Return the text as chunks of [page, text, search words], and True if all was read.
 
-    Joined, the chunks are the text.
+    The joined chunks are exactly the text.
     """
     chunks: list[list[Any]] = []
     room = MOST_CHARACTERS

@@ -34,7 +34,7 @@ class InvalidInlineFile(Refusal):
 
 
 class InlineFilesTooLarge(Refusal):
-    """The inline files of the request are too large together. Upload them instead."""
+    """The inline files of the request exceed 1 MiB together. Upload them instead."""
 
     code = "inline_files_too_large"
     status = 413
@@ -70,10 +70,11 @@ def store_inline_files(
     now: datetime,
     limit: int | None = INLINE_BYTES,
 ) -> list[uuid.UUID]:
-    """Store the inline files of a request, wait until workers have read them, return their ids.
+    """Store the inline files of a request, wait until they are read, and return their ids.
 
-    Opens no transaction. `limit`: the most bytes together; None: only the limits of uploads apply.
-    Raises `InvalidInlineFile`, `InlineFilesTooLarge` and the refusals of `accept_upload`.
+    Opens no transaction. `limit`: the maximum total size in bytes. None: only the limits of
+    uploads apply. Raises `InvalidInlineFile`, `InlineFilesTooLarge` and the refusals of
+    `accept_upload`.
     """
     pieces = [decode_inline_file(file) for file in given]
     if limit is not None and sum(map(len, pieces)) > limit:

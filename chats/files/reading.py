@@ -1,7 +1,7 @@
-"""Reads uploaded files in the background, under a lease, with the help of a limited process.
+"""Reads uploaded files in the background, under a lease, in a process with limits.
 
-A killed worker loses nothing: the lease expires, and the next worker reads the file again. The
-result is stored in one transaction, so nothing is doubled.
+A killed worker loses nothing: the lease expires, and the next worker reads the file
+again. The result is stored in one transaction, so no content is stored twice.
 """
 
 import json
@@ -127,7 +127,7 @@ def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
 
 
 def scan_and_extract(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
-    """Return the output of `run_extractor`, or the code for which the scanner stops it."""
+    """Return the output of `run_extractor`, or the scanner's code if it refuses the file."""
     code = scan_file(path)
     return {"code": code} if code else run_extractor(kind, path=path, copy=copy)
 

@@ -23,9 +23,10 @@ FILE_REFUSED, SCANNER_UNAVAILABLE = "file_refused", "scanner_unavailable"
 
 
 def scan_file(path: Path) -> str:
-    """Return an empty text if a file may be read. Without a scanner every file may be read.
+    """Return an empty string if the file may be read, otherwise the code of the reason.
 
-    Otherwise the code is `file_refused` or `scanner_unavailable`.
+    The code is `file_refused` or `scanner_unavailable`. Without a scanner, every file may
+    be read.
     """
     scanner = settings.FILE_SCAN
     if not scanner:
@@ -48,7 +49,8 @@ def is_clamav(scanner: str) -> bool:
 def run_scan_command(scanner: str, path: Path) -> bool:
     """Run a command with the file as its last argument; return True if it exits with 0.
 
-    Exit code 1 refuses the file. Raises ValueError for another one, OSError and SubprocessError.
+    Returns False for exit code 1. Raises ValueError for any other exit code, OSError and
+    SubprocessError.
     """
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
     done = subprocess.run(  # noqa: S603  # the operator's command, no shell

@@ -50,7 +50,7 @@ def list_sent_excerpts(turn: Turn) -> list[SentExcerpt]:
 
 
 def map_question_words(question: str) -> dict[str, str]:
-    """Return the words of a question as it has them, by the stem that the search compares."""
+    """Return the words of a question as written, by the stem that the search compares."""
     stems = extract_question_stems(question)[:MOST_STEMS]
     written = {
         word.stem: question[word.start : word.end] for word in reversed(find_words(question))

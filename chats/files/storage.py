@@ -116,7 +116,7 @@ post_delete.connect(schedule_removal, sender=StoredFile)
 
 
 def remove_file_bytes(paths: list[str]) -> int:
-    """Delete bytes whose removal is due and return their number. A due job repeats failures."""
+    """Delete bytes whose removal is due and return their number. A due job retries failures."""
     removed = 0
     for path in paths:
         try:

@@ -69,8 +69,7 @@ class FileEmpty(Refusal):
 
 
 class FileMissing(Refusal):
-    """The file is registered, but the server's storage does not have its content. Upload it
-    again."""
+    """The server's storage does not have the content of the file. Upload the file again."""
 
     code = "file_missing"
     status = 404
@@ -160,7 +159,7 @@ def check_content(file: IO[bytes], *, name: str) -> tuple[int, FileKind]:
 
 
 def check_uploads_on() -> None:
-    """Raise `FileUploadsOff` if the operator switched off files."""
+    """Raise `FileUploadsOff` if the operator disabled file uploads."""
     if not settings.FILE_UPLOADS:
         raise FileUploadsOff
 
@@ -170,8 +169,8 @@ def renew_upload(
 ) -> StoredFile | None:
     """Return the person's file with this content, with the new name and upload time.
 
-    None if they have none. A file that could not be read because its worker or the scanner failed
-    is read again.
+    None if the person has no such file. A file that could not be read because its worker or
+    the scanner failed is read again.
     """
     mine = list_files(owner).filter(sha256=sha256)
     with transaction.atomic():
@@ -247,9 +246,9 @@ def delete_file_row(row: StoredFile, *, actor: str, reason: str, now: datetime) 
 
 
 def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
-    """Delete files that no message uses any more, in the transaction of an erasure.
+    """Delete files that no message uses any longer, in the transaction of an erasure.
 
-    Return their number. The caller has checked the legal holds.
+    Returns their number. The caller has checked the legal holds.
     """
     rows = StoredFile.objects.select_for_update().filter(pk__in=list(file_ids)).order_by("pk")
     unused = [row for row in rows if not MessageFile.objects.filter(file=row).exists()]

@@ -80,7 +80,7 @@ FindHostedTypes = Callable[[str], Collection[str]]
 
 
 def find_no_types(model: str) -> Collection[str]:
-    """Return no type of hosted tools, for interfaces without tools."""
+    """Return no hosted tool types, for interfaces without tools."""
     del model
     return ()
 
@@ -163,7 +163,7 @@ def validate_chat_fields(
 ) -> RequestFields:
     """Validate the fields other than the messages.
 
-    Raises `InvalidRequest`, naming the field, and what `find_hosted` raises.
+    Raises `InvalidRequest`, naming the field, and the errors of `find_hosted`.
     """
     refuse_unsupported_fields(body)
     model = parse_model_name(body)
@@ -289,7 +289,10 @@ def parse_tools(body: Mapping[str, Any], *, hosted: Collection[str]) -> tuple[di
 def find_requested_types(
     body: Mapping[str, Any], model: str, *, find_hosted: FindHostedTypes
 ) -> Collection[str]:
-    """Return the hosted types of the model, if the request has a tool of another type than ours."""
+    """Return the hosted tool types of the model.
+
+    Empty if the request has only types that every model supports, such as functions.
+    """
     entries = parse_tool_entries(body)
     if all(get_tool_type(item) in OWN_TYPES for item in entries):
         return ()
@@ -297,7 +300,7 @@ def find_requested_types(
 
 
 def get_tool_type(item: Any) -> str:
-    """Return the type of a tool; empty without one."""
+    """Return the type of a tool; empty if it has none."""
     kind = item.get("type") if isinstance(item, dict) else None
     return kind if isinstance(kind, str) else ""
 
@@ -314,7 +317,7 @@ def build_hosted_tool(item: dict[str, Any]) -> dict[str, Any]:
 
 
 def is_custom_tool(item: Any) -> bool:
-    """Return True if a tool or a tool choice is of the type custom, with its fields."""
+    """Return True if a value is a tool or tool choice of type `custom` with its definition."""
     is_custom = isinstance(item, dict) and item.get("type") == custom_tools.CUSTOM
     return is_custom and isinstance(item.get(custom_tools.CUSTOM), dict)
 
@@ -337,7 +340,7 @@ def list_custom_names(body: Mapping[str, Any]) -> list[str]:
 
 
 def convert_tool_choice(said: Any) -> Any:
-    """Return the choice of a custom tool as that of its function; others unchanged."""
+    """Return the choice of a custom tool as a choice of its function; others unchanged."""
     if not is_custom_tool(said):
         return said
     name = said[custom_tools.CUSTOM].get("name")

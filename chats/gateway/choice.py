@@ -176,7 +176,7 @@ def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> l
 
 
 def find_model_entry(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
-    """Return the list entry for a name, under that name.
+    """Return the model list entry for a requested name. The entry has this name.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
@@ -211,7 +211,7 @@ def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
 def resolve_model_window(probe: Chat, model: ModelSpec) -> int | None:
     """Return the maximum prompt tokens of a model under the policy.
 
-    None: the policy does not allow the model, or cannot work with it.
+    None if the policy does not allow the model or does not work with it.
     """
     try:
         effective = model_choice.resolve_effective_policy(chat=probe, model=model)

@@ -37,9 +37,10 @@ OWN = frozenset({"echo", "logprobs", "prompt", *NOT_HERE})
 
 @gateway("POST")
 def completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Complete a prompt, whole or as a stream.
+    """Complete a prompt, in one response or as a stream.
 
-    Raises the errors of parsing the body, choosing the model and `append_request.place_request`.
+    Raises the errors of parsing the body, choosing the model and
+    `append_request.place_request`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     refuse_completion_fields(sent)
@@ -108,9 +109,10 @@ def parse_prompt(sent: Mapping[str, Any]) -> str:
 
 @dataclass(slots=True, kw_only=True)
 class TextChunks:
-    """The format of one completion. `echo`: the prompt, if it precedes the completion.
+    """The format of one completion.
 
-    `has_top`: its log probabilities include those of the most likely tokens.
+    `echo` is the prompt, if the response repeats it before the completion. `has_top` is
+    True if the log probabilities include those of the most likely tokens.
     """
 
     id: str
@@ -129,7 +131,7 @@ class TextChunks:
         return wire.format_stream_event({**self.frame(), "choices": [told], **usage_field})
 
     def logprobs(self, found: Logprobs | None) -> dict[str, Any] | None:
-        """Return log probabilities with their places in the text, which include the prompt."""
+        """Return log probabilities with their positions in the text, including the prompt."""
         return logprobs.build_text_logprobs(found, offset=len(self.echo), has_top=self.has_top)
 
     def thoughts(self, text: str) -> str:
@@ -168,5 +170,5 @@ class TextChunks:
 def build_text_choice(
     text: str, *, finish: str | None = None, found: Mapping[str, Any] | None = None
 ) -> dict[str, Any]:
-    """Return a completion or a piece of it. `found`: its log probabilities."""
+    """Return a completion choice, or a chunk of one. `found`: its log probabilities."""
     return {"index": 0, "text": text, "logprobs": found, "finish_reason": finish}

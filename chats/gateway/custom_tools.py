@@ -1,6 +1,6 @@
-"""Custom tools, whose input is a text, as functions with one text argument.
+"""Conversion of custom tools, whose input is a text, to functions with one text argument.
 
-Few servers have custom tools, so providers always get functions.
+Few servers support custom tools, so providers always get functions.
 """
 
 import json
@@ -17,10 +17,10 @@ INPUT = {
 
 
 def convert_custom_tool(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the function for the fields of a custom tool, not validated.
+    """Convert the fields of a custom tool to a function. Does not validate the function.
 
-    A grammar becomes part of the description. Responses have it in `format`, chat completions in
-    `format.grammar`.
+    A grammar is appended to the description. The Responses API has the grammar in `format`,
+    chat completions in `format.grammar`.
     """
     form = fields.get("format")
     inner = form.get("grammar") if isinstance(form, dict) else None
@@ -39,7 +39,10 @@ def build_custom_arguments(said: Any) -> Any:
 
 
 def parse_custom_input(said: str) -> str:
-    """Return the text argument of a custom tool. Some models write it without JSON."""
+    """Return the text argument of a custom tool call.
+
+    Some models write the text itself instead of JSON. It is then returned unchanged.
+    """
     try:
         found = json.loads(said)
     except (ValueError, RecursionError):

@@ -56,7 +56,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 async def stream_embeddings_body(
     asked: Mapping[str, Any], name: str, call: DirectCall, held: WaitingHead
 ) -> AsyncGenerator[str, None]:
-    """Yield the body of an embeddings response, or an error in OpenAI's form."""
+    """Yield the body of an embeddings response, or an error in OpenAI's format."""
     try:
         found = await request_embeddings(
             call.account, asked, timeouts=provider_call.build_provider_timeouts()

@@ -1,7 +1,7 @@
 """Files of requests: base64 data, or the id of an upload of the key's owner.
 
-A request names its files by hash until it is stored. Documents are then stored and read like
-uploads, and get a text. Images become image parts.
+Until a request is stored, its messages refer to files by SHA-256. Documents are then
+stored like uploads, and their text is extracted. Images become image parts.
 """
 
 import base64
@@ -60,7 +60,7 @@ def parse_file_part(
 
 
 def parse_file_id(said: Any, *, param: str) -> uuid.UUID:
-    """Return the id of an upload. Raises `InvalidRequest`."""
+    """Parse the id of an upload. Raises `InvalidRequest`."""
     try:
         return uuid.UUID(said)
     except (AttributeError, TypeError, ValueError):
@@ -72,7 +72,10 @@ def parse_file_id(said: Any, *, param: str) -> uuid.UUID:
 def parse_file_data(
     said: Any, *, name: str, param: str, images: dict[str, Bytes], files: dict[str, GivenFile]
 ) -> FilePart:
-    """Return the part of base64 data, as a data URL or alone. Raises `InvalidRequest`."""
+    """Return the message part for a file in base64 or in a base64 data URL.
+
+    Raises `InvalidRequest`.
+    """
     at = f"{param}.file_data"
     try:
         is_url = isinstance(said, str) and said.startswith("data:")
@@ -100,7 +103,7 @@ def get_given_id(part: Part) -> uuid.UUID | None:
 
 
 def name_by_hash(name: str, sha256: str) -> FilePart:
-    """Return the part that names a document of a request."""
+    """Return a file part that refers to a document of the request by its SHA-256."""
     return FilePart("", name, f"given:sha256={sha256}")
 
 

@@ -23,7 +23,10 @@ Logprobs = Sequence[TokenLogprob]
 
 
 def parse_logprob_count(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field with the number of alternatives. None if absent. Raises `InvalidRequest`."""
+    """Parse the field that sets the number of alternatives per token.
+
+    None if the field is absent. Raises `InvalidRequest`.
+    """
     value = body.get(name)
     if value is None:
         return None
@@ -43,7 +46,10 @@ def parse_logprobs(entries: str) -> Logprobs:
 
 
 class StoredLogprobs(NamedTuple):
-    """The log probabilities of a finished reply. `is_partial`: a part of its text has none."""
+    """The log probabilities of a finished reply.
+
+    `is_partial` is True if a part of the reply's text has no log probabilities.
+    """
 
     found: Logprobs = ()
     is_partial: bool = False
@@ -52,8 +58,7 @@ class StoredLogprobs(NamedTuple):
 def load_logprobs(turn_id: uuid.UUID, *, prefill: int) -> StoredLogprobs:
     """Return the log probabilities of a finished turn, if it has any.
 
-    `prefill`: code points at the start of the reply that the client wrote. Positions start after
-    them.
+    `prefill`: length of the prefill in code points. Positions are counted from its end.
     """
     row = ReplyLogprobs.objects.filter(turn=turn_id).first()
     if row is None:
@@ -63,7 +68,7 @@ def load_logprobs(turn_id: uuid.UUID, *, prefill: int) -> StoredLogprobs:
 
 
 def remove_prefill_entries(found: Logprobs, prefill: int) -> Iterator[TokenLogprob]:
-    """Yield the entries after the beginning that the client wrote, with positions after it."""
+    """Yield the entries after the prefill, with positions counted from its end."""
     for start, entry in found:
         if start >= prefill:
             yield TokenLogprob(start - prefill, entry)
@@ -72,7 +77,7 @@ def remove_prefill_entries(found: Logprobs, prefill: int) -> Iterator[TokenLogpr
 class LogprobCursor:
     """The log probabilities that a stream has sent so far, in order and without gaps.
 
-    If frames are lost, the later ones are not sent with their text, but all at the end.
+    If frames are lost, all later log probabilities are sent at the end of the stream.
     """
 
     def __init__(self) -> None:
@@ -83,7 +88,7 @@ class LogprobCursor:
     def take(self, lines: str, *, prefill: int = 0) -> Logprobs:
         """Return the entries of a frame that continue the ones sent so far.
 
-        `prefill`: code points of the beginning that the client wrote, which has none.
+        `prefill`: length of the prefill in code points. Its text has no log probabilities.
         """
         found = []
         for number, start, entry in json.loads(f"[{lines}]") if lines else ():
@@ -97,23 +102,23 @@ class LogprobCursor:
     def rest(self, found: Logprobs | None, *, moved: int = 0) -> Logprobs:
         """Return the entries of the finished reply that were not sent.
 
-        `moved`: code points that the stream has before the text of the reply.
+        `moved`: number of code points that the stream sent before the text of the reply.
         """
         return [each for each in found or () if each.start + moved > self.last]
 
 
 def build_chat_logprobs(found: Logprobs | None) -> dict[str, Any] | None:
-    """Return log probabilities in the form of chat completions. None without any."""
+    """Return log probabilities in the format of chat completions. None if there are none."""
     return {"content": [each.entry for each in found], "refusal": None} if found else None
 
 
 def build_text_logprobs(
     found: Logprobs | None, *, offset: int, has_top: bool
 ) -> dict[str, Any] | None:
-    """Return log probabilities in the form of /v1/completions. None without any.
+    """Return log probabilities in the format of /v1/completions. None if there are none.
 
-    `offset`: length of the text before the reply. As in OpenAI's API, the alternatives of a token
-    include the token itself.
+    `offset`: length of the text before the reply. As in OpenAI's API, the alternatives of a
+    token include the token itself.
     """
     if not found:
         return None
@@ -127,7 +132,7 @@ def build_text_logprobs(
 
 
 def collect_alternatives(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the log probabilities of the most likely tokens at a place, by token."""
+    """Return the log probabilities of the most likely tokens at one position, by token."""
     listed = entry.get("top_logprobs")
     found = {
         each["token"]: each.get("logprob")
@@ -138,5 +143,5 @@ def collect_alternatives(entry: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def list_entries(found: Logprobs | None) -> list[Mapping[str, Any]]:
-    """Return log probabilities in the form of *Responses*. Empty without any."""
+    """Return log probabilities in the format of *Responses*. Empty if there are none."""
     return [each.entry for each in found or ()]

@@ -1,7 +1,8 @@
 """The request fields that are passed to the provider, such as sampling options.
 
-This is an allowlist: servers and libraries have hundreds of names for fields that would select a
-provider or its key, which only the operator configures.
+This is an allowlist. A blocklist would miss some of the hundreds of names that servers
+and libraries use for fields that select a provider or its key. Only the operator
+configures these.
 """
 
 import re

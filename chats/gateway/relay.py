@@ -1,10 +1,11 @@
 """Sends the reply of a turn to the client, as a stream or complete.
 
-The status is correct: nothing is sent before the first text, so an earlier failure is an error with
-its own status (`project.middleware.HeldHead` delays the head until then). A later failure ends the
-stream with an error event. A client that disconnects stops its turn, which is how OpenAI's clients
-cancel a reply, unless it has already repeated its request with the same key. After a restart, a
-lost worker or a database failure, the turn continues, and a repeated request gets its reply.
+Nothing is sent before the first text, so an earlier failure still gets its own HTTP
+status (`project.middleware.HeldHead` delays the head until then). A later failure ends
+the stream with an error event. OpenAI's clients cancel a reply by disconnecting, so a
+disconnect stops the turn. The turn continues if the client has already repeated its
+request with the same key. After a restart, a lost worker or a database failure, the
+turn continues, and a repeated request gets its reply.
 """
 
 import asyncio
@@ -63,7 +64,7 @@ class WaitingHead:
     headers: dict[str, str] = field(default_factory=dict)
 
     def fail(self, refusal: Refusal) -> str:
-        """Turn the head into that of an error, and return the body."""
+        """Set the status and headers of an error, and return the error body."""
         self.status = refusal.status
         self.headers["Content-Type"] = "application/json"
         if refusal.retry_after is not None:
@@ -79,7 +80,7 @@ class HeldResponse(StreamingHttpResponse):
 
 @dataclass(frozen=True, slots=True)
 class Asker:
-    """The user, the API key and the reply form of a request."""
+    """The user, the API key and the reply format of a request."""
 
     user: User
     key_id: uuid.UUID
@@ -225,7 +226,11 @@ class Relay:
             yield self.failure(databases.build_database_refusal(error))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
-        """Yield the updates of the turn until it ends, even for slow clients."""
+        """Yield the updates of the turn until it ends.
+
+        If the client reads too slowly and updates are lost, following starts again from the
+        turn's row.
+        """
         read = sync_to_async(databases.close_connections_after(self.read))
         row = self.asker.row or await read(self.asker.turn_id)
         while not self.is_over:
@@ -351,7 +356,8 @@ class Relay:
     def rest_of_unopened(self, reply: wire.Reply) -> str | None:
         """Return the unsent text of a reply whose thinking was sent as text; otherwise None.
 
-        Only the closing tag shows such thinking (`think_tags.split_unopened`).
+        Such thinking has only a closing tag (`think_tags.split_unopened`), so it is recognised
+        late.
         """
         text = "".join(self.pieces)
         if not text or not reply.thoughts or reply.text.startswith(text):
@@ -411,8 +417,8 @@ def determine_prompt_status(receipt: Receipt | None) -> str:
 def is_summarised(turn_id: uuid.UUID) -> bool:
     """Return True if summaries are written in the chat of a turn.
 
-    Provisional chats have none, nor do branches whose client truncates the history or whose
-    compaction is paused.
+    False for provisional chats, and for branches whose client truncates the history or
+    whose compaction is paused.
     """
     branch = Branch.objects.select_related("chat").get(turns=turn_id)
     is_left_alone = branch.client_windowed or branch.compaction_paused

@@ -42,7 +42,7 @@ class ItemFiles(NamedTuple):
 
 @contextmanager
 def blame_field(name: str) -> Iterator[None]:
-    """Name the field of the request in refusals of its files."""
+    """Add the field name to refusals that are raised in this context."""
     try:
         yield
     except Refusal as refusal:
@@ -126,7 +126,7 @@ def read_given(given: GivenFile, *, sha256: str, counter: TokenCounter) -> tuple
 
 
 def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> Conversation:
-    """Replace the ids of uploads by hashes, and by copies if they are images.
+    """Replace references to uploads: documents by their hashes, images by copies.
 
     Raises `FileNotFound`, `FileNotReady`, `FileNotRead` and `FileMissing`.
     """
@@ -160,7 +160,7 @@ def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> 
 
 
 def replace_file_id(part: Part, made: Mapping[uuid.UUID, FilePart]) -> Part:
-    """Return the part for an upload that a part names; other parts unchanged."""
+    """Return the file part for an upload that a part refers to. Other parts stay unchanged."""
     pk = get_given_id(part)
     return made[pk] if pk else part
 
@@ -177,7 +177,7 @@ def select_rows(user: User, hashes: Iterable[str]) -> list[StoredFile]:
 
 
 def list_given_hashes(parts: Iterable[Part]) -> list[str]:
-    """Return the hashes of the documents that parts name, each once."""
+    """Return the hashes of the documents to which parts refer, without duplicates."""
     return list(dict.fromkeys(found for part in parts if (found := get_given_hash(part))))
 
 
@@ -216,7 +216,7 @@ def attach_documents(
 def find_stored_file(
     part: Part, *, known: Mapping[str, StoredFile], said: Conversation
 ) -> uuid.UUID | None:
-    """Return the id of the stored file that a part uses; None without one."""
+    """Return the id of the stored file that a part uses. None if it uses no file."""
     if not isinstance(part, FilePart):
         return None
     if part.image is not None:
@@ -229,7 +229,7 @@ def find_stored_file(
 def replace_given_parts(
     parts: Sequence[Part], made: Mapping[str, AttachedFile]
 ) -> tuple[Part, ...]:
-    """Return parts with each document in place of its name. A repeated document is sent once."""
+    """Return parts in which documents replace their references. A repeat is dropped."""
     left = {sha256: parse_stored_part(file.part) for sha256, file in made.items()}
     found: list[Part] = []
     for part in parts:

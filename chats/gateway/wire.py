@@ -187,10 +187,13 @@ class Form(Protocol):
         """Return the start of a stream."""
 
     def text(self, text: str, found: Logprobs = (), /) -> str:
-        """Return more text. `found`: its log probabilities, and missing ones of earlier text."""
+        """Return the stream output for more text.
+
+        `found`: its log probabilities, and missing ones of earlier text.
+        """
 
     def thoughts(self, text: str) -> str:
-        """Return more reasoning."""
+        """Return the stream output for more reasoning."""
 
     def ending(self, reply: Reply) -> str:
         """Return the end of a stream, after all text and reasoning."""

@@ -23,7 +23,7 @@ class OneAtATime:
         self._lock = threading.Lock()
 
     def __enter__(self) -> None:
-        """Acquire the lock. Returns the database connection first if it has to wait."""
+        """Acquire the lock. Before waiting, return the database connection to its pool."""
         if not self._lock.acquire(blocking=False):
             databases.release_pooled_connection()
             self._lock.acquire()

@@ -93,7 +93,7 @@ _OF_A_VALUE = re.compile(r"overflow|too big|too large|malformed json|bad json", 
 
 
 def is_retryable_error(error: BaseException) -> bool:
-    """Return True if an error is the database's own, so that a retry may succeed.
+    """Return True if the database itself failed, so that a retry may succeed.
 
     False for errors about a value, such as a sum that is too large. True for a full disk.
     """
@@ -145,10 +145,10 @@ def is_disk_full() -> bool:
 
 
 def describe_connection_error(error: BaseException) -> str:
-    """Return in English why a database cannot be reached, such as "the connection was refused".
+    """Return the reason that a database cannot be reached, in English.
 
-    Empty if it is only busy. A pool reports just a timeout; the cause is then that of its last
-    failed connection.
+    An example is "the connection was refused". Empty if the database is only busy. A pool
+    reports just a timeout; the reason is then that of its last failed connection.
     """
     found = _cause_in(str(error))
     if not found and "couldn't get a connection" in str(error):
@@ -239,8 +239,8 @@ def release_pooled_connection() -> None:
 def write_if_possible(what: str, write: Callable[[], object]) -> None:
     """Run an optional write, such as of a last-used time, in a transaction that waits briefly.
 
-    If the database is not writable soon, the error is logged and not raised, so that a reading
-    request continues.
+    If the write fails, the error is logged and not raised, so that a reading request
+    continues.
     """
     try:
         with _hurried(NOTE_SECONDS):

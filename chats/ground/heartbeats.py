@@ -1,6 +1,7 @@
 """Heartbeats of the workers and the schedule, stored in the broker.
 
-Not in the database: a write every ten seconds per worker would occupy SQLite's writer.
+They are not stored in the database, because a write every ten seconds per worker would
+occupy SQLite's writer.
 """
 
 import json
@@ -111,7 +112,10 @@ def note_schedule() -> None:
 
 
 def note_run(entry: str) -> None:
-    """Record that this process ran an entry of the schedule. Its next heartbeat stores that."""
+    """Remember that this process ran an entry of the schedule.
+
+    The next heartbeat stores the time in the broker.
+    """
     _ran[entry] = time.monotonic()
 
 
@@ -159,9 +163,10 @@ class WorkerHeartbeat:
             store_runs(client, now=_clock(client))
 
     def list_overdue_entries(self, client: Redis, *, now: float) -> list[str]:
-        """Return the entries that should have run: after one period if the schedule is late.
+        """Return the overdue entries of the schedule.
 
-        Otherwise after three periods, because then their workers are dead or busy.
+        If the schedule is late, an entry is overdue after one period. Otherwise it is overdue
+        after three periods, because then the workers that should run it are dead or busy.
         """
         alive = time.monotonic() - self.begun
         heard, runs = client.hget(KEY, SCHEDULE), client.hgetall(RUNS)

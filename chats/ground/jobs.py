@@ -1,8 +1,9 @@
-"""Leased background jobs: one worker at a time works on a row, and others continue if it dies.
+"""Leased background jobs: one worker at a time works on a row.
 
-A `Job` describes the rows of a table that has the columns `lease_token` and `lease_until`. Each
-claim writes a new random token (fencing), and each write of a worker names it. The writes of a
-worker that lost its lease match no row.
+If the worker dies, another one continues. A `Job` describes the rows of a table that
+has the columns `lease_token` and `lease_until`. Each claim writes a new random token
+(fencing), and each later write of the worker requires it. The writes of a worker that
+lost its lease match no row.
 """
 
 import logging
@@ -31,9 +32,10 @@ Row = TypeVar("Row", bound=Model)
 class Job(Generic[Row]):
     """A kind of leased job.
 
-    `is_open`: the condition for rows with work left. `task` works on a row; its argument `argument`
-    gets the row's key, and without one the task finds its row itself. `length`: of a lease, if it
-    is not `LEASE_SECONDS`.
+    `is_open`: the condition for rows with work left. `task`: the name of the task that
+    works on a row. `argument`: the task argument that receives the row's key; if it is
+    empty, the task finds its row itself. `length`: the length of a lease, if it is not
+    `LEASE_SECONDS`.
     """
 
     model: type[Row]
@@ -56,14 +58,15 @@ class Job(Generic[Row]):
     def claim(self, key: Any, *conditions: Q, **changes: Any) -> "JobLease[Row] | None":
         """Claim a row and change its columns.
 
-        None if it is not open, another worker holds it, or it does not meet the conditions.
+        None if the row is not open, another worker holds it, or it does not meet the
+        conditions.
         """
         lease = self.create_lease(key)
         rows = self.select_free_rows().filter(*conditions, pk=key)
         return lease if rows.update(**lease.columns, **changes) else None
 
     def create_lease(self, key: Any) -> "JobLease[Row]":
-        """Return a lease for a row that is stored with the lease's columns."""
+        """Return a new lease for a row. It holds once its columns are stored in the row."""
         return JobLease(self, key, secrets.token_hex(16))
 
     def get_lease(self, row: Row) -> "JobLease[Row]":
@@ -106,7 +109,7 @@ class JobLease(Generic[Row]):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns of a row with this lease, which starts now."""
+        """The columns that store this lease in a row. Its time starts now."""
         length = self.job.length or leases.get_lease_duration()
         return {"lease_token": self.token, "lease_until": leases.add_to_now(length)}
 
@@ -136,7 +139,10 @@ class JobLease(Generic[Row]):
             raise LeaseLost(self.key)
 
     def hand_on(self, **changes: Any) -> None:
-        """Release the row and enqueue the task that continues. Does nothing with a lost lease."""
+        """Release the row and enqueue the task that continues.
+
+        Does nothing if the lease was lost.
+        """
         if self.release(**changes):
             self.job.enqueue(self.key)
 
@@ -148,9 +154,10 @@ class JobLease(Generic[Row]):
         is_closing: Callable[[], bool],
         pause: float = 0.0,
     ) -> bool:
-        """Run steps for some seconds, with a pause after each. Returns True if all were run.
+        """Run steps for some seconds, with a pause after each. Return True if all were run.
 
-        Otherwise the lease was lost, or a later task continues.
+        Returns False if the lease was lost. Also returns False if time ran out or the worker
+        stops; a later task then continues.
         """
         until = time.monotonic() + seconds
         try:
@@ -180,9 +187,10 @@ class PacedRenewal:
 
 @contextmanager
 def renewed_by_thread(lease: JobLease[Any], *, seconds: float) -> Iterator[None]:
-    """Renew a lease from a thread during a step that cannot renew it, at most for some seconds.
+    """Renew a lease from a thread while the block runs, for at most `seconds`.
 
-    The thread ends with its process, so the lease of a killed worker expires as usual.
+    For steps that cannot renew the lease themselves. The thread ends with its process, so
+    the lease of a killed worker expires as usual.
     """
     ended = threading.Event()
     thread = threading.Thread(target=renew_until, args=(lease, ended, seconds), daemon=True)

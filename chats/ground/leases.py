@@ -1,7 +1,7 @@
 """The clock of leases: the database's, which all processes share.
 
-A worker writes `lease_until` into its row and extends it while it lives. A row with an expired
-lease has no owner. The same clock measures waiting times.
+A worker writes `lease_until` into its row and extends it while it works. A row with an
+expired lease has no owner. The same clock measures waiting times.
 """
 
 from datetime import timedelta
@@ -39,7 +39,10 @@ def compute_lease_end() -> ExpressionWrapper[Any]:
 
 
 def compute_expired_end() -> ExpressionWrapper[Any]:
-    """Return an end in the past, by enough for a coarse clock."""
+    """Return a lease end in the past.
+
+    It is 5 ms before now, so that even a coarse clock sees it as past.
+    """
     return subtract_from_now(timedelta(milliseconds=5))
 
 

@@ -1,9 +1,9 @@
 """The live bus: a Redis Stream per turn with the frames of the running turn.
 
-Another stream per person announces changed chats to their pages. All frames may be lost, because
-the turn's row is checkpointed: text frames have offsets, so a reader detects a gap and fills it
-from the row. One writer task per worker and one reader per web process, because two pipelines on
-two connections would reorder frames.
+Another stream per person announces changed chats to their pages. All frames may be
+lost, because the turn's row is checkpointed: text frames have offsets, so a reader
+detects a gap and fills it from the row. Each worker has one writer task, and each web
+process one reader, because two pipelines on two connections would reorder frames.
 """
 
 import asyncio
@@ -55,13 +55,14 @@ Entry = tuple[str, dict[str, str]]
 class Frame:
     """One event of a turn.
 
-    `kind`: text, reasoning, state, step, anew, restarted or end.
+    `kind`: text, reasoning, state, step, anew, restarted or end. `offset`: number of code
+    points of the step's text before `text`. `key`: the stream that the frame was read from.
+    `logprobs`: the log probabilities of `text`
+    (`providers.logprobs.TokenLog.take_entries`). A frame of kind `anew` discards the step's
+    text; the number `anew` counts these restarts.
 
-    In a person's stream, `changed` has a chat id as `text` and a time in milliseconds as `offset`;
-    `resumed` means that the bus was unavailable. `key` is the stream that the frame was read from.
-    `logprobs` are the log probabilities of `text` (`providers.logprobs.TokenLog.take_entries`).
-    A frame of kind `anew` discards the step's text; the number `anew` counts that. `offset` is the
-    number of code points of the step's text preceding `text`.
+    A person's stream has two other kinds. `changed` contains a chat id in `text` and a time
+    in milliseconds in `offset`. `resumed` means that the bus was unavailable.
     """
 
     kind: str
@@ -138,7 +139,7 @@ def build_person_key(user_id: int) -> str:
 
 
 def connect_to_bus(url: str) -> "Redis":
-    """Return a client for the bus: short timeouts, no client retries, enough connections."""
+    """Return a client for the bus: short timeouts, no retries, up to 64 connections."""
     return Redis.from_url(
         url,
         # RESP2 responses take less time to parse.
@@ -240,9 +241,9 @@ class FrameWriter:
             self.is_down = False
 
     async def send(self, pending: Mapping[uuid.UUID, Sequence[Frame]]) -> None:
-        """Send everything in one pipeline.
+        """Send all given frames in one pipeline.
 
-        A single text needs none, which saves a third of the time.
+        A single text frame is sent without a pipeline, which saves a third of the time.
         """
         entries = [
             (build_turn_key(turn_id), frame)
@@ -260,7 +261,7 @@ class FrameWriter:
         await self.pipeline.execute()
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
-        """Postpone the expiry of these turns' streams. Their steps may be silent for long."""
+        """Postpone the expiry of these turns' streams, because a step may send nothing for long."""
         # Its own pipeline: a flush may be waiting for the answer to the other one.
         pipeline = self.client.pipeline(transaction=False)
         for turn_id in turn_ids:
@@ -279,7 +280,10 @@ class FrameWriter:
 
 @dataclass(slots=True, eq=False)
 class Subscription:
-    """One viewer's frames. `lagged` is set if it reads too slowly to buffer them all."""
+    """One viewer's frames.
+
+    `lagged` is True once the viewer reads too slowly and frames were dropped.
+    """
 
     frames: deque[Frame] = field(default_factory=deque)
     lagged: bool = False
@@ -362,7 +366,7 @@ class Hub:
             self.positions.pop(key, None)
 
     async def wake(self) -> None:
-        """End the current read, because it does not know new keys."""
+        """End the current read, so that the next one includes new keys."""
         if not self.is_reading or self.is_woken:
             return
         self.is_woken = True

@@ -45,15 +45,15 @@ def parse_missing_library(message: str) -> MissingLibrary | None:
 
 
 def try_import(module: str) -> MissingLibrary | None:
-    """Import a module in a subprocess. Returns the library that it lacks, if that is why it failed.
+    """Import a module in a subprocess. Return the library that it lacks, if that made it fail.
 
-    A subprocess, because native code may crash the process that loads it.
+    A subprocess is used because native code may crash the process that loads it.
     """
     return try_command([sys.executable, "-c", f"import {module}"])
 
 
 def try_command(command: Sequence[str]) -> MissingLibrary | None:
-    """Run a command that ends without input. Return the library that its program lacks, if any."""
+    """Run a command until it ends. Return the library that its program lacks, if any."""
     done = subprocess.run(  # noqa: S603  # commands of our own
         command,
         env={**os.environ, "LC_ALL": "C"},

@@ -79,7 +79,7 @@ TASKS = frozenset(
 
 
 def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) -> None:
-    """Send the task when the open transaction commits, or at once without one.
+    """Send the task when the open transaction commits, or now if none is open.
 
     A worker starts it after `countdown` seconds at the earliest.
     """
@@ -90,8 +90,8 @@ def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) 
 class IndexBatcher:
     """Collects the chats to index in a process, and sends one task for all of them.
 
-    Until `start`, and after `stop`, each chat is sent at once. A killed process loses the chats it
-    collected; a due job finds them.
+    Before `start` and after `stop`, each chat is sent immediately. If the process is
+    killed, the collected chats are lost; a due job finds them.
     """
 
     # Seconds from the first chat until the task is sent, and the chats that send it sooner.
@@ -148,7 +148,7 @@ def keep_here(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -
 
 
 def publish_task(task: str, arguments: dict[str, str], *, countdown: float = 0.0) -> None:
-    """Send the task to the broker without retries. A due job sends a lost one again."""
+    """Send the task to the broker without retries. If it is lost, a due job sends it again."""
     try:
         current_app.send_task(
             task,

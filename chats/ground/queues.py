@@ -1,6 +1,6 @@
 """Queue names, separate from Celery so that the launcher need not import it.
 
-People wait for tasks in the first queue, replies, and not for the others. `CELERY_TASK_ROUTES`
+Users wait only for tasks of the first queue, the one for replies. `CELERY_TASK_ROUTES`
 assigns tasks to queues.
 """
 

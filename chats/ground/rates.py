@@ -23,7 +23,10 @@ CLIENTS = 10_000
 
 @dataclass(frozen=True, slots=True)
 class Rate:
-    """The state of a bucket: `remaining` requests now, and all of them again in `reset` seconds."""
+    """The state of a bucket.
+
+    `remaining` requests are left. The bucket is full again in `reset` seconds.
+    """
 
     limit: int
     remaining: int

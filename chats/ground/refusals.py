@@ -11,12 +11,13 @@ from chats.ground.sentences import Sentence, render_english
 class Refusal(Exception):
     """A request that is refused, with the reason.
 
-    Define subclasses next to the function that raises them, with `code` (stable, for clients),
-    `status` (HTTP) and `sentence` (what happened and what to do; keyword arguments fill `{names}`).
-    Mark the sentence with `gettext_noop`. `sentence` of an instance is English, for rows and logs;
-    `localized` is in the reader's language. Details that are words or sentences are lazy. A
-    subclass with several sentences sets `sentence` before it calls `__init__` of this class.
-    `each` lists individual reasons for clients, if there are several.
+    Define subclasses next to the function that raises them, with `code` (stable, for
+    clients), `status` (HTTP) and `sentence` (what happened and what to do; keyword
+    arguments fill `{names}`). Mark the sentence with `gettext_noop`. Keyword arguments that
+    contain words must be lazy translations. `sentence` of an instance is English, for rows
+    and logs; `localized` is in the reader's language. A subclass with several sentences
+    sets `sentence` before it calls `__init__` of this class. `each` lists individual
+    reasons for clients, if there are several.
     """
 
     code = "refused"

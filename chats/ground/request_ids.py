@@ -1,7 +1,7 @@
-"""The id of the request that the current code works for, in each process.
+"""The id of the request that is being processed, in web processes and workers.
 
-The web process sets it, tasks carry it in their headers, and a worker sets it for the task and for
-its turn. Error pages show it and every log line has it.
+The web process sets it, tasks carry it in their headers, and a worker sets it for the
+task and for its turn. Error pages and all log lines show it.
 """
 
 import contextvars

@@ -1,7 +1,7 @@
 """The entries of the schedule, one for each due job. Imports neither Django nor Celery.
 
-A due job resumes work that dead workers or lost broker messages left, or starts scheduled work.
-`chats.background.due_jobs` has their functions.
+A due job resumes work after a worker died or a broker message was lost, or starts
+scheduled work. The functions are in `chats.background.due_jobs`.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""The path under which migration 0028 of `chats` finds `new_salt`."""
+"""Compatibility module: migration 0028 of `chats` imports `new_salt` from here."""
 
 from chats.ground.commitments import new_salt
 

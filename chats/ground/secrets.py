@@ -1,7 +1,8 @@
 """Secrets at rest: provider and webhook keys are encrypted, our own keys are only hashed.
 
-Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest first): the
-first one encrypts, all decrypt. The keys are not in the database, so a stolen dump is not enough.
+Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest
+first): the first one encrypts, all decrypt. The keys are not in the database, so a
+stolen database dump does not reveal the secrets.
 """
 
 import hashlib

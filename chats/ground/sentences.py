@@ -47,8 +47,8 @@ def render_english(sentence: str | Promise) -> str:
 def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
     """Return the columns of a stored sentence: English text, and template with values as JSON.
 
-    The second is empty for a sentence without values. A text of more than `longest` characters is
-    cut, and then has no values either.
+    The JSON is empty for a sentence without values. A text of more than `longest`
+    characters is truncated, and its JSON is then empty too.
     """
     text = sanitise_text(render_english(sentence))
     if not isinstance(sentence, Sentence) or len(text) > longest:
@@ -57,7 +57,10 @@ def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[st
 
 
 def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
-    """Return a stored sentence in the active language; without values, the sentence itself."""
+    """Return a stored sentence in the active language.
+
+    Without values, `stored` itself is looked up in the translations.
+    """
     if not stored:
         return ""
     if not values:

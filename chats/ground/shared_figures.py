@@ -1,6 +1,7 @@
-"""Figures of all processes that the database does not hold, stored in the broker for `/metrics`.
+"""Metrics of all processes, stored in the broker for `/metrics`.
 
-A restart of the broker resets them, which Prometheus expects of counters.
+These are the numbers that the database does not contain. A restart of the broker resets
+them, which Prometheus expects of counters.
 """
 
 import json

@@ -1,7 +1,8 @@
 """Counts request rates across all web processes, in their shared broker.
 
-One round trip per request. If the broker is unavailable, full or slow, no request is refused or
-delayed: each process counts alone, and tries again after ten seconds.
+Each request costs one round trip. If the broker is unavailable, full or slow, no
+request is refused or delayed: each process counts alone, and tries the broker again
+after ten seconds.
 """
 
 from dataclasses import dataclass
@@ -58,7 +59,10 @@ class SharedBuckets:
 
 @cache
 def get_rate_script(url: str) -> Script:
-    """Return the broker's script. It is sent once, then called by its hash."""
+    """Return the Lua script that counts a request in the broker.
+
+    It is sent once, then called by its hash.
+    """
     client = Redis.from_url(
         url,
         socket_connect_timeout=0.25,

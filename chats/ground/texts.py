@@ -1,4 +1,8 @@
-"""Replaces what databases cannot store (NUL, surrogates, NaN); strips tags and Markdown signs."""
+"""Replaces characters and numbers that databases cannot store, and removes markup.
+
+The replaced values are NUL, surrogates and NaN. The removed markup is tags and
+Markdown.
+"""
 
 import json
 import math
@@ -18,15 +22,16 @@ LINE_SIGNS = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+])\s+)+")
 
 
 def strip_inline_signs(text: str) -> str:
-    """Return Markdown without the signs of bold and struck text, code and headings.
+    """Return Markdown without the markup for bold, strikethrough, code and headings.
 
-    For places that show plain text. Single asterisks and underscores stay, because names have them.
+    Used where plain text is shown. Single asterisks and underscores stay, because names
+    contain them.
     """
     return INLINE_SIGNS.sub("", text)
 
 
 def strip_line_signs(line: str) -> str:
-    """Return a line of Markdown as plain text; unchanged if it consists of signs only."""
+    """Return a line of Markdown as plain text. A line without letters or digits is unchanged."""
     plain = strip_inline_signs(LINE_SIGNS.sub("", line)).strip()
     return plain if any(char.isalnum() for char in plain) else line
 
@@ -85,10 +90,13 @@ _DECODER = json.JSONDecoder(
 
 
 def replace_tagged_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
-    """Return a text with each block from an opening tag to the next closing one replaced by `by`.
+    """Return a text with each tagged block replaced by `by`.
 
-    `tags` matches opening and closing tags with the groups `slash` and `name`. Linear: a pattern
-    for the whole block would read the rest of the text again for each tag that is never closed.
+    A block reaches from an opening tag to the next closing one.
+
+    `tags` matches opening and closing tags with the groups `slash` and `name`. Runs in
+    linear time. A single pattern for whole blocks would read the rest of the text again for
+    each tag that is never closed.
     """
     found = list(tags.finditer(text))
     closings: dict[str, list[int]] = defaultdict(list)

@@ -28,7 +28,7 @@ _used: list[Tracing] = []
 
 
 def use_tracing(tracing: Tracing | None) -> None:
-    """Create spans from now on. None: create none."""
+    """Create spans with these functions from now on. With None, create no spans."""
     _used[:] = [tracing] if tracing else []
 
 

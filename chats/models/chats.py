@@ -287,7 +287,7 @@ class Message(Stored):
 
     @property
     def author(self) -> str:
-        """`said_by` in the reader's language, for pages."""
+        """Display name of the author in the reader's language, for pages."""
         if self.speaker:
             return self.said_by
         return gettext("You") if self.role == self.Role.USER else gettext("Assistant")

@@ -53,7 +53,7 @@ READING_FAILURES = {
 class StoredFile(Stored):
     """A file of a person. The bytes are in the file storage, under `path`.
 
-    A person has each content once. People never share a row or bytes, even if the content is equal.
+    Each content is stored once per person. People never share a row or bytes.
     """
 
     class Kind(models.TextChoices):
@@ -188,8 +188,8 @@ class FileExcerpt(Stored):
 class FileRemoval(Stored):
     """Stored bytes to delete from `due_at` on.
 
-    Created in the transaction that deletes their row, and before an upload, so that neither a crash
-    nor a storage that does not answer leaves bytes behind.
+    Created in the transaction that deletes the file's row, and before an upload. Therefore
+    neither a crash nor an unavailable storage leaves bytes behind.
     """
 
     path = models.CharField(max_length=200, primary_key=True)

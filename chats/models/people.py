@@ -53,7 +53,7 @@ class LoginLink(Stored):
 
 
 class LoginFailure(Stored):
-    """A failed sign-in. Deleted once rate limiting does not need it any more."""
+    """A failed sign-in. Deleted once rate limiting no longer needs it."""
 
     address = models.CharField(max_length=64)
     account = models.CharField(max_length=200)

@@ -53,8 +53,8 @@ class SearchPlace(Stored):
 class SearchText(Stored):
     """A message, or the active summary of a branch, as indexed for search.
 
-    IDs follow the order of messages within a branch. The newest hits need no sorting, and
-    neighbours need no lookup.
+    IDs follow the order of messages within a branch. Therefore the newest hits need no
+    sorting, and neighbours are found without a lookup.
     """
 
     # Always set explicitly from branch and seq. AutoField makes it SQLite's rowid.
@@ -81,10 +81,11 @@ class SearchText(Stored):
 
 
 class SearchCount(Stored):
-    """Number of a user's searchable texts that contain a word. The empty word counts all texts.
+    """Number of a user's searchable texts that contain a word.
 
-    Each search weighs words by this number, and counting on demand grows with the chats. The counts
-    are per user, so other users' texts do not affect a search.
+    The row of the empty word counts all texts. Each search weighs words by this number. The
+    counts are stored, because the cost of counting on demand would grow with the chats.
+    They are per user, so other users' texts do not affect a search.
     """
 
     pk = models.CompositePrimaryKey("owner", "word")

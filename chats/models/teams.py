@@ -40,7 +40,7 @@ class Team(Stored):
 
     @property
     def name(self) -> str:
-        """Name of the current version. A user's team shows it only to that user."""
+        """Name of the current version. Teams of a user are visible to that user only."""
         return self.current.name if self.current else "team without a version"
 
 

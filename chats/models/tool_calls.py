@@ -1,4 +1,4 @@
-"""Steps whose tools run, and the calls of tools of servers."""
+"""Steps that call tools of tool servers, their calls, and consents."""
 
 from typing import ClassVar
 
@@ -10,10 +10,11 @@ from contextpolicy.models.base import Stored
 
 
 class ToolStep(Stored):
-    """The reply of a step that calls tools of servers, stored before the first call.
+    """The reply of a step that calls tools of tool servers, stored before the first call.
 
-    If the worker dies, another one continues from it and does not call the model again. It is
-    deleted at the end of the step, whose message then has the same parts.
+    If the worker dies, another one continues from this row and does not call the model
+    again. The row is deleted at the end of the step, when its parts are stored in the
+    message.
     """
 
     turn = models.ForeignKey("Turn", on_delete=models.CASCADE, related_name="tool_steps")
@@ -91,7 +92,10 @@ class ToolCall(Stored):
 
 
 class ToolConsent(Stored):
-    """A person allowed a tool for all later calls in a chat, with the definition of that time."""
+    """A person's consent to all later calls of a tool in a chat.
+
+    It applies to the definition that the tool had at that time (`digest`).
+    """
 
     chat = models.ForeignKey("Chat", on_delete=models.CASCADE, related_name="tool_consents")
     server = models.CharField(max_length=30)

@@ -50,8 +50,8 @@ class Webhook(Stored):
 class WebhookDelivery(Stored):
     """One event for one webhook. The body contains IDs and numbers, never message text.
 
-    No database constraint on the webhook: deleting a webhook must not roll back the reply whose end
-    would have notified it.
+    The column of the webhook has no database constraint, because deleting a webhook must
+    not roll back a reply whose end notifies it.
     """
 
     class Status(models.TextChoices):

@@ -23,10 +23,10 @@ class EndedAccess:
 def save_user_account(
     *, person: User, changed: Collection[str], actor: str, now: datetime
 ) -> EndedAccess:
-    """Save an account. Deactivating or activating it ends its sessions and revokes its API keys.
+    """Save an account.
 
-    Activation does so too, because older versions left them in place on deactivation. Raises
-    `LastOwner`.
+    Deactivating an account ends its sessions and revokes its API keys. Activating it does
+    the same, because older versions left them in place on deactivation. Raises `LastOwner`.
     """
     with transaction.atomic():
         roles.save_person(person=person, changed=changed, actor=actor, now=now)
@@ -48,11 +48,12 @@ def change_password(
     revoke_keys: bool,
     now: datetime,
 ) -> None:
-    """Set a person's new, already validated password, and revoke their API keys if requested.
+    """Set a person's new, already validated password.
 
-    The old password is required if there is one. A first password needs no other proof, because
-    only the server's console can issue a session without one. Setting it counts as a fresh sign-in.
-    Raises `WrongPassword` and `LoginThrottled`.
+    Revokes their API keys if requested. The old password is required if the person has one.
+    A person without a password has signed in with a one-time link, which is sufficient
+    proof. Setting a first password counts as a fresh sign-in. Raises `WrongPassword` and
+    `LoginThrottled`.
     """
     has_one = user.has_usable_password()
     if has_one:

@@ -53,7 +53,7 @@ def begin_session(*, session: SessionBase, now: datetime) -> None:
 def can_continue_session(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
     """Return True if the session is still valid.
 
-    Staff sessions end after `STAFF_IDLE_SECONDS` idle.
+    Staff sessions end when they have been idle for `STAFF_IDLE_SECONDS`.
     """
     if SEEN_AT not in session:
         session[SEEN_AT] = now.isoformat()

@@ -49,8 +49,9 @@ class WrongCredentials(Refusal):
 
 
 class LoginThrottled(Refusal):
-    """Too many failed sign-ins or invalid API keys came from this address or for this account.
-    Wait.
+    """Too many failed sign-ins or invalid keys from this address or for this account.
+
+    Wait, then try again.
     """
 
     code = "login_throttled"
@@ -240,7 +241,10 @@ class SignInAttempt:
             raise
 
     def check(self, *, already: int) -> None:
-        """Raise `LoginThrottled` if a limit is reached; `already` rows belong to this attempt."""
+        """Raise `LoginThrottled` if a limit is reached.
+
+        `already`: the number of counted failures that belong to this attempt.
+        """
         for rows, limit, window in self.limits():
             times = list(rows.order_by("-at").values_list("at", flat=True)[: limit + already])
             if len(times) >= limit + already:
@@ -297,11 +301,11 @@ def compute_keyed_hash(kind: str, text: str) -> str:
 
 
 def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
-    """Return the address to count failures by: the full IPv4 address, or the /64 of an IPv6.
+    """Return the address by which failures are counted: an IPv4 address, or an IPv6 /64.
 
-    A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted proxies.
-    Each proxy appends the address of its client, so with N proxies the Nth entry from the end
-    counts. Earlier entries come from the client and can be forged.
+    A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted
+    proxies. Each proxy appends the address of its client, so with N proxies the Nth entry
+    from the end counts. Earlier entries come from the client and can be forged.
     """
     offered = remote_addr
     if settings.TRUSTED_PROXY and forwarded_for:
@@ -332,8 +336,8 @@ def strip_port(address: str) -> str:
 def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
     """Return an active superuser, and True if it was created now.
 
-    A new one has no password and signs in by link. An existing one is returned whatever its name.
-    Raises `NameTaken`.
+    If there is none, a superuser with this name is created. It has no password and signs in
+    by link. An existing superuser is returned even if the name differs. Raises `NameTaken`.
     """
     present = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if present is not None:

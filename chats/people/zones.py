@@ -21,7 +21,7 @@ DEFAULTS = {CHOSEN: "", APPEARANCE: AccountSettings.Appearance.SYSTEM, LANGUAGE:
 
 @cache
 def list_time_zones() -> tuple[str, ...]:
-    """Return the names of the time zones of this machine, sorted, without its aliases."""
+    """Return the names of this machine's time zones, sorted, without aliases."""
     names = zoneinfo.available_timezones()
     return tuple(sorted(name for name in names if "/" in name and not name.startswith("Etc/")))
 

@@ -52,7 +52,7 @@ class AgentView:
     def speaker(self, message: engine.Message) -> Speaker:
         """Return the speaker of a message.
 
-        Without a role it is the owner, or a model without a team.
+        For messages without a role, this is the owner or the assistant.
         """
         is_human = message.role == "user"
         if message.role_id:
@@ -171,9 +171,9 @@ def load_newest_seen(
 ) -> tuple[list[engine.Message], list[engine.Message], int]:
     """Return the newest messages up to a border as the agent sees them, ascending.
 
-    Also returns up to two newest sendable messages, and the `seq` of a message that the newest one
-    repeats. Only an agent's message counts as a repetition (S3.6). Reads backwards, no further than
-    needed.
+    Also returns the newest two of them that may be sent, and the `seq` of a message that
+    the newest one repeats. Only an agent's message counts as a repetition (S3.6). Messages
+    are read backwards, and no further than needed.
     """
     rows = history.select_path_messages(branch, after=max(0, border - NEWEST), before=border + 1)
     shown: list[engine.Message] = []

@@ -1,8 +1,8 @@
 """Adds a /v1 client's own system text, tools and parameters to a prompt.
 
-`Turn.client` holds them: {"system": [text, …], "tools": [{name, description, parameters, strict,
-hosted}, …], "parameters": {…}, "max_output": tokens, "after": seq, "prefill": {"text": …,
-"style": …}}. Empty once the turn has ended.
+`Turn.client` holds them: {"system": [text, …], "tools": [{name, description,
+parameters, strict, hosted}, …], "parameters": {…}, "max_output": tokens, "after": seq,
+"prefill": {"text": …, "style": …}}. The field is emptied when the turn ends.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
-"""Composes a prompt: rows, effective policy and model → engine → the request and its receipt.
+"""Composes a prompt for a model under the effective policy.
 
-The engine decides. This module loads the facts for it and turns its result into a request and a
-receipt. It writes nothing.
+The engine decides what the prompt contains. This module loads the facts for it and
+turns its result into a request and a receipt. It writes nothing.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -102,8 +102,9 @@ class WindowMoveRequired:
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and `warm_from`:
-    the tokens of the reply from which a compaction or a cache warm-up is due. None: never.
+    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and
+    `warm_from`: the lengths of the reply, in tokens, from which a compaction or a cache
+    warm-up is due. None: never.
     """
 
     request: ProviderRequest
@@ -229,8 +230,8 @@ def assemble_draft(
 def adapt_prompt_for_client(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prompt:
     """Return the prompt of a client's turn with the client's parameters.
 
-    No cache warm-up: the client sends the next prompt's prefix itself. No preferences: the writer
-    behind a client is unknown.
+    The cache is not warmed up, because the client sends the next prompt's prefix itself.
+    Preferences are not saved, because the writer behind a client is unknown.
     """
     request = client.apply_client_parameters(prompt.request, client=asked)
     return replace(
@@ -330,10 +331,10 @@ def compose_lead(
 ) -> Prompt | WindowMoveRequired | None:
     """Compose the prefix of a branch's next prompt, independent of the question.
 
-    The branch comes with its chat and active compaction. Room is reserved for the `expected`
-    question. None if the next prompt shares no whole message with the current history. Returns
-    `WindowMoveRequired` instead if the window must be moved first. Raises `PromptRefused` and
-    `ModelUnavailable`.
+    `branch` must be loaded with its chat and active compaction. Room is reserved for the
+    `expected` question. Returns None if the next prompt shares no whole message with the
+    current history. Returns `WindowMoveRequired` if the window must be moved first. Raises
+    `PromptRefused` and `ModelUnavailable`.
     """
     seq = branch.last_seq + 1
     # Unlike a question without parts, it takes the tokens of a message.
@@ -419,7 +420,8 @@ def read_branch(turn: Turn) -> Branch:
 def with_active_compaction(branch: Branch) -> Branch:
     """Return the branch with its active compaction loaded.
 
-    Most chats have none, and joining its seventy columns costs more than the rest of the query.
+    The compaction is loaded separately: most chats have none, and joining its seventy
+    columns costs more than the rest of the query.
     """
     if branch.active_compaction_id is not None:
         active = statements.COMPACTION.first(compaction=branch.active_compaction_id)
@@ -564,9 +566,9 @@ def load_prompt_facts(
 def find_wider_window(
     branch: Branch, *, choice: model_choice.ChosenModel, asked: Question, counter: TokenCounter
 ) -> WindowNeeded | None:
-    """Return the move that brings back history under a policy with more room.
+    """Return the window move that brings back history under a policy with more room.
 
-    None if it gains nothing, or if the prompt without a window is refused.
+    None if the move gains nothing, or if the prompt without a window is refused.
     """
     if not widening.can_widen_window(branch, choice=choice):
         return None
@@ -704,7 +706,7 @@ def summary_and_window(
 ) -> tuple[engine.Summary | None, int]:
     """Return the published summary, and the `seq` up to which a window leaves out messages.
 
-    0: there is no window.
+    The `seq` is 0 if there is no window.
     """
     if active is None:
         return None, 0
@@ -873,7 +875,10 @@ def build_prompt(
 
 
 def find_zone_to_freeze(assembled: AssembledContext, *, branch: Branch) -> str:
-    """Return the time zone to store for the branch: that of its first prompt with dates."""
+    """Return the time zone to store for the branch.
+
+    Empty unless this is the branch's first prompt with dates.
+    """
     is_first = not branch.time_zone and any(s.origin == "day" for s in assembled.segments)
     return zones.get_branch_zone(branch) if is_first else ""
 

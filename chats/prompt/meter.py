@@ -207,7 +207,10 @@ def describe_system_sources(outlook: Outlook) -> str:
 
 
 def describe_skills(outlook: Outlook) -> str:
-    """Return the tokens of skills in the system text, and the number of loaded ones."""
+    """Return a text with the tokens of skills in the system text and the number loaded.
+
+    Empty without such tokens.
+    """
     tokens = outlook.skill_tokens
     if not tokens:
         return ""
@@ -251,9 +254,10 @@ def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
 
 
 def describe_left_out(outlook: Outlook, reason: str) -> str:
-    """Return a text with the range of the messages left out for a reason; empty without any.
+    """Return a text with the range of the messages left out for a reason.
 
-    If there are several ranges, the text has the number of messages.
+    If there are several ranges, the text has the number of messages. Empty if no messages
+    are left out.
     """
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:
@@ -310,7 +314,7 @@ def describe_history(outlook: Outlook) -> str:
 
 
 def describe_free_room(outlook: Outlook) -> str:
-    """Return a sentence about the use of the free room, and about what follows once it is full."""
+    """Return a sentence about the prompt limit and about excerpts that a question may add."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     words = describe_full_room(values, limit=limit)
     if not measure_excerpt_room(outlook.given, outlook.sent):
@@ -323,7 +327,7 @@ def describe_free_room(outlook: Outlook) -> str:
 
 
 def describe_full_room(values: PolicyValues, *, limit: int) -> str:
-    """Return a sentence about what follows once the free room is full."""
+    """Return a sentence about the prompt limit and its effect on the history."""
     if values.strategy == "entity_state":
         return gettext("Of {limit:,}; the state does not grow with the chat").format(limit=limit)
     if values.strategy == "simple":

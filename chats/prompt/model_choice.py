@@ -90,9 +90,9 @@ def choose_chat_model(
 
 
 def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> ChosenModel:
-    """Return the chat's model and the policy that these assignments would make. Stores nothing.
+    """Return the chat's model and the policy that results from these assignments.
 
-    Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
+    Stores nothing. Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
     model = chat.model or statements.DEFAULT_MODEL.first()
     if model is None:
@@ -168,7 +168,10 @@ def get_client_policy(chat: Chat) -> ContextPolicy | None:
 def explain_policy_layers(
     layers: Collection[resolution.Layer], *, model: ModelSpec | None
 ) -> list[ExplainedField]:
-    """Explain the policy of these layers with a model. Raises `PolicyRefused`."""
+    """Explain the effective policy that these layers produce with a model.
+
+    Raises `PolicyRefused`.
+    """
     window = model.window if model else None
     try:
         return explain_policy_fields(

@@ -35,11 +35,11 @@ def find_moved_skills(
     counter: TokenCounter,
     before: tuple[str, ...] = (),
 ) -> list[str]:
-    """Return the slugs of skills that messages `after` < seq <= `to_seq` loaded and that move.
+    """Return the skills to move that messages with `after` < seq <= `to_seq` loaded.
 
-    The list also has the keys of parts of files. Skills that the chat does not have any more are
-    dropped, and so are the oldest if the texts exceed a tenth of the prompt limit. `before`: slugs
-    and keys that a summary below a window moved.
+    Returns slugs of skills and keys of parts of their files. Skills that the chat no longer
+    has are dropped, and so are the oldest if the texts exceed a tenth of the prompt limit.
+    `before`: slugs and keys that a summary below a window moved.
     """
     keys = [*before, *iter_loaded_skills(branch, after=after, to_seq=to_seq)]
     return choose_known_skills(branch, keys=keys, values=values, counter=counter)
@@ -48,7 +48,7 @@ def find_moved_skills(
 def choose_known_skills(
     branch: Branch, *, keys: Sequence[str], values: PolicyValues, counter: TokenCounter
 ) -> list[str]:
-    """Return those of the keys that the chat has and whose texts fit, oldest first.
+    """Return the keys whose skills the chat has and whose texts fit, oldest first.
 
     `keys`: slugs of skills and keys of parts of files, oldest first.
     """
@@ -65,7 +65,10 @@ def choose_known_skills(
 def count_moved_tokens(
     keys: Sequence[str], *, found: Sequence[SkillText], counter: TokenCounter
 ) -> dict[str, int]:
-    """Return the tokens of texts and parts of files by key, of those that a chat still has."""
+    """Return the tokens of moved texts and parts of files, by key.
+
+    Keys of skills that the chat no longer has are left out.
+    """
     files = load_moved_texts(keys, known=found)
     built = {key: build_moved_part(key, skills=found, files=files) for key in set(keys)}
     return {key: counter.count(text) for key, parts in built.items() for _, text in parts}
@@ -88,7 +91,10 @@ def find_window_skills(
     values: PolicyValues,
     counter: TokenCounter,
 ) -> list[str]:
-    """Return the slugs of skills in the system text of a window over its summary `base`."""
+    """Return the skills that a window moves to the system text, as slugs and keys of parts.
+
+    Includes the skills that its summary `base` moved.
+    """
     return find_moved_skills(
         branch,
         after=base.to_seq if base else 0,

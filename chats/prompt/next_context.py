@@ -1,6 +1,7 @@
 """The context of the next message for API clients, as messages or as text.
 
-Composed like the outlook, so it matches the next receipt. Nothing is stored.
+Composed in the same way as the next prompt of the context meter (the outlook), so it
+matches the next receipt. Nothing is stored.
 """
 
 import uuid
@@ -155,9 +156,10 @@ def build_context_entries(
     segments: Sequence[Sequence[object]],
     sources: sent_texts.SegmentSources,
 ) -> tuple[Mapping[str, tuple[TextEntry, ...]], Sequence[str]]:
-    """Return pins and history as text entries, cut as the policy says, and notes on omissions.
+    """Return pins and history as text entries, with notes about left-out messages.
 
-    Contains only texts of people and models. Tool calls and results are left out, with a note.
+    Texts are cut according to the policy. Contains only texts of people and models. Tool
+    calls and results are left out, with a note.
     """
     listed: dict[str, list[TextEntry]] = {"pin": [], "history": []}
     notes = []

@@ -1,7 +1,8 @@
 """The prompt of a branch's next message, composed in advance (the outlook).
 
-The engine composes it like for a turn, with the same facts and counter. The context meter and the
-marks in a chat therefore match the receipt of the next message.
+The engine composes it from the same facts and with the same counter as a turn's prompt.
+The context meter and the marks in a chat therefore match the receipt of the next
+message.
 """
 
 import uuid
@@ -68,7 +69,7 @@ class Outlook:
 
     @property
     def is_estimate(self) -> bool:
-        """True if the turn's token counts may differ, because its tokenizer is not loaded yet."""
+        """True if the turn's token counts may differ, because the tokenizer is not loaded yet."""
         return tokenizer.is_estimate(self.given.counter)
 
     @property
@@ -120,7 +121,7 @@ class Outlook:
 
 
 def get_segment_disposition(segment: Segment) -> MessageDisposition:
-    """Return how a message is sent that is a segment of the prompt."""
+    """Return how the message of a prompt segment is sent."""
     if segment.cut_to is None and segment.result_limit is None:
         return FULL
     return MessageDisposition("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
@@ -137,11 +138,12 @@ def compose_next_prompt(
     searches: bool = True,
     said: engine.Message | None = None,
 ) -> Outlook:
-    """Compose the prompt that `question` would send on a branch, with compaction and chat loaded.
+    """Compose the prompt that `question` would send on a branch.
 
-    With the worker's counter, the result equals the next receipt. `files` are the serialized parts
-    of its files. `said` is a question that is already stored. Without any of them, the question is
-    empty. With `searches` false, no excerpts of the chat are retrieved for it. Raises
+    `branch` must be loaded with its compaction and chat. With the worker's counter, the
+    result equals the next receipt. `files` are the serialized parts of its files. `said` is
+    a question that is already stored. Without any of them, the question is empty. If
+    `searches` is false, no excerpts of the chat are retrieved for it. Raises
     `composition.PromptRefused`.
     """
     kept = states.load_stored_state(branch, values=choice.values)

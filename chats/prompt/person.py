@@ -59,7 +59,7 @@ NOTHING = AboutPerson()
 def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime) -> AboutPerson:
     """Return the prompt's information about the chat's owner, as known at `until`.
 
-    The branch comes with its chat and active compaction.
+    `branch` must be loaded with its chat and active compaction.
     """
     chat, values = branch.chat, choice.values
     asks_recent = bool(values.recent_by_user)
@@ -120,7 +120,7 @@ def is_of_use(settings: MemorySettings) -> bool:
 
 
 def format_profile(settings: MemorySettings | None, *, is_plain: bool = False) -> str:
-    """Return the person's instructions with an introduction, or without it if `is_plain`.
+    """Return the person's instructions, below an introduction unless `is_plain`.
 
     Empty if there are none or the person paused the memory.
     """
@@ -133,9 +133,10 @@ def format_profile(settings: MemorySettings | None, *, is_plain: bool = False) -
 def format_preferences(
     branch: Branch, *, settings: MemorySettings | None, is_plain: bool = False
 ) -> str:
-    """Return the active preferences of the branch's chat, one per line. Empty without any.
+    """Return the active preferences of the branch's chat, one per line.
 
-    `is_plain`: only their texts, without introduction and slot names.
+    `is_plain`: only their texts, without introduction and slot names. Empty if there are
+    none.
     """
     if settings is None or not preferences.is_noting(settings):
         return ""
@@ -192,7 +193,11 @@ def is_preference_active(row: Preference, *, own: set[uuid.UUID], since: datetim
 
 
 def is_preference_known(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
-    """Return True if the chat knows a row, whether or not it is still active."""
+    """Return True if a preference may apply in the chat, whether or not it is active.
+
+    These are preferences that the person wrote, that have evidence in the chat, or that
+    existed when the chat's preferences were frozen.
+    """
     return row.kind == Preference.Kind.WRITTEN or row.pk in own or row.learned_at <= since
 
 
@@ -234,8 +239,9 @@ def get_freeze_time(branch: Branch) -> datetime:
 def load_recent_entries(chat: Chat, *, most: int, until: datetime) -> tuple[TextEntry, ...]:
     """Return the newest messages of the person's other chats, ascending, within the limits.
 
-    A chat in a folder sees the other chats of that folder. A chat without a folder sees those
-    without one. Chats without memory, temporary and deleted chats are left out.
+    A chat in a folder sees the other chats of that folder. A chat without a folder sees the
+    other chats without a folder. Chats without memory, temporary and deleted chats are left
+    out.
     """
     others = access.get_visible_chats(user=chat.owner).exclude(pk=chat.pk)
     others = others.filter(folder=chat.folder_id, without_memory=False)

@@ -27,7 +27,7 @@ class NotThere(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PersonViewpoint:
-    """A person, optionally in a chat, as an agent there, with a model."""
+    """A person, optionally with one of their chats, an agent of the chat, and a model."""
 
     person: User
     chat: Chat | None
@@ -46,7 +46,10 @@ class Explanation:
 def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
-    """Return the viewpoint with these names; empty ones are left open. Raises `NotThere`."""
+    """Return the viewpoint with these names. Empty names are left open.
+
+    Raises `NotThere`.
+    """
     person = find_person_by_name(username)
     if person is None:
         raise NotThere(
@@ -69,7 +72,7 @@ def resolve_viewpoint(
 ) -> PersonViewpoint:
     """Return the viewpoint with its agent and model. Raises `NotThere`.
 
-    Without a model name, it is the model that would reply.
+    Without a model name, the model is the one that would reply.
     """
     agent = None
     if role_id:

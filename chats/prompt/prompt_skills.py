@@ -56,10 +56,10 @@ def build_skill_notes(loaded: Mapping[str, str], *, counter: TokenCounter) -> li
 def list_prompt_skills(
     assembled: AssembledContext, *, given: ComposeInput, active: Compaction | None
 ) -> dict[str, str]:
-    """Return the loaded texts of skills that a prompt has, moved ones first.
+    """Return the loaded skill texts in a prompt, moved ones first.
 
-    By the slugs of skills on demand and the keys of parts of files. The text of a moved skill is
-    empty here.
+    Keys are slugs of on-demand skills and keys of parts of files. The text of a moved skill
+    is empty here.
     """
     if not tools.has_skill_load(given.tools):
         return {}

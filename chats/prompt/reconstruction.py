@@ -150,7 +150,7 @@ class _Build:
         }
 
     def made(self) -> Rebuilt:
-        """Build the request by the call's purpose. Raises `PartMissing`."""
+        """Build the request according to the purpose of the call. Raises `PartMissing`."""
         if self.receipt.purpose == "state":
             return self.side(self.state())
         if self.receipt.purpose == "title":
@@ -291,7 +291,7 @@ class _Build:
 def find_previous_receipt(receipt: Receipt) -> Receipt | None:
     """Return the receipt of the previous call on the same branch by the same agent.
 
-    Only calls of the same kind count. None for the first one.
+    Only calls of the same kind count. None for the first call.
     """
     rows = Receipt.objects.filter(
         turn__branch=receipt.turn.branch_id,

@@ -155,7 +155,7 @@ def list_message_segments(found: Rebuilt) -> list[Sequence[Segment]]:
 
 
 def format_request_message(message: WireMessage, *, hides: bool, by: str | None = None) -> str:
-    """Format a message of a request, with its tool calls and the fields sent to `by`."""
+    """Format a message of a request, with its tool calls and the fields for the model `by`."""
     if hides and message.role == "system":
         return HIDDEN
     calls = [
@@ -216,7 +216,10 @@ def compare_body_hash(found: Rebuilt) -> BodyCheck:
 
 
 def compare_body_forms(made: Iterator[str], known: str) -> BodyCheck:
-    """Return "same" if one of the rebuilt bodies has the recorded hash, else "options"."""
+    """Return "same" if one of the rebuilt bodies has the recorded hash.
+
+    Otherwise returns "options": the request as sent had the same prompt but other options.
+    """
     return "same" if any(compute_text_ref(text) == known for text in made) else "options"
 
 

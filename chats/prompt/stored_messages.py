@@ -58,8 +58,8 @@ def verify_some(
 ) -> Iterator[Break]:
     """Verify some chains until the time limit; yield the first fault of each chat.
 
-    None stands for all chats: each run continues after the previous one, until all were checked
-    once.
+    A scope of None means all chats: each run continues after the previous one, until all
+    chats were checked once.
     """
     for scope in scopes:
         chats = (
@@ -95,7 +95,10 @@ def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
 
 
 def store_reading_position(last: int) -> None:
-    """Store after which chat the next run continues: the first 63 bits of a chat id."""
+    """Store the position after which the next run continues.
+
+    `last` is the first 63 bits of a chat id.
+    """
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
@@ -136,7 +139,10 @@ def is_id(text: object) -> bool:
 
 
 def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
-    """Return the code of the fault of a prompt's messages, such as `missing`; empty without one."""
+    """Return the code of a fault in a prompt's messages, such as `missing`.
+
+    Empty if there is no fault.
+    """
     related = ("effective_policy", "turn__branch__chat__owner")
     receipt = Receipt.objects.select_related(*related).filter(pk=receipt_id).first()
     if receipt is None:

@@ -40,11 +40,12 @@ class PromptDraft:
 class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
-    `turns.state_extraction` builds the `state`, `turns.references` the `references`,
-    `turns.file_excerpts` those of long documents (`files`). For excerpts
-    of the chat itself, `room` is the number of free local tokens, and `sent` has the `seq`s
-    in the prompt. None: the policy's own limits apply. `asked` is the `seq` of the message that an
-    agent answers. 0: the turn's own question. `draft`: the prompt's facts, to load them only once.
+    `turns.state_extraction` builds the `state`, `turns.references` the `references`, and
+    `turns.file_excerpts` those of long documents (`files`). For excerpts of the chat
+    itself, `room` is the number of free local tokens, and `sent` has the `seq`s in the
+    prompt. If `room` is None, the policy's own limits apply. `asked` is the `seq` of the
+    message that an agent answers, or 0 for the turn's own question. `draft` has the
+    prompt's facts, so that they are loaded only once.
     """
 
     choice: ChosenModel
@@ -64,7 +65,10 @@ HEADING = 40
 
 
 def should_retrieve_context(turn: Turn, *, values: PolicyValues) -> bool:
-    """Return True if context is retrieved for a turn. A continued reply has no question."""
+    """Return True if context is retrieved for a turn.
+
+    False for a continued reply, because it has no question.
+    """
     return values.references and turn.trigger is not None
 
 
@@ -85,8 +89,8 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
 def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None:
     """Return the parts of the tail that are still missing. None if it is complete.
 
-    Temporary chats, chats without memory, and providers that are not allowed get no content of
-    other chats. A continued reply has no question.
+    Temporary chats, chats without memory, and providers that are not allowed get no content
+    of other chats. Nothing is retrieved for a continued reply, because it has no question.
     """
     values = choice.values
     known = turn.tail or {}

@@ -28,7 +28,8 @@ SMALLEST_GAIN = 0.1
 def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
     """Return True if the active window was moved under another policy with less room.
 
-    The branch comes with its active compaction. A window moved by a team's cap never widens.
+    `branch` must be loaded with its active compaction. A window moved by a team's cap never
+    widens.
     """
     active = branch.active_compaction
     if active is None or active.kind != Compaction.Kind.WINDOW or active.reason == "cap":

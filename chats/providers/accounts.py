@@ -157,10 +157,11 @@ def connect_server(
 ) -> ProviderAccount:
     """List a server's models, then store its account and the models.
 
-    Without a name, the account gets the host's name. The first chat model becomes the default if
-    none but the demo model was, except for the bundled small model. Raises UnknownKind,
-    PackageMissing, NameTooLong, AddressRefused, AlreadyConnected, KeyNotPlain, ServerRefused and
-    NoModelsOffered; then nothing is stored.
+    Without a name, the account gets the host's name. If there is no default model, or only
+    the demo model, the server's first chat model becomes the default. The bundled small
+    model never does. Raises UnknownKind, PackageMissing, NameTooLong, AddressRefused,
+    AlreadyConnected, KeyNotPlain, ServerRefused and NoModelsOffered; then nothing is
+    stored.
     """
     kind = check_server_kind(kind)
     kinds.require_kind(kind)
@@ -230,8 +231,9 @@ def update_server(
 def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
     """List a connected server's models again. Adds the new ones and returns them.
 
-    Fills in context windows that the server states, for models without one. Raises PackageMissing,
-    AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
+    If the server states the context window of a stored model that has none, the window is
+    stored. Raises PackageMissing, AddressRefused, ServerRefused, NoModelsOffered and
+    SecretUnreadable.
     """
     kinds.require_kind(account.kind)
     key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
@@ -286,8 +288,8 @@ def save_provider_account(
 def rotate_keys(*, actor: str, now: datetime) -> int:
     """Re-encrypt the keys of all model and tool servers with the newest encryption key.
 
-    Returns their number. All or none: older encryption keys may only be removed once they are
-    unused. Raises SecretUnreadable.
+    Returns the number of keys. If one key cannot be decrypted, none is changed, because
+    older encryption keys may only be removed once they are unused. Raises SecretUnreadable.
     """
     with transaction.atomic():
         rows = ProviderAccount.objects.select_for_update(no_key=True).exclude(encrypted_key="")
@@ -309,7 +311,7 @@ def rotate_keys(*, actor: str, now: datetime) -> int:
 def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> None:
     """Delete an account with its key. Its models stay in the database, disabled.
 
-    If one of them was the default, another model replaces it: one of a server, else the demo model.
+    If one of them was the default, `choose_default_model` selects another model.
     """
     with transaction.atomic():
         models = ModelSpec.objects.filter(provider=account.slug)
@@ -325,9 +327,10 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
 
 
 def fetch_server_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
-    """Return the names of a server's models that fit our table, with the windows it states.
+    """Return a server's models by name, with the context windows that it states.
 
-    Raises ServerRefused and NoModelsOffered.
+    Empty names and names of more than 200 characters are left out. Raises ServerRefused and
+    NoModelsOffered.
     """
     from chats.providers.discovery import list_models  # noqa: PLC0415  # as above
 
@@ -395,8 +398,9 @@ def _set_key(account: ProviderAccount, key: str, *, forget: bool, had: bool) -> 
 
 
 def _place(base_url: str) -> tuple[str, str | None, int | None]:
-    """Return scheme, host and port of an address, without checks: an old address may be refused
-    now.
+    """Return scheme, host and port of an address.
+
+    Nothing is checked, because an old address may be refused now.
     """
     parts = urlsplit(base_url)
     return parts.scheme, parts.hostname, parts.port or DEFAULT_PORTS.get(parts.scheme)

@@ -263,7 +263,7 @@ def _standing(address: IPAddress) -> Standing:
 
 
 def _embedded_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address that an IPv6 address leads to: mapped, or by NAT64 (RFC 6052)."""
+    """Return the IPv4 address in an IPv4-mapped or NAT64 (RFC 6052) IPv6 address."""
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

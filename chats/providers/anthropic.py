@@ -1,7 +1,7 @@
-"""Adapter to servers with Anthropic's Messages API. Only this module uses their package.
+"""Adapter to servers with Anthropic's Messages API.
 
-The package, an optional extra, sends the request through the product's HTTP client. `reading` reads
-the response.
+Only this module imports Anthropic's package. The package, an optional extra, sends the
+request through the product's HTTP client. `reading` reads the response.
 """
 
 import asyncio

@@ -156,9 +156,7 @@ def _arguments(call: ToolCallPart) -> dict[str, Any]:
 
 
 def _tools(request: ProviderRequest) -> dict[str, Any]:
-    """Return the tools. Tools that only earlier messages used are declared but may not be
-    called.
-    """
+    """Return the tools. Tools that only earlier messages used are declared but not callable."""
     choice = _tool_choice(request.parameters)
     if request.tools:
         tools = [_tool(spec) for spec in request.tools]
@@ -197,9 +195,9 @@ def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
 def _thinking(request: ProviderRequest) -> dict[str, Any]:
     """Return the thinking options. Empty without thinking.
 
-    A budget is left out if tool calls must be answered: the server would require the signed
-    thinking of the previous step, which is not stored. It is also left out if a certain tool must
-    be called.
+    The thinking budget is left out if tool calls must be answered: the server would require
+    the signed thinking of the previous step, which is not stored. It is also left out if
+    the request forces a tool call, or if the output limit is too low.
     """
     if not request.thinking:
         return {}

@@ -1,8 +1,9 @@
 """The contract of model providers: a request goes in, a stream of events comes out.
 
-All other code uses these types; only an adapter translates them. A reply is a stream of deltas that
-ends with exactly one `Finished` or with a `ProviderError`, also if the provider's content filter
-cut it. Adapters never retry after the first event: the turn decides how to handle a failure.
+All other code uses these types; only an adapter translates them. A reply is a stream of
+deltas that ends with exactly one `Finished` or with a `ProviderError`, even if the
+provider's content filter cut it. Adapters never retry after the first event: the turn
+decides how to handle a failure.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -183,8 +184,8 @@ ProviderEvent = (
 class Timeouts:
     """Time limits of a call in seconds.
 
-    `connect`: to connect. `first_token`: to the first piece of the reply. `gap`: between two
-    pieces. `total`: for the whole call.
+    `connect`: until the connection is open. `first_token`: until the first piece of the
+    reply. `gap`: between two pieces. `total`: for the whole call.
     """
 
     connect: float = 5.0

@@ -275,7 +275,7 @@ def coerce_text(value: object) -> str:
 
 
 def _token_logprobs(choice: Mapping[str, Any]) -> Iterator[TokenLogprobs]:
-    """Yield the log probabilities of a choice, unless they are those of other output than text."""
+    """Yield the log probabilities of a choice, unless they belong to output other than text."""
     found = coerce_mapping(choice.get("logprobs"))
     lists = [found.get(name) for name in ("content", "refusal")]
     entries = [entry for listed in lists if isinstance(listed, list) for entry in listed]

@@ -82,9 +82,10 @@ class PartialToolCall:
 class ReplyCollector:
     """A model's reply as received so far, up to the limits of this instance.
 
-    Text, reasoning and tool calls share `REPLY_CHARS` code points. Longer text is cut there, and
-    the collector is full. A partial tool call is useless, so there the limit is an error, as is one
-    tool call more than `TOOL_CALLS_PER_STEP`. In each case the request is ended.
+    Text, reasoning and tool calls share `REPLY_CHARS` code points. Longer text is cut at
+    the limit, and the collector is full. A partial tool call is useless, so a tool call
+    beyond the limit is an error. More than `TOOL_CALLS_PER_STEP` tool calls are an error
+    too. In each case the request is ended.
     """
 
     def __init__(
@@ -168,8 +169,8 @@ class ReplyCollector:
     def note_usage(self, report: UsageReport) -> None:
         """Store the usage, unless a count is missing: then the cost of the call is unknown.
 
-        A server that reports no tokens of a prompt, or none of a reply with output, has left the
-        count out.
+        A count is missing if the server reports no tokens for the prompt, or none for a reply
+        with output.
         """
         has_output = bool(self.length or self.asked)
         if not report.input_tokens or (has_output and not report.output_tokens):
@@ -213,8 +214,8 @@ class ReplyCollector:
     def move_unopened_thoughts(self) -> None:
         """Move thinking without an opening tag from the text to the reasoning.
 
-        Only the closing tag shows it, so live viewers have seen it as text until then. The stored
-        reply has it as reasoning.
+        Such thinking is recognised only at its closing tag, so live viewers have seen it as
+        text until then. The stored reply has it as reasoning.
         """
         split = split_unopened(str(self.text))
         if split is None:
@@ -230,7 +231,10 @@ class ReplyCollector:
     def keep_extras(
         self, index: int | None, fields: Mapping[str, object], *, thoughts: str
     ) -> None:
-        """Store unknown fields with their call, those of the message with the first call."""
+        """Store unknown fields of a tool call with the call.
+
+        Unknown fields of the message are stored with the first call.
+        """
         first = min(self.asked, default=0)
         asking = self.asked.get(first if index is None else index)
         if asking is None:

@@ -130,7 +130,7 @@ def _models(body: bytes) -> dict[str, int | None]:
 
 
 def find_stated_window(row: Mapping[str, Any]) -> int | None:
-    """Return the context window that a server states for a model, in tokens. None if it does not.
+    """Return the context window that a server states for a model, in tokens, or None.
 
     The window that a model was trained with is ignored: the server may accept less.
     """

@@ -123,8 +123,9 @@ def _loaded(body: str) -> object:
 
 
 def _error_object(answer: object) -> Mapping[str, Any]:
-    """Return the error object in a response: under `error`, at the top level, or first in a list
-    (Gemini).
+    """Return the error object in a response.
+
+    It is under `error`, at the top level, or first in a list (Gemini).
     """
     if isinstance(answer, list):
         answer = answer[0] if answer else None

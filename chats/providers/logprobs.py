@@ -75,9 +75,10 @@ class TokenLog:
         self._match()
 
     def place_text(self, *, at: int, size: int) -> None:
-        """Note that all text received so far ends with the text of the reply, `at` + `size` long.
+        """Record where the text of the reply starts in the text received so far.
 
-        All later text belongs to the reply, so only the first call has an effect.
+        The received text ends with the reply's text, which has `at` + `size` code points. All
+        later text belongs to the reply, so only the first call has an effect.
         """
         if self._offset is None:
             self._offset = self._received - at - size
@@ -104,7 +105,10 @@ class TokenLog:
         self._kept = [(start - size, entry) for start, entry in self._kept if start >= size]
 
     def dump_entries(self) -> str:
-        """Return the entries of the reply as JSON: `[[start, entry], …]`. Empty without any."""
+        """Return the entries of the reply as JSON: `[[start, entry], …]`.
+
+        Empty if there are no entries.
+        """
         lines = ",".join(f"[{start},{entry}]" for start, entry in self._kept)
         return f"[{lines}]" if lines else ""
 
@@ -141,9 +145,10 @@ class TokenLog:
         del self._text[: len(data)]
 
     def _require_run(self) -> None:
-        """Drop the waiting entries before those that are exactly the text. Without any, drop all.
+        """Keep only the waiting entries that match the whole waiting text.
 
-        After that, no entry can be matched with certainty.
+        Earlier entries are dropped. If no entries match, all are dropped, because later ones
+        cannot be matched with certainty.
         """
         sizes = list(accumulate((len(data) for data, _ in self._waiting), initial=0))
         start = b"".join(data for data, _ in self._waiting).rfind(self._text)

@@ -89,7 +89,8 @@ def add_models(
 ) -> list[ModelSpec]:
     """Store the models of an account that are not stored yet. Call inside a transaction.
 
-    `models` maps names to windows. Stored models without a window get theirs.
+    `models` maps names to context windows. A window is also stored for known models that
+    have none.
     """
     known = {model.name: model for model in ModelSpec.objects.filter(provider=account.slug)}
     # Such a small model must be chosen explicitly.
@@ -116,9 +117,9 @@ def add_models(
 
 
 def choose_default_model() -> ModelSpec | None:
-    """Return the model to use as the default: one of a server, else the demo model.
+    """Return the model to use as the default, or None if no model is usable.
 
-    None if no model is usable.
+    Prefers the oldest model of a server to the demo model.
     """
     kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
     usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)

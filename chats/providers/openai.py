@@ -1,6 +1,7 @@
-"""Adapter to servers with OpenAI's chat completions API. Only this module uses their package.
+"""Adapter to servers with OpenAI's chat completions API.
 
-The package sends the request through the product's HTTP client. `reading` reads the response.
+Only this module imports OpenAI's package. The package sends the request through the
+product's HTTP client. `reading` reads the response.
 """
 
 import asyncio

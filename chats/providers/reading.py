@@ -106,8 +106,9 @@ class Deadlines:
         self._last: tuple[str, float] = ("", 0.0)
 
     def opening(self) -> float:
-        """Return the deadline for the response to start. A whole reply starts when it is
-        complete.
+        """Return the deadline for the response to start.
+
+        A reply that is not streamed starts when it is complete.
         """
         wait = self._timeouts.first_token if self._is_streamed else self._timeouts.total
         return self._start + min(wait, self._timeouts.total)

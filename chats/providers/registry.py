@@ -73,7 +73,7 @@ async def aclose_all() -> None:
 
 
 class Uninstalled:
-    """Replaces an adapter whose package is not installed: each call fails with that error."""
+    """Replaces an adapter whose package is not installed. Each call raises ProviderError."""
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
         """Raise ProviderError, because the package of the provider is not installed."""

@@ -57,7 +57,10 @@ class EventParser:
         return events
 
     def close(self) -> list[bytes]:
-        """Return the data of a last event without the blank line that some servers leave out."""
+        """Return the data of the last event if no blank line followed it.
+
+        Some servers leave out this line.
+        """
         return self._take_line() + self._dispatch()
 
     def _grow(self, piece: bytes) -> None:

@@ -1,8 +1,8 @@
 """Separates thinking from text if a server leaves it in the text, between `<think>` tags.
 
-Servers without a parser for a reasoning model do that. Tags count only at the start of a reply, and
-may be split anywhere. Only the case of ASCII letters is ignored: lowercase forms of other letters,
-such as İ, may have another length.
+Servers do this if they cannot parse the output of a reasoning model. Tags count only at
+the start of a reply, and may be split anywhere. Only the case of ASCII letters is
+ignored: lowercase forms of other letters, such as İ, may have another length.
 """
 
 import re
@@ -71,9 +71,10 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
 
 def match_opening(text: str) -> tuple[str, int] | None:
-    """Return the closing tag for the opening tag that a text starts with, and that tag's end.
+    """Return the closing tag for the opening tag at the start of a text.
 
-    None if it starts with none.
+    Also returns the position after the opening tag. None if the text does not start with an
+    opening tag.
     """
     if opened := _OPENING.match(text):
         return _OPENINGS[opened.group().lower()], opened.end()
@@ -101,7 +102,7 @@ def strip_partial_closing(text: str) -> str:
 
 
 def find_tag(tag: str, text: str) -> re.Match[str] | None:
-    """Return the first occurrence of a tag in any case; None without one."""
+    """Return the first occurrence of a tag in any case, or None."""
     return re.search(re.escape(tag), text, re.IGNORECASE | re.ASCII)
 
 

@@ -198,9 +198,10 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class ResponseBody(httpx2.AsyncByteStream):
-    """The body of a response as it arrives. Of an error response only the beginning.
+    """The body of a response as it arrives. Bodies of error responses are truncated.
 
-    `read` is for reading token by token: `httpx2.Response` wraps four generators around each piece.
+    `read` is for reading token by token: `httpx2.Response` wraps four generators around
+    each piece.
     """
 
     def __init__(self, response: aiohttp.ClientResponse, *, most: int = sys.maxsize) -> None:

@@ -107,7 +107,10 @@ def open_loop(messages: Sequence[WireMessage]) -> int:
 
 
 def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None = None) -> Any:
-    """Return a message. The model named by `by` gets its own fields back. None: no model does."""
+    """Return a message with the extra fields of its model, if that is the model `by`.
+
+    Without `by`, no extra fields are sent.
+    """
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.images:
         pieces = [_piece(piece, images=images) for piece in message.pieces()]

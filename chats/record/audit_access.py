@@ -157,9 +157,10 @@ def list_open_readings(
 
 
 def find_last_role_loss(*, user: int, now: datetime) -> int:
-    """Return the ledger entry of a person's last loss of a role within 30 minutes, or 0.
+    """Return the id of the ledger entry of a person's last role loss within 30 minutes.
 
-    It ends all open readings. Regaining the role does not restore them.
+    0 if there is none. The loss ends all open readings. Regaining the role does not restore
+    them.
     """
     rows = AuditEvent.objects.filter(
         type__in=("role.changed", "user.changed"),
@@ -235,7 +236,7 @@ def derive_request_id(row: AuditEvent) -> uuid.UUID:
 def decide_reading_request(
     asked_id: uuid.UUID, *, is_granted: bool, actor: str, now: datetime
 ) -> ReadingRequest:
-    """Grant or refuse another auditor's request. A grant starts their 30 minutes.
+    """Grant or refuse another auditor's request. A grant allows 30 minutes of reading.
 
     Raises `NotFound` if no request with this id is waiting, and `SecondAuditorNeeded`.
     """

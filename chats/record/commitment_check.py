@@ -181,7 +181,11 @@ def collect_erased_ids(data: Mapping[str, Any]) -> set[str]:
 
 
 def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
-    """Yield a sentence for each entry that an upgrade wrote for marks without an event."""
+    """Yield a sentence for each ledger entry about erasure marks from before an upgrade.
+
+    Such an entry names calls and summaries that were marked as erased without an event.
+    They cannot be compared.
+    """
     rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)
     if scope is not None:
         rows = rows.filter(scope=scope)
@@ -328,7 +332,7 @@ def find_changed_summaries(
 def explain_summary_mismatch(row: Compaction, data: Mapping[str, Any], said: LedgerClaims) -> str:
     """Return the difference between a summary and an entry's commitment. Empty if it matches.
 
-    Entries from before commitments have a hash of the text.
+    Entries written before commitments existed contain a hash of the text instead.
     """
     if data.get("calls", row.calls) != row.calls:
         return OTHER_CALLS

@@ -17,7 +17,10 @@ MOST = 500
 
 @dataclass(slots=True)
 class ErasureMarks:
-    """The receipts that an erasure makes not rebuildable, by chat, for one ledger entry each."""
+    """The receipts that cannot be rebuilt after an erasure, by chat.
+
+    Each chat gets one ledger entry.
+    """
 
     now: datetime
     by_chat: dict[uuid.UUID, list[str]] = field(default_factory=lambda: defaultdict(list))

@@ -106,9 +106,9 @@ def load_newest_messages(
 
 
 def measure_loading_cost(message: engine.Message, *, values: PolicyValues, tokens: int) -> int:
-    """Return the number of a prompt's `tokens` that a loaded message counts for.
+    """Return the tokens with which a loaded message counts towards a prompt's `tokens`.
 
-    It counts with the tokens that the policy would send of it. A message larger than half the
+    These are the tokens that the policy would send of it. A message larger than half the
     prompt counts less: the prompt may leave it out, and then has room for older messages.
     """
     size = estimate_sendable_tokens(message, values=values)
@@ -140,9 +140,10 @@ def load_pinned(branch: Branch, *, before: int) -> list[Message]:
 
 
 def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "") -> engine.Message:
-    """Return the row as an engine value. Uses the stored token count, or counts without one.
+    """Return the row as an engine value.
 
-    `zone` is the time zone for its date, such as "Europe/Berlin". Empty: no date.
+    Uses the stored token count, or counts the tokens if none is stored. `zone` is the time
+    zone for the message's date, such as "Europe/Berlin". Empty: no date.
     """
     parts = engine.parse_parts(row.parts)
     tokens = row.token_count

@@ -50,7 +50,10 @@ def check_legal_hold(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime
 
 
 def is_held(chat: Chat, *, now: datetime) -> bool:
-    """Return True if a hold covers the chat. For display only: a hold may follow."""
+    """Return True if a hold covers the chat.
+
+    Use it for display only: a hold may be placed right after this check.
+    """
     return holds.load_held_targets(now=now).covers(owner_id=chat.owner_id, chats=[chat.pk])
 
 

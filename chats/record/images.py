@@ -23,7 +23,7 @@ class Bytes:
 
 
 def detect_media_type(data: bytes) -> str:
-    """Return the media type of an image from its first bytes. Empty if it is not a known one."""
+    """Return the media type of an image from its first bytes. Empty if it is unknown."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):

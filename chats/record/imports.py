@@ -1,4 +1,4 @@
-"""Ends file imports, and enqueues the tasks of waiting ones.
+"""Ends file imports, and enqueues the tasks of waiting imports.
 
 The import itself is in `chats.exchange`. A due job and erasures call this module.
 """

@@ -107,7 +107,7 @@ def erase_due(*, now: datetime) -> int:
 def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptText:
     """Return a kept text after the ledger has recorded the reader and the reason.
 
-    If two persons are required, the auditor needs an open reading of the text's chat, or of any
+    If two people are required, the auditor needs an open reading of the text's chat, or of any
     chat of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
     `InvalidCharacter` and `ReadingNotOpen`.
     """

@@ -1,8 +1,8 @@
-"""Locks a chat and its branches until the end of the transaction, with one function per purpose.
+"""Locks a chat and its branches until the end of the transaction.
 
-Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are locked with
-`no_key`: a transaction with a reference to a row is checked at commit, when it already holds the
-ledger's head. A key lock would then be a deadlock.
+Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are
+locked with `no_key`: a transaction with a reference to a row is checked at commit, when
+it already holds the ledger's head. A key lock could then cause a deadlock.
 """
 
 import uuid
@@ -49,9 +49,9 @@ def lock_branches(chat: Chat) -> None:
 def lock_chat_for_writing(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked, with its active branch and model.
 
-    Serialises accepting messages in a chat. It is locked first and read afterwards: PostgreSQL
-    returns rows joined to a locked row in their state before the wait, and would miss a branch
-    created during it. Raises `NotFound` for a deleted chat.
+    Serialises accepting messages in a chat. The chat is locked first and read afterwards:
+    PostgreSQL returns rows joined to a locked row in their state before the wait, and would
+    miss a branch created during it. Raises `NotFound` for a deleted chat.
     """
     statements.CHAT_LOCK.hold(chat=chat_id)
     chat = statements.CHAT_TO_WRITE.first(chat=chat_id)

@@ -71,10 +71,10 @@ def compute_message_commitment(message: Message) -> str:
 
 
 def seal_again(message: Message, *, has_changed: bool) -> Sealed:
-    """Commit to a stored message to which results of tools were added.
+    """Commit to a stored message to which tool results were added.
 
-    `has_changed`: its content did not fit its commitment before. Then the commitment stays, so that
-    verification finds the change.
+    `has_changed`: the content did not match its commitment before the results were added.
+    The old commitment then stays, so that verification finds the change.
     """
     previous = message.commitment
     if not has_changed:
@@ -90,7 +90,8 @@ def has_changed_content(message: Message) -> bool:
 def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
     """Return the commitments to stored messages for the data of the event that reports them.
 
-    A digest covers the messages of the chat with these numbers of acceptance.
+    Many messages get one digest of their commitments instead. It covers the messages of the
+    chat from the `first` to the `last` acceptance number.
     """
     sealed = [
         row if isinstance(row, Sealed) else Sealed(row.accepted, row.pk, row.commitment)
@@ -160,7 +161,10 @@ class MessageClaims:
 
 
 class MessageComparison(NamedTuple):
-    """The result for one chat: the first fault with the number of its event, and two counts."""
+    """The result for one chat: the first fault, and the number of its ledger event.
+
+    `compared` and `not_comparable` count messages.
+    """
 
     fault: str = ""
     seq: int = 0

@@ -1,8 +1,8 @@
 """Notices: inform a person's open pages that one of their chats changed.
 
-Each ledger event of a chat is announced after its commit, as the chat's id only. Reading a chat,
-which is not an event, is announced too. A notice may be lost, as all frames on the live bus: a page
-that reconnects reads the rows.
+Each ledger event of a chat is announced after its commit, as the chat's id only.
+Reading a chat, which is not an event, is announced too. A notice may be lost, like all
+frames on the live bus: a page that reconnects reads the rows.
 """
 
 import logging
@@ -56,7 +56,10 @@ class Notifier:
             self.put(owner, str(chat_id))
 
     def put(self, owner: int, about: str) -> None:
-        """Notify a person's pages about a chat. Empty `about`: about their list of chats."""
+        """Notify a person's pages about a chat.
+
+        If `about` is empty, the notice is about the person's list of chats.
+        """
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
         )
@@ -118,7 +121,7 @@ def announce_event(event: AuditEvent, **_signal: Any) -> None:
 
 
 def announce_chat(chat_id: uuid.UUID) -> None:
-    """Announce a changed chat after the commit. Also for changes without an event."""
+    """Announce a changed chat after the commit, even if the change has no ledger event."""
     transaction.on_commit(partial(NOTIFIER.tell, chat_id), robust=True)
 
 

@@ -123,7 +123,10 @@ def store_checkpoint_deliveries(checkpoint: LedgerCheckpoint, **_signal: Any) ->
 
 
 def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> None:
-    """Store the deliveries of an audit event: one for each webhook event and its subscribers."""
+    """Store the deliveries of an audit event.
+
+    Each webhook gets one delivery for each webhook event to which it is subscribed.
+    """
     events = list_webhook_events(event)
     if any(AUDIT in subscriber.events for subscriber in subscribers):
         events.append((AUDIT, build_recorded_data(event)))

@@ -1,6 +1,6 @@
-"""Accounts for requests outside of chats, such as pass-through ones: numbers and reasons, no text.
+"""Records model calls outside of chats, such as pass-through requests. Stores no text.
 
-Each is recorded in the ledger when it ends, with its key, model, tokens and time.
+Each call is recorded in the ledger when it ends, with its key, model, tokens and time.
 """
 
 from collections.abc import Mapping

@@ -1,7 +1,7 @@
 """Finds messages that quote another one, so that an erasure can list them.
 
-Only verbatim quotes, ignoring white space and Markdown quote marks: paraphrases cannot be found by
-a rule.
+Finds only verbatim quotes, ignoring white space and Markdown quote marks. Paraphrases
+cannot be found by a rule.
 """
 
 import re
@@ -78,7 +78,7 @@ class Index:
                 places.append(start)
 
     def shared(self, other: str) -> str:
-        """Return the first quote of this text in another one. Empty without a quote."""
+        """Return the first quote of this text in another one. Empty if there is none."""
         if len(self.text) < SHORTEST:
             whole = len(self.text) >= SHORTEST_WHOLE and self.text in other
             return self.text if whole else ""

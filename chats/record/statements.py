@@ -92,7 +92,7 @@ HISTORY_COLUMNS = (
 
 @cache
 def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
-    """Return the query for the newest `size` messages in that many pieces of a path."""
+    """Return the query for the newest `size` messages on a path of `parts` pieces."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
         places = [
@@ -106,7 +106,7 @@ def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
 
 @cache
 def build_pinned_query(parts: int) -> prepared.Select[Message]:
-    """Return the query for the pinned messages in that many pieces of a path, oldest first."""
+    """Return the query for the pinned messages on a path of `parts` pieces, oldest first."""
 
     def build(at: prepared.At) -> QuerySet[Message]:
         places = [

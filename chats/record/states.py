@@ -20,7 +20,10 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
-    """The state has a newer version than the given one. Nothing was saved. Get it and retry."""
+    """The state has a newer version than the given one, so nothing was saved.
+
+    Load the newest version and retry.
+    """
 
     code = "state_changed"
     status = 409
@@ -66,7 +69,8 @@ def load_stored_state(branch: Branch, *, values: PolicyValues) -> Kept | None:
 def find_newest_state(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     """Return the active state of a branch: its own newest, else its parent's at the fork.
 
-    With `up_to`, the state that was active at this version. None if there is no state yet.
+    With `up_to`, returns the state that was active at this version. None if there is no
+    state yet.
     """
     rows = ChatState.objects.filter(**({} if up_to is None else {"version__lte": up_to}))
     row = rows.filter(branch=branch).order_by("-version").first()

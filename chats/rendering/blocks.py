@@ -1,4 +1,4 @@
-"""Finds the final part of a growing Markdown text, which can be rendered."""
+"""Finds the closed blocks of a growing Markdown text, which can already be rendered."""
 
 import re
 
@@ -12,9 +12,10 @@ LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE
 def find_closed_offset(text: str) -> int:
     """Return the offset up to which the top-level blocks of `text` are closed.
 
-    A block is closed by a blank line before a line without indentation, or by the end of its fence.
-    A list item without indentation continues the list before it, as does a line that may become
-    one. One pass of regular expressions, fast enough for each line of a stream.
+    A block is closed by a blank line before a line without indentation, or by the end of
+    its fence. A list item without indentation continues the list before it, as does a line
+    that may become a list item. The text is scanned once with regular expressions, which is
+    fast enough for each line of a stream.
     """
     end = text.rfind("\n") + 1
     closed = position = 0

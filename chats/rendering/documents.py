@@ -82,7 +82,7 @@ def join_texts(tokens: Sequence[Token], start: int, end: int) -> str:
 
 
 def extract_plain_text(token: Token) -> str:
-    """Return the words of an inline token without their marks."""
+    """Return the text of an inline token without Markdown markup."""
     children = token.children or []
     return "".join(child.content or " " * (child.type == "softbreak") for child in children)
 
@@ -92,7 +92,7 @@ def render_document(
 ) -> SafeString:
     """Return a document as HTML for templates, without its title. Pictures are left out.
 
-    `anchors` maps the generated anchor of a heading to the one that is used instead.
+    `anchors` maps the generated anchor of a heading to the anchor that is used instead.
     """
     ids = anchors or {}
     tokens = PARSER.parse(text)
@@ -133,7 +133,7 @@ def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
 
 
 def extract_match_excerpt(text: str, question: str, *, around: int = 90) -> list[tuple[str, bool]]:
-    """Return the part of a text around the first match, as pieces of (text, whether it matches)."""
+    """Return the part of a text around the first match, as pieces (text, is_match)."""
     flat = " ".join(text.split())
     at = flat.casefold().find(question.casefold())
     if at < 0:

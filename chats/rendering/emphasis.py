@@ -73,7 +73,7 @@ def is_punctuation(char: str) -> bool:
 
 
 def is_wide(char: str) -> bool:
-    """Return True if a character belongs to a script without spaces, or is as wide."""
+    """Return True for wide characters, such as Chinese and Japanese ones, and Hangul letters."""
     return not char.isascii() and (
         unicodedata.east_asian_width(char) in "WF" or "\u1100" <= char <= "\u11ff"
     )

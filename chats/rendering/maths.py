@@ -121,7 +121,7 @@ def push_formula_block(
 
 
 def parse_inline_formula(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Parse a formula within a paragraph. A dollar opens one only if it does not mean money."""
+    """Parse a formula within a paragraph. A dollar sign for money starts no formula."""
     mark = next((m for m in INLINE_ENDS if state.src.startswith(m, state.pos)), None)
     if mark is None:
         return False
@@ -185,9 +185,10 @@ def find_next_dollar(text: str, start: int, most: int) -> int:
 
 
 def is_between_dollars(text: str, start: int, stop: int) -> bool:
-    """Return True if the text between two single dollars is a formula.
+    """Return True if the text between two single dollar signs is a formula.
 
-    Chinese and Japanese texts have no space before one. Between two prices they have words.
+    In Chinese and Japanese, a formula may follow a character without a space. Text with
+    wide characters is then taken as words between two prices.
     """
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False

@@ -61,15 +61,19 @@ def link_footnotes(html: str, *, key: str) -> str:
 
 
 def parse_outermost_note(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the plugin's rule to unindented notes only. It loses text of a note within a note.
+    """Apply the plugin's rule to unindented notes only.
 
-    In silent mode, which asks whether a paragraph ends here, the plugin's result is always right.
+    For a note within a note, the rule loses text. In silent mode, which asks whether a
+    paragraph ends here, the plugin's result is always right.
     """
     return (silent or state.level == 0) and footnote_def(state, start, end, silent)
 
 
 def parse_short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the plugin's rule to names of at most 60 characters. Its search has no limit."""
+    """Apply the plugin's rule to names of at most 60 characters.
+
+    The rule itself does not limit its search.
+    """
     start = state.pos + 2
     if (
         state.src.startswith("[^", state.pos)
@@ -92,7 +96,10 @@ def keep_unused(state: StateCore) -> None:
 
 
 def unwrap_unused_notes(tokens: Sequence[Token], kept: Collection[int]) -> Iterator[Token]:
-    """Yield the tokens. A note that is not kept becomes plain blocks after its name."""
+    """Yield the tokens, with each unused note as plain blocks that begin with its name.
+
+    `kept`: positions of the notes that stay footnotes.
+    """
     name, is_unused = "", False
     for place, token in enumerate(tokens):
         if token.type == OPEN and place not in kept:

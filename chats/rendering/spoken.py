@@ -12,9 +12,9 @@ from contextpolicy.engine.team.team_view import Said, fold_member_name, split_re
 
 
 def extract_displayed_text(message: Message) -> Said:
-    """Return the text that a message is displayed with.
+    """Return the text that is displayed for a message.
 
-    Parts that the agent wrote in another member's name are separate.
+    Parts that the agent wrote in another member's name are returned separately.
     """
     if not message.speaker or message.speaker["type"] != "ai":
         return Said(message.text)
@@ -38,10 +38,11 @@ _OPEN_MARKER = re.compile(
 
 
 class SpokenSoFar:
-    """The displayed text of a reply while it is written, as `extract_displayed_text` of the whole.
+    """The displayed text of a reply that is still being written.
 
-    A few characters that may become a label or marker are held back until that is known. Text after
-    another member's name is never shown. Markers in code are shown once the reply ends.
+    At the end it equals `extract_displayed_text` of the whole reply. A few characters that
+    may become a label or marker are held back until that is known. Text after another
+    member's name is never shown. Markers in code are shown once the reply ends.
     """
 
     def __init__(self, name: str, *, at_start: bool = True) -> None:

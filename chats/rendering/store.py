@@ -18,10 +18,10 @@ def compute_rendering_digest(text: str) -> str:
 
 
 def render_texts(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]:
-    """Return safe HTML for each text. One query, and more if some texts were never rendered.
+    """Return safe HTML for each text. Texts that were never rendered take more than one query.
 
-    `seen` is the branch as read before the texts. New HTML is stored only if the branch has not
-    changed since: an erasure changes it, and erased text must not be stored again.
+    `seen` is the branch as read before the texts. New HTML is stored only if the branch has
+    not changed since: an erasure changes it, and erased text must not be stored again.
     """
     digests = {text: compute_rendering_digest(text) for text in texts}
     found = dict(

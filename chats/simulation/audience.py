@@ -1,4 +1,4 @@
-"""Determines which people a policy reaches without an assignment, and their share of the chats."""
+"""Determines where a policy is used without an assignment, and shares of the chats in use."""
 
 from datetime import datetime
 
@@ -32,12 +32,18 @@ def list_policy_agents(policy: ContextPolicy) -> QuerySet[Agent]:
 
 
 def calculate_chat_share(user: User, now: datetime) -> float:
-    """Return the person's share of the chats in use; 0 if there are none."""
+    """Return the share of the chats in use that belong to a person.
+
+    0 if no chats are in use.
+    """
     return compute_chat_share(Q(owner=user), now=now)
 
 
 def compute_policy_share(policy: ContextPolicy, now: datetime) -> float:
-    """Return the share of the chats in use that name a policy; 0 if there are none."""
+    """Return the share of the chats in use that were opened with a policy.
+
+    0 if no chats are in use.
+    """
     return compute_chat_share(Q(policy=policy), now=now)
 
 

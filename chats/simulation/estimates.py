@@ -27,10 +27,11 @@ FARTHEST = 500
 class Estimate:
     """Estimated numbers; None where no estimate is possible.
 
-    `summary`: tokens of the next summary, from `summaries` earlier ones of the same model, or from
-    the policy's limit. `turns`: number of turns until the next compaction, by the slow quartile,
-    the median and the fast quartile of the newest turns; None if more than `FARTHEST`. `cost`: of
-    `TURNS` turns with their summaries, with the share `cached` of the input read from the cache.
+    `summary`: tokens of the next summary, from `summaries` earlier ones of the same model,
+    or from the policy's limit. `turns`: number of turns until the next compaction, by the
+    slow quartile, the median and the fast quartile of the newest turns; None if more than
+    `FARTHEST`. `cost`: cost of `TURNS` turns with their summaries. `cached`: the share of
+    their input that is read from the cache.
     """
 
     summary: int | None = None
@@ -89,7 +90,10 @@ def list_newest_turns(sizes: Sequence[Size]) -> list[tuple[int, int]]:
 
 
 def select_quartile_turns(turns: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
-    """Return a short, a median and a long turn: the quartiles of both parts."""
+    """Return a short, a median and a long turn.
+
+    Their question and reply have the quartiles of all questions and of all replies.
+    """
     parts = []
     for part in zip(*turns, strict=True):
         cuts = quantiles(part, n=4, method="inclusive") if len(part) > 1 else [part[0]] * 3

@@ -1,8 +1,8 @@
 """Shadow evaluations of a draft: start, end and publish.
 
-An evaluation changes no prompt and calls no model. After each reply, a background job compares what
-the draft would have done (`shadow.py`). Publishing the draft goes through
-`publish.activate_version` with all its checks.
+An evaluation changes no prompt and calls no model. After each reply, a background job
+compares the prompt that was sent with the one under the draft (`shadow.py`). Publishing
+the draft goes through `publish.activate_version` with all its checks.
 """
 
 import uuid

@@ -74,7 +74,7 @@ class Side:
 
 @dataclass(frozen=True, slots=True)
 class Preview:
-    """A preview for one chat: two prompts, a forecast for each, and the state that they fit."""
+    """A preview for one chat: two prompts, a forecast for each, and their state token."""
 
     chat: Chat
     last_seq: int

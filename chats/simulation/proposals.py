@@ -1,4 +1,4 @@
-"""Policies of a chat if one of them had other values, or ended."""
+"""Determines a chat's policies as if one of them had other values or were removed."""
 
 import json
 from collections.abc import Collection, Mapping
@@ -21,10 +21,12 @@ REMOVED = "removed"
 class PolicyProposal:
     """A policy as edited in a form: its name, values and locks.
 
-    Where the policy already applies, these values replace the published ones. Elsewhere it counts
-    as assigned at `level`, replacing the policy of that level. With `ASSIGNED` it does not count
-    elsewhere. At the group level it replaces only the policy of this group; a person's other groups
-    keep theirs. With `REMOVED` it applies nowhere, or with a group not to this group.
+    In chats where the policy already applies, these values replace the published ones. In
+    other chats, the policy counts as assigned at `level` and replaces the policy of that
+    level. With `ASSIGNED`, other chats do not change. At the group level, it replaces only
+    the policy of this group; a person's other groups keep theirs. With `REMOVED`, the
+    policy applies nowhere. If `group_id` is set as well, only its assignment to this group
+    is removed.
     """
 
     slug: str
@@ -48,7 +50,7 @@ def build_group_proposal(group_id: int, **said: Any) -> PolicyProposal:
 def resolve_assigned_policies(
     chat: Chat, *, proposal: PolicyProposal | None
 ) -> tuple[resolution.Assigned, ...]:
-    """Return the policies of a chat, far to near, with the proposal applied.
+    """Return the policies of a chat with the proposal applied, most general level first.
 
     They include the policy that an API client chose for the chat.
     """
@@ -101,9 +103,10 @@ def apply_group_proposal(
 
 
 def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice.ChosenModel:
-    """Return the model and the policy of a chat under a proposal; without one, the current ones.
+    """Return the model and the policy of a chat under a proposal.
 
-    Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
+    Without a proposal, returns the current ones. Raises `NoModel`, `ModelNotAllowed` and
+    `PolicyRefused`.
     """
     assigned = resolve_assigned_policies(chat, proposal=proposal)
     return model_choice.choose_with(chat=chat, assigned=assigned)

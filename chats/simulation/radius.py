@@ -1,9 +1,9 @@
-"""Counts over all chats in use how many an edited policy would change.
+"""Counts how many of the chats in use an edited policy would change.
 
-Each chat is compared with the preview's function, and its text is discarded at once. The count
-pages through the chats by id. One statement under a lease stores the counts and the position of a
-page. A killed worker therefore loses one page of work and counts nothing twice. The count becomes
-void when another version of the policy is published.
+Each chat is compared with the preview's function, and its text is discarded at once.
+The count pages through the chats by id. One statement under a lease stores the counts
+and the position of a page. A killed worker therefore loses one page of work and counts
+nothing twice. The count becomes void when another version of the policy is published.
 """
 
 import logging
@@ -77,9 +77,10 @@ def start_radius_count(
 ) -> BlastRadius:
     """Start a count in the background, or resume the open one with the same content.
 
-    With a `group`, counts the chats of its members, as if the policy were assigned to it. At the
-    place `REMOVED` the content is the active version's, whatever was given. An open count of the
-    policy with other content becomes void. Raises `PolicyProblems` and `PolicyNotInUse`.
+    With a `group`, counts the chats of its members, as if the policy were assigned to it.
+    With the place `REMOVED`, the active version's content is used instead of the given one.
+    An open count of the policy with other content becomes void. Raises `PolicyProblems` and
+    `PolicyNotInUse`.
     """
     if place == BlastRadius.Place.REMOVED:
         if policy.current is None:

@@ -153,7 +153,11 @@ def load_recorded_turn(turn: Turn) -> Recorded:
 
 
 def find_recorded_question(receipt: Receipt) -> engine.Message:
-    """Return the only question of a receipt. Raises `Unknown` if it no longer exists."""
+    """Return the question of a receipt.
+
+    Raises `Unknown` if the receipt does not have exactly one question, or if the question
+    was erased.
+    """
     asked = [segment[1] for segment in receipt.segments if segment[0] == "question"]
     if len(asked) != 1:
         raise Unknown("continued")
@@ -319,7 +323,8 @@ def apply_draft_compaction(
 ) -> bool:
     """Apply the draft's compaction after this prompt; return True if messages are summarised.
 
-    As in a run, a summary is prepared at the first mark and takes effect at the second.
+    As for real turns, a summary is prepared at the first mark and takes effect at the
+    second.
     """
     if action == "none":
         return False

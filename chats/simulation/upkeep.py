@@ -1,7 +1,7 @@
 """Compares the turns that ended since the last run, for each open evaluation.
 
-The ledger lists ended turns, so a reply never waits for an evaluation. Each turn gets one row.
-After a killed worker the next one continues.
+The ledger lists ended turns, so a reply never waits for an evaluation. Each turn gets
+one row. If a worker is killed, the next one continues.
 """
 
 import logging
@@ -113,7 +113,11 @@ def store_turn_evaluation(found: Judgement, *, lease: EvaluationLease) -> None:
 
 
 def move_cursor(row: Evaluation, *, lease: EvaluationLease, now: datetime) -> None:
-    """Move the cursor past ledger rows that are too old for an earlier one; release the lease."""
+    """Release the lease, and move the cursor past ledger rows that are old enough.
+
+    A row may be committed up to `LATEST` later than a row with a higher number, so the
+    cursor stays before newer rows.
+    """
     settled = AuditEvent.objects.filter(type=ENDED_TURN, pk__gt=row.cursor, at__lt=now - LATEST)
     newest = settled.order_by("-pk").values_list("pk", flat=True).first()
     lease.release(**({} if newest is None else {"cursor": newest}))

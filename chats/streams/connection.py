@@ -1,7 +1,8 @@
 """One open event stream: authorisation, time limits and a clean end.
 
-Authorised when it opens and again every minute. Pings keep proxies from closing it. It ends after
-15 minutes or when this process shuts down, with an event that makes the client reconnect.
+Permission is checked when the stream opens and again every minute. Pings keep proxies
+from closing it. The stream ends after 15 minutes or when this process shuts down, with
+an event that makes the client reconnect.
 """
 
 import asyncio
@@ -30,8 +31,10 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """You have 20 open streams (the default of `STREAMS_PER_USER`), or the server has 2,000
-    (`STREAMS_PER_INSTANCE`). Close one first.
+    """You or the server have too many open streams. Close one first.
+
+    The limits are 20 per person (the default of `STREAMS_PER_USER`) and 2,000 per server
+    (`STREAMS_PER_INSTANCE`).
     """
 
     code = "too_many_streams"

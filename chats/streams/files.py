@@ -26,7 +26,10 @@ def build_text_download(text: str, *, name: str, kind: str) -> HttpResponse:
 
 
 def build_file_download(file: IO[bytes], *, name: str, kind: str = ZIP) -> StreamingHttpResponse:
-    """Return a file as a download, under a name of any characters. Closes the file at the end."""
+    """Return a file as a download. Closes the file at the end.
+
+    The file name may contain any characters.
+    """
     response = StreamingHttpResponse(read_file_pieces(file), content_type=kind)
     header = content_disposition_header(as_attachment=True, filename=name)
     response["Content-Disposition"] = header or "attachment"

@@ -70,7 +70,10 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class TurnNotice:
-    """A sentence about the turn ("Waiting for the provider until …"). Empty when it continues."""
+    """A sentence about the turn ("Waiting for the provider until …").
+
+    Empty when the turn continues.
+    """
 
     sentence: str
 
@@ -193,12 +196,12 @@ class TurnFollower:
         ]
 
     def ask_for_rows(self, row: TurnRow, *, seen: StreamPosition | None) -> list[Update]:
-        """Announce that the turn waits for consent, to a page that was rendered before."""
+        """Announce to a page rendered earlier that the turn waits for consent."""
         is_known = seen is not None and seen.beginning == row.beginning
         return [] if is_known or not row.awaits_consent else [Reshaped(row.beginning)]
 
     async def look(self) -> TurnRow:
-        """Read the turn's row again, and restart the timer of silence."""
+        """Read the turn's row again, and restart the silence timer."""
         self.looked_at = asyncio.get_running_loop().time()
         return await self.read(self.turn_id)
 
@@ -233,9 +236,9 @@ class TurnFollower:
         return [*self.thoughts_in(row), *self.more(row.text[self.position :], self.position)]
 
     def reshaped(self, beginning: Beginning) -> list[Update]:
-        """Announce a text that starts. A queued turn's first text changes no row.
+        """Announce that a text starts, so that viewers read the rows.
 
-        One that starts from the beginning does: the turn may wait for consent without any text.
+        The first text of a queued turn is not announced, because it changes no row.
         """
         return [Reshaped(beginning)] if self.beginning.attempt or beginning.anew else []
 
@@ -317,13 +320,15 @@ async def follow_turn(
     whole: bool = False,
     with_thoughts: bool = False,
 ) -> AsyncIterator[list[Update]]:
-    """Yield the updates of a turn until it ends, and an empty list at least once per `PATIENCE`.
+    """Yield the updates of a turn until it ends.
 
-    `row` is the turn when the stream was requested: the bus has the frames since then. `seen` is
-    the position to resume from. A `whole` stream starts with a snapshot anyway, once the row has
-    reached `seen`; for an ended turn it has none. `with_thoughts` adds `Thoughts` updates, which
-    `read` must support. `hub` is called in the event loop. Ends without `Done` if the viewer reads
-    too slowly; it then reconnects with its position.
+    Yields an empty list at least once per `PATIENCE` without updates. `row` is the turn
+    when the stream was requested: the bus has the frames since then. `seen` is the position
+    to resume from. A `whole` stream starts with a snapshot even if `seen` is given, once
+    the row has reached that position. The stream of an ended turn has no snapshot.
+    `with_thoughts` adds `Thoughts` updates, which `read` must support. `hub` is called in
+    the event loop. Ends without `Done` if the viewer reads too slowly; it then reconnects
+    with its position.
     """
     while whole and is_row_behind(row, seen):
         yield []
@@ -343,7 +348,7 @@ async def follow_turn(
 
 
 async def collect_updates(viewer: TurnFollower, subscription: Subscription) -> list[Update]:
-    """Return the updates of all available frames, or of a second without any."""
+    """Return the updates of all available frames. Waits up to a second for the first one."""
     updates = await viewer.hear(await subscription.next(seconds=PATIENCE))
     while subscription.frames and not has_done_update(updates):
         updates += await viewer.hear(subscription.frames.popleft())

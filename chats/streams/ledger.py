@@ -1,4 +1,7 @@
-"""Sends an export of the ledger in pieces. Records its end if it completes."""
+"""Sends an export of the ledger in pieces.
+
+The end of the export is recorded if it is sent completely.
+"""
 
 from collections.abc import AsyncIterator
 

@@ -22,8 +22,9 @@ ReadPart = Callable[[int], Awaitable[tuple[bytes, int | None]]]
 
 
 class ListCut(Refusal):
-    """The list took too long, the server restarts, or permission was withdrawn. Continue at the
-    cursor.
+    """The list took too long, the server restarts, or permission was withdrawn.
+
+    Continue at the cursor.
     """
 
     code = "list_cut"
@@ -66,7 +67,7 @@ async def stream_list_lines(
 ) -> AsyncIterator[bytes]:
     """Yield the lines of a list in parts. Checks permission before each part.
 
-    `language`: of the error line.
+    `language`: the language of the error line.
     """
     loop = asyncio.get_running_loop()
     end_at = loop.time() + settings.STREAM_SECONDS

@@ -1,7 +1,8 @@
 """Streams all updates for one person's pages: replies, and notices about their chats.
 
-A single stream, because browsers open only six connections to a server. Replies are followed like
-in `chats.streams.follow`. The end of one reply does not end the stream.
+All pages of a browser share one stream, because browsers open only six connections to a
+server. Replies are followed as in `chats.streams.follow`. The end of one reply does not
+end the stream.
 """
 
 import asyncio
@@ -76,7 +77,7 @@ class FollowedTurn:
         return []
 
     async def look(self) -> list[Update]:
-        """Return the updates that the stored row has, after the live bus was silent."""
+        """Return the updates from the stored row, after the live bus was silent."""
         if self.has_begun:
             return await self.viewer.hear(None)
         self.row = await self.viewer.look()
@@ -145,10 +146,11 @@ async def follow_person(
     since: int,
     hub: Callable[[], Hub],
 ) -> AsyncIterator[list[PersonUpdate]]:
-    """Yield the updates for a person's pages, without end. Empty lists at least every `IDLE`.
+    """Yield the updates for a person's pages, and an empty list at least once per `IDLE`.
 
-    `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the event
-    loop. Ends if the browser reads too slowly; it then reconnects with its positions.
+    `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the
+    event loop. The updates end only if the browser reads too slowly; it then reconnects
+    with its positions.
     """
     key = build_person_key(user_id)
     person = PersonFollower(turns, key=key, since=since)

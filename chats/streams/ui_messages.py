@@ -60,7 +60,7 @@ def build_ui_message_stream(
     turn_id: uuid.UUID,
     known: KnownParts = NOTHING_KNOWN,
 ) -> HttpResponseBase:
-    """Return the stream of a turn from its first chunk, also if it has already ended.
+    """Return the stream of a turn from its first chunk, even if the turn has ended.
 
     `known`: the parts of its message that the client has, which are not sent again.
     """
@@ -109,9 +109,10 @@ NOTHING_STORED = StoredTurn(steps=(), finishes=(), model="", error="")
 
 
 def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
-    """Return the turn's stored steps, with the one that waits for consent. A deleted turn has none.
+    """Return the turn's stored steps, and the step that waits for consent, if any.
 
-    Of the calls in that step, only those that wait: others have no result yet.
+    That step contains only the calls that wait, because the others have no result yet. A
+    deleted turn has no steps.
     """
     turn = Turn.objects.filter(pk=turn_id).first()
     rows = list(select_step_messages(turn_id)) if turn else []
@@ -168,7 +169,7 @@ class ChunkEncoder:
                     return
 
     async def encode(self, update: Update) -> str:
-        """Return the chunks of an update as events. Nothing after the last chunk."""
+        """Return the chunks of an update as events. Empty after the last chunk."""
         return "" if self.is_over else await self.encode_next(update)
 
     async def encode_next(self, update: Update) -> str:
@@ -194,7 +195,10 @@ class ChunkEncoder:
         return encode_chunks(chunks) + (DONE if self.is_over else "")
 
     def encode_interruption(self) -> str:
-        """Return the end of a stream that ends before its turn; nothing after a complete one."""
+        """Return the last chunks of a stream that ends before its turn.
+
+        Empty if the last chunk was already sent.
+        """
         if self.is_over:
             return ""
         sentence = gettext(
@@ -212,7 +216,7 @@ class ChunkEncoder:
         return [*self.begin(beginning, stored), *self.stream("text", text)]
 
     def stream(self, kind: str, text: str) -> list[Chunk]:
-        """Return more of the running step's text. Nothing for a step that the client has."""
+        """Return more of the running step's text. Empty for a step that the client has."""
         return self.add(kind, text) if self.beginning.step > self.known.step else []
 
     def ask(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
@@ -272,7 +276,10 @@ class ChunkEncoder:
         return [*self.add("text", rest), *self.close()]
 
     def discard(self) -> list[Chunk]:
-        """Name the text parts of the running step that a new attempt replaces."""
+        """Return a chunk that names the text parts that a new attempt replaces.
+
+        Empty if the running step has no text parts.
+        """
         self.streamed.discard(self.beginning.step)
         if not self.running:
             return []

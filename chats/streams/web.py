@@ -123,7 +123,7 @@ def is_session_valid(request: HttpRequest) -> bool:
 
 
 def get_session_cookie(request: HttpRequest) -> str:
-    """Return the session cookie of a request. Empty without one."""
+    """Return the session cookie of a request, or an empty string."""
     return request.COOKIES.get(settings.SESSION_COOKIE_NAME, "")
 
 

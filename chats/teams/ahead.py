@@ -20,9 +20,10 @@ from contextpolicy.models import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """An estimate for the next message without addressees. `tokens`: size of the first prompt.
+    """An estimate for the next message without addressees.
 
-    `cost`: of that prompt; None if its model has no price.
+    `tokens`: size of the first prompt. `cost`: cost of this prompt; None if its model has
+    no price.
     """
 
     agents: int

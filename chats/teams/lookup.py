@@ -25,7 +25,8 @@ def select_team_messages(
 ) -> QuerySet[Message]:
     """Return matching messages of the active branch, unordered.
 
-    `id` as the team sees it, `speaker` a role's id, `since` <= time < `until`.
+    `id` is the message's id in the team's view, `speaker` a role's id. Times are from
+    `since` (included) to `until` (excluded).
     """
     branch = get_active_branch(chat)
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
@@ -49,6 +50,6 @@ def select_team_messages(
 def load_next_messages(rows: QuerySet[Message], *, after: int) -> list[Message]:
     """Return the next messages after a seq, in order.
 
-    The limited number bounds memory, and no transaction stays open between calls.
+    Their number is limited to save memory, and no transaction stays open between calls.
     """
     return list(rows.filter(seq__gt=after).order_by("seq")[:PART])

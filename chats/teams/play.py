@@ -59,7 +59,7 @@ def find_roster(chat: Chat) -> Roster | None:
 
 
 def list_seats(chat: Chat, *, roster: Roster) -> list[Seat]:
-    """Return the active human roles of a chat's team, as which the owner can write."""
+    """Return the active human roles of a chat's team. The owner can write in their name."""
     if not any(agent.type == Agent.Type.HUMAN and not agent.rests for agent in roster.agents):
         return []
     made = find_newest_chat_round(chat)

@@ -555,9 +555,10 @@ def load_draft_policies(
 ) -> dict[str, ContextPolicy]:
     """Return the policies of the agents. Only people who edit policies may add new ones.
 
-    Policies that the team already has stay allowed. With two-person approval, the author of a
-    policy may not give it alone to agents of a `shared` team, nor to any agent if it locks or
-    erases something. Raises `InvalidTeam`.
+    Policies that the team already has stay allowed. If two-person approval is on, the
+    author of a policy may not assign it to agents of a `shared` team without a second
+    person. If the policy locks or erases something, this applies to all teams. Raises
+    `InvalidTeam`.
     """
     wanted = {agent.policy for agent in draft.agents if agent.policy}
     usable = ContextPolicy.objects.filter(slug__in=wanted, retired=False, current__isnull=False)
@@ -588,7 +589,7 @@ def load_draft_policies(
 
 
 def is_approval_required(policy: ContextPolicy, *, by: User, shared: bool) -> bool:
-    """Return True if a second person must approve that agents of a team get this policy."""
+    """Return True if assigning this policy to agents of a team requires a second person."""
     version = policy.current
     return version is not None and two_persons.is_needed(
         values=version.values,

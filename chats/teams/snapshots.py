@@ -88,7 +88,7 @@ def export_team_snapshot(*, chat: Chat, now: datetime) -> dict[str, object]:
 def import_team_snapshot(
     *, chat: Chat, snapshot: object, counter: TokenCounter, actor: str, now: datetime
 ) -> Chat:
-    """Replace the team's view by a snapshot; the next id follows its highest `msg-N`.
+    """Replace the team's view with a snapshot; the next id follows its highest `msg-N`.
 
     Sends the signal of the task, not of each message. Raises `SnapshotRefused`, `ChatFull`,
     `TooManyBranches`, `PolicyRefused`, and the errors of `conversation.check_words`.

@@ -1,1 +1,1 @@
-"""Servers with tools for models (MCP): their accounts, their definitions, and calls of tools."""
+"""Tool servers (MCP): their accounts, the definitions of their tools, and tool calls."""

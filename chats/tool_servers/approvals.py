@@ -1,4 +1,4 @@
-"""Approves tools of servers in the form that an administrator has seen."""
+"""Approves the definitions of tools exactly as an administrator has seen them."""
 
 from datetime import datetime
 

@@ -88,7 +88,7 @@ SENTENCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """Everything that is needed to connect to a server, with its credential in the clear."""
+    """Everything that is needed to connect to a server, with its credential in plain text."""
 
     transport: str
     url: str = ""
@@ -120,7 +120,7 @@ async def call_server_tool(
 ) -> CallOutput:
     """Call a tool whose definition has this digest. Raises ToolServerFailed.
 
-    Its `was_sent` is True if the call may have been carried out.
+    The error's `was_sent` is True if the call may have been carried out.
     """
     sent = False
     try:
@@ -152,7 +152,8 @@ async def open_session(
 ) -> "AsyncIterator[Client]":
     """Connect to a server for at most some seconds. Raises ToolServerFailed.
 
-    No callback answers the server: it gets neither the chat, nor a model, nor files.
+    The client offers the server no callbacks, so the server gets neither the chat, nor a
+    model, nor files.
     """
     if not is_package_installed():
         raise ToolServerFailed("package_missing")
@@ -171,7 +172,7 @@ async def open_session(
 
 @asynccontextmanager
 async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[Client]":
-    """Connect over the transport of a server."""
+    """Connect to a server over its transport."""
     from mcp import Client  # noqa: PLC0415  # an extra
     from mcp.client.streamable_http import streamable_http_client  # noqa: PLC0415  # as above
 
@@ -195,7 +196,10 @@ async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[C
 
 
 def find_command(name: str) -> list[str]:
-    """Return the words of a command of the setting `TOOL_COMMANDS`. Raises ToolServerFailed."""
+    """Return the words of a command line in the setting `TOOL_COMMANDS`.
+
+    Raises ToolServerFailed.
+    """
     words = shlex.split(settings.TOOL_COMMANDS.get(name, ""))
     if not words:
         raise ToolServerFailed("tool_command_missing")
@@ -203,7 +207,7 @@ def find_command(name: str) -> list[str]:
 
 
 async def list_session_tools(client: "Client") -> list[DescribedTool]:
-    """Return all pages of a server's list. Raises ToolServerFailed."""
+    """Return the tools from all pages of a server's list. Raises ToolServerFailed."""
     found: list[DescribedTool] = []
     cursor: str | None = None
     for _ in range(MOST_PAGES):
@@ -244,7 +248,10 @@ def clean_json(value: Any) -> Any:
 
 
 def format_content(result: Any) -> str:
-    """Return the content of a result as text. Other content than text becomes a line about it."""
+    """Return the content of a result as text.
+
+    Content other than text becomes a line that describes it.
+    """
     texts = [format_block(block) for block in result.content]
     if not texts and result.structured_content is not None:
         texts = [json.dumps(result.structured_content, ensure_ascii=False)]

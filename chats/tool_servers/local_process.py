@@ -27,10 +27,10 @@ class LocalMessageTooLong(Exception):
 
 @asynccontextmanager
 async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterator[tuple[Any, Any]]:
-    """Start a process, and yield the streams of messages from it and to it.
+    """Start a process, and yield the message streams from it and to it.
 
-    `most`: the bytes of one message from it. Raises `LocalMessageTooLong` in an exception group.
-    The process and its children end with the context.
+    `most`: maximum bytes of one message from the process. Raises `LocalMessageTooLong` in
+    an exception group. The process and its children end with the context.
     """
     # The package is an extra, and takes a second to import.
     from mcp.shared.message import SessionMessage  # noqa: PLC0415  # an extra

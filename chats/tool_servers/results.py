@@ -1,4 +1,4 @@
-"""The texts that models get for calls of tools of servers. They stay English, like prompts."""
+"""The texts that models get for calls to tools of tool servers, always in English."""
 
 import secrets
 
@@ -41,7 +41,10 @@ DENIALS = ("denied", "consent_expired")
 
 
 def format_result(text: str, *, server: str, tool: str, is_error: bool) -> str:
-    """Return a result between two lines that the server cannot know, with a label above."""
+    """Return a result between two lines with a random mark, below a label.
+
+    The server cannot guess the mark, so its text cannot pretend to end the result.
+    """
     mark = f"=== {secrets.token_hex(8)} ==="
     label = (ERROR_LABEL if is_error else LABEL).format(tool=tool, server=server, mark=mark)
     return f"{label}\n{mark}\n{text or EMPTY}\n{mark}"

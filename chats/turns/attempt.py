@@ -542,7 +542,7 @@ class TurnAttempt:
             call.finish = Message.Finish.LIMIT
 
     async def run_each_tool(self, call: ModelCall, *, offered: Collection[str]) -> None:
-        """Run the tool calls of a reply in order, until the person stops it."""
+        """Run the tool calls of a reply in order, until the person stops the reply."""
         skills = self.prompt.skills if self.prompt else NO_SKILLS
         for index, request in call.requests.items():
             if is_server_call(request.name, offered=offered):
@@ -558,7 +558,10 @@ class TurnAttempt:
     async def use_own_tool(
         self, request: ToolCallPart, *, offered: Collection[str], skills: SkillFacts
     ) -> str | None:
-        """Run one of the product's own tools and return its result; None without one."""
+        """Run one of the product's own tools and return its result.
+
+        None if a replay has no result for the call.
+        """
         look = await self.start_vector_search(request) if request.name in offered else None
         return await self.worker.db(
             writes.use_tool,
@@ -574,7 +577,7 @@ class TurnAttempt:
         )
 
     async def store_tool_step(self, call: ModelCall) -> None:
-        """Store a reply before its tools are called. Its receipt is complete."""
+        """Store a reply before its tools are called. Its receipt is then complete."""
         if call.ran_servers:
             return
         await self.close_receipt(call)
@@ -613,7 +616,10 @@ class TurnAttempt:
         return load_policy_values(self.prompt.effective).tools if self.prompt else ()
 
     async def call_server_tool(self, place: int, request: ToolCallPart) -> str:
-        """Call a tool of a server, unless an earlier attempt did, and return the result."""
+        """Call a tool of a tool server and return the result.
+
+        Does not call it again if an earlier attempt did.
+        """
         ready = await self.worker.db(
             tool_steps.begin_tool_call,
             lease=self.lease,

@@ -68,7 +68,7 @@ def parse_call_id(value: str) -> int:
 
 
 def parse_decision(value: str) -> Decision:
-    """Return a decision as sent by a page. Any other value denies."""
+    """Return a decision as sent by a page. An unknown value means `deny`."""
     return next((each for each in DECISIONS if each == value), "deny")
 
 
@@ -111,7 +111,7 @@ def store_decision(
 
 
 def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
-    """Queue the turn again if no call of it waits any more."""
+    """Queue the turn again if none of its calls waits any longer."""
     if ToolCall.objects.filter(turn=turn, consent=Consent.WAITING).exists():
         return
     turn.awaits_consent, turn.queued_at = False, now
@@ -120,7 +120,7 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
 
 
 def end_waiting(turn: Turn, *, now: datetime) -> None:
-    """End the requests of a turn that was asked to stop, and queue it for its end.
+    """Deny the waiting calls of a turn that was asked to stop, and queue the turn to end it.
 
     The caller holds the lock of the turn, and saves `awaits_consent`.
     """
@@ -173,7 +173,10 @@ class WaitingCall:
 
 
 def list_waiting_calls(turn: Turn) -> list[WaitingCall]:
-    """Return the calls of a turn that wait for a decision. No query for any other turn."""
+    """Return the calls of a turn that wait for a decision.
+
+    Runs no query for a turn that does not wait.
+    """
     if not turn.awaits_consent:
         return []
     step = ToolStep.objects.filter(turn=turn, step=turn.step).first()

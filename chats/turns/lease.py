@@ -43,14 +43,14 @@ def claim_turn(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | Non
 
 
 def select_held_turn(lease: Lease) -> QuerySet[Turn]:
-    """Return the turn's row while the lease holds, else an empty queryset."""
+    """Return a queryset with the turn's row, or an empty queryset if the lease is lost."""
     return statements.select_leased_turn(
         lambda name: {"turn": lease.turn_id, "token": lease.token}[name]
     )
 
 
 def update_held_turn(lease: Lease, **values: Any) -> None:
-    """Update columns of the turn if the lease still holds.
+    """Update columns of the turn if its lease is still held.
 
     Raises `LeaseLost` if another worker claimed the turn or the turn ended.
     """
@@ -73,9 +73,10 @@ def lock_held_turn(lease: Lease) -> Turn:
 
 
 def read_turn(lease: Lease) -> Turn:
-    """Return the turn with its branch, chat, model and message, without a check of the lease.
+    """Return the turn with its branch, chat, model and message, without checking the lease.
 
-    The row is locked if this transaction wrote it. Raises `LeaseLost` if the turn was deleted.
+    The row is locked if this transaction wrote it. Raises `LeaseLost` if the turn was
+    deleted.
     """
     turn = statements.TURN.first(turn=lease.turn_id)
     if turn is None:
@@ -93,7 +94,7 @@ class Heartbeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The text of the running step so far, since its last restart."""
+    """The partial text of the running step, written since the step last restarted."""
 
     lease: Lease
     step: int

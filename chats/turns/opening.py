@@ -1,7 +1,9 @@
-"""Opens a turn in one database call: claim it, compose its first prompt, record its call.
+"""Opens a turn in one database call.
 
-Most turns start this way: each switch between the event loop and a database thread costs as much as
-the query. `turns.attempt` handles the remaining cases step by step.
+The call claims the turn, composes its first prompt and records its first model call.
+Most turns start this way, because each switch between the event loop and a database
+thread costs as much as the query. `turns.attempt` handles the remaining cases step by
+step.
 """
 
 import uuid
@@ -21,9 +23,9 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 class ClaimedTurn:
     """A claimed turn with its open step.
 
-    `prompt` and `receipt_id` are set if the first call was recorded. `due`: parts of the tail to
-    build before the first prompt. `stored`: the reply that an earlier attempt stored before it ran
-    tools of servers.
+    `prompt` and `receipt_id` are set if the first call was recorded. `due` lists the parts
+    of the tail to build before the first prompt. `stored` is the reply that an earlier
+    attempt stored before it called tool servers.
     """
 
     lease: Lease

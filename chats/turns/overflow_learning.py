@@ -1,6 +1,6 @@
 """Learns a smaller context window of a model from overflow errors.
 
-Operators can see it on the model's admin page and reset it.
+Operators can see and reset the learned window on the model's admin page.
 """
 
 from datetime import datetime
@@ -47,9 +47,10 @@ def reset_learned_window(*, model: ModelSpec, actor: str, now: datetime) -> Mode
 
 
 def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
-    """Return a call's overflow: the provider's error, or billed input above the model's window.
+    """Return the overflow error of a call, or None if the prompt was not too long.
 
-    None if the prompt was not too long. Some servers truncate such a prompt and reply to the rest.
+    The error comes from the provider, or is created here if the billed input exceeds the
+    model's window. Some servers truncate such a prompt and reply to the rest.
     """
     if call.error is not None:
         is_overflow = call.error.code == "context_overflow" and not call.is_useful
@@ -64,8 +65,9 @@ def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderErro
 def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) -> int:
     """Return the window that would have prevented an overflow, in tokens.
 
-    This is the limit named in the error. If our estimate of the prompt was already below it, the
-    estimate is too low for this model, and a smaller window compensates for that.
+    This is the limit named in the error. If our estimate of the prompt was already below
+    that limit, the estimate is too low for this model, and a smaller window compensates for
+    that.
     """
     if overflow.limit and estimate_prompt_size(prompt) + prompt.reserve > overflow.limit:
         return overflow.limit

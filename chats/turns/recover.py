@@ -29,8 +29,8 @@ LOST_SENTENCE = gettext_noop(
 def release_expired(*, now: datetime, worker: str = "") -> int:
     """Release turns with an expired lease, and return their number.
 
-    With `worker`, releases instead all running turns of workers whose name begins with it. A turn
-    that fails is skipped and reported.
+    With `worker`, release all running turns of workers whose name begins with that prefix
+    instead. A turn that cannot be released is skipped and reported.
     """
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
     ended = Q(worker__startswith=worker) if worker else leases.match_expired_leases()
@@ -102,10 +102,9 @@ def finish_lost_turn(turn: Turn, *, status: str, now: datetime) -> None:
 
 
 def enqueue_overdue() -> int:
-    """Enqueue queued turns again that no worker fetched in time, because broker messages can be
-    lost.
+    """Enqueue queued turns again if no worker fetched them in time.
 
-    Returns their number, at most 1,000.
+    Broker messages can be lost. Returns the number of turns, at most 1,000.
     """
     found = statements.OVERDUE.tuples(age=timedelta(seconds=settings.REQUEUE_AFTER))
     for (turn_id,) in found:

@@ -1,8 +1,8 @@
 """Retrieves context for a turn's question before its first prompt, within a time limit.
 
-The search runs in a separate thread, so a slow one blocks no other reply. A reply waits at most
-`REFERENCES_SECONDS`. After several failed or late embedding calls in a row, searches use keywords
-only for a while.
+The search runs in a separate thread, so a slow search does not block other replies. A
+reply waits at most `REFERENCES_SECONDS`. After several embedding calls in a row have
+failed or timed out, searches use only keywords for a while.
 """
 
 import asyncio
@@ -66,9 +66,10 @@ async def look_up(
 ) -> ChosenReferences:
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
-    `room`, `sent` and `seq` select excerpts of the chat itself, see `prompt.tail.TailRequired`.
-    Reasons are `late`, `failed` and those of `memory.search.references.choose_references`. If
-    vectors could not be used, `by_words` has the reason.
+    `room`, `sent` and `seq` select excerpts of the chat itself, see
+    `prompt.tail.TailRequired`. The reason is `late`, `failed` or one of those of
+    `memory.search.references.choose_references`. If embeddings could not be used,
+    `by_words` contains the reason.
     """
     began = time.monotonic()
     try:
@@ -103,7 +104,11 @@ async def look_for(
     aside: Callable[..., Awaitable[Any]],
     **given: Any,
 ) -> Look | None:
-    """Return the vector search for a text. None if it is not configured or takes too long."""
+    """Return a function that searches for a text by its embedding.
+
+    Returns None if no embedding model is configured, or if the embedding failed or took too
+    long.
+    """
     began = time.monotonic()
     try:
         async with asyncio.timeout(settings.REFERENCES_SECONDS):
@@ -130,7 +135,7 @@ async def embed_turn_question(
     began: float,
     seq: int = 0,
 ) -> QuestionVector:
-    """Return the embedding of a turn's question. Empty if vectors are not used."""
+    """Return the embedding of a turn's question; empty if embeddings are not used."""
     return await embed_text(
         load_embedding_text, values=values, aside=aside, began=began, turn=turn, seq=seq
     )
@@ -144,10 +149,10 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return the embedding of a text. Empty if vectors are not used.
+    """Return the embedding of a text; empty if embeddings are not used.
 
-    `read` runs in a database thread with the `given` arguments and returns the text. It is called
-    only if an embedding model is configured.
+    `read` runs in a database thread with the `given` arguments and returns the text. It is
+    called only if an embedding model is configured.
     """
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
@@ -171,7 +176,7 @@ async def embed_text(
 
 
 def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
-    """Return the text of a turn that is embedded for the search. Empty without a question."""
+    """Return the text of a turn to embed for the search; empty if the turn has no question."""
     branch = composition.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
@@ -260,9 +265,10 @@ def is_closed_to_others(chat_id: uuid.UUID) -> bool:
 def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
     """Store the retrieved context of a turn for all its prompts and return the turn's tail.
 
-    Messages erased since the search are left out. Their chats are locked, so an erasure either
-    committed before and is seen, or runs later and finds the row. Safe to repeat after a commit
-    with unknown outcome. Raises `LeaseLost`.
+    Messages that were erased since the search are omitted. Their chats are locked. A
+    concurrent erasure has therefore either committed already and is taken into account, or
+    it runs later and removes the text from this row. Safe to repeat after a commit with
+    unknown outcome. Raises `LeaseLost`.
     """
     # Ordered by id to avoid deadlocks between turns.
     for chat_id in sorted(found.chat_ids):

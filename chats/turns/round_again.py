@@ -33,7 +33,7 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """The latest round did not end early, or another one has started since."""
+    """The latest round did not end early, or another round has started since."""
 
     code = "round_not_resumable"
     status = 409
@@ -78,15 +78,18 @@ def resume_round(
 
 
 def find_retry_cutoff(turn: Turn) -> int | None:
-    """Return the last message that a replacement of a turn's reply may see. None: all messages."""
+    """Return the seq of the last message that a new reply for a turn may see.
+
+    Returns None if it may see all messages.
+    """
     is_independent = turn.round is not None and turn.round.version.independent
     return turn.seen_to if is_independent else None
 
 
 def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Set the round of an agent's turn to running, and return the fields that a retry inherits.
+    """Set the round of an agent's turn to running; return the fields that a retry inherits.
 
-    Empty for a turn without a round.
+    Returns no fields if the turn belongs to no round.
     """
     if turn.round is None or turn.agent is None:
         return {}

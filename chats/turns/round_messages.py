@@ -103,8 +103,8 @@ def accept_team_message(
 def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | None, bool]:
     """Return the turn that has not started yet, and whether the branch has an unfinished turn.
 
-    If no lane has started, the first lane counts. Once one has started, the messages that lanes see
-    are fixed.
+    For parallel lanes, this is the first lane, as long as no lane has started. After that,
+    the messages that the lanes see are fixed.
     """
     unfinished = list(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")
@@ -116,7 +116,7 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
 
 
 def take_up_too(waits: Turn) -> None:
-    """Let a waiting turn reply to one more message of the person."""
+    """Make a waiting turn also reply to another message of the person."""
     # It sees all messages present when it starts, in an independent team too.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:
@@ -140,10 +140,10 @@ def build_seat_speaker(seat: Agent) -> dict[str, str]:
 def resume_waiting_round(
     turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime
 ) -> bool:
-    """Resume the round that waits for a human member with that member's answer.
+    """Resume a round that waits for a human member, using that member's message as the answer.
 
-    Returns True if it resumes. Waiting time does not count towards the round's time limit. The
-    unsaved turn is assigned to the next agent.
+    Returns True if the round resumes. Waiting time does not count towards the round's time
+    limit. The unsaved turn is assigned to the next agent.
     """
     waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
     made = waiting.select_related("version").order_by("-started_at").first()

@@ -1,8 +1,9 @@
 """Rounds of a team: agents reply one after another to a person's message.
 
-`engine.team.rounds` decides which agent follows. This module stores the decision, in the
-transaction that accepts a message or ends a turn. At most one turn that has not started is queued
-on a branch: the next agent's. It also answers messages that arrive before it starts.
+`engine.team.rounds` decides which agent follows. This module stores the decision, in
+the transaction that accepts a message or ends a turn. A branch has at most one queued
+turn that has not started: the next agent's turn. Messages that arrive before it starts
+are answered by the same turn.
 """
 
 from collections.abc import Sequence
@@ -42,10 +43,10 @@ ONLY_THIS = "only_this"
 def start_parallel_turns(
     turn: Turn, *, roster: Roster, chat: Chat, actor: str, now: datetime
 ) -> None:
-    """Start the other agents of an independent team in parallel with the first of a new round.
+    """Start the other agents of an independent team in parallel with the first one.
 
-    Each gets a lane, up to the hop limit and up to the first human member. The caller has locked
-    `chat` and saves it.
+    Each agent of the new round gets a lane, up to the hop limit and up to the first human
+    member. The caller has locked `chat` and saves it.
     """
     made = turn.round
     if made is None or not roster.version.independent or turn.lane or made.hops or turn.hop != 1:
@@ -142,7 +143,7 @@ def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> No
 
 
 def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-    """Return `speaker` and `addressees` of an agent's message. Empty without an agent."""
+    """Return `speaker` and `addressees` of an agent's message; empty if there is no agent."""
     agent = turn.agent
     if agent is None:
         return {}
@@ -172,8 +173,8 @@ def advance_round(
 ) -> None:
     """Continue or end the round of an ended turn, in the transaction that ends the turn.
 
-    The next agent answers messages that arrived during the turn. If no agent follows, that message
-    opens a new round.
+    The next agent answers messages that arrived during the turn. If no agent follows, these
+    messages open a new round.
     """
     if turn.round_id is None:
         return
@@ -269,7 +270,10 @@ def schedule_next_agent(
     behind: Turn | None,
     now: datetime,
 ) -> None:
-    """Decide what follows a turn of a running round, and create the next agent's turn if any."""
+    """Decide what follows a turn of a running round.
+
+    If an agent follows, its turn is created.
+    """
     if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
         # The stopped agent may speak again when the round resumes: its reply is incomplete.
         end_round(made, Round.Status.STOPPED, now=now)
@@ -320,7 +324,7 @@ def schedule_next_agent(
 
 
 def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
-    """Return a new unsaved turn after one that ended. Locks the chat."""
+    """Return a new unsaved turn that follows an ended one. Locks the chat."""
     known = Chat.objects.select_for_update(no_key=True).get(pk=chat.pk)
     number = messages.increment_accepted_count(chat=known)
     known.save(update_fields=["accepted_count"])

@@ -1,6 +1,7 @@
-"""Calls tools of servers on the worker's event loop, with a time limit and without a database lock.
+"""Calls tools on tool servers, from the worker's event loop.
 
-A stop request ends the connection.
+Each call has a time limit and holds no database lock. A stop request closes the
+connection.
 """
 
 import asyncio
@@ -13,9 +14,9 @@ from chats.turns.tool_steps import CallEnding, Outcome, ReadyCall
 
 
 async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> CallEnding:
-    """Call a tool until it ends or `interrupted` is set, which ends the connection.
+    """Call a tool until it ends or `interrupted` is set, which closes the connection.
 
-    Never raises for a failure of the server: the model gets a text about it.
+    Never raises if the server fails: the model then gets a text about the failure.
     """
     if ready.access is None:
         raise ValueError(f"tool call {ready.pk} has no server")

@@ -1,6 +1,7 @@
-"""Model calls apart from the reply, for a chat's state or title, each with its own receipt.
+"""Model calls that update a chat's state or title instead of writing a reply.
 
-Receipts refer to messages by id and hold no copies of their text, so that erasure stays complete.
+Each call has its own receipt. Receipts refer to messages by id and hold no copies of
+their text, so that erasing a message removes its text completely.
 """
 
 from collections.abc import Sequence
@@ -24,9 +25,9 @@ from speed import prepared
 class SidePrompt:
     """A composed call with its accounting.
 
-    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads, with
-    their tokens. Of a message longer than `cut_to` characters only the beginning is read; None:
-    messages are not cut.
+    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads,
+    with their tokens. If a message is longer than `cut_to` characters, the model reads only
+    its beginning; None means that no message is cut.
     """
 
     request: ProviderRequest
@@ -145,8 +146,9 @@ def create_side_receipt(
 
 
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
-    """Return the number of characters that were read of a message that was cut. None: it was not
-    cut.
+    """Return the number of characters that the model read of a cut message.
+
+    Returns None if the message was not cut.
     """
     is_cut = cut_to is not None and len(engine.extract_message_text(message)) > cut_to
     return cut_to if is_cut else None

@@ -96,7 +96,7 @@ class TurnNotOver(Refusal):
 
 
 class NothingToContinue(Refusal):
-    """The reply is complete, or the turn has none."""
+    """The reply is complete, or the turn has no reply."""
 
     code = "nothing_to_continue"
     status = 409
@@ -144,15 +144,15 @@ def start_turn(
 ) -> Accepted:
     """Accept a user message in a chat.
 
-    `api_key` is the key of the client, if any. `metadata` is stored with the message. `files`:
-    uploads of the person; `unread`: those without content are attached by name only; `copies`: as
-    for `build_attached_files`.
+    `api_key` is the key of the client, if any. `metadata` is stored with the message.
+    `files` are uploads of the person. `unread` attaches files without content by name only.
+    `copies` is passed to `build_attached_files`.
 
     `as_role` is the human member of the chat's team in whose name it is written. Raises the
-    refusals of `record.messages.check_text`, of `files.attach.build_attached_files`, `ChatBusy`,
-    `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`,
-    `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of resolving the
-    policy.
+    refusals of `record.messages.check_text`, of `files.attach.build_attached_files`,
+    `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`,
+    `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of
+    resolving the policy.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
     if files:
@@ -346,7 +346,7 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
 def derive_title(text: str, *, is_plain: bool = True) -> str:
     """Derive a title from the first line of the first message, cut at a word boundary.
 
-    `is_plain`: without Markdown syntax. Older versions kept it.
+    `is_plain` removes Markdown syntax, which older versions kept.
     """
     lines = (
         names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
@@ -366,10 +366,11 @@ def is_derived_title(title: str, *, text: str) -> bool:
 
 
 def find_first_text(texts: Iterable[str]) -> str:
-    """Return the first text that a person wrote, else the first text. Empty without any.
+    """Return the first text that a person wrote, else the first text that is not empty.
 
-    Coding agents describe their environment in blocks such as `<environment_context>`, as messages
-    or within a message. These blocks are removed.
+    Returns an empty string if there is none. Coding agents describe their environment in
+    blocks such as `<environment_context>`, as separate messages or within a message. These
+    blocks are removed.
     """
     spoken = [words for text in texts if (words := AROUND.sub("", text)).strip()]
     written = (remove_tagged_blocks(text) for text in spoken if not IN_TAGS.fullmatch(text))
@@ -485,7 +486,7 @@ def create_turn(
 def replay_request(known: dict[str, str]) -> Accepted:
     """Return the result of the first request with the same key.
 
-    Raises `NotFound` if it was deleted.
+    Raises `NotFound` if its message or turn was deleted.
     """
     message = Message.objects.filter(pk=uuid.UUID(known["message"])).first()
     turns = Turn.objects.select_related("branch__chat").filter(pk=uuid.UUID(known["turn"]))

@@ -1,9 +1,10 @@
 """The tail of a turn's prompts: the chat's state, updated by a model up to the question.
 
-Built once, before the first prompt, and the same in every step. `begin_extraction` decides and
-records the call, `call_extraction_model` makes it outside any transaction, `finish_extraction`
-validates the reply. On any error the old state remains, the turn continues, and its receipts have
-the reason.
+The tail is built once, before the first prompt, and is the same in every step.
+`begin_extraction` decides whether to call the model and records the call.
+`call_extraction_model` makes the call outside any transaction. `finish_extraction`
+validates the reply. On any error the old state remains, the turn continues, and its
+receipts contain the reason.
 """
 
 import asyncio
@@ -67,10 +68,10 @@ def begin_extraction(
     counter: TokenCounter,
     now: datetime,
 ) -> Extraction | Tail:
-    """Record the extraction of unread messages. Returns the tail if there is nothing to extract.
+    """Record the extraction of unread messages, or return the tail if there are none.
 
-    Repeated after a commit with unknown outcome: the call may already be recorded. Raises
-    `LeaseLost`.
+    Safe to repeat after a commit with unknown outcome: a call that is already recorded is
+    reused. Raises `LeaseLost`.
     """
     update_held_turn(lease, effective_policy=choice.effective)
     branch = composition.with_active_compaction(composition.read_branch(turn))
@@ -125,7 +126,8 @@ async def call_extraction_model(
 ) -> ModelCall:
     """Make the call with a time limit and without retries, because a reply waits for it.
 
-    Its text is not published. Errors are stored in the call, as for replies.
+    The text of the response is not shown on pages while it arrives. Errors are stored in
+    the call, as for replies.
     """
     call = ModelCall(receipt_id=extraction.receipt_id, say=discard_piece, clock=clock)
     await call.listen(
@@ -144,9 +146,10 @@ def finish_extraction(
     stopped: bool,
     now: datetime,
 ) -> Tail:
-    """Publish the new state or keep the old one, and write the turn's tail. Raises `LeaseLost`.
+    """Publish the new state or keep the old one, and write the turn's tail.
 
-    Repeated after a commit with unknown outcome: then the tail already exists.
+    Safe to repeat after a commit with unknown outcome: an existing tail is returned. Raises
+    `LeaseLost`.
     """
     # Lock order: the branch comes first, as everywhere.
     locking.find_branch(turn.branch_id)

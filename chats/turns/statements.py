@@ -153,8 +153,8 @@ NEXT_TURNS = prepared.Select(
 def select_claimable_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the turn if it is queued and its branch is free.
 
-    A turn with an expired lease is left to a due job, which counts the loss. A second task does
-    nothing.
+    A running turn is not selected, so a second task for it does nothing. If its lease has
+    expired, a scheduled job releases it and counts the loss.
     """
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED, awaits_consent=False)
     # In a round, a turn without an agent waits until the current reply ends.
@@ -185,7 +185,7 @@ CLAIM = prepared.Update(
 
 
 def select_leased_turn(at: prepared.At) -> QuerySet[Turn]:
-    """Select the turn while it is held with the token."""
+    """Select the turn if its lease is held with this token."""
     return Turn.objects.filter(pk=at("turn"), status=Turn.Status.RUNNING, lease_token=at("token"))
 
 

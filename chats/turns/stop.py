@@ -40,11 +40,12 @@ class TurnIsOver(Refusal):
 def stop_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, with_others: bool = False
 ) -> Turn:
-    """Ask the turn to stop. A queued turn ends here, a running one at its next token.
+    """Ask the turn to stop. A queued turn ends immediately, a running one at its next token.
 
-    For parallel replies of a team, only this one stops, or all of them and their round if
-    `with_others`. The request is stored in the row, which the worker reads at each heartbeat; the
-    bus only speeds it up. Repeating it has no effect. Raises `TurnIsOver`.
+    If a team replies in parallel, only this turn stops; `with_others` stops all parallel
+    turns and their round. The request is stored in the row, which the worker reads at each
+    heartbeat. The bus only makes the worker react sooner. Repeating the request has no
+    effect. Raises `TurnIsOver`.
     """
     with transaction.atomic():
         if turn.round_id is not None:
@@ -104,7 +105,8 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
 def end_waiting_turns(*, chat: Chat, actor: str, now: datetime) -> None:
     """Stop all turns of a chat if one of them waits for consent. Call inside a transaction.
 
-    For a chat that is about to be erased: the text of the waiting turn is not stored as a reply.
+    Call this before a chat is erased, so that the text of the waiting turn is not stored as
+    a reply.
     """
     if Turn.objects.filter(branch__chat=chat, awaits_consent=True).update(awaits_consent=False):
         stop_all(chat=chat, actor=actor, now=now)
@@ -113,8 +115,8 @@ def end_waiting_turns(*, chat: Chat, actor: str, now: datetime) -> None:
 def end_turns_waiting_on(*, message: Message, actor: str, now: datetime) -> None:
     """Stop the turn of a message if it waits for consent. Call inside a transaction.
 
-    For a message that is about to be erased: the text of the waiting turn is not stored as a reply.
-    The next turn of the branch starts.
+    Call this before a message is erased, so that the text of the waiting turn is not stored
+    as a reply. The next turn of the branch starts.
     """
     rows = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), awaits_consent=True)
     pks = list(rows.values_list("pk", flat=True))

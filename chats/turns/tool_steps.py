@@ -1,6 +1,7 @@
-"""Steps that call tools of servers: stored before the first call, and resumed after a lost worker.
+"""Steps that call tools on tool servers.
 
-Each function is one short transaction. The calls themselves run between two of them, without one.
+A step is stored before its first call, and resumed if its worker is lost. Each function
+is one short transaction. The calls themselves run between these transactions.
 """
 
 import json
@@ -38,7 +39,8 @@ CONSENT_CODES: Mapping[str, str] = {
 class ReadyCall:
     """A call that can be made, or one that already has its result.
 
-    `content`: the result, then the server is not called. `access` is None in that case.
+    `content` is the result of a call that needs no request to the server; `access` is then
+    None.
     """
 
     pk: int
@@ -91,16 +93,18 @@ def open_tool_step(
 
 
 def find_tool_step(turn: Turn) -> ToolStep | None:
-    """Return the reply of the turn's current step that was stored before its tools ran; None
-    without one.
+    """Return the reply that the turn's current step stored before its tools ran.
+
+    Returns None if there is none.
     """
     return ToolStep.objects.filter(turn=turn, step=turn.step).first()
 
 
 def close_tool_steps(turn: Turn) -> None:
-    """Delete the stored replies of a turn, and the texts of results, in the caller's transaction.
+    """Delete the stored replies and the result texts of a turn, in the caller's transaction.
 
-    Calls that wait for consent are denied. The numbers of the calls stay.
+    Calls that wait for consent are denied. The rows of the calls are kept without these
+    texts.
     """
     ToolStep.objects.filter(turn=turn).delete()
     waiting = ToolCall.objects.filter(turn=turn, consent=Consent.WAITING)
@@ -120,8 +124,8 @@ def begin_tool_call(
 ) -> ReadyCall:
     """Store that a call starts, and return the data for it. Raises `LeaseLost`.
 
-    If an earlier attempt started the call, its effect is unknown. It is then repeated only if its
-    tool is idempotent. Safe to repeat within one attempt.
+    If an earlier attempt started the call, its effect is unknown. The call is then repeated
+    only if its tool is idempotent. Safe to repeat within one attempt.
     """
     lock_held_turn(lease)
     row = ToolCall.objects.filter(turn=turn, step=turn.step, place=place).first()
@@ -140,7 +144,7 @@ def begin_tool_call(
 
 
 def find_called_tool(name: str, *, allowed: Sequence[str]) -> ToolDefinition | None:
-    """Return the approved tool with this name in prompts, if the allow-list has it."""
+    """Return the approved tool with this name in prompts, if the allow-list contains it."""
     return next((row for row in load_allowed_tools(allowed) if row.wire_name == name), None)
 
 
@@ -164,7 +168,7 @@ def create_tool_call(
 def prepare_tool_call(
     row: ToolCall, *, turn: Turn, call: ToolCallPart, tool: ToolDefinition | None, now: datetime
 ) -> ReadyCall:
-    """Return the access to the server of a call, or why the tool is not called."""
+    """Return the call with access to its server, or with the reason why it is not made."""
     arguments = parse_arguments(call.arguments)
     made = ToolCall.objects.filter(turn=turn).exclude(outcome=Outcome.REFUSED).count()
     code = ""
@@ -188,7 +192,7 @@ def prepare_tool_call(
 
 
 def has_consent(row: ToolCall, *, tool: ToolDefinition, chat_id: uuid.UUID) -> bool:
-    """Return True if a call needs no consent, or has it for the current definition."""
+    """Return True if a call needs no consent, or is allowed for the tool's current form."""
     if not tool.asks:
         return True
     if row.consent == Consent.NONE:
@@ -216,8 +220,8 @@ def request_consents(
 ) -> bool:
     """Ask the person about calls of tools that require consent. Raises `LeaseLost`.
 
-    `text` is that of the reply so far. Returns True if the turn now waits for a decision. It then
-    has no worker, and starts again with the last decision.
+    `text` is the reply so far. Returns True if the turn now waits for a decision. The turn
+    then has no worker, and is resumed after the last decision.
     """
     lock_held_turn(lease)
     until = now + timedelta(hours=settings.TOOL_CONSENT_HOURS)
@@ -253,7 +257,7 @@ def request_consents(
 def record_consent_event(
     kind: str, row: ToolCall, *, turn: Turn, actor: str, now: datetime, **more: str
 ) -> None:
-    """Record a request for consent or its end, with the names of the call."""
+    """Record a consent event of a call, with the names of its server and its tool."""
     ledger.record_event(
         kind,
         actor=actor,
@@ -280,7 +284,7 @@ def parse_arguments(arguments: str) -> dict[str, Any] | None:
 def end_without_call(
     row: ToolCall, *, turn: Turn, code: str, is_unknown: bool, now: datetime
 ) -> ReadyCall:
-    """Store the outcome of a call that is not made now, and return the text about it."""
+    """Store the outcome of a call that is not made, and return it with the text for the model."""
     outcome = Outcome.UNKNOWN if is_unknown else Outcome.REFUSED
     content = format_failure(code, is_unknown=is_unknown)
     store_call_ending(row, turn=turn, ending=CallEnding(outcome, content, code), now=now)

@@ -1,6 +1,7 @@
 """The writes of a running turn: each is one transaction, fenced by the lease.
 
-Open a step (accept waiting messages), record the call, close the step or the turn.
+They open a step, which accepts waiting messages, record the call, and close the step or
+the turn.
 """
 
 import uuid
@@ -107,12 +108,14 @@ class StepResult:
 def claim_and_open(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn, ToolStep | None] | None:
-    """Claim the turn and open its first step. None if it cannot be claimed.
+    """Claim the turn and open its first step. Returns None if it cannot be claimed.
 
-    The third value is the step that an earlier attempt stored before it ran tools of servers.
+    The third value is the step that an earlier attempt stored before it called tool
+    servers.
 
-    Locks the branch first. Without that, two turns of a branch that start at once could deadlock:
-    one waits to absorb the other, which waits to see whether the first is running.
+    Locks the branch first. Without that, two turns of a branch that start at once could
+    deadlock: one waits to absorb the other, which waits to see whether the first is
+    running.
     """
     try:
         with unflushed_transaction():
@@ -140,9 +143,10 @@ def use_tool(
     look: Look | None = None,
     skills: SkillFacts = tools.NO_SKILLS,
 ) -> str | None:
-    """Run one of the product's own tools, and return its result for the model; None without one.
+    """Run one of the product's own tools and return its result for the model.
 
-    A tool that ran is recorded in the ledger. Recording raises `LeaseLost`.
+    Returns None if a replay has no recorded result for the call. A tool that ran is
+    recorded in the ledger. Raises `LeaseLost` if the lease is lost by then.
     """
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.run_tool_call(
@@ -230,10 +234,11 @@ def create_receipt(
     now: datetime,
     is_first_asking: bool = False,
 ) -> uuid.UUID:
-    """Write the receipt before the call is made, and the event of a compressed context.
+    """Write the receipt before the call is made.
 
-    After a commit with unknown outcome, it runs again and returns the receipt that is already
-    stored. With `is_first_asking`, no receipt can be stored yet, so none is looked up.
+    Records an event if the context was compressed. Safe to repeat after a commit with
+    unknown outcome: a receipt that is already stored is returned. `is_first_asking` skips
+    this lookup, because no receipt can be stored yet.
     """
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
@@ -299,10 +304,11 @@ def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> N
 
 
 def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: datetime) -> bool:
-    """Store a finished step. Return True if the turn continues: tools ran, or a message arrived.
+    """Store a finished step. Return True if the turn continues.
 
-    Otherwise the same transaction ends the turn, so that no message is missed. Repeated after a
-    commit with unknown outcome: an ended turn raises `LeaseLost`, and a stored step continues.
+    A turn continues if tools ran or a message arrived. Otherwise the same transaction ends
+    it, so that no message is missed. If this is repeated after a commit with unknown
+    outcome, an ended turn raises `LeaseLost`, and a stored step continues.
     """
     # Count before locking: a long reply takes time.
     counted = messages.count_parts_tokens(
@@ -476,7 +482,7 @@ def store_reply_logprobs(turn: Turn, *, status: str, ending: StepResult, now: da
 
 
 def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:
-    """Save preferences that the person stated, and schedule inference of others."""
+    """Save preferences that the person stated, and schedule the inference of further ones."""
     if ending.tells:
         note_preferences.save_stated_preferences(turn, chat=chat, now=now)
     if ending.infers:
@@ -484,13 +490,19 @@ def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetim
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
-    """Enqueue indexing of the chat, except for temporary chats. A due job repeats lost tasks."""
+    """Enqueue indexing of the chat, except for temporary chats.
+
+    If the task is lost, a scheduled job enqueues it again.
+    """
     if reply is not None and not chat.temporary:
         queue.enqueue_indexing(chat.pk)
 
 
 def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
-    """Return True if a model may write the title now: after the first reply, if it did not fail."""
+    """Return True if a model may write the title now.
+
+    This is the case after the first reply, unless that reply failed.
+    """
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
@@ -509,7 +521,7 @@ def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) 
 
 
 def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
-    """Return the columns of a turn that store the sentence of its failure."""
+    """Return the columns of a turn that store its error message."""
     text, values = build_sentence_columns(sentence, longest=LONGEST_SENTENCE)
     return {"error_sentence": text, "error_details": values}
 

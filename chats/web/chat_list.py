@@ -30,7 +30,7 @@ def chat_list(request: PersonRequest) -> HttpResponse:
 def find_open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
     """Return the chat with this ID if the person may see it, otherwise None.
 
-    Also None without an ID.
+    Also returns None if the ID is None.
     """
     return access.get_visible_chats(user=request.user).filter(pk=key).first() if key else None
 

@@ -195,9 +195,9 @@ def chat_changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Render the context meter. The form of a POST is the message that is being written.
+    """Render the context meter. A POST contains the form of the message that is being written.
 
-    Over the rate limit the page keeps its meter.
+    Above the rate limit, the response is empty and the page keeps its meter.
     """
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     try:

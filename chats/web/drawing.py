@@ -7,5 +7,8 @@ MARGIN_MS = 100
 
 
 def get_render_time_ms() -> int:
-    """Return a time in ms since 1970. A page that is rendered now has all changes before it."""
+    """Return the current time in ms since 1970.
+
+    A page that is rendered after this time includes all earlier changes.
+    """
     return int(1000 * time.time()) - MARGIN_MS

@@ -33,7 +33,7 @@ class NoFileChosen(Refusal):
 def file_attach(request: PersonRequest) -> HttpResponse:
     """Upload a file and return its item for the message box.
 
-    The item of a refused file, or of a form without one (`NoFileChosen`), has the reason.
+    If the file is refused or missing (`NoFileChosen`), the item shows the reason.
     """
     given = request.FILES.get("file")
     name = given.name or "" if isinstance(given, UploadedFile) else ""

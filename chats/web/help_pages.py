@@ -101,7 +101,10 @@ def read_page(path: Path) -> HelpPage:
 
 
 def copy_section_anchors(original: HelpPage, page: HelpPage) -> HelpPage:
-    """Return a translation with the original's anchors: both have the same headings in order."""
+    """Return a translation with the anchors of the original.
+
+    Both have the same headings in the same order.
+    """
     pairs = list(zip(page.sections, original.sections, strict=True))
     return replace(
         page,

@@ -35,7 +35,7 @@ class LanguageMiddleware:
 
 
 def select_request_language(request: HttpRequest) -> str:
-    """Return a language of `LANGUAGES`: the session's choice, else by `Accept-Language`."""
+    """Return a language of `LANGUAGES`: the session's choice, else that of `Accept-Language`."""
     if settings.SESSION_COOKIE_NAME in request.COOKIES:
         chosen = request.session.get(zones.LANGUAGE, "")
         if chosen in dict(settings.LANGUAGES):

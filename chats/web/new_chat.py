@@ -104,7 +104,7 @@ def load_new_chat_values(user: User) -> PolicyValues:
 
 
 def list_team_mentions(teams: Sequence[Team]) -> list[Mention]:
-    """Return the `@` mentions once a team is chosen: its agents, then all of them."""
+    """Return the `@` mentions of each team: its active agents, then `@all`."""
     found: list[Mention] = []
     for team, pairs in groupby(load_active_agent_names(teams), key=lambda pair: pair[0]):
         found += [(name, "", str(team.pk)) for _, name in pairs]

@@ -387,7 +387,10 @@ DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {
 
 
 def describe_omission_reason(reason: str) -> str:
-    """Return the label of an omission reason; unknown reasons come from a strategy package."""
+    """Return the label of an omission reason.
+
+    An unknown reason comes from a strategy package, and the label quotes it.
+    """
     words = LEFT_OUT.get(reason)
     if words is not None:
         return str(words.receipt)
@@ -395,7 +398,10 @@ def describe_omission_reason(reason: str) -> str:
 
 
 def describe_unused_reason(reason: str) -> str:
-    """Return the label of a reason a summary was not used; unknown reasons unchanged."""
+    """Return the label of the reason why a summary was not used.
+
+    An unknown reason is returned unchanged.
+    """
     codes = reason.split(", ")
     if not all(code in NOT_USED for code in codes):
         return reason

@@ -277,7 +277,7 @@ def render_setup_page(
 
 
 def list_priced_models(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
-    """Return the enabled models with prices; after a refusal as they were typed."""
+    """Return the enabled models with their prices. After a refusal, with the typed prices."""
     rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
     return [
         {

@@ -78,9 +78,10 @@ def build_shell(*, user: User, current: Chat | None = None) -> Shell:
 
 
 def list_for(*, user: User, current: Chat | None = None) -> ChatList:
-    """Return the first page of the chat list and the user's folders, with the current one open.
+    """Return the first page of the chat list and the user's folders.
 
-    A current chat that is not on the page is added at the top.
+    The folder of the current chat is open. A current chat that is not on the page is added
+    at the top.
     """
     chats, last = listing.list_sidebar_chats(owner=user)
     groups = group_chats(chats)
@@ -106,9 +107,9 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
 
 
 def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> ChatList:
-    """Return the page of the chat list after a place, without the current chat.
+    """Return the page of the chat list after a position, without the current chat.
 
-    The first page lists the current chat already.
+    The first page already lists the current chat.
     """
     chats, last = listing.list_sidebar_chats(owner=user, after=after)
     groups = group_chats([chat for chat in chats if chat.pk != current], after=after)
@@ -162,12 +163,12 @@ def get_chat_day(updated_at: datetime, *, pinned: bool) -> date | None:
 
 
 def format_day_heading(day: date | None, *, today: date) -> str:
-    """Return the heading of a day; None is that of pinned chats."""
+    """Return the heading of a day; None returns the heading of pinned chats."""
     return gettext("Pinned") if day is None else format_day(day, today=today)
 
 
 def build_next_page_url(address: str, last: ListPlace | None, current: uuid.UUID | None) -> str:
-    """Return the URL of the page after a place; empty after the last."""
+    """Return the URL of the page after a list position; empty after the last page."""
     if last is None:
         return ""
     place = f"{int(last.pinned)}_{last.updated_at.isoformat()}_{last.pk}"
@@ -176,7 +177,7 @@ def build_next_page_url(address: str, last: ListPlace | None, current: uuid.UUID
 
 
 def parse_list_place(text: str) -> ListPlace | None:
-    """Return the place encoded in a query value, or None."""
+    """Return the list position encoded in a query value, or None."""
     try:
         pinned, moment, key = text.split("_")
         updated_at = datetime.fromisoformat(moment).astimezone(UTC)
@@ -186,6 +187,6 @@ def parse_list_place(text: str) -> ListPlace | None:
 
 
 def parse_deleted_place(text: str) -> DeletedPlace | None:
-    """Return the place among deleted chats encoded in a query value, or None."""
+    """Return the position among deleted chats encoded in a query value, or None."""
     place = parse_list_place(f"0_{text}")
     return DeletedPlace(place.updated_at, place.pk) if place else None

@@ -21,7 +21,7 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class SystemTextView:
-    """A chat's system text and its use by the policy, or the reason why it is not sent."""
+    """A chat's system text, and how the policy uses it or why it is not sent."""
 
     text: str
     rule: str
@@ -91,7 +91,10 @@ def render_system_text(
 
 
 def build_system_text_view(chat: Chat, *, text: str) -> SystemTextView:
-    """Return the text under its policy; locked with a sentence if the policy is unusable."""
+    """Return the text with the rule that its policy applies to it.
+
+    If the policy is unusable, the view is locked and contains the reason.
+    """
     try:
         place = system_texts.find_system_text_rule(chat=chat)
     except Refusal as problem:

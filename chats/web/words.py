@@ -14,7 +14,7 @@ def format_number(number: int) -> str:
 def abbreviate_number(number: int) -> str:
     """Abbreviate a number: 12418 → 12.4k.
 
-    Numbers below 1,000 stay; from 10 million, the unit is a million.
+    Numbers below 1,000 are not abbreviated. From 10 million on, the unit is a million.
     """
     if number < 1000:
         return str(number)
@@ -32,7 +32,7 @@ def format_token_count(number: int) -> str:
 
 
 def format_day(day: date, *, today: date) -> str:
-    """Format a day: Today, Yesterday, Tuesday 17 November; with the year if not the current one."""
+    """Format a day: Today, Yesterday, Tuesday 17 November. Other years are included."""
     if day == today:
         return gettext("Today")
     if day == today - timedelta(days=1):

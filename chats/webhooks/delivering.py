@@ -1,13 +1,15 @@
 """Sends queued webhook deliveries at least once, in order for each webhook.
 
-One sender per process serves up to 100 webhooks concurrently, a few deliveries of each. A webhook
-whose server hangs delays only its own deliveries. Slow servers use a separate lane, so that they
-cannot fill the 100 slots. If all slots are taken while other webhooks wait, requests that have no
-answer yet are moved to the lane of slow servers, where they start again under the same id.
+One sender per process serves up to 100 webhooks concurrently, a few deliveries of each.
+A webhook whose server hangs delays only its own deliveries. Slow servers use a separate
+lane, so that they cannot fill the 100 slots. If all slots are taken while other
+webhooks wait, requests without a response are moved to the lane of slow servers, where
+they start again under the same id.
 
-After a failed attempt a webhook pauses until the next retry, so its queue stays in order. Only a
-delivery that its server has refused four times with a 4xx status, within about six minutes, lets
-later ones pass, because one delivery must not delay the others for a day.
+After a failed attempt a webhook pauses until the next retry, so its queue stays in
+order. There is one exception, because one delivery must not delay the others for a day:
+if the server has refused a delivery four times with a 4xx status, which takes about six
+minutes, later deliveries no longer wait for it.
 """
 
 import asyncio
@@ -189,7 +191,7 @@ def store_results_in_thread(batch: Batch, *, now: datetime) -> int:
 
 @transaction.atomic
 def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
-    """Claim up to `most` webhooks of the lane that have due deliveries; return the oldest of each.
+    """Claim up to `most` webhooks of the lane, and return their oldest due deliveries.
 
     Skips webhooks that this or another process is already sending to.
     """
@@ -234,7 +236,7 @@ def load_next_deliveries(
 
 
 def select_claimable_webhooks(*, lane: str, now: datetime) -> QuerySet[Webhook]:
-    """Return the webhooks of the lane with due deliveries to which no process sends."""
+    """Return the webhooks of the lane that have due deliveries and are not being sent to."""
     due = outbox.list_due_deliveries(now=now).filter(webhook__is_slow=lane == outbox.LANES[True])
     return Webhook.objects.filter(leases.match_free_leases(), pk__in=due.values("webhook"))
 
@@ -279,8 +281,9 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
 async def resolve_webhook_host(host: str, port: int) -> list[str]:
     """Return all addresses of a host. Raises ProviderError.
 
-    A name server that does not answer occupies a thread for longer than the request waits. The
-    event loop has only a few, so webhooks have their own, one for each request.
+    A name server that does not answer occupies a thread for longer than the request waits.
+    The event loop has only a few threads for lookups, so webhooks use their own, one for
+    each request.
     """
     loop = asyncio.get_running_loop()
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -337,8 +340,9 @@ def store_results_safely(batch: Batch, *, now: datetime) -> int:
 def store_delivery_results(batch: Batch, *, now: datetime) -> int:
     """Store the result of each delivery and release the webhook; return how many succeeded.
 
-    If another process claimed the webhook since then, only successes are stored. Failures at an
-    address that was changed since then are not stored either: the delivery goes to the new one.
+    If another process has claimed the webhook in the meantime, only successes are stored.
+    If the address was changed in the meantime, failures are not stored either, because the
+    delivery is sent to the new address.
     """
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
@@ -358,7 +362,10 @@ def store_delivery_results(batch: Batch, *, now: datetime) -> int:
 
 
 def store_batch_state(webhook: Webhook, batch: Batch, *, now: datetime) -> None:
-    """Set the lane of a webhook, and switch it off if it failed for long or is gone."""
+    """Set the lane of a webhook, and disable the webhook if its server is gone.
+
+    It is also disabled if its deliveries have failed for at least three days (`FAILS_FOR`).
+    """
     was_slow = webhook.is_slow
     if batch.answers:
         webhook.is_slow = max(answer.seconds for answer in batch.answers) > SLOW_SECONDS
@@ -397,7 +404,7 @@ def store_delivery_attempt(
 
 
 def disable_webhook(webhook: Webhook, *, off: str, now: datetime) -> None:
-    """Stop sending until the owner switches the webhook on again; record why in the ledger."""
+    """Disable a webhook until its owner enables it again; record the reason in the ledger."""
     if webhook.off == Webhook.Off.ON:
         webhook.off = off
         managing.record_webhook_event("webhook.switched_off", webhook, actor="worker", now=now)

@@ -41,8 +41,10 @@ class WebhookAddressRefused(Refusal):
 
 
 class UnknownEvent(Refusal):
-    """The list of events is empty or contains an unknown event. The error message lists the
-    valid events."""
+    """The list of events is empty or contains an unknown event.
+
+    The error message lists the valid events.
+    """
 
     code = "unknown_event"
     status = 422
@@ -124,10 +126,11 @@ def update_webhook(
     events: Collection[str] | None = None,
     is_on: bool | None = None,
 ) -> Webhook:
-    """Change the given fields. Pending deliveries stay queued and go to the new address.
+    """Change the given fields. Pending deliveries stay queued and are sent to the new address.
 
-    Switching a webhook on resets its failure state. A new address gets all attempts again.
-    Raises `WebhookAddressRefused`, `UnknownEvent` and `EventNotAllowed`.
+    Enabling a webhook resets its failure state. After a change of address, each delivery
+    gets all attempts again. Raises `WebhookAddressRefused`, `UnknownEvent` and
+    `EventNotAllowed`.
     """
     row = Webhook.objects.select_for_update(no_key=True).select_related("owner").get(pk=webhook.pk)
     before = (row.url, row.events, row.off)
@@ -154,9 +157,9 @@ def update_webhook(
 
 @transaction.atomic
 def delete_webhook(*, webhook: Webhook, now: datetime) -> None:
-    """Delete the webhook with its deliveries, pending ones too.
+    """Delete the webhook with its deliveries, including pending ones.
 
-    Two parallel calls record one deletion.
+    If two calls run in parallel, only one deletion is recorded.
     """
     # Lock the webhook before the ledger, in the same order as the sender.
     row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
@@ -259,7 +262,7 @@ def check_events(events: Collection[str], *, owner: User) -> None:
 
 
 def require_on(webhook: Webhook) -> None:
-    """Raise `WebhookIsOff` if the webhook is switched off."""
+    """Raise `WebhookIsOff` if the webhook is disabled."""
     if webhook.off != Webhook.Off.ON:
         raise WebhookIsOff
 

@@ -1,7 +1,8 @@
-"""Exports the audit log: JSON Lines for verification, CSV for reading. Nothing is truncated.
+"""Exports the audit log: JSON Lines for verification, CSV for reading.
 
-Rows are in the order of their chains, so a row that commits late is included. A JSON line is
-exactly the text that the row's hash is computed from. The last line has the counts.
+Nothing is truncated. Rows are in the order of their chains, so a row that commits late
+is included. A JSON line is exactly the text that the row's hash is computed from. The
+last line contains the counts.
 """
 
 import csv
@@ -119,7 +120,7 @@ class ExportUnderWay:
 def start_ledger_export(
     *, search: LedgerSearch, form: Form, actor: str, now: datetime
 ) -> ExportUnderWay:
-    """Record the start of an export, and return it."""
+    """Record the start of an export, and return the export."""
     export = ExportUnderWay(search, form, actor, walks=has_many_matches(search))
     data = {"export": export.key, "form": form, "search": search.text}
     with transaction.atomic():

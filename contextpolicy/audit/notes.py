@@ -1,7 +1,8 @@
-"""Signed notes, checkpoints and proofs in the formats of C2SP, which other tools can verify.
+"""Signed notes, checkpoints and proofs in the formats of C2SP.
 
-A checkpoint is a note of three lines: the origin, the size of the log, its root in base64. A
-signature line names the signer and has four bytes of the key id before the signature.
+Other tools can verify them. A checkpoint is a note of three lines: the origin, the size
+of the log, its root in base64. A signature line contains the signer's name, then four
+bytes of the key id and the signature.
 """
 
 import base64
@@ -78,7 +79,11 @@ def parse_note_checkpoint(note: str) -> Checkpoint:
 
 
 def is_signed(note: str, *, name: str, public: bytes) -> bool | None:
-    """Return True if the key's signature on a note is valid; None if it has no signature by it."""
+    """Return True if a note has a valid signature by this key.
+
+    Returns False if the key's signature is invalid, and None if the note has no signature
+    by this key.
+    """
     body, _, rest = note.rpartition("\n\n")
     for line in rest.split("\n"):
         signer, _, text = line.removeprefix(DASH).partition(" ")
@@ -112,5 +117,8 @@ def encode_chain_entry(scope: str, count: int, last_hash: str) -> bytes:
 
 
 def encode_first_entry(before: str) -> bytes:
-    """Return the first entry of an origin that follows another: the hash of its last note."""
+    """Return the first entry of an origin that succeeds another origin.
+
+    The entry contains the hash of the last note of the previous origin.
+    """
     return f"after\n{hashlib.sha256(before.encode()).hexdigest()}\n".encode()

@@ -43,7 +43,7 @@ HELP = gettext_lazy(
 
 
 class SearchNotUnderstood(Exception):
-    """A part of a search line is invalid. `reason` is a stable code, the text names the part."""
+    """A part of a search line is invalid. `reason` is a stable code; the text names the part."""
 
     code = "search_not_understood"
 
@@ -153,9 +153,9 @@ def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
 
 
 def infer_search_key(word: str) -> tuple[str, str]:
-    """Return key and value of a word without a key: an event type or an id is recognised.
+    """Return the key and the value of a word without a key.
 
-    Raises `SearchNotUnderstood`.
+    The word is recognised as an event type or an id. Raises `SearchNotUnderstood`.
     """
     if word in EVENT_TYPES:
         return "event", word
@@ -208,8 +208,9 @@ def filter_by_actor(value: str) -> tuple[Q, str]:
 def filter_by_person(value: str) -> tuple[Q, str]:
     """Return the filter for events that affect a person, and the person as an actor.
 
-    These are events about their account, roles, keys, policies and holds, and about their chats by
-    others. The ledger itself records the owner of a chat, so erased chats are found too. Raises
+    The filter matches events about the person's account, roles, keys, policies and holds.
+    It also matches events that others caused in the person's chats. The ledger itself
+    records the owner of a chat, so erased chats are found too. Raises
     `SearchNotUnderstood`.
     """
     person = value if PERSON.fullmatch(value) else find_actor_id(value)
@@ -358,7 +359,7 @@ def parse_search_id(key: str, value: str) -> UUID:
 
 
 def parse_uuid(text: str) -> UUID | None:
-    """Parse a text as an id; None if it is not one."""
+    """Parse a text as a UUID; return None if it is not one."""
     try:
         return UUID(text)
     except ValueError:

@@ -1,7 +1,8 @@
 """Requests to a time-stamping authority (RFC 3161), and a basic check of the response.
 
-The request is built by hand, because it is only five DER values. Only the outer structure of a
-response is parsed. Auditors verify its signature with OpenSSL (`docs/audit.md`).
+The request is built without a library, because it is only five DER values. Only the
+outer structure of a response is parsed. Auditors verify its signature with OpenSSL
+(`docs/audit.md`).
 """
 
 # SHA-256 as an AlgorithmIdentifier: OID 2.16.840.1.101.3.4.2.1, without parameters.
@@ -20,7 +21,7 @@ def build_timestamp_request(digest: bytes, *, nonce: int) -> bytes:
 
 
 def find_response_fault(response: bytes, *, digest: bytes, nonce: int) -> str:
-    """Return the code of a response's fault; empty if it seems valid.
+    """Return the code of a response's fault; empty if the response seems valid.
 
     Codes: `unreadable`, `refused`, `of_something_else` (another digest or nonce).
     """

@@ -1,9 +1,11 @@
-"""Moves the anchored window: history is unchanged up to a high mark, then it moves in one batch.
+"""Moves the anchored window in batches.
 
-A window that slides by one message each turn invalidates the provider's prompt cache each turn.
-Moving it in batches from a high to a low mark costs a third to a fifth. The anchor is a stored
-`window` row; this module decides its next position. Indexes refer to the messages of a
-`HistoryView`, ascending by seq.
+The start of history does not change until history reaches a high mark. Then it moves to
+a low mark in one batch. A window that slides by one message each turn invalidates the
+provider's prompt cache each turn. Moving it in batches from a high to a low mark
+reduces this cost to between a third and a fifth. The anchor is a stored `window` row;
+this module decides its next position. Indexes refer to the messages of a `HistoryView`,
+ascending by seq.
 """
 
 from collections.abc import Callable, Sequence
@@ -39,10 +41,11 @@ class Room:
 class HistoryView:
     """The input of a strategy: the policy, the room, and the messages that could be sent.
 
-    `entries` are uncovered, not excluded and after the active window, ascending by seq. A pinned
-    message that is omitted moves to the pins; `pin_tokens` is its cost there. `is_complete` is
-    False if messages before the first entry were not loaded. A strategy may read the system text,
-    the tools and the retrieved context, but not change them.
+    `entries` are uncovered, not excluded and after the active window, ascending by seq. A
+    pinned message that is omitted from history is sent as a pin; `pin_tokens` is its cost
+    as a pin. `is_complete` is False if messages before the first entry were not loaded. A
+    strategy may read the system text, the tools and the retrieved context, but not change
+    them.
     """
 
     values: PolicyValues
@@ -151,12 +154,12 @@ def is_valid_choice(choice: WindowChoice | WindowMove, view: HistoryView) -> boo
 def plan_window_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
     """Return the move that is due, or None while everything fits.
 
-    A move is due if history takes more than `high` tokens, has more messages than `window_size` or
-    more turns than `window_turns`, or was not loaded completely. It goes down to the low mark at
-    the start of a turn and keeps one complete turn if that fits the prompt limit; otherwise it
-    splits the turn at a step. The last `keep_last` messages stay if that leaves the window room to
-    grow. Also None if a move gains nothing: the only complete turn is over the high mark but within
-    the limit.
+    A move is due if history uses more than `high` tokens, has more messages than
+    `window_size` or more turns than `window_turns`, or was not loaded completely. The move
+    reduces history to the low mark and starts it at a turn. It keeps one complete turn if
+    that fits the prompt limit; otherwise it splits the turn at a step. The last `keep_last`
+    messages are kept if that leaves the window room to grow. Also returns None if a move
+    gains nothing: the only complete turn is over the high mark but within the limit.
     """
     high = min(high, view.room.limit, view.room.ceiling)
     reason = _reason(view, high)
@@ -220,7 +223,8 @@ def _by_turns(view: HistoryView) -> int:
 def _smallest_tail(view: HistoryView, cuts: Sequence[int]) -> int:
     """Return the start of the last complete turn if it fits the limit.
 
-    Otherwise the start of as many last messages as fit; 0 without cuts.
+    Otherwise returns the start of the longest run of newest messages that fits. Returns 0
+    if there is no place to cut.
     """
     fitting = view.first_fitting(view.room.limit)
     return max(fitting, cuts[-1]) if cuts else 0

@@ -35,8 +35,8 @@ LONGEST_TEXT = LONGEST["system_text"]
 def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
     """List the errors of these values and locks; empty if they can be saved.
 
-    `values` has only the fields that the policy sets. An unset field counts with the default of the
-    strategy, so that every policy works alone.
+    `values` contains only the fields that the policy sets. For other fields the default of
+    the strategy is checked, so that every policy also works without another one.
     """
     malformed = [problem for name in values for problem in _malformed(name, values[name])]
     if malformed:

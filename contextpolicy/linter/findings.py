@@ -45,8 +45,9 @@ UNSET = "not set"
 class Finding:
     """A warning or error: a stable code, its field, and a sentence.
 
-    An `error` prevents saving, a `risk` works badly, a `note` may surprise. `mend`: the values of
-    the suggested fix, by field; `UNSET` for a field that should be unset.
+    An `error` prevents saving. A `risk` is a setting that works badly. A `note` is a
+    setting whose effect may be unexpected. `mend`: the values of the suggested fix, by
+    field; `UNSET` for a field that should be unset.
     """
 
     code: str
@@ -146,7 +147,7 @@ def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
 
 
 def _rules(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
-    """Return the fix that keeps these rules of tools; empty rules are dropped."""
+    """Return the fix that keeps these tool rules; empty rules are dropped."""
     kept = {tool: rule for tool, rule in rules.items() if rule}
     return {"tool_output_rules": kept or UNSET}
 
@@ -197,8 +198,9 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Yield warnings about ceilings of history that never apply, because the prompt limit is
-    lower.
+    """Yield warnings about ceilings of history that never apply.
+
+    They never apply because the prompt limit is lower.
     """
     if values.strategy == "entity_state":
         return

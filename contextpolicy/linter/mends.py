@@ -42,7 +42,7 @@ def _bytes(values: PolicyValues) -> Mend:
 
 
 def _wider(values: PolicyValues) -> Mend:
-    """Suggest a window that has room for the turns after which a summary is written."""
+    """Suggest a window large enough for the turns after which a summary is written."""
     turns = (values.turn_threshold or 0) + 1
     found: dict[str, object] = {}
     if values.window_size is not None and values.window_size < 2 * turns:
@@ -59,7 +59,7 @@ def _kept(values: PolicyValues) -> Mend:
 
 
 def _held(name: str, values: PolicyValues) -> Mend:
-    """Suggest to set a locked field to the value that it has now, so that the lock has one."""
+    """Suggest setting a locked field explicitly to its current value, which the lock requires."""
     value = getattr(values, name)
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
 
@@ -74,7 +74,7 @@ def _headings(values: PolicyValues) -> Mend:
 
 
 def _models(values: PolicyValues) -> Mend:
-    """Suggest to remove models that do not exist. An empty list is never suggested."""
+    """Suggest removing models that do not exist. An empty list is never suggested."""
     known = set(ModelSpec.objects.values_list("slug", flat=True))
     allowed = [slug for slug in values.allowed_models or () if slug in known]
     found: dict[str, object] = {"allowed_models": allowed} if allowed else {}

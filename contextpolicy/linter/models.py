@@ -48,8 +48,9 @@ def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
 
 
 def _tried(values: PolicyValues, model: ModelSpec) -> tuple[Adjustment, ...] | PolicyImpossible:
-    """Return the adjustments that a model needs, or the exception if the policy cannot work with
-    it.
+    """Return the adjustments that a model needs.
+
+    Returns the exception if the policy cannot work with the model.
     """
     try:
         return adjust_policy_values(values, model_window=model.window)[1]

@@ -27,7 +27,7 @@ COUNTER = ApproximateCounter()
 
 
 def find_tool_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """List the names that are neither a stored tool nor all tools of a stored server."""
+    """List the names that match neither a stored tool nor, as `server/*`, a stored server."""
     wanted = list(values.get("tools") or [])
     if not wanted:
         return []
@@ -111,7 +111,8 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
 def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
     """Return the definitions and the limit of the policy itself, and of each model with tools.
 
-    The policy itself counts if a model can get all its tools.
+    The policy itself is included if no model supports tools, or if a model has no
+    own allow-list.
     """
     rows = load_allowed_tools(values.tools)
     skills = [SKILL_LOAD_SPEC] if has_loadable_skills(values) else []
@@ -135,9 +136,10 @@ def has_loadable_skills(values: PolicyValues) -> bool:
 
 
 def count_definitions(rows: Sequence[ToolDefinition], skills: Sequence[ToolSpec]) -> list[int]:
-    """Return the tokens of each definition in every prompt: of servers, and of built-in tools.
+    """Return the token counts of the definitions in every prompt.
 
-    The search and the tool for files are only in prompts that leave something out.
+    These are the definitions of tool servers and of built-in tools. The search tool and the
+    file tool are not counted, because they are offered only in prompts that omit content.
     """
     built_in = [*skills, *([OUTPUT_READ_SPEC] if rows else [])]
     return [

@@ -72,7 +72,7 @@ class AuditEvent(Stored):
 
 
 class LedgerHead(Stored):
-    """The last row of one chain. It is locked and moved in the transaction that appends."""
+    """The last row of one chain. The transaction that appends a row locks and updates it."""
 
     scope = models.CharField(max_length=50, primary_key=True)
     count = models.PositiveBigIntegerField()
@@ -85,8 +85,8 @@ class LedgerHead(Stored):
 class LedgerReader(Stored):
     """The position of a ledger consumer, which gets each event once, in commit order.
 
-    Ids are assigned before a commit, so an id below `last` can appear later. `missed` lists such
-    ids as [id, time since which it is missing].
+    Ids are assigned before a commit, so an id below `last` can appear later. `missed` lists
+    such ids as [id, time since which the id is missing].
     """
 
     name = models.CharField(max_length=40, primary_key=True)

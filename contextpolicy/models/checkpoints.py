@@ -8,7 +8,7 @@ from contextpolicy.models.base import Stored
 
 
 class LedgerOrigin(Stored):
-    """The name of one log of checkpoints. A new one begins after an older backup is restored."""
+    """The name of one log of checkpoints. A new log begins after an older backup is restored."""
 
     name = models.CharField(max_length=200, unique=True)
     opened_at = models.DateTimeField()
@@ -21,9 +21,10 @@ class LedgerOrigin(Stored):
 
 
 class LedgerKey(Stored):
-    """A key pair that signs checkpoints. Rotation deletes the private key and keeps the public one.
+    """A key pair that signs checkpoints.
 
-    Both are base64. The private one is encrypted like the API keys of providers.
+    Rotation deletes the private key and keeps the public one. Both keys are stored as
+    base64. The private key is encrypted like the API keys of providers.
     """
 
     public = models.CharField(max_length=44, unique=True)

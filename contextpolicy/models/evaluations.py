@@ -13,10 +13,11 @@ from contextpolicy.models.radius import BlastRadius
 
 
 class Evaluation(Stored):
-    """A draft that is evaluated on each turn for some days, after the reply. It sends nothing.
+    """A shadow evaluation of a draft.
 
-    The totals cover all its turns. They change in the transaction that writes a turn's row, so a
-    killed worker counts nothing twice.
+    For some days, the draft is applied to each turn after the reply. No prompt of the draft
+    is sent to a model. The totals cover all turns of the evaluation. They change in the
+    transaction that writes a turn's row, so a killed worker counts nothing twice.
     """
 
     class State(models.TextChoices):

@@ -12,7 +12,7 @@ from contextpolicy.models.base import Stored
 
 
 class ContextPolicy(Stored):
-    """A named policy. Its versions hold its values."""
+    """A named policy. Its values are stored in its versions."""
 
     slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
     name = models.CharField(max_length=200, verbose_name=gettext_lazy("name"))
@@ -39,10 +39,10 @@ class ContextPolicy(Stored):
 
 
 class PolicyVersion(Stored):
-    """One immutable set of values. An unset field leaves its value to other policies.
+    """One immutable set of values. Other policies can set the fields that it leaves unset.
 
-    `values` has only the fields that are set, by the names of `PolicyValues` in the engine. `locks`
-    names the fields that no nearer level may override.
+    `values` contains only the fields that are set, by the names of `PolicyValues` in the
+    engine. `locks` names the fields that no nearer level may override.
     """
 
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="versions")
@@ -67,7 +67,7 @@ class PolicyVersion(Stored):
 
     @property
     def state(self) -> str:
-        """The version's state: `draft`, `active`, or `retired` after another one replaced it."""
+        """The version's state: `draft`, `active`, or `retired` once it was replaced."""
         if self.policy.current_id == self.pk:
             return "active"
         return "draft" if self.activated_at is None else "retired"

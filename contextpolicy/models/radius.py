@@ -12,11 +12,12 @@ from contextpolicy.models.policies import ContextPolicy
 
 
 class BlastRadius(Stored):
-    """One count: of this content of a policy, against the version that was active when it began.
+    """One count of the chats that an edited policy would change.
 
-    It visits the active chats by id and stores its position. The worker holds its lease. Position
-    and counts change in one statement, so a killed worker counts no chat twice and skips none. It
-    stores no text of a chat.
+    It compares the edited content with the version that was active when the count began. It
+    visits the active chats by id and stores its position. The worker holds a lease on the
+    count. Position and counts change in one statement, so a killed worker counts no chat
+    twice and skips none. It stores no text of a chat.
     """
 
     class State(models.TextChoices):

@@ -124,7 +124,7 @@ class SkillFile(Stored):
 
 
 class GroupOwner(Stored):
-    """A person who edits the skills of a group. An Owner appoints them."""
+    """A person who edits the skills of a group. An Owner appoints this person."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="owners")
     user = models.ForeignKey(

@@ -14,8 +14,9 @@ LONGEST_DEFINITION = 20_000
 class ToolServer(Stored):
     """A server whose tools a model can call.
 
-    Over HTTP it has an address, and a credential that is never shown again. A local one is a
-    command of the setting `TOOL_COMMANDS`, named here.
+    A server over HTTP has an address, and a credential that is never shown again. A local
+    server is started with a command of the setting `TOOL_COMMANDS`, whose name is stored
+    here.
     """
 
     class Transport(models.TextChoices):
@@ -67,8 +68,8 @@ class ToolServer(Stored):
 class ToolDefinition(Stored):
     """A tool as its server described it when the definitions were last read.
 
-    Offered to models only while `digest` equals `approved_digest`. `tokens` counts the definition
-    in a prompt, in local tokens.
+    The tool is offered to models only while `digest` equals `approved_digest`. `tokens`
+    counts the definition in a prompt, in local tokens.
     """
 
     server = models.ForeignKey(

@@ -68,9 +68,9 @@ def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
 def write_backup(target: IO[bytes], *, now: datetime, place: Path | None = None) -> None:
     """Write a backup to a stream, which need not be seekable.
 
-    A copy of a SQLite database is created in `place`, or in that of temporary files.
-    The database is read before the stored files: a file that is written in between is not needed,
-    and one that is erased in between is missing, as it should be.
+    A copy of a SQLite database is created in the folder `place`, or in the folder for
+    temporary files. The database is read before the stored files: a file that is written in
+    between is not needed, and one that is erased in between is missing, as it should be.
     """
     with take_snapshot():
         manifest = Manifest(
@@ -189,5 +189,5 @@ def write_key_file(path: Path) -> Path | None:
 
 
 def is_set(setting: str) -> bool:
-    """Return True if the environment sets this, itself or as a file."""
+    """Return True if the environment sets this variable, or the same variable with `_FILE`."""
     return bool(os.environ.get(setting) or os.environ.get(f"{setting}_FILE"))

@@ -76,7 +76,7 @@ def check_versions(part: str) -> Iterator[Diagnosis]:
 
 
 def check_database(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of the database: it answers, is migrated, and answers soon."""
+    """Yield diagnoses of the database: it answers, is migrated, and responds quickly."""
     fault = probes.find_database_fault()
     if fault == probes.NEWER_DATABASE:
         yield Diagnosis(part, FAILURE, fault, "Install that version, or restore a backup.")
@@ -106,7 +106,7 @@ def describe_database() -> str:
 
 
 def check_database_settings(part: str) -> Iterator[Diagnosis]:
-    """Yield the findings of the system checks about the database and the deployment."""
+    """Yield the results of the system checks about the database and the deployment."""
     deployed = settings.BEHIND_TLS
     for found in checks.run_checks(include_deployment_checks=deployed, databases=["default"]):
         level = FAILURE if found.level >= checks.ERROR else WARNING
@@ -132,7 +132,7 @@ def check_broker(part: str) -> Iterator[Diagnosis]:
 
 
 def check_workers(part: str) -> Iterator[Diagnosis]:
-    """Yield the workers that are alive, and each queue without one."""
+    """Yield the workers that are alive, and each queue that has no worker."""
     alive = [one for one in load_workers() if one.age < heartbeats.LATE]
     for one in alive:
         yield Diagnosis(part, OK, f"{one.name} consumes {', '.join(one.queues)}")
@@ -150,7 +150,7 @@ def load_workers() -> list[heartbeats.HeartbeatAge]:
 
 
 def check_schedule(part: str) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of the schedule: it sends the due jobs."""
+    """Yield a diagnosis of the schedule: whether it sends the scheduled jobs."""
     ages = {one.name: one.age for one in heartbeats.list_heartbeats()}
     age = ages.get(heartbeats.SCHEDULE)
     if age is None or age >= heartbeats.schedule_limit():
@@ -175,7 +175,7 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
 
 
 def check_files(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of uploaded files: the storage and the scanner answer."""
+    """Yield diagnoses of uploaded files: whether the storage and the scanner answer."""
     try:
         get_file_storage().exists("doctor")
     except Exception as error:  # noqa: BLE001  # each storage has its own errors
@@ -197,8 +197,9 @@ def check_files(part: str) -> Iterator[Diagnosis]:
 
 
 def check_keys(part: str) -> Iterator[Diagnosis]:
-    """Yield diagnoses of stored keys: they can be decrypted, and only their owner can read the
-    files.
+    """Yield diagnoses of stored keys.
+
+    The keys can be decrypted, and only their owner can read the files.
     """
     for name in KEY_FILES:
         path = Path(settings.DATA_DIR) / name

@@ -1,8 +1,8 @@
 """Moves an installation from SQLite to PostgreSQL.
 
-Each batch of rows and the position after it are one transaction, so a killed run continues where it
-was. Foreign keys are dropped while rows are loaded and checked at the end. The SQLite file is not
-changed.
+Each batch of rows and the position after it are one transaction, so an interrupted run
+continues where it stopped. Foreign keys are dropped while rows are loaded and checked
+at the end. The SQLite file is not changed.
 """
 
 import hashlib
@@ -193,7 +193,10 @@ def copy_table(table: CopiedTable, progress: TableProgress) -> None:
 
 
 def restore_foreign_keys() -> None:
-    """Add the foreign keys and set the sequences. Raises OperationRefused if rows do not fit."""
+    """Add the foreign keys and set the sequences.
+
+    Raises OperationRefused if a row refers to a missing row.
+    """
     keys = [ForeignKey(**key) for key in load_facts()["keys"]]
     try:
         with transaction.atomic(), connection.cursor() as cursor:

@@ -1,7 +1,8 @@
 """Reads and writes whole tables of PostgreSQL with COPY.
 
-Not `pg_dump`: the image of the product does not have it, it must be at least as new as the server,
-and it needs the owner of the tables. COPY needs only the rights of the product.
+`pg_dump` is not used: the product's image does not contain it, its version must be at
+least that of the server, and it requires the owner of the tables. COPY requires only
+the permissions of the product.
 """
 
 from collections.abc import Iterable, Iterator
@@ -97,7 +98,8 @@ def dump_table(cursor: Any, table: str, writer: ArchiveWriter) -> TableFacts:
 def load_tables(reader: ArchiveReader) -> None:
     """Fill the tables of the backup, in the open transaction, and set the sequences.
 
-    Raises OperationRefused if the backup names another table or column, or has other rows.
+    Raises OperationRefused if the tables or columns of the backup differ from those of the
+    database, or if its rows are inconsistent.
     """
     facts = reader.manifest.tables
     with connection.cursor() as cursor:
@@ -120,7 +122,10 @@ def load_tables(reader: ArchiveReader) -> None:
 
 
 def load_table(cursor: Any, table: str, facts: TableFacts, reader: ArchiveReader) -> None:
-    """Replace the rows of one table. Raises OperationRefused for other columns or rows."""
+    """Replace the rows of one table.
+
+    Raises OperationRefused if the columns or the rows do not match the backup.
+    """
     if set(facts.columns) != set(list_columns(cursor, table)):
         raise refuse_archive(f"the columns of {table} are not those of its migrations")
     # A migration may have created rows.
@@ -139,8 +144,8 @@ def load_table(cursor: Any, table: str, facts: TableFacts, reader: ArchiveReader
 def disable_triggers(cursor: Any, table: str) -> Iterator[None]:
     """Disable the triggers of a table while its rows are loaded, in the open transaction.
 
-    They refuse a chain of the audit log that does not start at zero. If the transaction fails,
-    PostgreSQL enables them again.
+    The triggers refuse a chain of the audit log that does not start at zero. If the
+    transaction fails, PostgreSQL enables them again.
     """
     name = sql.Identifier(table)
     cursor.execute(sql.SQL("ALTER TABLE {} DISABLE TRIGGER USER").format(name))
@@ -162,7 +167,7 @@ def drop_foreign_keys(cursor: Any) -> list[ForeignKey]:
 
 
 def add_foreign_keys(cursor: Any, keys: Iterable[ForeignKey]) -> None:
-    """Add the foreign keys again. Raises IntegrityError if a row refers to one that is missing."""
+    """Add the foreign keys again. Raises IntegrityError if a row refers to a missing row."""
     for key in keys:
         cursor.execute(
             sql.SQL("ALTER TABLE {} ADD CONSTRAINT {} {}").format(
@@ -172,7 +177,10 @@ def add_foreign_keys(cursor: Any, keys: Iterable[ForeignKey]) -> None:
 
 
 def set_sequences(cursor: Any, wanted: dict[str, int]) -> None:
-    """Let each sequence continue after its rows, and not before the value that is wanted."""
+    """Set the next value of each sequence.
+
+    It is one more than the highest id of the table, or the wanted value if that is higher.
+    """
     for name, table, column in list_sequences(cursor):
         statement = sql.SQL(
             "SELECT setval(%s::regclass, greatest(%s, max({}) + 1, 1), false) FROM {}"

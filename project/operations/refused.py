@@ -1,10 +1,10 @@
-"""The error of an operator's command that stops before it changes anything."""
+"""The error with which an operator's command stops."""
 
 
 class OperationRefused(Exception):
-    """A command stops before it changes anything.
+    """An operator's command cannot start or continue.
 
-    `code` is stable, `sentence` says what happened and what to do.
+    `code` is stable. `sentence` says what happened and what to do.
     """
 
     def __init__(self, code: str, sentence: str) -> None:

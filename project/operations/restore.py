@@ -49,8 +49,9 @@ class RestoreOptions:
 def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str], object]) -> bool:
     """Restore a backup, migrate it to this version and verify the audit log.
 
-    Returns False if the audit log does not match; the backup is restored nevertheless. Raises
-    OperationRefused, with nothing changed, if the backup or the installation does not permit it.
+    Returns False if the audit log does not match; the backup is restored nevertheless.
+    Raises OperationRefused before any change if the backup or the installation does not
+    permit the restore, and afterwards if the migration fails.
     """
     running.name_own_connections()
     reader = ArchiveReader(path)
@@ -145,16 +146,19 @@ def get_sqlite_path() -> Path:
 
 
 def find_key_file(path: Path, options: RestoreOptions) -> Path | None:
-    """Return the file with the keys: the one that is named, or the one next to the backup.
+    """Return the file with the keys: the named one, or the one next to the backup.
 
-    None if there is none, or if the backup is restored without keys.
+    Returns None if there is none, or if the backup is restored without keys.
     """
     beside = path.with_name(f"{path.name}{backup.SUFFIX}")
     return options.keys or (beside if beside.is_file() and not options.without_keys else None)
 
 
 def load_keys(path: Path | None) -> dict[str, str]:
-    """Return the keys of a file that the settings do not replace. Raises OperationRefused."""
+    """Return the keys in a file, except those that the settings override.
+
+    Raises OperationRefused if the file cannot be read.
+    """
     if path is None:
         return {}
     try:
@@ -188,7 +192,7 @@ def restore_tables(reader: ArchiveReader) -> None:
 
 
 def create_tables_of(migrations: list[str]) -> None:
-    """Create the tables as these migrations leave them, in an empty database."""
+    """Create the tables in an empty database, in the state after these migrations."""
     graph = MigrationExecutor(connection).loader.graph
     applied = {tuple(name.split(".", 1)) for name in migrations}
     is_current = {key for key in graph.nodes if key[0] in OURS} <= applied
@@ -230,7 +234,7 @@ def restore_sqlite(reader: ArchiveReader) -> None:
 
 
 def restore_files(reader: ArchiveReader) -> None:
-    """Replace the stored files by those of the backup."""
+    """Replace the stored files with those of the backup."""
     folder = backup.get_files_folder()
     members = reader.list_members(archive.FILES_FOLDER)
     if not members and not folder.exists():
@@ -252,7 +256,7 @@ def restore_files(reader: ArchiveReader) -> None:
 def restore_checkpoint(reader: ArchiveReader) -> None:
     """Write the checkpoint of the backup if the installation has none.
 
-    One that exists stays, because only it shows that rows are missing.
+    An existing checkpoint is kept, because only it can show that rows are missing.
     """
     path = Path(settings.LEDGER_CHECKPOINT_FILE)
     if archive.CHECKPOINT_MEMBER in reader.manifest.members and not path.exists():
@@ -261,7 +265,10 @@ def restore_checkpoint(reader: ArchiveReader) -> None:
 
 
 def write_keys(keys: dict[str, str]) -> None:
-    """Write the keys into the data folder, mode 0600. Other keys that were there are kept."""
+    """Write the keys into the data folder, mode 0600.
+
+    An existing key that differs is kept in a renamed file.
+    """
     for name, key in keys.items():
         path = Path(settings.DATA_DIR) / name
         if path.exists() and path.read_text(encoding="ascii").strip() == key:
@@ -274,14 +281,14 @@ def write_keys(keys: dict[str, str]) -> None:
 
 
 def close_connections() -> None:
-    """Close the connections of this process: other processes go on."""
+    """Close the database connections of this process. Other processes continue the restore."""
     connection.close()
     if isinstance(connection, PostgreSQL):
         connection.close_pool()
 
 
 def drop_replaced() -> None:
-    """Delete the database and the files that the restore replaced. Replaced keys stay."""
+    """Delete the database and the files that the restore replaced. Replaced keys are kept."""
     if connection.vendor == "sqlite":
         path = get_sqlite_path()
         for ending in ("-wal", "-shm", ""):

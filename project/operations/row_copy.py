@@ -37,7 +37,7 @@ class Checksum:
     digest: int = 0
 
     def add(self, rows: Iterable[Row]) -> "Checksum":
-        """Return the checksum of these rows too."""
+        """Return a checksum that also includes these rows."""
         count, digest = self.rows, self.digest
         for row in rows:
             count += 1

@@ -20,7 +20,10 @@ OWN = f"palimpsest-operator-{os.getpid()}"
 
 
 def name_own_connections() -> None:
-    """Let PostgreSQL see which connections are those of this process. Call it before the first."""
+    """Mark the connections of this process, so that PostgreSQL can distinguish them.
+
+    Call this before the first connection is opened.
+    """
     if connection.vendor == "postgresql":
         connection.settings_dict["OPTIONS"]["application_name"] = OWN
 

@@ -14,7 +14,7 @@ from project.instance import BASE_DIR
 def run_manage_command(
     *words: str, tell: Callable[[str], object], database_url: str | None = None
 ) -> int:
-    """Run `manage.py` with these words, pass its lines on, and return its exit code.
+    """Run `manage.py` with these arguments, print its output, and return its exit code.
 
     With `database_url`, the command uses another database.
     """

@@ -43,7 +43,7 @@ class Baselines:
         return [*self.texts[first:before], question]
 
     def windows(self, *, limit: int, most: int) -> list[list[str]]:
-        """Return the windows of the newest messages of the user, as if each was asked in turn."""
+        """Return one window for each of the newest user messages, taken as the question."""
         asked = [place for place, one in enumerate(self.messages) if one.role == "user"][-most:]
         return [self.last_window(self.texts[place], limit=limit, before=place) for place in asked]
 
@@ -59,7 +59,7 @@ class Baselines:
         return [*(self.dated[place] for place in sorted(chosen)), question]
 
     def ranked(self, question: str) -> Sequence[int]:
-        """Return the places of all messages that share a word with a question, best first."""
+        """Return the indexes of all messages that share a word with a question, best first."""
         marks: dict[int, float] = {}
         for word in set(split_lowercase_words(question)):
             held = self.holders[word]

@@ -85,12 +85,12 @@ class MeasuringWorker:
         yield Finished("stop")
 
     async def aclose(self) -> None:
-        """Close nothing."""
+        """Do nothing."""
 
 
 @dataclass(slots=True)
 class MeasuredChat:
-    """A chat with a conversation, and the seq that each of its messages has there, by its id."""
+    """A chat with an imported conversation, and the seq of each message by the message's id."""
 
     chat: Chat
     worker: MeasuringWorker
@@ -98,7 +98,7 @@ class MeasuredChat:
     seqs: dict[str, int]
 
     def ask(self, text: str) -> tuple[Turn, Prompt]:
-        """Compose the prompt of a question. The caller rolls it back.
+        """Compose the prompt of a question. The caller rolls back the changes.
 
         Raises the refusals of `turns.start` and of composing.
         """
@@ -171,7 +171,7 @@ def roll_back_changes() -> Iterator[None]:
 
 
 def use_policy(preset: Preset, *, limit: int, now: datetime) -> None:
-    """Assign a copy of a preset with a prompt limit in tokens to everyone."""
+    """Assign to everyone a copy of a preset with this prompt limit in tokens."""
     values = {
         **preset.values,
         "token_budget": limit + RESERVE,
@@ -216,7 +216,7 @@ def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) 
 
 
 def index_whole_chat(chat_id: uuid.UUID) -> None:
-    """Index a chat; each task works for a part of a second."""
+    """Index a chat completely. Each task works for a fraction of a second."""
     update_chat_index(chat_id=chat_id)
     while SearchPlace.objects.filter(branch__chat=chat_id, due_at__isnull=False).exists():
         update_chat_index(chat_id=chat_id)
@@ -232,12 +232,12 @@ def format_file_message(said: SaidMessage) -> dict[str, Any]:
 
 
 def trigger_summaries(measured: MeasuredChat) -> None:
-    """Send the first message after an import, which brings the summaries that a policy asks for."""
+    """Send the first message after an import, which triggers the summaries of the policy."""
     measured.say(GOODBYE, reply=REPLY, at=measured.conversation.messages[-1].at + PAUSE * 3 / 4)
 
 
 def ask_questions(measured: MeasuredChat, questions: Sequence[EvidenceQuestion]) -> None:
-    """Ask questions one after the other, each with its answer as the reply."""
+    """Ask questions one after another, each with its answer as the reply."""
     at = measured.conversation.messages[-1].at + PAUSE
     for number, question in enumerate(questions):
         reply = question.answer or REPLY
@@ -245,9 +245,9 @@ def ask_questions(measured: MeasuredChat, questions: Sequence[EvidenceQuestion])
 
 
 def play_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
-    """Send the messages of a conversation one after the other; summaries follow as it grows.
+    """Send the messages of a conversation one after another. Summaries follow as it grows.
 
-    Messages of one side that follow each other are sent as one.
+    Consecutive messages of one side are sent as one message.
     """
     owner = create_chat_owner(conversation)
     first = conversation.messages[0].at

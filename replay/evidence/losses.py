@@ -55,8 +55,8 @@ def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> Look
 def find_lost_step(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: LookedUp) -> str:
     """Return the step at which the message with a seq was lost, one of `STEPS`.
 
-    `covered`: the policy has no retrieved context, and the message is not sent in full. `cut`: it
-    is sent, without the words that the answer needs.
+    `covered`: the policy has no retrieved context, and the message is not sent in full.
+    `cut`: the message is sent, but without the words that the answer needs.
     """
     sent = {segment[2] for segment in prompt.receipt_fields["segments"] if segment[0] != "tail"}
     if seq in sent or seq in found.excerpts:
@@ -78,5 +78,5 @@ def find_lost_step(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: L
 
 
 def is_indexed(message: Message) -> bool:
-    """Return True if the search knows a message."""
+    """Return True if the search index contains a message."""
     return SearchText.objects.filter(message=message).exists()

@@ -17,7 +17,7 @@ CACHED_PRICE = 0.1
 
 @dataclass(slots=True)
 class QuestionScore:
-    """The score of one prompt: its messages with the answer, and its tokens."""
+    """The score of one prompt: the answer's messages that it contains, and its tokens."""
 
     question: EvidenceQuestion
     present: int
@@ -27,12 +27,12 @@ class QuestionScore:
 
     @property
     def is_complete(self) -> bool:
-        """Return True if the prompt has all the messages that the answer needs."""
+        """Return True if the prompt contains all the messages that the answer needs."""
         return self.present == len(self.question.evidence)
 
     @property
     def is_dated(self) -> bool:
-        """Return True if the prompt also has the days of all these messages."""
+        """Return True if the prompt also contains the days of all these messages."""
         return self.dated == len(self.question.evidence)
 
 
@@ -62,7 +62,10 @@ class Scores:
         return sum(row.present for row in self.rows) / max(needed, 1)
 
     def share_with_day(self) -> float | None:
-        """Return the share of the temporal questions with evidence and day; None without any."""
+        """Return the share of the temporal questions with evidence and day.
+
+        Returns None if there are no temporal questions.
+        """
         temporal = [row for row in self.rows if row.question.is_temporal]
         return sum(row.is_dated for row in temporal) / len(temporal) if temporal else None
 
@@ -70,7 +73,7 @@ class Scores:
         return sum(row.tokens for row in self.rows) / max(len(self.rows), 1)
 
     def cached_share(self) -> float:
-        """Return the share of a turn's tokens that the provider's cache can have."""
+        """Return the share of a turn's tokens that the provider's cache can serve."""
         return self.cached / max(self.sent, 1)
 
     def cost(self) -> float:

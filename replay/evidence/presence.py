@@ -39,7 +39,7 @@ def build_word_sequences(words: Sequence[str]) -> Sequences:
 
 @dataclass(frozen=True, slots=True)
 class WordRarity:
-    """The weight of each word by the number of messages of a conversation that contain it."""
+    """The rarity weight of each word: how few messages of a conversation contain it."""
 
     total: int
     messages: Counter[str]
@@ -84,8 +84,8 @@ class SearchedPrompt:
     def of_day(self, day: str) -> "SearchedPrompt":
         """Return the lines below a day, and the lines that name it.
 
-        A day at the beginning of a line holds for the lines below it, also those of the messages
-        that follow, up to the next such day.
+        A day at the beginning of a line applies to all lines below it, across messages, until a
+        line begins with another day.
         """
         found: list[str] = []
         last = ""

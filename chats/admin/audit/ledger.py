@@ -57,7 +57,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
         return [path("verify/", page, name="contextpolicy_ledger_verify"), *super().get_urls()]
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Recompute all chains, or the one of `?scope=`, and show where each breaks.
+        """Recompute all chains, or only the chain in `?scope=`, and show where each one breaks.
 
         Raises PermissionDenied without the permission to read the audit log.
         """
@@ -183,7 +183,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
 
 def merge_search_fields(given: Mapping[str, str]) -> str:
-    """Return the search line of a URL, with the values of its separate fields added."""
+    """Return the search query of a URL, with the values of its separate fields added."""
     fields = [f"{key}:{given[key].strip()}" for key in FIELDS if given.get(key, "").strip()]
     return " ".join([given.get("q", "").strip(), *fields]).strip()
 

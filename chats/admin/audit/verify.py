@@ -103,7 +103,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def offline(self, request: HttpRequest) -> HttpResponseBase:
         """Send a verification file: checkpoint, log, key, script, or the proof of a chain.
 
-        Shows the page with the checkpoints for other names and if the file is refused. Raises
+        An unknown file name or a refused file shows the page with the checkpoints. Raises
         PermissionDenied without the permission to read the ledger.
         """
         if not self.has_view_permission(request):

@@ -1,6 +1,7 @@
-"""Admin actions on compactions, which owners have on the chat pages too.
+"""Admin actions on compactions. Owners find the same actions on the chat pages.
 
-Each asks for confirmation. The domain checks the chat's policy, and each refusal names its reason.
+Each action asks for confirmation. The domain checks the chat's policy, and each refusal
+names its reason.
 """
 
 from collections.abc import Callable

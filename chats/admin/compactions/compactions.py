@@ -240,7 +240,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Method"))
     def way(self, compaction: Compaction) -> str:
-        """Return the name of the method that wrote it (see `engine.summaries.ladder`)."""
+        """Return the name of the method that wrote the summary (see `engine.summaries.ladder`)."""
         return str(RUNGS.get(compaction.rung, compaction.rung))
 
     @admin.display(description=gettext_lazy("Duration"))

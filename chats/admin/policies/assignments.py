@@ -52,7 +52,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
         return ("policy", "level", "target") if obj is not None else self.fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: to change it, assign another policy to the same target."""
+        """Return False: an assignment changes only by assigning another policy to its target."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

@@ -67,7 +67,10 @@ def scale_tokens(tokens: float, top: int) -> float:
 
 
 def build_curve(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
-    """Return one thinned-out line. The places where the history was shortened stay, up to 200."""
+    """Return one line, reduced to fewer points.
+
+    Up to 200 places where the history was shortened are kept.
+    """
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]
     marks = [point for point in course if point.compacted]

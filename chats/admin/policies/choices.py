@@ -69,7 +69,7 @@ def list_skill_choices() -> Choices:
 
 
 def list_tool_choices() -> Choices:
-    """Return all tools of each server, each of them, and "none"."""
+    """Return the choices of tools: for each server all tools or a single one, and "none"."""
     found: list[tuple[str, StrOrPromise]] = []
     rows = list(ToolDefinition.objects.select_related("server"))
     for server in ToolServer.objects.all():

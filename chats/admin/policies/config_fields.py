@@ -107,7 +107,7 @@ def build_initial_config(strategy: str, config: Mapping[str, Any]) -> dict[str, 
 def find_error_field(strategy: str, sentence: str) -> str:
     """Return the name of the field that an error message names.
 
-    Without one, the field of the strategy.
+    If it names no field, this is the field of the strategy.
     """
     for field in list_config_fields():
         if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):

@@ -1,4 +1,4 @@
-"""Describes a policy in sentences: those of the declarations, and those about several fields."""
+"""Describes a policy in sentences, each about one field or about several fields."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,7 +61,10 @@ def build_description_parts(values: PolicyValues) -> list[str | Figure]:
 
 
 def describe_field(declared: PolicyField, values: PolicyValues) -> list[Pieces]:
-    """Return the declared sentence about a field, if there is one and its value needs it."""
+    """Return the declared sentence about a field, as the only item of a list.
+
+    The list is empty if no sentence is declared, or if the value needs none.
+    """
     value = getattr(values, declared.name)
     is_usual = value == declared.default and (declared.is_optional or declared.kind != "integer")
     if not declared.sentence or is_usual:

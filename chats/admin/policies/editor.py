@@ -124,7 +124,10 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().or_said(request, once_more)
 
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Create a version with an older one's values. Raises as `restore_policy_version`."""
+        """Create a version with the values of an older one.
+
+        Raises the errors of `restore_policy_version`.
+        """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
             raise PermissionDenied
@@ -287,7 +290,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     ) -> None:
         """Show a message if the version waits for approval or a count.
 
-        No message for a version that was saved as a draft.
+        There is no message if the user chose to save the version as a draft.
         """
         if version.activated_at is not None or is_draft:
             return
@@ -308,7 +311,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         )
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
-        """Return name, description and retirement; fields that were not changed as stored."""
+        """Return name, description and retirement, with stored values for fields not changed."""
         stored: dict[str, Any] = ContextPolicy.objects.values(*OF_THE_POLICY).get(pk=policy.pk)
         touched = [name for name in OF_THE_POLICY if name in form.changed_data]
         return stored | {name: getattr(policy, name) for name in touched}

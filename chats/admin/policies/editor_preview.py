@@ -284,7 +284,7 @@ def build_trial_context(
 
 
 def render_policy_balances(policy: ContextPolicy | None) -> SafeString | str:
-    """Return the balances of a policy's versions; empty without statistics."""
+    """Return the table of compaction savings by version. Empty if there are no statistics."""
     found = balances.list_policy_balances(policy.slug) if policy else []
     return (
         render_balance_table([(f"v{number}", balance) for number, balance in found])

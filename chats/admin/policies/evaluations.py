@@ -36,7 +36,7 @@ REFUSALS = (
 
 
 class EvaluationAdmin(ReadOnlyAdmin):
-    """Drafts in shadow evaluation, with the published version."""
+    """Shadow evaluations: drafts, compared with the published version."""
 
     list_display = (
         "policy",

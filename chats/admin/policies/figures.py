@@ -70,7 +70,11 @@ def build_turns(field: str, number: int) -> Pieces:
 
 
 def build_mark(values: PolicyValues, name: str, tokens: int) -> Pieces:
-    """Return the tokens of a mark, with the field that sets it: the share or the tokens."""
+    """Return a threshold in tokens as a figure of the field that sets it.
+
+    This is the field with the number of tokens if it sets the threshold, otherwise the
+    field with the percentage.
+    """
     in_tokens = f"{name}_tokens"
     is_absolute = getattr(values, in_tokens) == tokens
     return build_tokens(in_tokens if is_absolute else name, tokens, of=name)

@@ -87,7 +87,7 @@ class NamesField(forms.MultipleChoiceField):
 
 
 class AllowListField(NamesField):
-    """An allow-list of names. Nothing chosen: None, no limit."""
+    """An allow-list of names. No choice: None, which allows all names."""
 
     @staticmethod
     def prepare_list(names: Sequence[str] | None) -> list[str]:
@@ -104,7 +104,7 @@ class PercentField(forms.DecimalField):
     """A percentage with any number of decimal places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value, because the stored value is a number and the submitted one a text."""
+        """Compare by value, because a stored number is submitted as a string."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
@@ -154,7 +154,7 @@ class LinesField(forms.Field):
             raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: the same rules in other words are not a change."""
+        """Compare by value: the same rules written differently are not a change."""
         try:
             return bool(self.to_python(data) != initial)
         except forms.ValidationError:

@@ -97,10 +97,10 @@ class ImportForm(forms.Form):
 def import_strategy_view(
     page: ModelAdmin, request: HttpRequest, *, tell: Callable[[HttpRequest, ContextPolicy], None]
 ) -> HttpResponse:
-    """Show the form; then the policy's page, or the reasons why the import was refused.
+    """Show the import form, or import the strategy and redirect to the policy's page.
 
-    `tell` shows the linter's warnings. Raises PermissionDenied without the permission to edit
-    policies.
+    A refused import shows the form with the reasons. `tell` shows the linter's warnings.
+    Raises PermissionDenied without the permission to edit policies.
     """
     if not page.has_add_permission(request) or not page.has_change_permission(request):
         raise PermissionDenied

@@ -1,6 +1,7 @@
-"""Converts structured values to lines that people edit, and back: rules for tools, state schemas.
+"""Converts tool rules, headings and state schemas to lines that people edit, and back.
 
-Written values are read back exactly. A line that cannot be parsed is rejected by its number.
+Parsing the lines of a value returns the same value. An error about an invalid line
+names its number.
 """
 
 import json

@@ -35,7 +35,7 @@ LEVELS = {
 
 @dataclass(frozen=True, slots=True)
 class Viewpoint:
-    """The place at which a policy is previewed: other policies there, its level, and a model."""
+    """The conditions of a policy preview: other policies, the policy's level, and the model."""
 
     layers: Sequence[Layer] = ()
     level: str = "instance"
@@ -69,7 +69,7 @@ class Effective:
 
 
 class ViewpointForm(forms.Form):
-    """Selects the viewpoint for empty fields; all empty: the policy alone."""
+    """Selects the viewpoint of the preview. All fields empty: no other policy applies."""
 
     prefix = "seen"
     group = forms.ModelChoiceField(
@@ -145,7 +145,8 @@ def load_server_defaults() -> dict[str, object]:
 def merge_viewpoint_layers(ours: Layer, viewpoint: Viewpoint) -> Effective:
     """Merge a policy with the other policies of a viewpoint.
 
-    If it is assigned there, it keeps its position; else it is inserted at the viewpoint's level.
+    A policy that is assigned there keeps its position. Any other policy is inserted at the
+    viewpoint's level.
     """
     is_there = any(layer.slug == ours.slug for layer in viewpoint.layers)
     layers = [

@@ -231,16 +231,16 @@ class SkillAdmin(DomainAdmin):
         return shown if obj is None else ("slug", *shown)
 
     def get_fields(self, request: HttpRequest, obj: Skill | None = None) -> tuple[str, ...]:
-        """Leave out the team and fields for files for people who only read.
+        """Leave out the team and the file fields in the form of a person with read access only.
 
-        Only the form has these fields.
+        These fields exist only on the form, so they cannot be read-only.
         """
         reads = obj is not None and not self.has_change_permission(request, obj)
         hidden = {"team", *FILE_FIELDS} if reads else set()
         return tuple(name for name in self.fields if name not in hidden)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: policies may refer to it. Disable it instead."""
+        """Return False: policies may refer to the skill. It can be disabled instead."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -263,7 +263,7 @@ class SkillAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Cost"))
     def cost(self, skill: Skill) -> str:
-        """Return the tokens of the line and of the text in prompts."""
+        """Return the tokens of the skill's description line and of its text in prompts."""
         if not skill.pk:
             return gettext("The cost is shown after you save the skill.")
         return describe_skill_cost(skill)

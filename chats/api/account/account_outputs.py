@@ -46,7 +46,7 @@ class ModelOut(serializers.Serializer[Any]):
 
 
 class KeyOut(serializers.Serializer[ApiKey]):
-    """An API key without its secret. `prefix` has its first characters."""
+    """An API key without its secret. `prefix` contains the first characters of the key."""
 
     id = serializers.UUIDField()
     name = serializers.CharField()

@@ -48,7 +48,8 @@ class KeyViewSet(Endpoint):
     def destroy(self, request: Request, key_id: uuid.UUID) -> Response:
         """Revoke an API key immediately and permanently.
 
-        Its next request fails with 401. It stays in the list. Repeating the request has no effect.
+        Later requests with the key fail with 401. The key stays in the list. Repeating the
+        request has no effect.
         """
         key = keys.get_own_api_key(user=self.user, key_id=key_id)
         EmptyBody.read(request.data)

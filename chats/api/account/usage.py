@@ -106,7 +106,7 @@ class UsageViewSet(Endpoint):
 
     @extend_schema(operation_id="usage", summary="Get your usage", parameters=[UsageQuery])
     def retrieve(self, request: Request) -> Response:
-        """Sum your tokens and summaries by day, model, purpose or API key.
+        """Get your usage, in tokens and summaries, by day, model, purpose or API key.
 
         Raises `InvalidField` if the range is longer than 366 days or ends before it starts.
         """

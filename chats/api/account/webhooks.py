@@ -135,7 +135,7 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_at(self, row: WebhookDelivery) -> Any:
-        """Time of the next attempt. Null: none."""
+        """Time of the next attempt. Null if no attempt is scheduled."""
         is_waiting = row.status == WebhookDelivery.Status.WAITING
         field = serializers.DateTimeField()
         return field.to_representation(row.next_at) if is_waiting else None
@@ -215,7 +215,7 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Send a delivery again under the same id. It must have succeeded or finally failed."""
+        """Send a delivery again under the same id, once it has succeeded or finally failed."""
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)

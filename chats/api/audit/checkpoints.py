@@ -23,13 +23,13 @@ PROOF = "chain.tlog-proof"
 
 
 class ProofQuery(Strict):
-    """The chain whose last signed event is proved."""
+    """The chain whose last signed event the proof covers."""
 
     scope = PlainText(max_length=50, help_text="`instance`, or `chat:` followed by the chat's id.")
 
 
 class TimestampOut(serializers.Serializer[LedgerTimestamp]):
-    """RFC 3161 timestamp that an external authority gave to a checkpoint."""
+    """RFC 3161 timestamp that an external authority issued for a checkpoint."""
 
     authority = serializers.CharField()
     received_at = serializers.DateTimeField()

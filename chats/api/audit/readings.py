@@ -109,9 +109,9 @@ class ReadingViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Open a chat for reading. You can read its model requests for 30 minutes.
 
-        The audit log records the reason first. If the instance requires two persons, the status is
-        202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded` and
-        `InvalidCharacter`.
+        The audit log records the reason first. If the instance requires two people, the status
+        is 202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded`
+        and `InvalidCharacter`.
         """
         now = timezone.now()
         wanted = NewReading.read(request.data)
@@ -152,7 +152,7 @@ class ReadingViewSet(Endpoint):
     def asked(self, request: Request) -> Response:
         """List the pending reading requests of all auditors, newest first.
 
-        Always empty unless the instance requires two persons.
+        Always empty unless the instance requires two people.
         """
         return Response(
             {
@@ -191,7 +191,7 @@ class ReadingViewSet(Endpoint):
 
 
 class AuditedRequestViewSet(Endpoint):
-    """Model requests in other people's chats, and the files of them."""
+    """Model requests in other people's chats, also as files."""
 
     serializer_class = SentRequestOut
     read_scope = "audit:read"
@@ -226,7 +226,7 @@ class AuditedRequestViewSet(Endpoint):
 
 
 class AuditedSummaryRequestViewSet(Endpoint):
-    """Summary requests in other people's chats, and the files of them."""
+    """Summary requests in other people's chats, also as files."""
 
     serializer_class = SummaryRequestOut
     read_scope = "audit:read"

@@ -50,7 +50,7 @@ class NewChat(WithFiles):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse files without a message that has them."""
+        """Refuse files if there is no message to attach them to."""
         if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
             raise serializers.ValidationError(
                 {"files": gettext("Files need a message. Send “text” too.")}
@@ -119,7 +119,7 @@ class FolderChange(Strict):
 
 
 class FolderName(Strict):
-    """A new folder."""
+    """The name of a new folder."""
 
     name = PlainText(help_text="Name, 1 to 100 characters, unique among your folders.")
 

@@ -103,7 +103,10 @@ class OriginOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class StateOut(serializers.Serializer[Mapping[str, Any]]):
-    """The state of a chat: `version` 0 and no `values` until its first version is saved."""
+    """The state of a chat.
+
+    Until the first version is saved, `version` is 0 and `values` is empty.
+    """
 
     branch = serializers.UUIDField()
     version = serializers.IntegerField(

@@ -161,7 +161,10 @@ class ChatViewSet(ConditionalEndpoint):
 def filter_user_chats(
     user: User, *, deleted: bool, archived: bool | None = None, folder: uuid.UUID | None = None
 ) -> QuerySet[Chat]:
-    """Return the user's chats. None: no filter; with `deleted`, only those that can be restored."""
+    """Return the user's visible chats, or with `deleted` those that can be restored.
+
+    None in `archived` or `folder` means no filter.
+    """
     if deleted:
         kept = access.get_erasable_chats(user=user)
         rows = kept.filter(deleted_at__isnull=False, temporary=False)

@@ -66,8 +66,8 @@ class CompactionViewSet(Endpoint):
         """Request a compaction now, regardless of the policy's thresholds.
 
         Returns 202 with the branch; a worker starts the compaction. Requests that no worker has
-        started yet are merged; the newest one applies. Follow `compaction` of the branch. If the
-        attempt fails, the list of compactions has the reason.
+        started yet are merged; the newest one applies. The progress is in the branch's
+        `compaction`. If the attempt fails, the list of compactions has the reason.
         """
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         wish = NewCompaction.read(request.data)
@@ -131,7 +131,7 @@ class CompactionViewSet(Endpoint):
     def redo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect.
 
-        409 `nothing_to_redo` if it was not undone, or if another summary is active since.
+        409 `nothing_to_redo` if it was not undone, or if another summary has become active.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -147,8 +147,8 @@ class CompactionViewSet(Endpoint):
     def rerun(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Regenerate the active summary from its original messages.
 
-        Returns 202 with the branch; a worker starts it. The new summary replaces the active one.
-        The old one stays readable.
+        Returns 202 with the branch; a worker starts the compaction. The new summary replaces
+        the active one. The old summary stays readable.
         """
         row = self.get_object()
         wish = NewCompaction.read(request.data)
@@ -175,7 +175,7 @@ class CompactionViewSet(Endpoint):
     def approve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Approve a pending summary. It becomes active, and later prompts contain it.
 
-        409 `not_waiting` if it is not pending any more.
+        409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -187,7 +187,7 @@ class CompactionViewSet(Endpoint):
     def reject(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Reject a pending summary. The prompt does not change.
 
-        The summary stays readable. 409 `not_waiting` if it is not pending any more.
+        The summary stays readable. 409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()
         reason = Rejection.read(request.data)["reason"]

@@ -36,7 +36,7 @@ class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
-    """The size and hash of a system text that the policy may hide."""
+    """The size and hash of a system text, even if the policy hides the text itself."""
 
     hidden = serializers.BooleanField(help_text="True: the policy hides the text from users.")
     characters = serializers.IntegerField(help_text="Length of the text in characters.")

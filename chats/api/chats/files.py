@@ -95,7 +95,7 @@ class UploadParser(MultiPartParser):
 
 
 class NoFormParser(BaseParser):
-    """Accept any other body unread. The operation refuses it, after the check of the CSRF token."""
+    """Accepts any other body unread. The operation refuses it after the CSRF check."""
 
     media_type = "*/*"
 
@@ -135,10 +135,11 @@ class FileViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Upload a file, to attach it to messages.
 
-        It is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message uses it.
-        Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted, by
-        their content. 200: you uploaded the same content before; the existing file is returned with
-        the new name. Raises `UploadMalformed`.
+        The file is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message
+        uses it. Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are
+        accepted. The type is detected from the content. If you uploaded the same content
+        before, the status is 200, and the existing file is returned with the new name. Raises
+        `UploadMalformed`.
         """
         given = request.FILES.getlist(FIELD)
         if len(request.data) != 1 or len(given) != 1:

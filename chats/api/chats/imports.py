@@ -113,9 +113,7 @@ class ImportStartedOut(ImportOut):
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Sentence that says which imported messages the retention period erases the next night.
-        Empty: none.
-        """
+        """Sentence about the retention period of imported messages. Empty if none are erased."""
         return format_retention_notice(self.get_retention_days(row))
 
 
@@ -219,14 +217,14 @@ class ImportViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Import chats from a file, which is the request body.
 
-        The format is detected from the content: UI messages as JSONL or JSON, a bundle, an export
-        of another product, or a session of an agent. The file is read in the background; `Location`
-        is the address of the import's progress. Each chat is imported completely or not at all. A
-        chat that was imported before gets the messages that are new in the file.
+        The format is detected from the content: UI messages as JSONL or JSON, a bundle, an
+        export of another product, or a session of an agent. The file is read in the background;
+        `Location` is the address of the import's progress. Each chat is imported completely or
+        not at all. If a chat was imported before, only its new messages are added.
 
         An empty body, a body that is too large, and a damaged archive are refused immediately.
-        Other refusals are in `code` and `reason` of the import. `notice` says whether a retention
-        period erases old messages the night after the import.
+        Other refusals are in `code` and `reason` of the import. `notice` says whether a
+        retention period erases old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
         row = upload.start_import(file, owner=self.user, now=timezone.now())

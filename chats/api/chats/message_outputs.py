@@ -85,7 +85,7 @@ class MessageOut(serializers.Serializer[Message]):
 class ProofOut(serializers.Serializer[Any]):
     """A proof of the erased text, for anyone who still has a copy.
 
-    The salt is not stored. Only this response has it.
+    The salt is not stored, so only this response contains it.
     """
 
     salt = serializers.CharField(help_text="Key of the HMAC: 32 bytes in hex.")

@@ -35,7 +35,7 @@ EVENTS = "text/event-stream"
 
 
 class EventsOrJSON(DefaultContentNegotiation):
-    """Let clients of some methods accept only events. Error responses to them are still JSON."""
+    """Lets clients of some methods accept only events. Their error responses are still JSON."""
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)
 

@@ -60,7 +60,7 @@ class FileQuery(Strict):
 
 
 class CallQuery(Strict):
-    """The number of a call of a summary."""
+    """The number of a request for a summary, if the summary took several."""
 
     call = serializers.IntegerField(
         default=1,
@@ -74,7 +74,7 @@ class CallQuery(Strict):
 
 
 class CallFileQuery(FileQuery, CallQuery):
-    """The number of a call of a summary, and the format of the file."""
+    """The number of a request for a summary, and the format of the file."""
 
 
 class SentMessageOut(serializers.Serializer[Any]):

@@ -59,9 +59,9 @@ class ReviewViewSet(Endpoint):
     def review(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
 
-        The audit log records the reason and the reading first. Without a reason, 403
-        `reading_not_open` is returned. If the instance requires two persons, it is also returned
-        until an auditor grants the request.
+        The audit log records the reason and the reading first. Without a reason, the status is
+        403 `reading_not_open`. If the instance requires two people, this error is also returned
+        until another auditor grants the request.
         """
         user, now = self.user, timezone.now()
         row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)

@@ -190,7 +190,7 @@ class WaitingCallOut(serializers.Serializer[WaitingCall]):
 
 
 class ToolCallOut(serializers.Serializer[ToolCall]):
-    """A call of a tool of a server: numbers and its outcome."""
+    """A call of a server's tool: sizes, duration and outcome, without arguments or result."""
 
     id = serializers.IntegerField()
     step = serializers.IntegerField(help_text="Number of the model call that made it, from 1.")

@@ -115,13 +115,14 @@ class UIChatsViewSet(Endpoint):
         responses={(200, EVENTS): OpenApiResponse(str, CHUNKS)},
     )
     def create(self, request: Request) -> HttpResponseBase:
-        """Send, replace or regenerate a message and stream the reply, or answer a request for
-        consent and stream the rest.
+        """Send, replace or regenerate a message, or answer a consent request. Streams the reply.
 
-        A new `id` creates a chat. An API key also needs the scope `chats:read`. A tool call that
-        waits for consent is a part in the state `approval-requested`, and ends the stream. Send the
-        reply back with the state `approval-responded` and `approval` (`id`, `approved`); with the
-        `reason` “chat”, later calls of the tool in the chat are allowed too.
+        A new `id` creates a chat. An API key also needs the scope `chats:read`.
+
+        A tool call that waits for consent is a part in the state `approval-requested`, and ends
+        the stream. Send the reply back with the state `approval-responded` and `approval`
+        (`id`, `approved`). With the `reason` “chat”, later calls of the tool in the chat are
+        allowed too.
         """
         asked = ui_chats.parse_ui_request(cast(dict[str, Any], request.data))
         viewer = build_follower(request)

@@ -130,7 +130,7 @@ class Endpoint(ViewSet):
             vars(self)["post"] = partial(run_idempotent_request, vars(self)["post"])
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Return the error response. For an exceeded rate, remember which one for the headers."""
+        """Return the error response. If a rate limit was exceeded, keep it for the headers."""
         if isinstance(exc, rates.RateLimited):
             self.rate = exc.rate
         return super().handle_exception(exc)

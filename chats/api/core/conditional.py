@@ -28,7 +28,7 @@ ANY = "*"
 
 
 class PreconditionFailed(Refusal):
-    """The resource changed after the client read it. Nothing was saved."""
+    """The resource changed after the client read it. Nothing was saved. Read it again."""
 
     code = "changed_meanwhile"
     status = 412

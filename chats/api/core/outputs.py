@@ -58,7 +58,7 @@ def serialize_row(kind: type[serializers.Serializer[Any]], row: object) -> dict[
 
 @cache
 def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
-    """Return a cached serializer, which keeps no state of a row. Creating one copies its fields."""
+    """Return a cached serializer, because creating one copies its fields. It stores no row."""
     return kind()
 
 

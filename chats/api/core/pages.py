@@ -14,7 +14,7 @@ Row = TypeVar("Row", bound=Model)
 
 
 class InvalidCursor(Refusal):
-    """The cursor belongs to another list or is damaged. Start again without one."""
+    """The cursor belongs to another list or is damaged. Start again without a cursor."""
 
     code = "invalid_cursor"
     status = 400
@@ -33,9 +33,9 @@ class Page(Generic[Row]):
 def paginate_rows(
     rows: QuerySet[Row], *, order: Sequence[str], limit: int, cursor: str, name: str
 ) -> Page[Row]:
-    """Return the next `limit` rows, ordered by the given fields. The last field is unique.
+    """Return the next `limit` rows in the given order, whose last field must be unique.
 
-    `name` identifies the list and its filters; a cursor works for that list only. Raises
+    `name` identifies the list and its filters; a cursor is valid for that list only. Raises
     `InvalidCursor`.
     """
     if cursor:

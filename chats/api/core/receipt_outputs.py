@@ -50,11 +50,11 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         return "" if segment[2] else str(segment[1])
 
     def get_message(self, segment: Sequence[Any]) -> str | None:
-        """Id of the message."""
+        """Id of the message that the segment contains. Null if it contains none."""
         return str(segment[1]) if segment[2] else None
 
     def get_seq(self, segment: Sequence[Any]) -> int | None:
-        """Seq of the message."""
+        """Seq of the message that the segment contains. Null if it contains none."""
         return segment[2] or None
 
     def get_tokens(self, segment: Sequence[Any]) -> int:
@@ -62,12 +62,12 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         return int(segment[3])
 
     def get_cut_to(self, segment: Sequence[Any]) -> int | None:
-        """Limit of the text."""
+        """Length in characters to which the policy cut the text. Null if it was not cut."""
         limit: int | None = segment[4]
         return limit
 
     def get_results_cut_to(self, segment: Sequence[Any]) -> int | None:
-        """Limit of the tool results."""
+        """Length in characters to which the policy cut tool results. Null if they were not cut."""
         # The oldest receipts have no such limit.
         limit: int | None = segment[6] if len(segment) > 6 else None
         return limit

@@ -186,7 +186,7 @@ class Generator(SchemaGenerator):
         return schema
 
     def parse(self, input_request: Any, public: bool) -> Any:  # noqa: FBT001  # the framework's signature
-        """Return the paths of the endpoints, and that of the event stream."""
+        """Return the paths of the endpoints and the path of the event stream."""
         paths = super().parse(input_request, public)  # type: ignore[no-untyped-call]  # untyped there
         turn = next(path for path in paths if path.endswith("/turns/{turn_id}"))
         paths[f"{turn}/events"] = {"get": describe_turn_stream(paths[turn]["get"])}

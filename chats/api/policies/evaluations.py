@@ -141,7 +141,7 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
 
 
 class EvaluationDetailOut(EvaluationOut):
-    """A shadow evaluation with reasons, daily totals, and the replies that change most."""
+    """A shadow evaluation with reasons, daily totals, and the replies that would change most."""
 
     reasons = UnknownOut(
         many=True, help_text="Reasons why replies could not be evaluated, with their number."
@@ -223,7 +223,7 @@ class EvaluationViewSet(Endpoint):
     def promote(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Publish the evaluated version, and end its evaluation.
 
-        The version is published as by `policies_versions_activate`.
+        The same checks apply as in the operation `policies_versions_activate`.
         """
         asked = validate_storable_texts(Activation.read(request.data))
         with translate_policy_errors():

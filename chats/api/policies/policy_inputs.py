@@ -207,7 +207,7 @@ class Activation(Strict):
 
 
 class SampleRequest(Strict):
-    """Unsaved values and locks of a policy, and its place."""
+    """Unsaved values and locks of a policy, and the place where the policy would apply."""
 
     values = serializers.DictField(
         default=dict,

@@ -191,9 +191,9 @@ class RadiusViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Count in the background how many active chats a policy change would affect.
 
-        If a count with the same values is running or stopped, it continues. Other values end the
-        open count of the policy. If the instance requires it, an assigned policy version can be
-        published only after such a count.
+        If a count with the same values is running or stopped, it continues. Other values end
+        the open count of the policy. Some instances require such a count before an assigned
+        policy version can be published.
         """
         asked = validate_storable_texts(NewRadius.read(request.data))
         policy = find_policy(asked["policy"])

@@ -36,7 +36,7 @@ class SkillFileOut(serializers.Serializer[Any]):
 
 
 class SkillFileText(serializers.Serializer[SkillFile]):
-    """A text file of a skill."""
+    """A text file of a skill, with its text."""
 
     name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
     text = serializers.CharField()
@@ -44,7 +44,7 @@ class SkillFileText(serializers.Serializer[SkillFile]):
 
 
 class SkillOut(serializers.Serializer[Skill]):
-    """A skill."""
+    """A skill with its text and the list of its files."""
 
     slug = serializers.CharField(help_text="Id of the skill, and its name for the model.")
     name = serializers.CharField()
@@ -90,7 +90,7 @@ class SkillFileChange(Strict):
 
 
 class SkillChange(Strict):
-    """New values of a skill."""
+    """The values of a skill to change. Absent fields keep their value."""
 
     name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
     description = PlainText(
@@ -116,7 +116,7 @@ class SkillChange(Strict):
 
 
 class OfPlace(Strict):
-    """The place of new skills."""
+    """Where new skills belong: a group, a team, or the installation."""
 
     group = WholeNumber(
         default=None, allow_null=True, help_text="Id of a group that you own. Null: none."
@@ -127,7 +127,7 @@ class OfPlace(Strict):
 
 
 class NewSkill(OfPlace, SkillChange):
-    """A new skill. Without a group and a team, it belongs to the installation."""
+    """A new skill. Without a group or a team, it belongs to the installation."""
 
     name = PlainText(help_text="Name of the skill, 1 to 100 characters.")
     text = PlainText(help_text="Text of the skill, 1 to 10,000 characters.")
@@ -172,7 +172,7 @@ def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
 def pop_files(values: dict[str, Any]) -> dict[str, str | None]:
     """Remove the files from the values of a request and return their texts by name.
 
-    Raises `SkillRefused` if a name is there twice.
+    Raises `SkillRefused` if a name occurs twice.
     """
     given = values.pop("files", ())
     found = {file["name"]: file["text"] for file in given}
@@ -245,7 +245,7 @@ class SkillViewSet(Endpoint):
     )
     @action(detail=True)
     def files(self, request: Request, slug: str) -> Response:
-        """List the files of a skill with their texts, in the order of names."""
+        """List the files of a skill with their texts, ordered by name."""
         rows = skills.select_visible_files(user=self.user, slug=slug)
         return self.respond_page(
             rows, order=("name",), name=f"skill-files:{slug}", kind=SkillFileText

@@ -37,7 +37,7 @@ class ReasonTooLong(Refusal):
 
 
 class Overtaken(Refusal):
-    """The chat changed after the summary was written, so it cannot be used. A new one follows."""
+    """The chat changed, so the summary cannot be used. A new summary is written."""
 
     code = "draft_overtaken"
     status = 409
@@ -50,7 +50,8 @@ class Overtaken(Refusal):
 def approve_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
     """Publish a summary that waits for approval.
 
-    Raises `NotWaiting`, `NotAllowedByPolicy`, and `Overtaken`, which also ends the row.
+    Raises `NotWaiting`, `NotAllowedByPolicy`, and `Overtaken`, which also retires the
+    summary.
     """
     with transaction.atomic():
         branch, row = lock_waiting_summary(user=user, compaction=compaction)

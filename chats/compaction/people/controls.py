@@ -1,7 +1,7 @@
 """People's requests for compaction: compact now, regenerate from the originals, or cancel.
 
-A request is stored at the branch. Only a worker counts and summarises, so a lost task loses
-nothing, and two identical requests count as one.
+A request is stored at the branch, so it survives a lost task, and two identical
+requests count as one. Only a worker counts tokens and writes summaries.
 """
 
 from datetime import datetime
@@ -64,7 +64,7 @@ class UnknownSummariser(Refusal):
 
 
 class NotBeingWritten(Refusal):
-    """The summary is not being written any more, so it cannot be cancelled."""
+    """The summary is no longer being written, so it cannot be cancelled."""
 
     code = "not_being_written"
     status = 409
@@ -77,12 +77,12 @@ class NotBeingWritten(Refusal):
 def compact_now(
     *, user: AbstractBaseUser, chat: Chat, now: datetime, focus: str = "", model: str | None = None
 ) -> Branch:
-    """Request a compaction of the chat's active branch, regardless of the marks.
+    """Request a compaction of the chat's active branch, regardless of the policy's thresholds.
 
-    `focus`: what to keep above all. `model`: the slug of another summariser, "" for the extractive
-    one. The outcome is stored at the branch's last turn and in the ledger. Raises `NoSummaries`,
-    `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the errors of
-    `model_choice.choose_chat_model`.
+    `focus`: what to keep above all. `model`: the slug of another summariser, "" for the
+    extractive summary. The outcome is stored at the branch's last turn and in the ledger.
+    Raises `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the
+    errors of `model_choice.choose_chat_model`.
     """
     chat = lock_chat(chat.pk)
     branch = load_locked_active_branch(chat)
@@ -104,8 +104,8 @@ def request_summary_rerun(
 ) -> Branch:
     """Request that the active summary is written again from its originals.
 
-    The new one replaces it; the old one stays readable. Raises `NotInForce`, `NotAllowedByPolicy`,
-    and the errors of `compact_now`.
+    The new summary replaces the active one, which stays readable. Raises `NotInForce`,
+    `NotAllowedByPolicy`, and the errors of `compact_now`.
     """
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")

@@ -1,4 +1,4 @@
-"""Corrects a summary by hand, and compares any two."""
+"""Corrects a summary by hand, and compares any two summaries."""
 
 import uuid
 from dataclasses import dataclass

@@ -40,7 +40,7 @@ class UndoDoesNotFit(Refusal):
 
 
 class NothingToRedo(Refusal):
-    """The summary was not undone, or the chat has another active summary since."""
+    """The summary was not undone, or another summary has become active."""
 
     code = "nothing_to_redo"
     status = 409
@@ -82,10 +82,10 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
 
 
 def find_restorable_compaction(row: Compaction, *, branch: Branch) -> Compaction | None:
-    """Return the newest still valid compaction below the summary.
+    """Return the newest compaction below the summary that is still valid.
 
-    This is the one it replaced, or the one that this one replaced, and so on. None if no earlier
-    one is valid.
+    The search follows the chain of replaced compactions: the one that the summary replaced,
+    then the one that this replaced, and so on. None if no earlier compaction is valid.
     """
     found = row.displaced
     while found is not None:

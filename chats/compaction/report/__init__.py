@@ -1,1 +1,1 @@
-"""Reports on compaction: the status of a request, and the reasons why none was made."""
+"""Reports on compaction: the status of a request, and why no summary was started."""

@@ -28,12 +28,12 @@ STATES: dict[str, State] = {
 
 @dataclass(frozen=True, slots=True)
 class RequestStatus:
-    """The status of a request. `row` is its attempt, `reason` the code if there is none.
+    """The status of a request. `row` is its attempt; without an attempt, `reason` is the code.
 
-    `asked`: no worker has begun; `is_late`: for longer than usual. `begun`: a summary is being
-    written. `waits`: it is ready, and waits for approval or its mark. `done`: it took effect.
-    `nothing`: there was nothing to summarise. `failed`: the last attempt failed, and prompts did
-    not change.
+    `asked`: no worker has begun; `is_late`: for longer than usual. `begun`: a summary is
+    being written. `waits`: the summary is ready, and waits for approval or for its
+    threshold. `done`: the summary took effect. `nothing`: there was nothing to summarise.
+    `failed`: the last attempt failed, and prompts did not change.
     """
 
     state: State

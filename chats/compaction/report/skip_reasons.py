@@ -63,8 +63,8 @@ TRIGGERS = {
 class CompactionOutcome:
     """The outcome of the check after a turn: whether a summary was started, and why.
 
-    `code` is stable. `tokens` is the prompt in the provider's tokens, `mark` the threshold that it
-    had passed (0: none).
+    `code` is stable. `tokens` is the prompt size as the provider counts it. `mark` is the
+    threshold in tokens that the prompt exceeded; 0 if it exceeded none.
     """
 
     code: str
@@ -105,10 +105,10 @@ class Rests:
 
 
 def get_active_pauses(*, chat: Chat, now: datetime) -> Rests:
-    """Return the active pauses of a chat's active branch, and until when.
+    """Return the active pauses of a chat's active branch, and when they end.
 
-    `pauses.resume_compaction` and `pauses.reset_breaker` end them. Raises the errors of
-    `model_choice.choose_chat_model`.
+    `pauses.resume_compaction` and `pauses.reset_breaker` end them earlier. Raises the
+    errors of `model_choice.choose_chat_model`.
     """
     choice = model_choice.choose_chat_model(chat=chat)
     branch = load_locked_active_branch(chat)

@@ -71,7 +71,7 @@ def gateway(*methods: str) -> Callable[[View], View]:
 
 
 def authenticate_gateway_key(request: HttpRequest) -> ApiKey:
-    """Return the API key of a request, which has the gateway scope.
+    """Return the API key of a request if it is valid and has the gateway scope.
 
     Raises `KeyInAddress`, `NoKey`, `InvalidKey`, `LoginThrottled` and `InsufficientScope`.
     """
@@ -102,7 +102,7 @@ def build_refusal_response(refusal: Refusal) -> HttpResponseBase:
 
 @gateway("GET")
 def model_list(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """List the models and policies that the key's owner may name."""
+    """List the models and policies that the key's owner may use."""
     del request
     found = [
         format_model_entry(entry)
@@ -125,7 +125,7 @@ def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBa
 
 @csrf_exempt  # changes nothing
 def unknown_address(request: HttpRequest) -> HttpResponseBase:
-    """Refuse an unknown address, and list the existing ones."""
+    """Return an error for an unknown address. The message lists the existing ones."""
     return build_refusal_response(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
@@ -174,7 +174,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 
 def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
-    """Return the fields of a request that the turn stores, without its messages."""
+    """Return the request fields to store with the turn, except the messages."""
     return {
         "system": list(said.system),
         "tools": list(asked.tools),
@@ -185,12 +185,15 @@ def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dic
 
 
 def build_prefill(said: Conversation) -> dict[str, str]:
-    """Return the beginning of the reply and its style, as `chats.prompt.client` reads them."""
+    """Return the prefill and its style in the format that `chats.prompt.client` expects."""
     return {"text": said.prefill, "style": "marked" if said.is_marked else "plain"}
 
 
 class ReplyPlace(NamedTuple):
-    """The id and the start time of a reply. `is_kept`: `previous_response_id` may name it."""
+    """The id and the start time of a reply.
+
+    `is_kept` is True if the id can be used as `previous_response_id`.
+    """
 
     id: uuid.UUID
     created: int
@@ -280,7 +283,10 @@ def build_reply_response(
     asked: body.RequestFields,
     form: wire.Form,
 ) -> HttpResponseBase:
-    """Return the response with the reply, and headers that describe its placement."""
+    """Return the response with the reply.
+
+    Its headers name the chat and the context report, and say how the request was matched.
+    """
     turn = placed.turn
     chat_id = turn.branch.chat_id
     headers = {

@@ -51,7 +51,7 @@ class Item:
 
     @property
     def is_no_question(self) -> bool:
-        """True if the item is `NO_QUESTION`."""
+        """True if the item replaces the user message that a request lacks (`NO_QUESTION`)."""
         return self.role == "user" and not self.parts
 
     @property
@@ -74,8 +74,9 @@ class Conversation:
     """The messages of a request, and its distinct system texts.
 
     `images`: the image data of the request, and `files`: its documents and uploads, both by
-    SHA-256. `prefill`: the beginning of the reply, if the last message of the request is one.
-    `is_marked`: the client marked that message with `prefix`, as DeepSeek and Mistral require.
+    SHA-256. `prefill`: the beginning of the reply, if the client wrote it as the last
+    message. `is_marked`: the client marked that message with `prefix`, as DeepSeek and
+    Mistral require.
     """
 
     system: tuple[str, ...]
@@ -105,7 +106,11 @@ def parse_messages(messages: Any) -> Conversation:
 
 
 def split_prefill(said: Conversation, *, last: Any) -> Conversation:
-    """Return a conversation whose last message, if it is a text of a reply, is the prefill."""
+    """Return a conversation with its last message moved to `prefill`.
+
+    The conversation is unchanged if the last message is not a reply or contains more than
+    text.
+    """
     if not isinstance(last, dict) or last.get("role") != "assistant":
         return said
     item = said.items[-1]
@@ -119,7 +124,7 @@ def split_prefill(said: Conversation, *, last: Any) -> Conversation:
 def check_conversation(said: Conversation, *, field: str) -> Conversation:
     """Return the conversation if a reply can follow it. Raises `InvalidRequest`.
 
-    With a system text only, the conversation starts with an empty user message.
+    If the request has only system texts, an empty user message is added.
     """
     if not any(item.role == "user" for item in said.items):
         if not any(said.system):
@@ -210,7 +215,7 @@ class RequestReader:
         param: str,
         thoughts: str = "",
     ) -> None:
-        """Add a reply, whose calls then wait for results. Thoughts in its text become reasoning.
+        """Add a reply, whose calls then wait for results. Tagged thinking becomes reasoning.
 
         Raises `InvalidRequest`.
         """
@@ -245,7 +250,11 @@ class RequestReader:
         return tuple(found)
 
     def add_result(self, call_id: Any, said: Sequence[TextPart | FilePart], *, param: str) -> None:
-        """Add a tool result to its call. Raises `InvalidRequest` for `param`, its id field."""
+        """Add a tool result to its call.
+
+        Raises `InvalidRequest` if no open call has this id. The error names `param`, the id's
+        field.
+        """
         if not isinstance(call_id, str) or call_id not in self.open:
             problem = f"{param} does not match an open call of the previous reply."
             raise InvalidRequest(problem, param=param)
@@ -312,9 +321,10 @@ def parse_tool_calls(message: Mapping[str, Any], *, param: str) -> list[ToolCall
 def attach_provider_fields(
     calls: list[ToolCallPart], message: Mapping[str, Any]
 ) -> list[ToolCallPart]:
-    """Attach the fields that the provider expects back: those of the message to the first call.
+    """Attach to the calls the extra fields that the provider expects back.
 
-    Each call gets the mark of the model that made it.
+    The fields of the message are attached to the first call. Each call gets the mark of the
+    model that made it.
     """
     thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
     mark = message.get(ORIGIN_MARK)
@@ -331,7 +341,7 @@ def attach_provider_fields(
 
 
 def is_custom_call(fields: Mapping[str, Any]) -> bool:
-    """Return True if a call is one of a custom tool."""
+    """Return True if a call is to a custom tool."""
     return fields.get("type") == custom_tools.CUSTOM
 
 

@@ -120,9 +120,10 @@ def iter_candidate_branches(
 ) -> Iterator[list[Branch]]:
     """Yield lists of candidate branches, the most probable first.
 
-    First the branches with the client's own messages. Some clients remove an appended reminder from
-    a message later. For these, the branches with the same first lines follow, then those that end
-    with the last reply of the request. `within`: a branch that the first list always includes.
+    The first list has the branches with the client's own messages. Some clients remove an
+    appended reminder from a message later. For these, the next list has the branches with
+    the same first lines, and the last one those that end with the last reply of the
+    request. `within`: a branch that the first list always includes.
     """
     wanted = [each.found for each in request.hashes if each.found]
     yield list_node_branches(nodes.filter(found__in=wanted), within=within)
@@ -146,9 +147,7 @@ def list_node_branches(
 
 
 def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
-    """Return the newest branches with the same scope key that end with the last reply of the
-    request.
-    """
+    """Return the newest branches in the scope that end with the request's last reply."""
     reply = normalise_reply(request.items[request.answered - 1].parts)
     ends = nodes.filter(
         seq=request.answered - 1,
@@ -162,7 +161,10 @@ def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> li
 
 
 def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
-    """Return the hashes of a user's chats that are not deleted, or of one chat."""
+    """Return the message hashes of one chat, or of all of a user's chats.
+
+    Deleted chats and chats with a team are left out.
+    """
     rows = GatewayNode.objects.filter(
         branch__chat__owner=owner_id, branch__chat__deleted_at=None, branch__chat__team=None
     )
@@ -177,7 +179,10 @@ def load_branches_in_order(ids: Sequence[uuid.UUID]) -> list[Branch]:
 def compare_with_branch(
     branch: Branch, request: Request, *, offset: int = 0, start: int = 0
 ) -> PathMatch:
-    """Compare a request from index `start` with the path of a branch, shifted by `offset`."""
+    """Return the match of a request with a branch, compared from index `start`.
+
+    A message at index `n` is compared with the message of seq `n + 1 + offset`.
+    """
     said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
     for place in range(start, len(request.items)):
@@ -205,11 +210,12 @@ class BranchPath:
         self.nodes = dict(iter_path_nodes(branch, first=first, last=last))
 
     def sameness(self, seq: int, request: Request, place: int) -> Sameness:
-        """Compare a message of the request with the one at a seq; "" if they differ.
+        """Compare a message of the request with the stored message at a seq.
 
-        Our own reply is compared with the form that the client sent first. Before that, it is
-        compared with our text, ignoring reasoning and whitespace. `open`: its calls have no results
-        yet.
+        Returns `same`, `reply` for our own reply, `open` for our own reply whose calls have no
+        results yet, or an empty string if they differ. Our own reply is compared with the form
+        that the client sent first. Before that, it is compared with our text, ignoring
+        reasoning and whitespace.
         """
         item, row = request.items[place], self.rows.get(seq)
         if row is None or row.role != item.role or row.erased_at or row.is_incomplete:
@@ -232,11 +238,12 @@ class BranchPath:
         return "reply" if is_ours else "same"
 
     def is_reminded(self, seq: int, request: Request, place: int) -> bool:
-        """Return True if a message of the request is the one at a seq with another reminder.
+        """Return True if a message differs from the stored one at a seq only by a reminder.
 
-        Some clients add a reminder to their latest message, and later send the message without it
-        or with another one. Either the reminder is in tagged blocks, or the latest message has the
-        same one around its words. Our reply must follow. Otherwise the user changed the message.
+        Some clients add a reminder to their latest message, and later send the message without
+        it or with another one. Either the reminder is in tagged blocks, or the latest message
+        has the same one around its words. Our reply must follow. Otherwise the user changed the
+        message.
         """
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
@@ -299,7 +306,7 @@ def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
 def is_apart_from_text(left: str, right: str) -> bool:
     """Return True unless a word continues from one character to the next.
 
-    Also True if one of them is missing.
+    Also True if one of the characters is missing.
     """
     return not (is_word_character(left) and is_word_character(right))
 
@@ -318,8 +325,9 @@ def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[
 def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | None:
     """Match a request whose start the client removed or summarised itself.
 
-    The end of a conversation cannot prove its start. A match needs a conversation id or many equal
-    messages, one of our replies, the end of a branch, and a single matching chat. None without one.
+    The end of a conversation cannot prove its start. A match needs a conversation id or
+    many equal messages, one of our replies, the end of a branch, and a single matching
+    chat. None if there is no match.
     """
     hashes = [each.item for each in request.hashes]
     rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")

@@ -1,8 +1,8 @@
 """Keyed hashes that match the messages of a request to stored ones.
 
-Texts are normalised only for hashing. `found` is a chain over the client's own messages, so a
-changed form of a reply does not hide the chat. `item` covers one complete message. The key prevents
-guessing texts from the table.
+Texts are normalised only for hashing. `found` is a chain over the client's own
+messages, so the chat is found even if the client changed the form of a reply. `item`
+covers one complete message. The key prevents guessing texts from the table.
 """
 
 import hashlib

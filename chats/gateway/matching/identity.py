@@ -48,8 +48,8 @@ class Identity(NamedTuple):
 def parse_identity(headers: Mapping[str, str], body: Mapping[str, Any]) -> Identity:
     """Return the first conversation id of a request, and its end user.
 
-    If the id is too long or is not a valid name (`names`), the request has no id. The next header
-    may hold the id of another conversation.
+    If this id is too long or is not a valid name (`names`), the request has no id. Later
+    headers are not tried, because they may contain the id of another conversation.
     """
     people = (headers.get("X-OpenWebUI-User-Id"), body.get("safety_identifier"), body.get("user"))
     # Each name has a fixed position, so different kinds of names never match.

@@ -57,8 +57,8 @@ MOST_READ = 2_000
 def is_side_call(said: Conversation, *, tools: Sequence[Any] | None) -> bool:
     """Return True if a request asks for a title, tags or the like.
 
-    Such a request has no reply and no tools. Its system text, or its first or last message, says
-    so.
+    Such a request has no reply and no tools. Its system text, or its first or last message,
+    contains the instruction.
     """
     if tools or any(item.role == "assistant" for item in said.items):
         return False

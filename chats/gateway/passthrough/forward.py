@@ -46,7 +46,7 @@ FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls":
 
 @dataclass(frozen=True, slots=True)
 class Spoken:
-    """A pass-through request to a provider, and the wire form in which its reply is returned."""
+    """A pass-through request to a provider, and the format of its response."""
 
     request: ProviderRequest
     form: Form
@@ -226,7 +226,7 @@ async def is_ping_due(watch: Watch) -> bool:
 async def add_idle_ticks(
     source: AsyncGenerator[ProviderEvent, None],
 ) -> AsyncGenerator[ProviderEvent | None, None]:
-    """Yield the events, and None after every `LOOK_SECONDS` without one."""
+    """Yield the events, and None after every `LOOK_SECONDS` without an event."""
     coming = asyncio.ensure_future(anext(source, None))
     try:
         while True:
@@ -252,7 +252,10 @@ def is_closing() -> bool:
 async def open_provider_stream(
     spoken: Spoken, call: DirectCall
 ) -> AsyncGenerator[ProviderEvent, None]:
-    """Return the events of the call. Loading the adapter takes a second, so a thread does it."""
+    """Return the events of the call.
+
+    Opens it in a thread, because loading the adapter takes a second.
+    """
     await asyncio.to_thread(registry.load_adapters, {call.account.kind})
     provider = registry.get_provider(call.account, timeouts=provider_call.build_provider_timeouts())
     return cast(AsyncGenerator[ProviderEvent, None], provider.stream(spoken.request))

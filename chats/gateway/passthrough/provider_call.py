@@ -1,7 +1,8 @@
-"""Provider calls from the web process, for requests without a turn. Their texts are not stored.
+"""Provider calls from the web process, for requests without a turn.
 
-The response head waits for the first bytes, as in `relay`, so the status is correct. If the client
-disconnects, the provider call ends.
+Their texts are not stored. The response head waits for the first bytes, as in `relay`,
+so an earlier failure gets its own HTTP status. If the client disconnects, the provider
+call ends.
 """
 
 import logging

@@ -22,7 +22,7 @@ NO_HEADER = f"Send it without {POLICY}."
 class RequestRoute:
     """The model and policy of a request.
 
-    `why` is the reason for pass-through; empty: it gets a chat.
+    `why` is the reason for pass-through. If it is empty, the request gets a chat.
     """
 
     choice: model_choice.ChosenModel
@@ -71,8 +71,8 @@ def check_system_only(sent: Sent, *, way: RequestRoute) -> None:
 def check_prefill(sent: Sent, *, asked: RequestFields, way: RequestRoute) -> None:
     """Raise `InvalidRequest` if the last message is a reply that the model cannot continue.
 
-    Anthropic's API continues it, except with thinking. For other servers, the client must request
-    it in the form of its server: with `prefix` or `continue_final_message`.
+    Anthropic's API continues a reply, except with thinking. For other servers, the client
+    must request it with `prefix` or `continue_final_message`, depending on the server.
     """
     if not sent.conversation.prefill:
         return
@@ -94,7 +94,7 @@ def check_prefill(sent: Sent, *, asked: RequestFields, way: RequestRoute) -> Non
 
 
 def check_logprobs(*, asked: RequestFields, way: RequestRoute) -> None:
-    """Raise `InvalidRequest` for log probabilities from an interface that has none."""
+    """Raise `InvalidRequest` for log probabilities if the provider's API has none."""
     if not asked.logprobs_field:
         return
     kind = model_choice.get_available_account(way.choice.model).kind

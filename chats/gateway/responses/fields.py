@@ -41,7 +41,7 @@ def validate_response_fields(
 ) -> RequestFields:
     """Validate the fields other than the items.
 
-    Raises `InvalidRequest`, naming the field, and what `find_hosted` raises.
+    Raises `InvalidRequest`, naming the field, and the errors of `find_hosted`.
     """
     refuse_unsupported_response_fields(sent)
     asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
@@ -85,7 +85,7 @@ def refuse_unsupported_response_fields(sent: Mapping[str, Any]) -> None:
 
 
 def check_forms(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for an invalid value of one of our fields."""
+    """Raise `InvalidRequest` for a field with an invalid value, such as `include` or `store`."""
     included = sent.get("include")
     if included is not None and not isinstance(included, list):
         raise InvalidRequest("include must be a list.", param="include")
@@ -97,9 +97,10 @@ def check_forms(sent: Mapping[str, Any]) -> None:
 
 
 def parse_included_logprobs(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that ask the provider for log probabilities. Raises `InvalidRequest`.
+    """Return the fields that ask the provider for log probabilities.
 
-    Without the entry of `include`, `top_logprobs` has no effect, as in OpenAI's API.
+    If `include` does not request them, `top_logprobs` has no effect, as in OpenAI's API.
+    Raises `InvalidRequest`.
     """
     count = parse_logprob_count(sent, "top_logprobs")
     return build_logprob_fields(count) if LOGPROBS in (sent.get("include") or ()) else {}
@@ -110,7 +111,10 @@ def build_unsupported_error(name: str, problem: str) -> InvalidRequest:
 
 
 def check_compaction(said: Any) -> None:
-    """Raise `InvalidRequest` unless it only requests compaction, which the policy controls."""
+    """Raise `InvalidRequest` if `context_management` has entries other than compaction.
+
+    The entries have no effect: the policy controls compaction.
+    """
     entries = [] if said is None else said
     if not isinstance(entries, list):
         raise InvalidRequest("context_management must be a list.", param="context_management")

@@ -1,7 +1,7 @@
 """Conversion of the items of a request to /v1/responses to messages.
 
-There, a reply and its calls are separate items; here they are one message. Reasoning items are
-dropped: only the model that wrote them can read them.
+In the Responses API, a reply and its calls are separate items. Here they form one
+message. Reasoning items are dropped: only the model that wrote them can read them.
 """
 
 from collections.abc import Callable, Mapping
@@ -171,7 +171,7 @@ class _Items:
             raise InvalidRequest(problem, param=f"{param}.role")
 
     def take_compacted(self, item: Mapping[str, Any], *, param: str) -> None:
-        """Replace a compaction item by its messages.
+        """Replace a compaction item with its messages.
 
         Raises `InvalidRequest`, and the errors of `unseal`.
         """

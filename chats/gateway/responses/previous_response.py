@@ -1,6 +1,6 @@
 """Resolution of earlier conversations: a previous response by id, or a compaction item.
 
-Both are resolved here. Providers never receive our ids or sealed texts.
+Both are resolved here. Providers never receive our ids or encrypted texts.
 """
 
 import base64
@@ -58,7 +58,7 @@ def format_response_id(turn_id: uuid.UUID, *, stored: bool) -> str:
 def find_previous_response(
     said: Any, *, user: User, wanted: NamedModel, identity: Identity
 ) -> Earlier | None:
-    """Return the conversation of `previous_response_id`, or None without one.
+    """Return the conversation of `previous_response_id`. None if the field is absent.
 
     Raises `PreviousResponseNotFound`.
     """
@@ -80,9 +80,9 @@ def find_previous_response(
 
 
 def remove_later_results(item: Item) -> Item:
-    """Return a reply with calls without the results that a later request brought.
+    """Return a reply with its calls, but without the results that a later request added.
 
-    A repetition of that request brings them again, and another request may bring others.
+    The new request contains its own results, which may differ.
     """
     gone = (*item.results, *item.result_images)
     return Item(item.role, tuple(part for part in item.parts if part not in gone))
@@ -131,7 +131,7 @@ def is_sent(part: FilePart) -> bool:
 
 
 def encrypt_conversation(said: Conversation, *, user: User) -> str:
-    """Encrypt a conversation. Only this instance can read it, for the same owner."""
+    """Encrypt a conversation. Only this instance can decrypt it, for the same owner."""
     items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
     files = {

@@ -286,7 +286,10 @@ def format_reply_status(reply: Reply) -> str:
 def build_text_item(
     item_id: str, text: str | None, *, status: str, found: Logprobs | None = None
 ) -> dict[str, Any]:
-    """Return a text item. None: the text has not started. `found`: its log probabilities."""
+    """Return a text item. `found`: its log probabilities.
+
+    If `text` is None, the text has not started and the item has no content.
+    """
     content = [] if text is None else [build_text_part(text, found=found)]
     return {
         "id": item_id,

@@ -225,7 +225,10 @@ def is_to_compact(sent: Mapping[str, Any]) -> bool:
 
 
 def remove_compaction_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the input to compact. Clients send the instructions again with the next request."""
+    """Return the input to compact, without the trigger and without instructions.
+
+    Clients send the instructions again with the next request.
+    """
     value = sent.get("input")
     kept = value[:-1] if isinstance(value, list) and is_to_compact(sent) else value
     return {"input": kept}

@@ -74,20 +74,20 @@ class Command(BaseCommand):
             self.stdout.write(sentence)
 
     def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
-        """Print each checkpoint outside the database that the ledger was compared with."""
+        """Print each external checkpoint with which the ledger was compared."""
         compared = [external_copy.get_checkpoint_path()] if told[checks.KEPT] else []
         for path in (*compared, *([anchor] if anchor else [])):
             name = checks.format_checkpoint_name(path.read_text(encoding="utf-8"))
             self.stdout.write(f"Compared with {path}: {name}.")
 
     def tell_if_alone(self, told: Counter[str]) -> None:
-        """Print a note if checkpoints exist but none outside the database was compared."""
+        """Print a note if checkpoints exist but the external copy was not compared."""
         if not told[checks.KEPT] and LedgerCheckpoint.objects.exists():
             self.stdout.write(ALONE)
 
 
 def compare_with_anchor(path: Path) -> list[Break]:
-    """Return the differences between the ledger and the file. Raises `CommandError`."""
+    """Return the differences between the ledger and a checkpoint file. Raises `CommandError`."""
     try:
         return list(checks.compare_checkpoint(path.read_text(encoding="utf-8")))
     except (OSError, ValueError):

@@ -1,10 +1,10 @@
-"""Django's `makemessages`, which also finds plurals that are marked without Django."""
+"""Extends Django's `makemessages` to find plurals that are marked with `ngettext_noop`."""
 
 from django.core.management.commands import makemessages
 
 
 class Command(makemessages.Command):
-    """Extracts the messages of the engine's `ngettext_noop` too."""
+    """Extracts the messages of the engine's `ngettext_noop` in addition to Django's."""
 
     xgettext_options = [  # noqa: RUF012 - Django's attribute
         *makemessages.Command.xgettext_options,

@@ -14,7 +14,10 @@ from chats.webhooks import managing as webhooks
 
 
 class Command(BaseCommand):
-    """`manage.py rotate_keys`: run it after adding a new encryption key before the old one."""
+    """Re-encrypts all stored keys: `manage.py rotate_keys`.
+
+    Run it after you add a new encryption key in front of the old one.
+    """
 
     help = "Re-encrypt every stored key with the first of ENCRYPTION_KEYS. Then remove the others."
 

@@ -95,7 +95,7 @@ _READ_BY_RULES = re.compile(r"[\u0000-\u024f\u1e00-\u1eff\u2000-\u206f\u3000-\u3
 
 @cache
 def _compile_private() -> re.Pattern[str]:
-    """Compile the pattern at its first use: that takes 40 ms, and few processes need it."""
+    """Compile the pattern at its first use, which takes 40 ms. Few processes need it."""
     return re.compile(_PRIVATE, re.IGNORECASE)
 
 
@@ -110,7 +110,8 @@ class PreferenceProposal(NamedTuple):
 def is_readable_message(text: str) -> bool:
     """Return True if a model may look for preferences in a user message.
 
-    False for a long one, which may be a paste, and for one of only code or quotations.
+    False for a long message, which may be a paste, and for a message that consists of code
+    or quotations.
     """
     return 0 < len(text) <= LONGEST_MESSAGE and bool(mask_quotations(text).strip(" […]\n"))
 
@@ -176,9 +177,9 @@ def _is_letter(char: str) -> bool:
 
 
 def find_refusal_reason(text: str) -> str:
-    """Return the code of the reason why a text may not become an inferred preference.
+    """Return the code of the reason that a text must not become an inferred preference.
 
-    Empty if it may.
+    Empty if the text is allowed.
     """
     forms = (text, _without_marks(text))
     if is_secret(text) or any(_compile_private().search(form) for form in forms):

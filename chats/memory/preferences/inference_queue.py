@@ -54,7 +54,10 @@ def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
 def release_chat_reading(
     row: PreferenceReading, *, due_at: datetime | None, to: int | None = None
 ) -> None:
-    """Release a claimed chat. `to` is the position read so far; it is due again at `due_at`."""
+    """Release a claimed chat and schedule its next inference at `due_at`, if given.
+
+    `to` is the position up to which the chat has been read.
+    """
     done = {} if to is None else {"read_to": to, "tries": 0}
     # Messages that arrived during the call wait until the chat is idle again.
     later = {"due_at": due_at} if due_at else {}

@@ -1,8 +1,9 @@
 """Finds preferences that a person states in a message, literally and by rules.
 
-Only at the beginning of a sentence of the first paragraph, before any colon, outside code and
-quotations, and never in a message that may be a paste. Documents, quotations and other speakers do
-not count as the person's statements. Each text is a literal part of the message.
+A statement counts only at the beginning of a sentence of the first paragraph, before
+any colon, and outside code and quotations. Messages that may be pastes are skipped.
+Documents, quotations and other speakers do not count as the person's statements. Each
+text is a literal part of the message.
 """
 
 import re
@@ -367,9 +368,7 @@ def is_mere_reference(text: str) -> bool:
 
 
 def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Telling | None:
-    """Return the statement without surrounding white space and full stop. None if nothing is
-    left.
-    """
+    """Return a statement without surrounding white space and full stop. None if it is empty."""
     said = words[start:end]
     start += len(said) - len(said.lstrip())
     said = said.strip().rstrip(".!。！、,").rstrip()

@@ -367,9 +367,10 @@ def deactivate_held_preference(row: Preference, *, now: datetime) -> None:
 
 
 def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:
-    """Deactivate the held preferences of a folder before its deletion, and remove their folder.
+    """Deactivate the held preferences of a folder before its deletion.
 
-    The others are deleted with it. Runs in the caller's transaction.
+    They no longer belong to a folder. The folder's other preferences are deleted with it.
+    Runs in the caller's transaction.
     """
     for row in Preference.objects.filter(folder=folder):
         try:
@@ -531,7 +532,10 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 
 
 def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
-    """Delete rows of locked people; `reopen`: preferences they replaced become active again."""
+    """Delete preferences of people whose settings are locked.
+
+    `reopen`: preferences that they replaced become active again.
+    """
     removed = list(rows)
     ids = [row.pk for row in removed]
     closed = list(Preference.objects.filter(superseded_by__in=ids).exclude(pk__in=ids))
@@ -619,8 +623,9 @@ def select_current_preferences(row: Preference) -> QuerySet[Preference]:
 
 
 def build_replacement_filter(row: Preference) -> Q:
-    """Return the filter for the rows of the slot that a new row replaces. Notes are never
-    replaced.
+    """Return the filter for the rows of a slot that a new row replaces.
+
+    Notes are never replaced.
     """
     return Q(pk__in=[]) if row.slot == Preference.Slot.NOTE else Q()
 
@@ -687,8 +692,10 @@ def record_change(
     data: Mapping[str, Any] | None = None,
     message: Message | None = None,
 ) -> None:
-    """Record a change in the ledger: of a chat's preference in its chain, others in the
-    instance's.
+    """Record a change in the ledger.
+
+    A chat's preference is recorded in the chat's chain, others in the chain of the
+    instance.
     """
     ledger.record_event(
         event,

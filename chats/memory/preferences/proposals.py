@@ -1,8 +1,8 @@
-"""Save preferences that a model inferred, after their check. The person decides.
+"""Check and save the preferences that a model inferred. The person decides about them.
 
-An inferred preference never replaces a stated or written one. It is a suggestion until it is
-accepted, or until a second chat confirms it while its slot is free. Rows change under the lock of
-`preferences`.
+An inferred preference never replaces a stated or written one. It is a suggestion until
+it is accepted, or until a second chat confirms it while its slot is free. Changes to
+rows require the lock of `preferences`.
 """
 
 import uuid
@@ -43,8 +43,9 @@ def save_proposals(
 ) -> Counter[str]:
     """Save the valid proposals of a response, in the caller's transaction.
 
-    Returns counts by result. `read`: the person's messages as numbered, in their current state.
-    Messages erased or excluded since are skipped.
+    Returns counts by result. `read`: the person's messages in their current state, in the
+    order of the numbers that the model saw. Messages that were erased or excluded in the
+    meantime are skipped.
     """
     counts: Counter[str] = Counter()
     settings = preferences.lock_memory_settings(owner_id)

@@ -28,9 +28,7 @@ _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{
 
 
 def is_secret(text: str) -> bool:
-    """Return True if a text seems to contain a card number, an IBAN, a key, a password or the
-    like.
-    """
+    """Return True if a text seems to contain a card number, IBAN, key, password or the like."""
     if _WORDS.search(text) or _KEYS.search(text) or _RANDOM.search(text):
         return True
     numbers = (re.sub(r"\D", "", found) for found in _DIGITS.findall(text))
@@ -50,7 +48,7 @@ def is_card(digits: str) -> bool:
 def is_iban(text: str) -> bool:
     """Return True if a text, or its beginning, is an IBAN with valid check digits.
 
-    Words after the number may have been read as groups of it.
+    The beginning is checked because the text may include words that follow the IBAN.
     """
     compact = text.replace(" ", "").upper()
     return any(_remainder(compact[:length]) == 1 for length in range(15, min(len(compact), 34) + 1))

@@ -46,7 +46,10 @@ class AddressedNames:
 
     @property
     def texts_per_role(self) -> int:
-        """Return the approximate number of texts of one role: the sides take turns."""
+        """Return the approximate number of texts per role: half of the longest branch.
+
+        User and model are assumed to take turns.
+        """
         return max((place.to_seq for place in self.places), default=0) // 2
 
     def list_newest_texts(self, role: str, *, most: int) -> list[int]:
@@ -84,7 +87,10 @@ def infer_addressed_names(
 
 
 def list_possible_names(asked: ParsedQuestion) -> list[Word]:
-    """Return the significant words with a capital; all words of a question without capitals."""
+    """Return the significant words of a question that begin with a capital letter.
+
+    If the whole question has no capitals, all its significant words are returned.
+    """
     found: dict[str, Word] = {}
     for word in find_words(asked.text):
         if word.full and word.stem in asked.telling and word.stem not in load_stop_words():

@@ -47,13 +47,16 @@ LOOK_AGAIN = 600.0
 
 
 def get_archived_seq(branch: Branch) -> int | None:
-    """Return the seq up to which the active compaction covers the path; None without one."""
+    """Return the seq up to which the active compaction covers the path, or None."""
     active = branch.active_compaction
     return active.to_seq if active is not None else None
 
 
 def get_branch_summary(branch: Branch) -> Compaction | None:
-    """Return the active summary of a branch, also under a window; None without one."""
+    """Return the active summary of a branch. None if it has none.
+
+    If a window is active, its base summary is returned.
+    """
     active = branch.active_compaction
     if active is not None and active.kind == Compaction.Kind.WINDOW:
         active = active.base
@@ -180,7 +183,8 @@ def clear_due_mark(place: SearchPlace) -> None:
 def requeue_stalled_indexing() -> int:
     """Enqueue stalled tasks again. Returns their number.
 
-    From time to time also finds unmarked branches, from before an upgrade or after a lost task.
+    Occasionally also searches for branches that were never marked as due, such as after an
+    upgrade or a lost task.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     lost = SearchPlace.objects.filter(due_at__isnull=False, due_at__lt=since)
@@ -238,7 +242,7 @@ def find_unmarked_branches() -> QuerySet[Branch, tuple[Any, ...]]:
 def count_searchable_messages(owner_id: int) -> tuple[int, int]:
     """Count a person's messages that search can cover.
 
-    Returns the number of all of them, and of those that are not indexed yet.
+    Returns the total and the number of messages that are not indexed yet.
     """
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
@@ -339,9 +343,9 @@ def place_texts(
     talk: tuple[int, Any],
     wanted: Collection[uuid.UUID],
 ) -> list[SearchText]:
-    """Set the ids and sessions of texts; return those of the wanted messages.
+    """Set the ids and sessions of texts, and return the texts of the wanted messages.
 
-    `talk`: the session before them, and the time of the previous message.
+    `talk`: the session before these texts, and the time of the previous message.
     """
     session, last = talk
     for row, text in zip(rows, texts, strict=True):

@@ -1,9 +1,9 @@
 """Indexes the newest messages of many chats with few statements.
 
-After a turn a chat has one or two new messages. Alone they take about 40 statements, most of them
-to find out that nothing else is due; together a chat takes two. Every other case (branches of
-branches, long backlogs, new summaries, older words, closed chats, errors) is left to
-`archive.index_due_branches`.
+After a turn, a chat has one or two new messages. Indexing one chat alone takes about 40
+statements, most of them to find out that nothing else is due. In a batch, each chat
+takes two. Every other case (branches of branches, long backlogs, new summaries, older
+words, closed chats, errors) is left to `archive.index_due_branches`.
 """
 
 import logging
@@ -84,7 +84,7 @@ def get_or_create_places(branch_ids: Sequence[uuid.UUID]) -> list[SearchPlace]:
 
 
 def is_simple(place: SearchPlace, branch: Branch) -> bool:
-    """Return True if only a few messages after the end of the index can be missing."""
+    """Return True if the index is current and lacks at most one batch of messages at its end."""
     is_current = place.version == VERSION and not place.closed
     return is_current and branch.last_seq - place.to_seq <= archive.BATCH
 
@@ -130,9 +130,9 @@ def read_new_messages(
 
 
 def store_new_texts(found: Sequence[NewMessages]) -> set[int]:
-    """Store the texts of messages that were not withdrawn; return the places that moved.
+    """Store the texts of messages that were not withdrawn. Return the places that advanced.
 
-    A place that another worker moved in the meantime is left alone.
+    A place that another worker changed in the meantime is skipped.
     """
     if not found:
         return set()
@@ -178,7 +178,7 @@ def is_unmoved(place: SearchPlace, now: SearchPlace | None) -> bool:
 def find_talks_before(places: Sequence[SearchPlace]) -> dict[int, tuple[int, Any]]:
     """Return, by place, the session of its last text and the time of its last message.
 
-    Without those whose last message has no text.
+    Places whose last message has no text are left out.
     """
     parts = [(place.branch_id, place.to_seq - 1, place.to_seq) for place in places if place.to_seq]
     if not parts:

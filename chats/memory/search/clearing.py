@@ -1,7 +1,8 @@
 """Remove erased words from SQLite's internal storage.
 
-The full-text table keeps them until its segments are merged, and the write-ahead log until it is
-restarted. PostgreSQL does both with VACUUM and by recycling its log.
+The full-text table keeps them until its segments are merged, and the write-ahead log
+until it is restarted. In PostgreSQL, VACUUM and the recycling of the write-ahead log
+remove them.
 """
 
 import logging
@@ -73,7 +74,10 @@ def truncate_log() -> bool:
 
 
 def clear_erasure_log(*, now: datetime) -> int:
-    """Empty the write-ahead log after recent erasures. Returns 0: due jobs return a number."""
+    """Empty the write-ahead log after recent erasures.
+
+    Always returns 0, because due jobs return a number.
+    """
     if connection.vendor == "sqlite":
         since = now - TRIED_FOR
         if AuditEvent.objects.filter(type__in=ERASURES, at__gte=since).exists():

@@ -75,7 +75,10 @@ class PathText(NamedTuple):
 
 @cache
 def build_text_query(pieces: int) -> prepared.Select[Message]:
-    """Return the query for messages by `seqs` in that many pieces of a path."""
+    """Return the prepared query for messages with the given `seqs` on a path.
+
+    `pieces`: the number of branches of which the path consists.
+    """
 
     def build(at: prepared.At) -> QuerySet[Message]:
         places = [
@@ -153,11 +156,11 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    The best ones are chosen and returned in the order of the chat. `sent`: seqs of the messages in
-    the prompt. Only messages of the branch with a seq below `before` are used. A message is used
-    whole up to `LONGEST` characters, otherwise around the match. A question also brings messages
-    near the matches. `is_closed`: the chat excludes its messages from search. `note` is as for
-    `references.choose_references`.
+    The best ones are chosen and returned in the order of the chat. `sent`: seqs of the
+    messages in the prompt. Only messages of the branch with a seq below `before` are used.
+    Messages of up to `LONGEST` characters are used whole, longer ones around the match. For
+    a question, messages near the matches are considered too. `is_closed`: the chat excludes
+    its messages from search. The returned `note` is as in `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -216,8 +219,9 @@ def select_on_branch(
 def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
     """Return matches and the messages around them, best first.
 
-    An answer, or the message that defines "it", often shares no word with the question. Its score
-    is a share of that of the match. A match near a better match can rise in this way.
+    An answer, or the message that defines "it", often shares no word with the question. A
+    neighbour's score is a fraction of the match's score. A match near a better match can
+    get a higher score in the same way.
     """
     scores: dict[int, float] = {}
     for each in found:

@@ -1,7 +1,8 @@
-"""Finds one person's texts that match a question: selects candidates, reads and ranks them.
+"""Finds one person's texts that match a question: selects, reads and ranks candidates.
 
-The rarest words select candidates until there are enough. A frequent word adds weight, and selects
-only if rarer words matched few texts. The amount of reading is bounded.
+The rarest words select candidates until there are enough. A frequent word adds weight,
+and selects only if rarer words matched few texts. The number of texts to read is
+limited.
 """
 
 import uuid
@@ -78,8 +79,9 @@ class FoundText(NamedTuple):
 class TextOrder:
     """The order of neighbouring texts: maps ids to places and back.
 
-    Consecutive texts of a branch have consecutive ids, so ids serve as places by default. The lines
-    of `summaries` are read regardless of their words.
+    Consecutive texts of a branch have consecutive ids, so ids serve as places by default.
+    `summaries`: ids of summaries that are always searched for citations, regardless of
+    their words.
     """
 
     place_of: Place = lambda key: key
@@ -99,7 +101,7 @@ class WordCounts:
         return self.words.get(word, 0) / max(self.total, 1)
 
     def add_names(self, names: AddressedNames) -> "WordCounts":
-        """Return the counts with the texts that names stand for."""
+        """Return the counts, increased for names that stand for a role's messages."""
         more = {
             name.stem: names.texts_per_role + self.words.get(name.stem, 0)
             for name in names.by_role.values()
@@ -121,11 +123,12 @@ def find_texts(
     alike: TextLikeness | None = None,
     is_quick: bool = False,
 ) -> tuple[list[FoundText], WordCounts]:
-    """Return the texts that answer a question, best first, and the word counts for the weights.
+    """Return the texts that answer a question, best first, and the word counts for weights.
 
-    `within` also contains the owner, as the filter of both databases. Texts that are most `alike`,
-    and texts that are cited by matches, are compared regardless of their words. In a
-    single chat, names can stand for the messages of a role. `is_quick`: fewer are compared.
+    `within` must restrict the texts to the owner. The texts that are most similar by
+    embedding (`alike`), and those that matching texts cite, are candidates regardless of
+    their words. In a single chat, names can stand for the messages of a role. `is_quick`:
+    fewer texts are compared.
     """
     line = line or TextOrder()
     most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
@@ -172,7 +175,7 @@ def add_citation_scores(
 def add_similarity_scores(
     wanted: SearchTerms, ids: Sequence[int], *, alike: TextLikeness | None
 ) -> SearchTerms:
-    """Add the similarity of some texts to the search terms, with ids as places."""
+    """Add the similarities of the texts with these ids to the search terms."""
     return wanted if alike is None else replace(wanted, meaning=alike.scaled(ids))
 
 

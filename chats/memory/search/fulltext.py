@@ -1,12 +1,13 @@
 """Query the word index, in SQLite or PostgreSQL.
 
-SQLite reads the full-text table from the newest text backwards, so the cost depends on the limit
-and not on the chat's length. PostgreSQL's index returns all texts of a word at once, and each must
-be fetched. Within an id range of one branch, it is therefore queried part by part from the newest.
-For a frequent word, the texts themselves are read.
+SQLite reads the full-text table from the newest text backwards, so the cost depends on
+the limit and not on the chat's length. PostgreSQL's index returns all texts of a word
+at once, and each must be fetched. Within an id range of one branch, it is therefore
+queried part by part from the newest. For a frequent word, the texts themselves are
+read.
 
-Words consist of letters, digits and combining marks, so quoting removes all query syntax. A key
-begins with a sign that no word contains, and a full word with another.
+Words consist of letters, digits and combining marks, so quoting removes all query
+syntax. Keys and full words begin with different characters that no word contains.
 """
 
 import json
@@ -60,8 +61,8 @@ class Within:
     """The texts to search.
 
     `keys`: texts have all of these. `either`: texts have one of these, if given.
-    `stretches`, newest first: only these ids, all of one chat. `only`: an SQL condition that begins
-    with `AND`.
+    `stretches`: the id ranges to search, newest first, all of one chat. `only`: an SQL
+    condition that begins with `AND`.
     """
 
     keys: Sequence[str]
@@ -75,8 +76,8 @@ def find_texts_with_word(
 ) -> list[int]:
     """Return the ids of the newest texts that contain a word, at most `most`.
 
-    `share`: approximate share of texts that contain it. `is_beginning`: match words that begin with
-    it.
+    `share`: approximate share of texts that contain the word. `is_beginning`: the word is a
+    prefix of the words to match.
     """
     stretches = within.stretches
     if stretches is None:
@@ -174,7 +175,7 @@ def find_newest_texts(word: str, share: float, *, within: Within, most: int) -> 
 
 
 def scan_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Read the texts of a part directly."""
+    """Return the newest texts of an id range that contain a word, without using the index."""
     return fetch_text_ids(
         "SELECT id FROM chats_searchtext WHERE id BETWEEN %s AND %s"  # noqa: S608  # places of parameters
         f" AND strpos(' ' || words || ' ', %s) > 0{only[0]} ORDER BY id DESC LIMIT %s",
@@ -183,10 +184,10 @@ def scan_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) 
 
 
 def query_text_range(word: str, part: Stretch, most: int, only: Statement = ANY) -> list[int]:
-    """Query the index for the texts of a part, limited by block tokens.
+    """Return the newest texts of an id range that contain a word, using the index.
 
-    `id + 0` prevents PostgreSQL from using the primary key, which would parse the words of every
-    text.
+    Block tokens restrict the index query to the range. `id + 0` prevents PostgreSQL from
+    using the primary key, which would parse the words of every text.
     """
     first, last = (key >> STRETCH_BITS for key in part)
     names = build_or_query(f"#{number}" for number in range(first, last + 1))
@@ -251,7 +252,8 @@ def _unpack_json(packed: Any) -> RawSQL:
 def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
     """Return texts by id; `with_times` converts their times, otherwise they are raw.
 
-    Django model rows take as long as the whole search, mostly for converting times.
+    Does not use Django model instances, because creating them takes as long as the whole
+    search.
     """
     if not keys:
         return []

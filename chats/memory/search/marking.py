@@ -28,7 +28,7 @@ def find_question_matches(text: str, asked: ParsedQuestion) -> list[Mark]:
 
 
 def select_match_excerpt(text: str, marks: Sequence[Mark]) -> Mark:
-    """Return the excerpt around the first match, or the beginning of the text without one."""
+    """Return the excerpt around the first match. Without a match, return the beginning."""
     first = marks[0][0] if marks else 0
     start = max(first - BEFORE, 0)
     if start:
@@ -40,7 +40,7 @@ def select_match_excerpt(text: str, marks: Sequence[Mark]) -> Mark:
 def split_excerpt(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, bool]]:
     """Split an excerpt into pieces (text, is_match).
 
-    White space becomes single-line, and an ellipsis marks omitted text.
+    Each white space character becomes a space, and an ellipsis marks omitted text.
     """
     start, end = part
     found: list[tuple[str, bool]] = [("… ", False)] if start else []

@@ -133,7 +133,7 @@ class Matrix:
 
 
 class Matrices:
-    """The cache of this process: the vectors of people who asked last."""
+    """The cache of this process: the vectors of the people who searched most recently."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
@@ -213,8 +213,9 @@ def compare_question_texts(
 ) -> QuestionLikeness | None:
     """Compare a question with all texts of a person; None on timeout.
 
-    `places`: the branches to search; None for all. `without`: texts to skip. `give_up`: a deadline
-    of the monotonic clock. Raises ValueError for a question of another length.
+    `places`: the branches to search; None for all. `without`: texts to skip. `give_up`: a
+    deadline of the monotonic clock. Raises ValueError if the question's vector has another
+    length than the stored ones.
     """
     np = import_numpy()
     matrix = KEPT.read(space_id, owner_id, give_up=give_up)

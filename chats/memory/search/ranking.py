@@ -1,10 +1,11 @@
 """Rank texts by the words they share with a question, without a model.
 
-Adds up Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words and word pairs, each scaled
-so that the best text has 1. Answers are often next to the matching words, so neighbouring messages
-and the session count as well. So do the speaker and date in the question, and the person's own
-messages if they ask about themselves. Summaries and preferences that cite a text count as part of
-it. Of equal scores, the newer text comes first.
+The score is a sum of Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words
+and word pairs, each scaled so that the best text has 1. Answers are often next to the
+matching words, so neighbouring messages and the session count as well. So do the
+speaker and date in the question, and the person's own messages if they ask about
+themselves. Summaries and preferences that cite a text count as part of it. Of equal
+scores, the newer text comes first.
 """
 
 import math
@@ -54,9 +55,9 @@ class AddressedName(NamedTuple):
 class SearchTerms:
     """Search terms: stems, full words, pairs, a prefix, names, times.
 
-    `stems`, `full` and `pairs` have weights. `beginning` is the prefix of a full word. `days` are
-    time ranges with an excluded end. `addressed` are names by the key of the role whose messages
-    without a speaker they stand for.
+    `stems`, `full` and `pairs` have weights. `beginning` is the prefix of a full word.
+    `days` are time ranges with an excluded end. `addressed` maps the key of a role to the
+    name that stands for those of its messages that have no speaker.
     """
 
     stems: Mapping[str, float]
@@ -74,7 +75,7 @@ class SearchTerms:
     addressed: Mapping[str, AddressedName] = field(default_factory=dict)
 
     def get_addressed_name(self, keys: str) -> AddressedName | None:
-        """Return the name that stands for the role of a text; None without one.
+        """Return the name that stands for the role of a text, or None.
 
         The role is the last of the text's keys.
         """
@@ -84,7 +85,8 @@ class SearchTerms:
 class RankedText(NamedTuple):
     """A text at its place: lengths, counts of search terms, session, speaker and time.
 
-    Neighbours have consecutive places. A named tuple, because a question creates hundreds.
+    Neighbours have consecutive places. The class is a named tuple, because a question
+    creates hundreds of instances.
     """
 
     place: int
@@ -134,7 +136,7 @@ class RankedText(NamedTuple):
 
 
 def count_search_words(words_of_text: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
-    """Count the given words in search order."""
+    """Return the number of times each wanted word occurs in a text, in their order."""
     there = wanted.keys() & words_of_text
     if not there:
         return {}

@@ -1,7 +1,8 @@
 """Search one person's chats; the only module that reads their index.
 
-The owner is an argument and part of every query, so other people's texts are never compared,
-counted or returned. Words decide by `ranking`, together with embeddings if available.
+The owner is an argument and part of every query, so other people's texts are never
+compared, counted or returned. `ranking` scores the matching words, together with
+embeddings if available.
 """
 
 import uuid
@@ -65,9 +66,10 @@ MOST_CHATS = 200
 class Scope:
     """The chats to search, and filters.
 
-    `kind`: `chat` and `folder` with an `id`; `person`: all chats of the owner, or with `unfiled`
-    those without a folder. Filters: `role` is `user` or `assistant`, `speaker` the id or name of a
-    role, `chat` one more chat, `before` and `after` times.
+    `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner.
+    With `unfiled`, `person` covers only the chats without a folder. Filters: `role` is
+    `user` or `assistant`. `speaker` is the id or name of a role. `chat` restricts the
+    search to one chat. `before` and `after` are times.
     """
 
     kind: ScopeKind = "person"
@@ -109,7 +111,7 @@ class Passage:
 
     @property
     def strength(self) -> int:
-        """Number of significant shared words, at least 2 above the floor."""
+        """Number of significant shared words; at least 2 for a result above the floor."""
         return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
@@ -158,7 +160,10 @@ class Matches:
         )
 
     def shared_words(self, text: FoundText) -> Sequence[str]:
-        """Return the significant words that a text shares, as asked; with those that cite it."""
+        """Return the significant words of the question that a text shares, as written.
+
+        Includes the words of summaries and preferences that cite the text.
+        """
         return self.asked.units([*text.shared, *text.cited])
 
 
@@ -209,9 +214,10 @@ def recall_passages(
 ) -> Recalled:
     """Return the passages of one person's chats that answer a question, best first.
 
-    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
-    skip. `is_typed`: the question is being typed, so its last word may be a prefix, and neighbours
-    are no results. `is_quick`: fewer texts are compared. `look` compares by embedding.
+    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of
+    messages to skip. `is_typed`: the user is still typing the question, so its last word
+    may be a prefix, and neighbours are not returned. `is_quick`: fewer texts are compared.
+    `look` compares by embedding.
     """
     asked = parse_question(question, at=at, is_typed=is_typed)
     every, behind = archive.count_searchable_messages(owner_id)
@@ -282,7 +288,7 @@ def compare_by_embedding(
 
 
 def build_search_range(owner_id: int, scope: Scope) -> Within | None:
-    """Return the texts of a scope; None if it has none."""
+    """Return the range of texts that a search in a scope covers. None if it has no chats."""
     keys = [archive.build_owner_key(owner_id)]
     if scope.role:
         keys.append(archive.build_role_key(scope.role))
@@ -357,7 +363,7 @@ def attach_branches(messages: Sequence[Message]) -> None:
 
 
 def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
-    """Apply a scope's filters, because neighbours were read without them."""
+    """Apply a scope's filters to texts, including neighbours that were read without them."""
     if scope.role:
         texts = texts.filter(keys__endswith=fulltext.KEY + archive.build_role_key(scope.role))
     if scope.speaker:

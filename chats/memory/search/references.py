@@ -75,7 +75,8 @@ def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
 def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
     """Return the chats that a policy allows a chat to recall from.
 
-    `folder`: the chats of its folder, or all without a folder if it has none.
+    For the scope `folder`, these are the chats of the same folder. If the chat has no
+    folder, these are all chats without a folder.
     """
     if scope == "chat":
         return Scope("chat", chat.pk)
@@ -235,7 +236,10 @@ def build_reference_entries(
 
 @dataclass(frozen=True, slots=True)
 class Author:
-    """The author and time of a message. `name`: of a speaker, or empty."""
+    """The author and time of a message.
+
+    `name` is the speaker's name, or empty.
+    """
 
     role: str
     name: str
@@ -265,5 +269,5 @@ def build_text_entry(
 
 
 def format_iso_day(at: datetime, *, zone: str) -> str:
-    """Return the ISO day of a time in a time zone, or in UTC without one."""
+    """Return the ISO day of a time in a time zone, or in UTC if no zone is given."""
     return format_local_day(zone, at) if zone else f"{at:%Y-%m-%d}"

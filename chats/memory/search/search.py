@@ -114,8 +114,9 @@ def check_question(question: str) -> None:
 def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
     """Return the archived messages of a branch's path that answer a question, best first.
 
-    With a `speaker` (see `speakers.build_speaker_filter`), only messages of that one. Erased and
-    excluded messages are not found. The caller has authorised access to the branch.
+    With a `speaker` (see `speakers.build_speaker_filter`), only their messages are
+    searched. Erased and excluded messages are not found. The caller has authorised access
+    to the branch.
     """
     to = archive.get_archived_seq(branch)
     if to is None:
@@ -159,9 +160,10 @@ def search_unsent(
 ) -> SearchResult:
     """Return unsent messages of a branch's path that answer a question, best first.
 
-    Ranked like every search; `look` compares by embedding. `sent`: seqs of the messages in the
-    prompt. With a `speaker` (see `speakers.build_speaker_filter`), only their messages. Erased and
-    excluded messages are not found. The caller has authorised access to the branch.
+    Results are ranked as in every search; `look` compares by embedding. `sent`: seqs of the
+    messages in the prompt. With a `speaker` (see `speakers.build_speaker_filter`), only
+    their messages are searched. Erased and excluded messages are not found. The caller has
+    authorised access to the branch.
     """
     to = find_last_unsent(branch, sent=sent)
     if not to:

@@ -102,7 +102,7 @@ SERVING = prepared.Select(
 
 
 def get_serving_space() -> VectorSpace | None:
-    """Return the index that is used for questions. None without one."""
+    """Return the index that is used for questions. None if there is none."""
     return SERVING.first()
 
 
@@ -116,10 +116,10 @@ def list_active_spaces() -> list[VectorSpace]:
 def choose_vector_space(
     model: ModelSpec | None, *, base_url: str, actor: str, now: datetime, anew: bool = False
 ) -> VectorSpace | None:
-    """Choose the embedding model; without one, disable embedding.
+    """Choose the embedding model, or disable embedding if `model` is None.
 
-    Keeps an index of the same model, unless `anew`. The active index stays in use until the new one
-    is complete.
+    Keeps an index of the same model, unless `anew`. The active index stays in use until the
+    new one is complete.
     """
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
     State = VectorSpace.State  # noqa: N806 - a class
@@ -169,7 +169,7 @@ def activate_space(space: VectorSpace, *, now: datetime) -> None:
 def delete_retired_vectors() -> bool:
     """Delete some vectors of an unused index. Unused indexes without vectors are deleted too.
 
-    Returns True if it deleted vectors, because more may be left then.
+    Returns True if it deleted vectors. More may remain, so call it again.
     """
     for space in VectorSpace.objects.filter(state=VectorSpace.State.RETIRED):
         rows = TextVector.objects.filter(space=space).order_by("pk")

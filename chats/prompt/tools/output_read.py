@@ -53,9 +53,9 @@ def run_output_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, A
 
 
 def find_tool_output(call_id: str, *, branch: Branch) -> str | None:
-    """Return the whole result of a call of a server's tool on the branch, or None.
+    """Return the whole result of a tool server's call on the branch, or None.
 
-    If several calls have the id, the newest counts. Erased messages are skipped.
+    If several calls have the same id, the newest counts. Erased messages are skipped.
     """
     rows = select_path_messages(branch, after=0, before=branch.last_seq + 1)
     # Replies with tool calls: most messages have none.

@@ -1,9 +1,9 @@
 """The tools a model may call: those offered in a chat, and the result of a call.
 
-The product's own tools run here. `turns.server_tools` calls those of servers.
+The product's own tools run here. `turns.server_tools` calls the tools of tool servers.
 
-A call to a tool that was not offered returns an explanation and runs nothing. `set_tool_source`
-replaces the source: a replay returns recorded results.
+A call to a tool that was not offered returns an explanation and runs nothing.
+`set_tool_source` replaces the source: a replay returns recorded results.
 """
 
 from collections.abc import Collection, Mapping
@@ -59,8 +59,9 @@ class ToolSource(Protocol):
     ) -> ToolAnswer:
         """Return the result of a call.
 
-        `offered` has the names of the tools in its prompt, `sent` the `seq`s of its
-        messages, and `skills` its skills. `look` is the vector search for the query.
+        The other arguments describe the prompt in which the model made the call: `offered` has
+        the names of its tools, `sent` the `seq`s of its messages, and `skills` its skills.
+        `look` is the vector search for the query.
         """
         ...
 
@@ -73,10 +74,10 @@ class OwnTools:
     ) -> tuple[ToolSpec, ...]:
         """Return the tools that the model can use in a chat; none if it does not support tools.
 
-        Tools of servers are those that the policy allows, with the tool that reads long results.
-        The search is offered from the first prompt that leaves out a message, if the policy allows
-        the archive. It stays in each later prompt, because a changed tool list would invalidate the
-        provider's cache.
+        Includes the tools of tool servers that the policy allows. If there are any, the tool
+        that reads long results is offered too. The search is offered from the first prompt that
+        leaves out a message, if the policy allows the archive. It stays in each later prompt,
+        because a changed tool list would invalidate the provider's cache.
         """
         leaves_out = branch.active_compaction_id is not None or branch.search_offered
         is_allowed = values.archive and model.supports_tools
@@ -105,7 +106,10 @@ class OwnTools:
         look: Look | None,
         skills: SkillFacts,
     ) -> ToolAnswer:
-        """Run a tool. For one that is unknown or was not offered, return a text that says so."""
+        """Run a tool and return its result.
+
+        If the tool is unknown or was not offered, the result says that it is not available.
+        """
         if call.name in offered and call.name == SKILL_LOAD:
             return ToolAnswer(
                 *skill_load.run_skill_load(call.arguments, branch=branch, facts=skills)
@@ -153,9 +157,9 @@ def has_skill_load(offered: Collection[ToolSpec]) -> bool:
 
 
 def is_server_call(name: str, *, offered: Collection[str]) -> bool:
-    """Return True if a call is one of a tool of a server, which runs outside the database.
+    """Return True if a call is to a tool of a tool server, which runs outside the database.
 
-    Not in a replay, whose source has the results.
+    Always False in a replay, because its source has the results.
     """
     return isinstance(_source, OwnTools) and is_server_tool(name) and name in offered
 

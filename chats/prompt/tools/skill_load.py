@@ -36,7 +36,8 @@ PAST_END = "The file has only {characters:,} characters. Use a smaller start."
 class SkillFacts:
     """The skills of a prompt: the slugs of its policy, and those whose texts it contains.
 
-    `loaded` also has the keys of parts of files. `part_limit`: the most characters of a part.
+    `loaded` also has the keys of parts of files. `part_limit`: maximum characters of a
+    part.
     """
 
     chosen: tuple[str, ...] = ()
@@ -76,9 +77,10 @@ def run_skill_load(
 def load_file_part(
     skill: SkillText, *, name: str, start: int, facts: SkillFacts
 ) -> tuple[str, dict[str, Any]]:
-    """Load a part of a file of a skill that the chat has, in mode always too.
+    """Load a part of a file of one of the chat's skills.
 
-    Returns the text for the model, and names and numbers for the ledger.
+    Files of skills that are always loaded can be read too. Returns the text for the model,
+    and names and numbers for the ledger.
     """
     text = load_skill_file(skill.slug, name) if name in dict(skill.files) else None
     if text is None:

@@ -11,9 +11,9 @@ from typing import Any
 class DeadlineExecutor:
     """A few threads that run the call with the earliest deadline first.
 
-    A call with patience runs after calls that arrive before its deadline. The deadline bounds the
-    delay. Calls of older work come first, so that of many turns that start together some finish
-    early.
+    A call's deadline is the start of its work plus its patience. Other calls can run before
+    it only if their deadline is earlier, which limits its delay. Calls of older work run
+    first, so that some of many turns that start together finish early.
     """
 
     def __init__(self, number: int) -> None:

@@ -41,7 +41,10 @@ def api_keys(request: PersonRequest) -> HttpResponse:
 
 
 def parse_lifetime_days(request: PersonRequest) -> int:
-    """Return the chosen lifetime in days. 0, which validation refuses, if it is not a number."""
+    """Return the chosen lifetime in days.
+
+    Returns 0 if the value is not a number; validation then refuses it.
+    """
     chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
     return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
 

@@ -1,7 +1,8 @@
 """Identity confirmation within a form, so that no typed text is lost.
 
-Forms that require a recent sign-in include `_confirm.html`, shown if the sign-in is older. A page
-that requires one redirects to the page here and back.
+A form that requires a recent sign-in includes `_confirm.html`, which is shown if the
+sign-in is too old. A page that requires a recent sign-in redirects to the confirmation
+page, which redirects back.
 """
 
 from typing import Any, cast

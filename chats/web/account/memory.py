@@ -83,7 +83,7 @@ def memory_page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def memory_switch(request: PersonRequest) -> HttpResponse:
-    """Turn memory or suggestions on or off, pause or resume, as the pressed button says."""
+    """Turn memory or suggestions on or off, or pause or resume memory, as the button requests."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
     try:

@@ -133,7 +133,7 @@ class SessionLimitsMiddleware(MiddlewareMixin):
     def process_request(self, request: HttpRequest) -> None:
         """Sign out a user whose session exceeds its limits.
 
-        Anonymous requests cost no query.
+        Runs no query for anonymous requests.
         """
         if settings.SESSION_COOKIE_NAME not in request.COOKIES:
             return

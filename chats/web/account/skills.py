@@ -190,7 +190,7 @@ def list_places(request: PersonRequest) -> list[tuple[str, str]]:
 
 
 def name_places(rows: list[Skill]) -> dict[int, str]:
-    """Return the label of the place of each skill by its primary key."""
+    """Return the label of each skill's place, by the primary key of the skill."""
     ids = {row.team_id for row in rows if row.team_id is not None}
     teams = {
         team.pk: team.name for team in Team.objects.filter(pk__in=ids).select_related("current")

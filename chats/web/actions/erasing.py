@@ -1,7 +1,7 @@
-"""Permanent erasure: pages that list what is erased and what stays.
+"""Permanent erasure: pages that list what is erased and what is kept.
 
-Erasing requires a recent sign-in, so a person at an unattended browser cannot destroy data. The
-certificate of an erased chat is shown without one.
+Erasing requires a recent sign-in, so a person at an unattended browser cannot destroy
+data. Viewing the certificate of an erased chat does not require one.
 """
 
 import functools
@@ -32,7 +32,8 @@ SHOWN = 160
 def freshly_signed_in(view: View) -> View:
     """Require a sign-in in the last 15 minutes; otherwise redirect to the confirmation.
 
-    A late POST leads back to the form and is not repeated.
+    After the confirmation the user returns to the form. A POST that was redirected is not
+    repeated.
     """
 
     @functools.wraps(view)
@@ -51,9 +52,10 @@ def freshly_signed_in(view: View) -> View:
 def message_erase(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Show the messages that quote it, then erase the message and the selected quotes.
+    """Show the messages that quote a message, then erase it with the selected quotes.
 
-    Only this response contains the proofs. It also lists messages that still quote the erased one.
+    Only this response contains the proofs. It also lists messages that still quote the
+    erased one.
     """
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
@@ -88,7 +90,10 @@ def render_message_erasure(
     refusal: Refusal | None = None,
     proofs: Mapping[Message, Proof] | None = None,
 ) -> HttpResponse:
-    """Render the page that lists the effects of an erasure; after it, the proofs."""
+    """Render the page that lists the effects of an erasure.
+
+    After the erasure, the page shows the proofs.
+    """
     quotes = [
         (quote.message, truncate_line(quote.words or quote.message.text, SHOWN))
         for quote in erasure.list_quotes(row)
@@ -109,7 +114,7 @@ def render_message_erasure(
 
 
 def lock_of(check: Callable[[], None]) -> Refusal | None:
-    """Return the refusal that the action would raise now. None if it is possible."""
+    """Return the refusal that the action would raise now, or None if the action is possible."""
     try:
         check()
     except Refusal as refusal:
@@ -173,7 +178,7 @@ def chat_erased(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def render_erasure_certificate(
     request: PersonRequest, *, chat_id: uuid.UUID, proof: Proof | None = None
 ) -> HttpResponse:
-    """Render the certificate. Only right after the erasure it includes the proof."""
+    """Render the certificate. It includes the proof only in the response to the erasure."""
     event = access.get_erasure_certificate(user=request.user, chat_id=chat_id)
     copies = [(words, event.data["copies"].get(name, 0)) for name, words in ERASED.items()]
     context = {"event": event, "copies": copies, "proof": proof}

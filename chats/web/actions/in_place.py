@@ -76,7 +76,8 @@ def render_changed_compaction(
 ) -> HttpResponse:
     """Return the response to an action on one compaction.
 
-    The compaction's page if the action came from there, otherwise the thread at its marker.
+    This is the compaction's page if the action came from there, otherwise the thread at its
+    marker.
     """
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compaction", args=[chat_id, compaction_id]))
@@ -84,9 +85,9 @@ def render_changed_compaction(
 
 
 def parse_summary_options(request: PersonRequest) -> dict[str, Any]:
-    """Return the form's `focus` and `model` for a new summary, by name.
+    """Return the form's `focus` and `model` as keyword arguments for a new summary.
 
-    Model None: the policy chooses. Model "": write the summary without a model.
+    `model` is None if the policy chooses the model, and "" for a summary without a model.
     """
     chosen = request.POST.get("summariser", "")
     # Empty: the policy chooses. The extractive summariser has no model slug.

@@ -44,7 +44,7 @@ def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_POST
 @signed_in
 def turn_consent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Allow or deny a waiting tool call. An answered one is only shown."""
+    """Allow or deny a waiting tool call. If the call was already answered, nothing changes."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     with suppress(ConsentIsOver):
         decide_tool_call(
@@ -60,7 +60,7 @@ def turn_consent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
 @require_POST
 @signed_in
 def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Stop the reply, or all parallel replies. A finished reply is only shown."""
+    """Stop the reply, or all parallel replies. If the reply has ended, nothing changes."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     every = bool(request.POST.get("all"))
     with suppress(TurnIsOver):

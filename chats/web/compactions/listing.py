@@ -1,4 +1,4 @@
-"""List of a chat's compactions: outcomes, pauses, and reasons none was created."""
+"""List of a chat's compactions: outcomes, pauses, and reasons why a turn caused none."""
 
 import uuid
 from collections.abc import Sequence
@@ -49,8 +49,8 @@ FAILED = Q(status__in=[Compaction.Status.REJECTED, Compaction.Status.FAILED])
 class CompactionLine:
     """A compaction in the list: state, cause and numbers as text.
 
-    `by` is empty for this server. `is_elsewhere`: it covers messages outside the chat's active
-    branch.
+    `by` names the user who started the compaction; it is empty if this server did.
+    `is_elsewhere`: the compaction covers messages outside the chat's active branch.
     """
 
     row: Compaction
@@ -139,7 +139,10 @@ def build_compaction_line(
 
 
 def describe_starter(name: str, *, user: User) -> str:
-    """Return “by you” or “by another user” for a user in the ledger. Empty for this server."""
+    """Return “by you” or “by another user” for a user in the ledger.
+
+    Returns an empty string if this server started the compaction.
+    """
     if name == f"user:{user.pk}":
         return gettext("by you")
     return gettext("by another user") if name.startswith("user:") else ""
@@ -172,7 +175,10 @@ def load_compaction_decisions(branch: Branch) -> list[tuple[Turn, CompactionOutc
 
 
 def find_compaction_pauses(chat: Chat) -> Rests | None:
-    """Return pauses in the chat with their ends; None if its policy is unusable."""
+    """Return the active compaction pauses of the chat with their end times.
+
+    Returns None if the chat's policy is unusable.
+    """
     try:
         return skip_reasons.get_active_pauses(chat=chat, now=timezone.now())
     except Refusal:

@@ -94,9 +94,10 @@ def build_originals(
 
 
 def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> OriginalMark:
-    """Return how the next prompt sends an original; empty if only as the summary.
+    """Return the mark that describes an original's use in the next prompt.
 
-    `outlook` is None if the original is not on the visible branch.
+    The mark is empty if the original is sent only as part of the summary. `outlook` is None
+    if the original is not on the visible branch.
     """
     if outlook is None:
         is_exception = message.seq in row.exceptions

@@ -98,7 +98,7 @@ def build_summary_comparison(
 def compaction_revise(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Replace the summary by the user's text. A refused text stays in the editor."""
+    """Replace the summary with the user's text. A refused text stays in the editor."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     text = request.POST.get("text", "")
     try:

@@ -127,7 +127,7 @@ def build_compaction_view(
 
 
 def list_active_compactions(branch: Branch) -> list[Compaction]:
-    """Return the active summary of a branch and the window on top of it."""
+    """Return the active compactions of a branch: its summary, and a window based on it."""
     active = branch.active_compaction
     return [row for row in (active, active.base if active else None) if row]
 
@@ -214,7 +214,7 @@ def build_compaction_figures(
 
 
 def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
-    """Return the cost and savings, up to the counted prompts."""
+    """Return the cost, savings, cache losses and net effect over the counted prompts."""
     losses = gettext("≈ {tokens:,} tokens not read from the cache")
     said = (
         (gettext("Cost"), balance.cost, gettext("for the calls of the summariser")),
@@ -236,7 +236,7 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
 def describe_savings(balance: Balance) -> str:
     """Return a sentence with the saved tokens and the number of prompts.
 
-    It also counts prompts of unknown usage.
+    Prompts whose usage the provider did not report are stated separately.
     """
     if balance.unreported:
         words = ngettext(
@@ -301,7 +301,7 @@ def describe_generation(row: Compaction) -> str:
 
 
 def describe_ledger_actor(name: str, *, user: User) -> str:
-    """Return the reader's label for a user or process of the ledger."""
+    """Return the label of a ledger actor for the reader: “you”, another user or this server."""
     if name == f"user:{user.pk}":
         return gettext("you")
     return gettext("another user") if name.startswith("user:") else gettext("this server")

@@ -130,7 +130,7 @@ def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> 
 
 
 def format_receipt_title(row: Receipt, *, many: bool) -> str:
-    """Return the heading of a call; `many`: the turn has several."""
+    """Return the heading of a call. `many` is True if the turn has several calls."""
     if row.purpose == "title":
         return gettext("The chat's title")
     if row.purpose == "preferences":

@@ -18,7 +18,7 @@ def get_segment_text(
     values: PolicyValues,
     view: AgentView | None = None,
 ) -> tuple[str, Sequence[str]]:
-    """Return the text a segment sent of a message, and labels for its cuts.
+    """Return the text of a message as a segment sent it, and labels for its cuts.
 
     `view`: the perspective of the agent that received it.
     """

@@ -1,4 +1,4 @@
-"""Sentences of receipts: deviations from plain sending, and positions of segments."""
+"""Sentences of receipts: changes to the prompt, and positions of segments."""
 
 from collections.abc import Mapping, Sequence
 
@@ -15,7 +15,7 @@ _BLOCK = frozenset({"summary", "pin", "tail", "history"})
 
 
 def note_words(notes: Sequence[str]) -> list[str]:
-    """Return the notes of a receipt as sentences; unknown notes unchanged."""
+    """Return the notes of a receipt as sentences. Unknown notes are returned unchanged."""
     details = [note for note in notes if note.startswith("strategy:")]
     found = []
     for note in notes:
@@ -83,9 +83,10 @@ def _of_message(note: str) -> str:
 
 
 def describe_loaded_file(detail: str) -> str:
-    """Return the sentence of a loaded part of a file: `detail` has its key, hash and tokens.
+    """Return the sentence about a loaded part of a file.
 
-    Empty if the note is malformed.
+    `detail` contains the key, the hash and the tokens of the part. Returns an empty string
+    if the note is malformed.
     """
     key, _, rest = detail.partition(":")
     sha256, _, tokens = rest.partition(":")

@@ -18,8 +18,8 @@ TEXT = {"class": "input", "autocomplete": "off", "dir": "auto"}
 class StateForm(forms.Form):
     """The declared fields of a state.
 
-    After `is_valid`, `said` has the values and `removed` the names of the empty fields. The domain
-    validates them against the schema.
+    After `is_valid`, `said` contains the values and `removed` the names of the empty
+    fields. The domain validates them against the schema.
     """
 
     def __init__(self, kept: Kept, *, data: Any = None) -> None:

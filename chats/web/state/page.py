@@ -56,7 +56,7 @@ def build_state_view(kept: Kept) -> StateView:
 
 
 def get_field_title(name: str, *, kept: Kept) -> str:
-    """Return the `title` of a field in the schema. Without one, its name."""
+    """Return the `title` of a field in the schema, or its name if it has no title."""
     declared = kept.schema.get("properties", {}).get(name)
     return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
 
@@ -211,7 +211,7 @@ def render_saved_state(
 ) -> HttpResponse:
     """Return the new state: as a partial for htmx, else as a redirect.
 
-    A reload of the page then sends nothing again.
+    The redirect prevents a reload from submitting the form again.
     """
     if not request.htmx:
         return redirect("chats:state", chat.pk)

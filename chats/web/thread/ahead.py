@@ -34,7 +34,7 @@ class AheadWords:
 
 
 def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | None:
-    """Return the preview for the next message; None without a team."""
+    """Return the preview for the next message; None if the chat has no team."""
     roster = play.find_roster(chat)
     found = ahead.estimate_next_message(chat, roster=roster, outlook=outlook) if roster else None
     if roster is None or found is None:
@@ -70,7 +70,10 @@ def build_next_message_preview(chat: Chat, *, outlook: Outlook) -> AheadWords | 
 
 
 def format_preview_line(found: Ahead) -> str:
-    """Return who replies, the maximum number of replies, and the first prompt's size."""
+    """Return a line with the next speakers, the maximum number of replies and the prompt size.
+
+    The size is that of the first prompt.
+    """
     if found.routing == "person":
         words = gettext("{name} or the agents that you mention write at most {replies}")
     elif found.routing == "round_robin" and found.agents > 1:

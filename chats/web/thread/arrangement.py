@@ -124,7 +124,10 @@ def build_unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> I
 
 
 def build_live_entry(turn: Turn, *, is_last: bool) -> Live:
-    """Return a reply that is being written or queued. The last one has the stop button."""
+    """Return the entry of a reply that is being written or queued.
+
+    The last of these entries has the stop button.
+    """
     words = turn.partial_text
     if turn.agent is not None:
         words = SpokenSoFar(turn.agent.name).take(words)
@@ -207,7 +210,7 @@ def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None
 
 
 def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
-    """Mark the newest message as last, and whether it can be continued."""
+    """Mark the newest message as the last one, and set whether it can be continued."""
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, MessageEntry):
@@ -242,7 +245,7 @@ def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Ent
 
 
 def get_message_day(message: Message | None) -> date | None:
-    """Return the date of a message in the reader's time zone; None without a message."""
+    """Return the date of a message in the reader's time zone; None if there is no message."""
     return timezone.localtime(message.created_at).date() if message else None
 
 
@@ -262,7 +265,10 @@ def get_entry_seq(entry: Entry) -> float:
 
 
 def find_tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
-    """Return the first seq of the part that may still change; `end` if only waiting ones can."""
+    """Return the first seq of the part that may still change.
+
+    Returns `end` if only waiting messages can change.
+    """
     unfinished = [turn for turn in rows.turns if not turn.is_over]
     anchors = unfinished or [turn for turn in [rows.last_turn] if turn]
     causes = {get_cause_message_id(turn) for turn in anchors}
@@ -271,5 +277,5 @@ def find_tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
 
 
 def get_cause_message_id(turn: Turn) -> uuid.UUID | None:
-    """Return the id of the message that a turn replies to or continues; None without one."""
+    """Return the id of the message that a turn replies to or continues; None if there is none."""
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)

@@ -75,7 +75,10 @@ def format_pages(pages: int) -> str:
 
 
 def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
-    """Return the ids of the files of a sent form; malformed ones name no file."""
+    """Return the ids of the files in a submitted form.
+
+    A malformed id becomes the nil UUID, which matches no file.
+    """
     found = []
     for value in request.POST.getlist("files"):
         try:

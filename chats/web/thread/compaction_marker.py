@@ -124,7 +124,7 @@ class CompactionMarker:
 
     @property
     def named_count(self) -> int:
-        """Number of messages in the title: those no longer sent by a window, or those covered."""
+        """Number of messages named in the title: covered, or no longer sent because of a window."""
         if self.compaction.kind == Compaction.Kind.WINDOW and self.sent is not None:
             return self.sent.none
         return self.count
@@ -145,7 +145,7 @@ class CompactionMarker:
 
     @property
     def tokens(self) -> str:
-        """Tokens before and after: of the messages and the summary, or of the prompt."""
+        """Tokens before and after the compaction: of messages and summary, or of the prompt."""
         row = self.compaction
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
             summary = row.summary_tokens or ApproximateCounter().count(row.text)
@@ -162,7 +162,7 @@ class CompactionMarker:
 
     @property
     def reason(self) -> str:
-        """Reason a window moved or a summary was not used. Unknown reasons unchanged."""
+        """Reason why a window moved or a summary was not used. Unknown reasons are unchanged."""
         row = self.compaction
         if row.kind == Compaction.Kind.WINDOW:
             known = WINDOW_REASONS.get(row.reason)
@@ -171,7 +171,7 @@ class CompactionMarker:
 
     @property
     def locked(self) -> Sequence[str]:
-        """Distinct reasons why the actions for its state are locked."""
+        """Distinct reasons why the actions for the marker's state are locked."""
         locks, status = self.locks, self.compaction.status
         sentences: tuple[str, ...] = ()
         if status == Compaction.Status.UNDONE:

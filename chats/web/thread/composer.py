@@ -49,7 +49,7 @@ Mention = tuple[str, str, str]
 
 @dataclass(frozen=True, slots=True)
 class Composer:
-    """The message box of an existing chat, or of one its first message will create."""
+    """The message box of an existing chat, or of a new chat that its first message creates."""
 
     chat: Chat | None
     models: Sequence[OfferedModel]
@@ -187,9 +187,9 @@ def build_composer(
     team_names: Sequence[Mention] = (),
     attachments: Sequence[Attachment] = (),
 ) -> Composer:
-    """Return the message box with a new key.
+    """Return the message box with a new idempotency key.
 
-    `choice` and `models` as in `list_offered_models`.
+    `choice` and `models` are described in `list_offered_models`.
     """
     return Composer(
         chat=chat,
@@ -301,7 +301,7 @@ def load_compaction_status(chat: Chat, *, thread: ThreadPage | None) -> dict[str
 
 
 def describe_pin_usage(chat: Chat, *, room: PinRoom | None) -> str:
-    """Return how many tokens pins use; empty without pins."""
+    """Return a sentence about the tokens that pins use; empty if nothing is pinned."""
     room = room or marks.load_pin_room(chat=chat)
     if not room.used:
         return ""

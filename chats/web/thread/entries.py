@@ -70,8 +70,8 @@ class DayMark:
 class MessageEntry:
     """A message of the thread.
 
-    `sent` says how the next prompt sends it, which a rail beside the message shows, and `reason`
-    why it is left out.
+    `sent` is the message's disposition in the next prompt, which a rail beside the message
+    shows. `reason` explains why a message is omitted.
     """
 
     partial: ClassVar[str] = "chats/_message.html"
@@ -308,7 +308,7 @@ def get_role_shape(role_id: str) -> int:
 def get_message_disposition(
     message: Message, *, outlook: Outlook | None
 ) -> tuple[str, str, Sequence[str]]:
-    """Return how the next prompt sends a message, the reason for omissions, and its cuts."""
+    """Return a message's disposition in the next prompt, the omission reason, and its cuts."""
     if outlook is None:
         return "unknown", "", ()
     fate = outlook.fate(message.seq or 0)

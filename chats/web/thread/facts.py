@@ -116,9 +116,10 @@ def select_inactive_compactions(branch: Branch) -> QuerySet[Compaction]:
 
 
 def load_newest_turns(branch: Branch) -> list[Turn]:
-    """Return a branch's unfinished turns, its newest and its newest finished turn, newest first.
+    """Return a branch's unfinished turns, its newest turn and its newest finished turn.
 
-    One statement reads them, so a turn that ends at the same time appears once.
+    The newest turn comes first. One statement reads all turns, so a turn that ends at the
+    same time appears once.
     """
     own = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     own = own.order_by("-accepted")

@@ -107,7 +107,7 @@ class MessageActs:
     offered: frozenset[str] | None
 
     def among(self, acts: Sequence[Act]) -> list[Act]:
-        """Return those of the given actions that the message offers, in the given order."""
+        """Return the given actions that the message offers, in the given order."""
         return [act for act in acts if self.offered is None or act.name in self.offered]
 
     @property

@@ -10,7 +10,7 @@ from chats.models import Message, Preference, PreferenceEvidence
 def find_preferences_by_reply(
     messages: Iterable[Message], *, owner_id: int
 ) -> Mapping[uuid.UUID, list[Preference]]:
-    """Return saved preferences by the final reply of the turn they were saved in.
+    """Return saved preferences, grouped by the final reply of the turn that saved them.
 
     Queries the database only if a message may contain a preference.
     """

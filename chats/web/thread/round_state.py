@@ -89,7 +89,7 @@ def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[st
 
 
 def describe_pending_agents(following: Sequence[str]) -> str:
-    """Return a sentence about the agents that were to reply next; empty without any."""
+    """Return a sentence about the agents that were to reply next; empty if there are none."""
     if not following:
         return ""
     if len(following) == 1:

@@ -94,7 +94,7 @@ class ThreadRows:
 
     @property
     def running(self) -> list[Turn]:
-        """The running turns, otherwise the next one. Several if they run in parallel lanes."""
+        """The running turns, or else the next turn. Parallel lanes have several running turns."""
         unfinished = [turn for turn in self.turns if not turn.is_over]
         running = [turn for turn in unfinished if turn.status == Turn.Status.RUNNING]
         first = next(iter(running or unfinished), None)
@@ -120,12 +120,15 @@ def select_chat_compactions(chat: Chat) -> QuerySet[Compaction]:
 def load_branch_under_policy(
     *, chat: Chat, user: User, branch: Branch | None = None, default: ModelSpec | None = None
 ) -> BranchUnderPolicy:
-    """Return the chat's active branch under its policy. An unusable policy keeps the coverage.
+    """Return the chat's active branch under its policy.
 
-    Turns are read before messages, because each query sees its own snapshot. A turn that ends in
-    between appears as running beside its reply, and the page soon receives its end. In the other
-    order it would appear as finished without a reply, and no event would follow. `branch`: the
-    chat's branch, just read. `default`: the model of chats without a chosen one.
+    If the policy is unusable, the stored coverage is returned and all actions are locked.
+
+    Turns are read before messages, because each query sees its own snapshot. A turn that
+    ends in between appears as running beside its reply, and the page soon receives an
+    update. In the other order the turn would appear as finished without a reply, and no
+    update would follow. `branch`: the chat's branch, just read. `default`: the model of
+    chats without a chosen one.
     """
     branch = branch or load_active_branch(chat)
     turns = load_newest_turns(branch)
@@ -145,7 +148,7 @@ def load_branch_under_policy(
 
 
 def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -> Coverage:
-    """Return the summary and window of a branch as far as its policy uses them."""
+    """Return the summary and window of a branch, and whether its policy uses them."""
     active = branch.active_compaction
     return build_coverage(
         composition.usable_compaction(active, values=choice.values), in_force=active
@@ -155,7 +158,8 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
 def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
     """Compose the next prompt of a branch; None if it would be refused.
 
-    Also None if a flag changed between its queries: the next poll shows it.
+    Also returns None if a flag changed between the queries. The next poll then shows the
+    change.
     """
     try:
         return compose_next_prompt(
@@ -166,9 +170,10 @@ def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> 
 
 
 def build_coverage(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
-    """Return the coverage of a compaction.
+    """Return the coverage of `active`, the compaction that the policy uses.
 
-    `in_force`: the compaction that applies under the policy. Another one is listed as unused.
+    `in_force`: the branch's active compaction. If the policy does not use it, it is listed
+    as unused.
     """
     if active is None and in_force is not None:
         rows = {row.pk: row for row in (in_force.base, in_force) if row}
@@ -330,7 +335,10 @@ def load_current_state(branch: Branch) -> Now:
 
 
 def format_turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
-    """Return last turn, its status and its team's round as one string; empty without a turn."""
+    """Return the last turn, its status and its team's round as one string.
+
+    The string is empty if there is no turn.
+    """
     if turn is None:
         return ""
     hops = [f"{team_round.status}{team_round.hops}"] if team_round else []
@@ -340,7 +348,7 @@ def format_turn_state(turn: Turn | None, team_round: RoundState | None) -> str:
 def present_cover(branch: Branch) -> Coverage:
     """Return the summary and window of a branch.
 
-    The policy is resolved only if there are any.
+    The policy is resolved only if the branch has a summary or a window.
     """
     active = branch.active_compaction
     if active is not None:

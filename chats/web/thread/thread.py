@@ -1,8 +1,8 @@
 """The thread of a chat as its page shows it.
 
-Covered messages are behind their compaction marker, not in the thread. The *tail* is the part that
-may still change, from the first unfinished turn (or the last one) to the end. A page replaces it as
-a whole.
+Covered messages are shown by their compaction marker, not in the thread. The *tail* is
+the part that may still change, from the first unfinished turn (or the last one) to the
+end. A page replaces the whole tail at once.
 """
 
 from dataclasses import dataclass, replace
@@ -57,7 +57,7 @@ class ShownState:
 class ThreadAbove:
     """The thread above the updated part, for a page that already shows most of it.
 
-    `earlier` as in `ThreadPage`.
+    `earlier` is described in `ThreadPage`.
     """
 
     entries: list[Entry]
@@ -119,9 +119,9 @@ def load_thread_page(
     branch: Branch | None = None,
     default: ModelSpec | None = None,
 ) -> ThreadPage:
-    """Return the newest page of the chat's thread, or the page before a seq, without tail.
+    """Return the newest page of the chat's thread, or the page before a seq, without its tail.
 
-    `branch` and `default` as in `load_branch_under_policy`.
+    `branch` and `default` are described in `load_branch_under_policy`.
     """
     drawn_at = get_render_time_ms()
     # The newest page has all markers, because earlier pages are added above it.
@@ -156,10 +156,10 @@ def load_thread_page(
 def load_thread_since(
     *, chat: Chat, user: User, start: int, shown: ShownState | None = None
 ) -> ThreadPage:
-    """Return the thread from a seq on: the now final part, and the current tail.
+    """Return the thread from a seq on: messages that have become final, and the current tail.
 
-    Includes the part above if the page's state is out of date. Raises `Stale` if more than a page
-    of messages is new, or if the page shows another path.
+    If the page's state is out of date, the part above is included. Raises `Stale` if more
+    than a page of messages is new, or if the page shows another path.
     """
     drawn_at = get_render_time_ms()
     team_round = round_state(chat)
@@ -234,8 +234,8 @@ def find_message_entry(
 ) -> tuple[MessageEntry | None, str]:
     """Return one message of the thread, and the state of compaction markers and rails.
 
-    The message is None if the thread does not show it. The page that ends with it is loaded,
-    because omissions depend on neighbouring messages.
+    The message is None if the thread does not show it. The function loads the page that
+    ends with the message, because omissions depend on neighbouring messages.
     """
     last_seq = load_active_branch(chat).last_seq
     thread = load_thread_page(chat=chat, user=user, before=(message.seq or last_seq) + 1)

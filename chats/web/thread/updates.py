@@ -1,9 +1,10 @@
 """Updates of the end of a thread for open pages.
 
-A page receives the now final messages and the tail and, out of band, the meter, the send button and
-the chat's line in the list. If compaction markers or rails changed, it also receives the new state
-of each message it shows. A page on another path, or far behind, receives the whole thread. A page
-without scripts is redirected to the chat.
+A page receives the messages that have become final and the tail. Out of band, it
+receives the meter, the send button and the chat's line in the list. If compaction
+markers or rails changed, it also receives the new state of each message it shows. A
+page on another path, or far behind, receives the whole thread. A page without scripts
+is redirected to the chat.
 """
 
 from django.http import HttpResponse
@@ -51,7 +52,10 @@ def render_thread_update(request: PersonRequest, chat: Chat, *, place: str) -> H
 def load_changed_part(
     request: PersonRequest, chat: Chat, *, shown: ShownState | None
 ) -> ThreadPage | None:
-    """Return the thread from the start of the page's tail; None if the page needs all of it."""
+    """Return the thread from the start of the page's tail.
+
+    Returns None if the page needs the whole thread.
+    """
     start = parse_seq(request, "from") or 1
     try:
         return load_thread_since(chat=chat, user=request.user, start=start, shown=shown)
@@ -60,7 +64,10 @@ def load_changed_part(
 
 
 def restore_focus(response: HttpResponse, place: str) -> HttpResponse:
-    """Make the page focus the element with this id. Empty: the element that had the focus."""
+    """Make the page focus the element with this id.
+
+    If the id is empty, the element that had the focus gets it again.
+    """
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
 

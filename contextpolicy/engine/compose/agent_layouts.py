@@ -1,8 +1,9 @@
 """The prompt of an agent as one text, in the form of its agent type (see `agent_formats`).
 
-The text equals the one that an external agent client gets, with extra sections for a summary,
-pinned messages and background where they exist. The policy's system text and the team's rules
-stay in role `system`. Steps of the running turn follow as messages, because tools need them.
+The text is the same that an external agent client gets, with extra sections for a
+summary, pinned messages and background where they exist. The policy's system text and
+the team's rules are sent in role `system`. Steps of the running turn follow as
+messages, because tools need them.
 """
 
 from collections.abc import Mapping, Sequence

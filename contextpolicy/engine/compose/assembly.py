@@ -71,15 +71,17 @@ FALLBACKS = ("missing", "failed", "changed_tools", "unsound")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComposeInput(PromptFacts):
-    """The input of `compose_context`. Fields other than history are described in `PromptFacts`.
+    """The input of `compose_context`.
 
-    `window_to`: the seq up to which an active `window` row omits messages; 0 without one.
-    `history`: messages of finished turns, ascending by seq, after the window and the summary. It
-    may be only the newest part; then `unloaded` is the range before it. It begins with the
-    summary's exceptions that are not pinned, unless the window omits them. Covered messages and
-    messages before the window are skipped. `last_seq`: the branch's highest seq. `skipped`: ranges
-    of seqs that a package's history provider omitted. `notes`: the caller's notes for the receipt.
-    `strategy`: replaces the built-in strategy that `values.strategy` names.
+    Fields other than history are described in `PromptFacts`. `window_to`: the seq up to
+    which an active `window` row omits messages; 0 if there is no window. `history`:
+    messages of finished turns, ascending by seq, after the window and the summary. If it
+    contains only the newest part, `unloaded` is the range before it. It begins with the
+    summary's exceptions that are not pinned, unless the window omits them. Covered messages
+    and messages before the window are skipped. `last_seq`: the branch's highest seq.
+    `skipped`: ranges of seqs that a package's history provider omitted. `notes`: the
+    caller's notes for the receipt. `strategy`: replaces the built-in strategy that
+    `values.strategy` names.
     """
 
     last_seq: int
@@ -127,10 +129,10 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True)
 class WindowNeeded:
-    """History must be shortened first: store a `window` row up to `to_seq`, then compose again.
+    """History must be shortened: store a `window` row up to `to_seq`, then compose again.
 
-    Tokens are the local tokens of history before and after. Messages that were not loaded are
-    not counted.
+    The token counts are the local tokens of history before and after. Messages that were
+    not loaded are not counted.
     """
 
     to_seq: int
@@ -244,7 +246,7 @@ class _Prompt:
             self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
-        """Return the decision to use, and the reason if it is the fallback's, else ""."""
+        """Return the decision to use, and why the fallback decided, or "" if it did not."""
         given, taken = self.given, self.fixed.cost
         limit = self.marks.limit - taken
         ceiling = given.values.window_tokens
@@ -365,10 +367,9 @@ def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
 
 
 def extract_shared_prefix(context: AssembledContext) -> AssembledContext | None:
-    """Return the part of a prompt that the next prompt shares, as a prompt with its own token
-    counts.
+    """Return the part of a prompt that the next prompt shares, with its own token counts.
 
-    None if it contains neither a message nor a summary of the chat.
+    Returns None if this part contains neither a message nor a summary of the chat.
     """
     messages, count = context.lead
     segments = context.segments[:count]
@@ -414,9 +415,9 @@ def _excerpt_tokens(segments: Iterable[Segment]) -> int:
 def compute_compaction_threshold(
     needed: CompactionNeed, *, values: PolicyValues, limit: int
 ) -> int | None:
-    """Return the length of the reply, in provider tokens, from which a compaction is due.
+    """Return the reply length, in provider tokens, from which a compaction is due.
 
-    0 if it is due with any reply. None if the strategy never compacts.
+    Returns 0 if any reply makes a compaction due, and None if the strategy never compacts.
     """
     if needed.reason == "strategy":
         return None

@@ -1,13 +1,15 @@
 """Places the cache breakpoints of a prompt: the ends of prefixes that later prompts share.
 
-Some servers cache a prompt only up to breakpoints that the request sets. They look for cached
-prefixes at the breakpoints and a little before them. There are four breakpoints:
+Some servers cache a prompt only up to breakpoints that the request sets. They look for
+cached prefixes at the breakpoints and a little before them. There are four breakpoints:
 
-    tools, system ┃ summary, pins, history … earlier question ┃ … newest reply ┃ tail, question ┃
+    tools, system ┃ summary, pins, history … earlier question ┃ … newest reply ┃
+    tail, question ┃
 
-The first survives every summary. The second is where the previous prompt ended, if it had no tail;
-it is found even if a turn added many messages since. The third is where the next prompt's shared
-prefix ends. The fourth is where it ends if there is no tail, and always within a turn with tools.
+The first stays valid after every summary. The second is where the previous prompt
+ended, if it had no tail; the server finds it even if a turn added many messages since.
+The third is where the next prompt's shared prefix ends, if there is a tail. The fourth
+is where that prefix ends without a tail, and always within a turn with tools.
 """
 
 from collections.abc import Iterable, Sequence

@@ -149,7 +149,7 @@ class Maker:
         return self._weighed_entry(made)
 
     def day_cost(self, message: Message) -> int:
-        """Return the maximum number of tokens of a message's day line; 0 without one."""
+        """Return the maximum number of tokens of a message's day line; 0 if it has no day line."""
         if not (self.has_days and message.day):
             return 0
         line = f"{format_day_line(message.day)}\n"

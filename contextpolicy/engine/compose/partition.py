@@ -1,7 +1,7 @@
-"""Every prompt is a partition: each message of the branch is either sent or left out for a reason.
+"""Every prompt is a partition: each message is either sent or omitted for a reason.
 
-Stored as ranges: seqs have no gaps, so the check is arithmetic and its cost does not depend on the
-length of the history.
+The omitted messages are stored as ranges. Seqs have no gaps, so the check is
+arithmetic, and its cost does not depend on the length of the history.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -34,14 +34,15 @@ REASONS: tuple[Reason, ...] = get_args(Reason)
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """A range of messages, both ends included, that is not in the prompt, and why.
+    """A range of messages, both ends included, that is not in the prompt, and the reason.
 
-    Reasons: `covered` (by the active summary), `window`, `excluded`, `incomplete`, `empty` (nothing
-    to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the limit),
-    `tool_parts` (no text for a text layout), `state` (the state replaces it), `strategy` (of a
-    composing strategy). In a team: `duplicate_of_current` (the newest message repeats it) and
-    `not_seen` (written after this agent was called). `history_provider` (a package's provider did
-    not return it), and the reasons that a package's strategy adds.
+    Reasons: `covered` (by the active summary), `window`, `excluded`, `incomplete`, `empty`
+    (nothing to send), `budget`, `turn_split` (older steps of a turn that alone exceeds the
+    limit), `tool_parts` (no text for a text layout), `state` (the state replaces it),
+    `strategy` (of a composing strategy). In a team: `duplicate_of_current` (the newest
+    message repeats it) and `not_seen` (written after this agent was called).
+    `history_provider` (a package's provider did not return it), and the reasons that a
+    package's strategy adds.
     """
 
     from_seq: int
@@ -219,7 +220,7 @@ def account_for_messages(
 def _exceptions_behind(
     summary: Summary | None, window_to: int, known: Iterable[int]
 ) -> Iterator[Range]:
-    """Yield the summary's exceptions that the window omits although they were not loaded."""
+    """Yield the summary's exceptions that the window omits and that were not loaded."""
     exceptions = set(summary.exceptions if summary else ()) - set(known)
     return group_seq_ranges(seq for seq in sorted(exceptions) if seq <= window_to)
 
@@ -259,9 +260,10 @@ def check_order(seqs: Iterable[int]) -> None:
 
 
 def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[LeftOut]) -> None:
-    """Check that sent and left-out messages together make up 1..`last_seq` without overlap.
+    """Check that sent and omitted messages together are 1..`last_seq`, without overlap.
 
-    `sent` is ascending. Raises PartitionError, which names the first message that breaks it.
+    `sent` is ascending. Raises PartitionError, which names the first message that is
+    missing or duplicated.
     """
     spans = sorted([*group_seq_ranges(sent), *((item.from_seq, item.to_seq) for item in left_out)])
     following = 1

@@ -160,7 +160,8 @@ class Pieces:
     def _is_oversized(self, message: Message) -> bool:
         """Return True if a message fits no prompt, not even as the question.
 
-        Entries are made only for messages that may be larger, so that the rest stays uncounted.
+        Entries are built only for messages that may be too large, so that the others need not
+        be counted.
         """
         has_few_tokens = message.tokens <= self.most and self.facts.values.max_bytes is None
         return not has_few_tokens and self.maker.history(message).cost > self.most
@@ -176,8 +177,9 @@ class Pieces:
         return (self.maker.data("prefill", WireMessage("assistant", text)),) if text else ()
 
     def _fixed(self) -> Fixed:
-        """Build the fixed parts and fit them to the limit. Raises the exceptions of
-        `compose_context`.
+        """Build the fixed parts and fit them to the limit.
+
+        Raises the exceptions of `compose_context`.
         """
         facts, make = self.facts, self.maker
         pins, dropped = select_newest_pins(

@@ -40,8 +40,8 @@ SKILL_ORIGINS = ("skills", "team_skills")
 class SkillText:
     """A skill of a prompt. `origin` is `team_skills` if it belongs to a team, else `skills`.
 
-    `on_demand`: the prompt has its line, and its text only once it was loaded. `files`: names and
-    characters of the files that the model can load.
+    `on_demand`: the prompt contains the skill's line, and its text only after the model has
+    loaded it. `files`: names and characters of the files that the model can load.
     """
 
     slug: str
@@ -102,9 +102,9 @@ def build_skill_parts(
 ) -> list[tuple[str, str]]:
     """Return the (origin, text) parts of skills: complete texts, the list, then moved texts.
 
-    `moved`: slugs of skills on demand and keys of parts of files that a compaction moved here.
-    `files`: the texts of these files by slug and name. Without `lists`, the model cannot load
-    texts, so all are complete.
+    `moved`: slugs of skills on demand and keys of parts of files that a compaction moved
+    here. `files`: the texts of these files by slug and name. If `lists` is False, the model
+    cannot load texts, so the complete text of every skill is included.
     """
     listed = [skill for skill in skills if skill.on_demand and lists]
     parts = [
@@ -126,7 +126,10 @@ def build_skill_parts(
 def build_moved_part(
     key: str, *, skills: Sequence[SkillText], files: Mapping[tuple[str, str], str]
 ) -> list[tuple[str, str]]:
-    """Return the (origin, text) part of a moved text or part of a file; empty if it is gone."""
+    """Return the (origin, text) part of a moved text or part of a file.
+
+    Returns an empty list if the text or the file no longer exists.
+    """
     part = parse_part_key(key)
     slug = part.slug if part else key
     skill = next((skill for skill in skills if skill.slug == slug), None)
@@ -139,7 +142,10 @@ def build_moved_part(
 
 
 def format_runtime_note(model: str) -> str:
-    """State which model serves the chat. Without times and figures, only the model changes it."""
+    """State which model serves the chat.
+
+    The note contains no times or figures, so it changes only if the model changes.
+    """
     return (
         f"This chat is served by Palimpsest with the model {model}. Older messages may be "
         "summarised or left out."
@@ -147,7 +153,10 @@ def format_runtime_note(model: str) -> str:
 
 
 def format_budget_note(values: PolicyValues) -> str:
-    """State the policy's fixed limits in a sentence. Without running figures, it never changes."""
+    """State the policy's fixed limits in a sentence.
+
+    The sentence contains no current token counts, so it is the same in every turn.
+    """
     return (
         f"Replies end after {values.reserve_tokens:,} tokens. Tool results are shown up to "
         f"{values.tool_output_limit:,} characters."

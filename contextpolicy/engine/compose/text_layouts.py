@@ -1,8 +1,9 @@
 """The layouts A, B and C: the chat as one block of text in a user message.
 
-They flatten roles into text, for models that work better with that. In A and C the block and the
-question are one user message, in B two. Between compactions the prefix up to the last recent entry
-is append-only, as long as neither preferences nor state change.
+They write roles as text, for models that work better with that. In layouts A and C, the
+block and the question are one user message. In layout B, they are two. Between
+compactions the prefix up to the last recent entry is append-only, as long as neither
+preferences nor state change.
 """
 
 from collections.abc import Sequence
@@ -59,7 +60,8 @@ class TextContext:
 def format_context_text(context: TextContext, *, include_system: bool = False) -> str:
     """Write the chat as text: sections in a fixed order, separated by blank lines.
 
-    Empty sections are omitted; without any part the text is empty. It never ends with a line end.
+    Empty sections are omitted. If all parts are empty, so is the text. The text never ends
+    with a line end.
     """
     writer = TranscriptWriter()
     told = dict(writer.background(context.background))

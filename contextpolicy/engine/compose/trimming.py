@@ -21,9 +21,10 @@ SHORTEN = "Shorten or split the message."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """The parts of a prompt other than history that are sent; `left` has (seq, reason) of the rest.
+    """The parts of a prompt other than history that are sent.
 
-    `required`: tokens of system text, tools, question and, in a continuation, the truncated reply.
+    `left` contains (seq, reason) of the omitted parts. `required`: tokens of system text,
+    tools, question and, in a continuation, the truncated reply.
     """
 
     required: int

@@ -1,6 +1,7 @@
-"""Applies the policy's rules for tool results in prompts: cut them, or replace them by a stub.
+"""Applies the policy's rules for tool results in prompts: cut or omit them.
 
-Rules apply by tool name, `*` to all others except `skill_load`. The store keeps every result uncut.
+A stub replaces an omitted result. Rules apply by tool name, `*` to all others except
+`skill_load`. The store keeps every result uncut.
 """
 
 from collections import defaultdict
@@ -25,7 +26,8 @@ def format_result_stub(name: str, characters: int) -> str:
 def get_result_limit(values: PolicyValues, name: str) -> int:
     """Return the maximum length in characters of a result of this tool.
 
-    The text of a skill stays complete unless a rule names its tool: half an instruction misleads.
+    The text of a skill is not cut unless a rule names its tool, because a truncated
+    instruction could mislead the model.
     """
     if name == SKILL_LOAD:
         return _rule(values, name).get("limit", LONGEST_RESULT)
@@ -33,9 +35,10 @@ def get_result_limit(values: PolicyValues, name: str) -> int:
 
 
 def get_file_part_limit(values: PolicyValues) -> int:
-    """Return the most characters that the model loads of a file of a skill at once.
+    """Return the maximum number of characters of a skill's file that one call loads.
 
-    Unlike the text of a skill, a part is not longer than other tool results, so none is cut.
+    The limit for other tool results also applies to file parts, so a loaded part is never
+    cut afterwards. The text of a skill may be longer.
     """
     limit = min(values.tool_output_limit, MOST_PART_CHARACTERS)
     return min(limit, _rule(values, SKILL_LOAD).get("limit", limit))

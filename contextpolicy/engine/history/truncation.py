@@ -27,12 +27,13 @@ class Cut:
 
 
 def cut_text(text: str, *, limit: int, style: CutStyle) -> Cut:
-    """Cut `text` to at most `limit` characters, marker included; a text that fits is unchanged.
+    """Cut `text` to at most `limit` characters, including the marker.
 
-    `head` keeps the beginning, `head_tail` two thirds from the beginning and one from the end. The
-    marker states how many characters are missing. An open code fence is closed before it and opened
-    again after it. A limit too small for the marker keeps only a beginning. Raises ValueError for
-    a limit below 1.
+    A text that fits is unchanged. `head` keeps the beginning. `head_tail` keeps two thirds
+    of the limit from the beginning and one third from the end. The marker states how many
+    characters are missing. An open code fence is closed before the marker and opened again
+    after it. If the limit is too small for the marker, only a beginning is kept. Raises
+    ValueError for a limit below 1.
     """
     if limit < 1:
         raise ValueError("The limit of a cut must be a positive number of characters.")
@@ -49,7 +50,7 @@ def cut_text(text: str, *, limit: int, style: CutStyle) -> Cut:
 
 
 def cut_tool_result(text: str, *, limit: int) -> Cut:
-    """Cut a tool result in its middle, because errors are at either end of an output."""
+    """Cut a tool result in its middle, because errors are at the start or end of an output."""
     return cut_text(text, limit=limit, style="head_tail")
 
 

@@ -1,13 +1,15 @@
 """Provider-specific fields of a reply, stored with its tool calls.
 
-Some servers require thoughts or signatures back with tool results: DeepSeek `reasoning_content`,
-Gemini `extra_content`, OpenRouter `reasoning_details`. A call stores them as JSON text: `call` has
-the fields of the call, `message` those of its message, `thoughts` the field name under which the
-thoughts are returned, and `by` the model that wrote them. They are returned only to that model, and
-only while the tool loop is open: after the newest user message.
+Some servers require that thoughts or signatures are sent back with tool results:
+DeepSeek `reasoning_content`, Gemini `extra_content`, OpenRouter `reasoning_details`. A
+call stores them as JSON text: `call` contains the fields of the call, `message` those
+of its message, `thoughts` the field name under which the thoughts are returned, and
+`by` the model that wrote them. They are returned only to that model, and only while the
+tool loop is open: after the newest user message.
 
-Clients of the gateway get the fields with a mark of the model, and send both back. Fields without a
-mark (`by` is empty) may go to any model, because the client chose the model itself.
+Clients of the gateway get the fields with a mark of the model, and send both back.
+Fields without a mark (`by` is empty) may be sent to any model, because the client chose
+the model itself.
 """
 
 import hashlib
@@ -98,7 +100,7 @@ def select_unknown_message_fields(message: Mapping[str, Any]) -> dict[str, Any]:
 def select_unknown_call_fields(call: Mapping[str, Any]) -> dict[str, Any]:
     """Return the non-empty fields of a tool call that are not stored elsewhere.
 
-    Those of its function are in `function`.
+    Unknown fields of the call's function are under `function`.
     """
     found = {name: value for name, value in call.items() if name not in OF_A_CALL and value}
     function = _object(call.get("function"))

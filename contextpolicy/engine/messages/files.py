@@ -1,7 +1,8 @@
-"""Uploaded documents of messages: file parts with a text, which models get as labelled data.
+"""Uploaded documents of messages: file parts with a text.
 
-The part has the text that is sent: whole, or cut when the message was accepted. It never changes
-afterwards, so prompts keep their prefix, and a past request is rebuilt from the message alone.
+Models get the text as labelled data. The part contains the text that is sent:
+complete, or cut when the message was accepted. The text never changes afterwards, so
+prompts keep their prefix, and a past request is rebuilt from the message alone.
 """
 
 import re
@@ -53,7 +54,7 @@ def parse_document_reference(reference: str) -> Document | None:
 def format_document(name: str, document: Document, text: str) -> str:
     """Format a document for the model: a line that labels it as data, then its delimited text.
 
-    The text cannot close its delimiters, nor open others.
+    Delimiters within the text are escaped, so it can neither close its own nor open others.
     """
     label = " ".join(name.replace('"', "'").replace("<", "(").replace(">", ")").split())
     label = label[:LONGEST_LABEL]

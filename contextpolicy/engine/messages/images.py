@@ -1,7 +1,7 @@
-"""The images of messages: file parts whose reference marks them to be sent, and their token count.
+"""The images of messages: file parts that are sent to the model, and their token count.
 
-The store holds the bytes under their hash; an external image has its address. This module does not
-handle bytes.
+A part's reference marks it as an image. Image bytes are stored under their hash. For an
+external image only the address is stored. This module does not handle bytes.
 """
 
 import re

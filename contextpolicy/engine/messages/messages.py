@@ -39,7 +39,8 @@ class ReasoningPart:
 class ToolCallPart:
     """A model's request to run a tool; `arguments` is the JSON text as the model wrote it.
 
-    `extra` is JSON text that the model's server requires back with the call (see `extras`).
+    `extra` is JSON text that the model's server requires to be sent back with the call (see
+    `extras`).
     """
 
     call_id: str
@@ -61,9 +62,10 @@ class ToolResultPart:
 class FilePart:
     """A file that belongs to a message: its name and location, and the text of a document.
 
-    `reference` is a URL or a label of the store and is never sent. The model gets name and type. If
-    the reference marks an image (see `images`), the model also gets the image; if it marks a
-    document (see `files`), also its `text`, which may be cut.
+    `reference` is a URL or a label of the store and is never sent. The model gets the name
+    and the type. If the reference marks an image (see `images`), the model also gets the
+    image. If it marks a document (see `files`), the model also gets `text`, which may be
+    cut.
     """
 
     media_type: str
@@ -91,12 +93,12 @@ JOINT = "\n\n"
 class Message:
     """One stored message of a branch.
 
-    `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the stored
-    count of the whole message as sent (`tokens.count_uncut_tokens`). `excluded` and `incomplete`
-    messages are omitted from prompts; `left` is any other reason to omit one. `speaker` and
-    `role_id` are those of a team member, `addressees` the names of the recipients. `day` is the ISO
-    day of the message ("2023-05-08", in the chat's time zone); empty if prompts of the chat have no
-    dates.
+    `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the
+    stored count of the whole message as sent (`tokens.count_uncut_tokens`). `excluded` and
+    `incomplete` messages are omitted from prompts; `left` is any other reason to omit a
+    message. `speaker` and `role_id` identify a team member, `addressees` are the names of
+    the recipients. `day` is the ISO day of the message ("2023-05-08", in the chat's time
+    zone); empty if prompts of the chat contain no dates.
     """
 
     id: str
@@ -271,7 +273,7 @@ def _part_from_json(item: object, place: int) -> Part:
 def name_result_image(part: FilePart, *, call_id: str, offset: int) -> FilePart:
     """Return an image as part of the result of a call, at an offset in the result's text.
 
-    It is stored before its result, in the same message.
+    The image part is stored before the result, in the same message.
     """
     return replace(part, name=f"{offset}:{call_id}")
 
@@ -298,10 +300,10 @@ def find_result_images(parts: Sequence[Part]) -> dict[str, list[tuple[int, FileP
 def convert_parts_to_wires(role: Role, parts: Sequence[Part]) -> list[WireMessage]:
     """Convert valid parts (see `turn_groups.repair_tool_parts`) to wire messages.
 
-    Of the reasoning, only the part that a server requires back with its calls is kept. An
-    assistant's texts and calls up to the first result form one message, and each result one of role
-    `tool`, with its images. Parts after the results start the next assistant message. Parts without
-    content to send give an empty list.
+    Reasoning is omitted, except for the part that a server requires to be sent back with
+    its calls. An assistant's texts and calls up to the first result form one message. Each
+    result forms one message of role `tool`, with its images. Parts after the results start
+    the next assistant message. Parts without content to send give an empty list.
     """
     wires: list[WireMessage] = []
     texts: list[str] = []

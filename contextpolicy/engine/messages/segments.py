@@ -47,10 +47,10 @@ class Segment(NamedTuple):
 
 
 class Block(NamedTuple):
-    """Wire messages that are never separated, with their segments. Tools have no message.
+    """Wire messages that are never separated, with their segments.
 
-    `weight`: share of the prompt limit in tokens, if bytes are limited too (see `Scale`); None:
-    `tokens` applies.
+    The block of the tool definitions has no message. `weight`: share of the prompt limit in
+    tokens, if bytes are limited too (see `Scale`); None: `tokens` applies.
     """
 
     segments: tuple[Segment, ...]
@@ -85,8 +85,8 @@ class Parts:
 class Scale:
     """Converts bytes to tokens if a prompt is limited in both.
 
-    A block weighs its tokens or its share of the bytes, whichever is larger. Blocks whose weights
-    fit `limit` therefore fit both limits.
+    The weight of a block is its tokens or its share of the bytes, whichever is larger.
+    Blocks whose weights fit `limit` therefore fit both limits.
     """
 
     limit: int
@@ -121,7 +121,7 @@ def build_message_block(
 
 
 def count_wire_bytes(wires: Iterable[WireMessage]) -> int:
-    """Count the bytes of UTF-8 that the texts and calls of wire messages take."""
+    """Count the UTF-8 bytes of the texts and calls of wire messages."""
     return sum(
         _size(wire.content)
         + sum(_size(call.name) + _size(call.arguments) for call in wire.tool_calls)
@@ -130,7 +130,7 @@ def count_wire_bytes(wires: Iterable[WireMessage]) -> int:
 
 
 def count_tool_bytes(tools: Sequence[ToolSpec]) -> int:
-    """Count the bytes of the tool definitions; 0 without tools."""
+    """Count the bytes of the tool definitions; 0 if there are none."""
     return len(format_tools_json(tools)) if tools else 0
 
 

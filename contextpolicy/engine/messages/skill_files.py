@@ -29,7 +29,7 @@ _KEY = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class SkillFilePart:
-    """A part of a file of a skill: the characters `start` to `end`, without the last."""
+    """A part of a skill's file: the characters from `start` to `end`, excluding `end`."""
 
     slug: str
     name: str
@@ -38,12 +38,18 @@ class SkillFilePart:
 
     @property
     def key(self) -> str:
-        """The name of the part in compactions and receipts. No slug has its slash."""
+        """The name of the part in compactions and receipts.
+
+        The key contains a slash, which distinguishes it from the slug of a skill.
+        """
         return f"{self.slug}/{self.name}#{self.start}-{self.end}"
 
 
 def format_file_list(slug: str, files: Sequence[tuple[str, int]]) -> str:
-    """Return the list of the files of a skill: names and characters. Empty without files."""
+    """Return the list of a skill's files with their lengths in characters.
+
+    Returns an empty text if the skill has no files.
+    """
     if not files:
         return ""
     lines = [f"- {name} ({characters:,} characters)" for name, characters in files]
@@ -51,9 +57,10 @@ def format_file_list(slug: str, files: Sequence[tuple[str, int]]) -> str:
 
 
 def choose_file_part(slug: str, name: str, text: str, *, start: int, limit: int) -> SkillFilePart:
-    """Return the part of a file that begins at `start` and fits a result of `limit` characters.
+    """Return the part of a file that begins at `start` and fits `limit` characters.
 
-    It has at least one character, unless the file ends before `start`.
+    The limit applies to the whole tool result. The part has at least one character, unless
+    the file ends before `start`.
     """
     longest = SkillFilePart(slug, name, len(text), len(text))
     room = max(limit - len(format_file_part(longest, text)), 1)
@@ -67,7 +74,7 @@ def format_file_part(part: SkillFilePart, text: str) -> str:
 
 
 def parse_skill_file_part(content: str) -> SkillFilePart | None:
-    """Return the part of a file that a tool result or a system text has, or None."""
+    """Return the part of a file that a tool result or a system text contains, or None."""
     match = _PART.match(content)
     if match is None:
         return None
@@ -84,8 +91,9 @@ def parse_part_key(key: str) -> SkillFilePart | None:
 
 
 def format_moved_part(part: SkillFilePart, texts: Mapping[tuple[str, str], str]) -> str:
-    """Return a moved part as the file has it now. Empty if the file no longer reaches its start.
+    """Return a moved part with the current content of its file.
 
+    Returns an empty text if the file has become too short to contain the start of the part.
     `texts`: the files by slug and name.
     """
     text = texts.get((part.slug, part.name), "")

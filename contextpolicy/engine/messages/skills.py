@@ -1,8 +1,8 @@
-"""Skills on demand: the list of their lines, and which texts the model has loaded.
+"""Skills on demand: the lines that list them, and the texts that the model has loaded.
 
-Such a skill costs one line of the system text until the model loads its text with `skill_load`. The
-text is then a tool result. A compaction that covers the result can move the text to the system
-text. `skill_files` has the same for the files of skills.
+Such a skill costs one line of the system text until the model loads its text with
+`skill_load`. The text is then a tool result. A compaction that covers the result can
+move the text to the system text. `skill_files` does the same for the files of skills.
 """
 
 import json
@@ -89,9 +89,9 @@ def find_stored_skills(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def find_result_key(slug: str, content: str) -> str:
-    """Return the key of the text or the part that the result of a call for a skill has.
+    """Return the key of the skill text or file part in the result of a call for a skill.
 
-    Empty if it has none, or not all of it.
+    Returns an empty string if the result contains neither, or if it was cut.
     """
     if not slug or CUT_MARKER in content:
         return ""

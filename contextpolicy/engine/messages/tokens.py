@@ -1,8 +1,9 @@
-"""Counts tokens. The counter is a parameter, so tokenizer and estimate are interchangeable.
+"""Counts tokens with a tokenizer or an estimate.
 
-*Local tokens* are tokens as counted here. Those of a prompt are the sum over its wire messages and
-its tools. Providers frame messages differently. The calibration factor of a model corrects for
-that; it is applied to the limits, not here.
+The counter is a parameter, so the two are interchangeable. *Local tokens* are tokens as
+counted here. The local tokens of a prompt are the sum over its wire messages and its
+tools. Providers frame messages differently. The calibration factor of a model corrects
+for that; it is applied to the limits, not here.
 """
 
 import json
@@ -102,7 +103,7 @@ def count_uncut_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter)
 
 
 def count_tool_tokens(tools: Sequence[ToolSpec], counter: TokenCounter) -> int:
-    """Count the tokens of the tool definitions; 0 without tools."""
+    """Count the tokens of the tool definitions; 0 if there are none."""
     return sum(
         TOOL_OVERHEAD
         + counter.count(tool.name)

@@ -1,4 +1,4 @@
-"""Results of tools of servers in prompts: the line that points to the rest of a long one."""
+"""Tool-server results in prompts: the line that refers to the rest of a cut result."""
 
 from collections.abc import Collection
 
@@ -32,14 +32,15 @@ POINTER = '\n[Cut. {characters:,} characters in all: read more with {tool}, id "
 
 
 def is_server_tool(name: str) -> bool:
-    """Return True if a tool belongs to a server, by its name in prompts."""
+    """Return True if the name of a tool in prompts is that of a tool on a tool server."""
     return SEPARATOR in name
 
 
 def is_tool_of_servers(name: str, *, allowed: Collection[str]) -> bool:
-    """Return True if a tool belongs to a server that an allow-list (`server/tool`) names.
+    """Return True if a tool belongs to a tool server that an allow-list (`server/tool`) names.
 
-    A client's tool can have a similar name, and a client has no tool that reads results.
+    The allow-list is checked because a client's own tool can have a similar name. A client
+    has no tool that reads the rest of a result.
     """
     server = name.partition(SEPARATOR)[0]
     return is_server_tool(name) and any(entry.partition("/")[0] == server for entry in allowed)

@@ -56,7 +56,10 @@ _DAY_LINES = compile_imitation_pattern(f"[{weekday} " for weekday in WEEKDAYS)
 
 @dataclass(frozen=True, slots=True)
 class TextEntry:
-    """One message of a transcript. `day`: its ISO day, for a line before the first of each day."""
+    """One message of a transcript.
+
+    `day` is its ISO day. A line with the day precedes the first entry of each day.
+    """
 
     role: EntryRole
     text: str
@@ -67,9 +70,9 @@ class TextEntry:
 class Background:
     """Knowledge from outside the chat, for the prompt's tail; each part may be empty.
 
-    `profile` has the user's instructions for every chat, `state` the JSON of a stored state, `date`
-    a date that the policy turned on, `recent` the newest messages of the user's other chats,
-    `references` the results of semantic search.
+    `profile` contains the user's instructions for every chat, `state` the JSON of a stored
+    state, `date` the date, if the policy includes it, `recent` the newest messages of the
+    user's other chats, and `references` the results of semantic search.
     """
 
     preferences: str = ""
@@ -119,7 +122,7 @@ class TranscriptWriter:
         return indent_matching_lines(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
-        """Write a section of entries under its title; empty without entries.
+        """Write a section of entries under its title; empty if there are no entries.
 
         A line inside an entry that imitates the line of a day is indented.
         """
@@ -134,7 +137,7 @@ class TranscriptWriter:
         return "\n".join([title, *lines]) if lines else ""
 
     def background(self, background: Background) -> list[tuple[str, str]]:
-        """Write the sections of the background by name, in the tail's order; empty ones too."""
+        """Write all sections of the background by name, also empty ones, in the tail's order."""
         told, profile = background.preferences, background.profile
         return [
             ("preferences", self.inline(PREFERENCES, told) if told else ""),

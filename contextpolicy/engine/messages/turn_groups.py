@@ -1,4 +1,4 @@
-"""Finds units that stay together: turns, legal cuts between them, calls with their results."""
+"""Finds units that must not be split: turns, and calls with their results."""
 
 from collections import defaultdict
 from collections.abc import Iterable, Sequence
@@ -96,9 +96,9 @@ def repair_tool_parts(
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Pair each call with exactly one result directly after it; valid parts are unchanged.
 
-    A call without a result gets one that says so. A result without a call is dropped, and so is a
-    second result of the same call. Call ids used twice in the message are made unique, in order.
-    Notes name each repair.
+    A call without a result gets a result that says so. A result without a call is dropped,
+    and so is a second result of the same call. Call ids used twice in the message are made
+    unique, in order. Notes name each repair.
     """
     if role == "user":
         kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))
@@ -112,7 +112,7 @@ def repair_tool_parts(
 
 
 class _Pairing:
-    """Walks over parts once and puts the results of each run of calls directly after it."""
+    """Iterates over parts once and puts the results of each run of calls directly after it."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.notes: list[str] = []

@@ -1,8 +1,9 @@
 """UI messages: the JSON form in which a chat is stored, shown, exported and imported.
 
-{id, role, parts, metadata}, role `user` or `assistant`. A tool call and its result are one part,
-`tool-NAME`. Conversions lose only content that the other form cannot express. Each loss is
-reported (`KIND:detail`), and a message that cannot be parsed is rejected.
+A UI message is an object {id, role, parts, metadata}, with the role `user` or
+`assistant`. A tool call and its result are one part, `tool-NAME`. Conversions lose only
+content that the other form cannot express. Each loss is reported (`KIND:detail`), and a
+message that cannot be parsed is rejected.
 """
 
 import json
@@ -152,8 +153,9 @@ def build_summary_ui_message(
 def parse_ui_summary(ui: UIMessage, *, ids: Sequence[str], counter: TokenCounter) -> Summary:
     """Parse a summary from a list whose original messages have `ids`, in order from seq 1.
 
-    It covers its source range if that can be verified: both ends known, in order, with the stated
-    count. Otherwise it covers nothing (`to_seq` 0) and stays readable.
+    The summary covers its source range if the range can be verified: both ends are known
+    and in order, and the stated count matches. Otherwise it covers nothing (`to_seq` 0) and
+    is only shown.
     """
     text = extract_message_text(convert_ui_message(ui, seq=0, counter=counter))
     covered = ui.metadata.get("sourceRange")
@@ -182,7 +184,7 @@ class _PartReader:
         self._results: list[Part] = []
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the parsed parts; between two results texts come before calls, as written."""
+        """Return the parsed parts. Between two results, texts precede calls, as in the source."""
         settled: list[Part] = []
         run: list[Part] = []
         for part in (*self._parts, *self._results):

@@ -1,4 +1,4 @@
-"""Allow-lists of names: what several of them allow together.
+"""Allow-lists of names, and their intersection.
 
 A name `server/*` allows every name that begins with `server/`.
 """
@@ -7,7 +7,7 @@ from collections.abc import Collection, Sequence
 
 
 def is_name_allowed(name: str, allowed: Collection[str]) -> bool:
-    """Return True if a list has this name, or `server/*` for a name `server/…`."""
+    """Return True if a list contains this name, or `server/*` for a name `server/…`."""
     server, separator, _ = name.partition("/")
     return name in allowed or (bool(separator) and f"{server}/*" in allowed)
 

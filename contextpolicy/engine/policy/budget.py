@@ -133,7 +133,7 @@ def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The prompt limit in provider's tokens; the limit and both window marks in local tokens."""
+    """The prompt limit in the provider's tokens; the limit and both marks in local tokens."""
 
     prompt_limit: int
     limit: int

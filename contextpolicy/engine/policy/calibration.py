@@ -62,9 +62,10 @@ def compute_calibration_factor(
 ) -> float:
     """Return the next factor of a model: provider's tokens per local token.
 
-    Moves from `previous` by a fifth of the distance to this call's ratio, at most by 0.15, within
-    0.5 to 2. Numbers below 1 change nothing. While `samples`, the number of earlier calls, is below
-    5, the result is within 15 % of `base`, the factor that an uncalibrated prompt would get.
+    The factor moves from `previous` towards this call's ratio by a fifth of the distance,
+    but by at most 0.15, and stays within 0.5 to 2. Numbers below 1 change nothing. While
+    `samples`, the number of earlier calls, is below 5, the result is within 15 % of `base`,
+    the factor that an uncalibrated prompt would get.
     """
     if estimate < 1 or actual < 1:
         return previous
@@ -90,8 +91,9 @@ class Factors:
     def of(self, shares: Mapping[str, float]) -> float:
         """Return the factor for a prompt with these scripts: the largest one.
 
-        A script without a factor uses the factor over all calls, but at least 1: small factors of
-        other scripts say nothing about it, and the limit must hold.
+        A script without a factor uses the factor over all calls, but at least 1. Small factors
+        of other scripts say nothing about this script, and the prompt must not exceed the
+        limit.
         """
         if not self.by_script:
             return self.overall

@@ -1,4 +1,4 @@
-"""The ceilings of history: how close it is to one, and how far a compaction reduces it."""
+"""The ceilings of history: when a history is near one, and when it is small enough again."""
 
 from dataclasses import dataclass
 

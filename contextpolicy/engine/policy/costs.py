@@ -133,9 +133,10 @@ def compute_compaction_savings(
     """Return the tokens that an active compaction saved in one call, and their cost.
 
     `freed`: the saved local tokens; the call's prompt gives the ratio to the provider's
-    tokens. They would have been in the prefix, so they have the price of cached tokens if the cache
-    was warm, else that of fresh input. `before`: the last call before the compaction. Pass it for
-    the first call after the compaction, whose cache is cold because of it.
+    tokens. The saved tokens would have been in the prefix. They are therefore priced as
+    cached tokens if the cache was warm, else as uncached input. `before`: the last call
+    before the compaction. Pass it for the first call after the compaction, whose cache is
+    cold because of it.
     """
     tokens = freed
     if call.estimate:
@@ -148,9 +149,9 @@ def compute_compaction_savings(
 def compute_cache_loss(first: PricedCall, *, before: PricedCall | None) -> Effect:
     """Return the cache loss of a compaction that changed the prefix.
 
-    That is the input that the first call after it read uncached, beyond that of the previous call,
-    at the input price minus the cached price. The loss is zero without a previous call, after a
-    call of another model, or after one that read nothing from the cache.
+    The loss is the uncached input of the first call after the compaction, minus that of the
+    previous call, at the input price minus the cached price. It is zero if there is no
+    previous call, or if that call used another model or read nothing from the cache.
     """
     if before is None or before.model != first.model or not before.used.cached:
         return Effect()

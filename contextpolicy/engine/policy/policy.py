@@ -161,7 +161,7 @@ _ACCEPTS: Mapping[Kind, Callable[[object], bool]] = {
 
 
 def _describe_wanted(declared: PolicyField) -> str:
-    """Return the words for the values that a field accepts."""
+    """Return the description of the values that a field accepts."""
     if declared.wanted:
         return declared.wanted
     if declared.words:

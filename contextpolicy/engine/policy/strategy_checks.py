@@ -64,7 +64,8 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
 def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     """Check that the marks are in order.
 
-    The marks of a sliding window may be equal: then it fills the room exactly at each turn.
+    The marks of a sliding window may be equal. History then fills the available room
+    exactly at each turn.
     """
     low, prepare, high = _marks(values, limit)
     summarises = values.strategy == "dynamic_summary"
@@ -107,7 +108,8 @@ def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
 def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
     """Check that a summary leaves room below the low mark.
 
-    A summary that alone reaches that mark would trigger the next one at every turn.
+    A summary that reaches the low mark alone would trigger the next summary at every
+    turn.
     """
     names = ("summary_max_tokens", "compact_to", "token_budget")
     if limit < values.summary_max_tokens + SMALLEST_ROOM:

@@ -17,9 +17,9 @@ from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove, i
 class Strategy(Protocol):
     """Selects the history that is sent.
 
-    The choice is validated; an invalid one is replaced by that of `sliding_window`. A `WindowMove`
-    asks the caller to store a `window` row and to compose again. Pure: the same view gives the
-    same choice. Its config is `view.values.strategy_config`.
+    The choice is validated, and `sliding_window` replaces an invalid choice. A `WindowMove`
+    asks the caller to store a `window` row and to compose again. A strategy is pure: the
+    same view gives the same choice. Its config is `view.values.strategy_config`.
     """
 
     @property
@@ -73,7 +73,7 @@ class PayloadRefused(Exception):
 
 
 class Composing:
-    """Adapts a composing strategy to the interface of one that chooses indexes."""
+    """Adapts a composing strategy to the interface of a strategy that chooses indexes."""
 
     def __init__(self, inner: ComposingStrategy) -> None:
         self.name = inner.name
@@ -111,11 +111,12 @@ STRATEGIES: Mapping[str, Strategy] = {
 def choose_history_window(
     strategy: Strategy | None, view: HistoryView
 ) -> tuple[WindowChoice | WindowMove, str]:
-    """Return a valid decision, and the reason if it is not that of `strategy`, else "".
+    """Return a valid decision, and the reason if `strategy` did not make it, else "".
 
-    `sliding_window` decides instead if the strategy is not installed (`missing`), raised an
-    exception (`failed:NAME`), changed the tool definitions (`changed_tools`), or returned an
-    invalid choice (`unsound`). A strategy gets a copy of the tools, so it cannot change the prompt.
+    `sliding_window` decides instead of a strategy that is not installed (`missing`), raised
+    an exception (`failed:NAME`), changed the tool definitions (`changed_tools`), or
+    returned an invalid choice (`unsound`). A strategy gets a copy of the tools, so it
+    cannot change the prompt.
     """
     fallback = STRATEGIES["sliding_window"]
     if strategy is None:

@@ -10,10 +10,11 @@ from contextpolicy.engine.window import (
 
 
 class DynamicSummary:
-    """Sends everything that no summary covers. `compaction.plan_compaction` plans the summaries.
+    """Sends everything that no summary covers.
 
-    A reply never waits for a summary. If the prompt reaches its limit before one is published, the
-    window moves now, and the summary later covers the messages that it left out.
+    `compaction.plan_compaction` plans the summaries. A reply never waits for a summary. If
+    the prompt reaches its limit before a summary is published, the window moves
+    immediately, and the summary later covers the omitted messages.
     """
 
     name = "dynamic_summary"

@@ -1,8 +1,8 @@
 """Strategy `entity_state`: keeps no dialogue, only a state that a schema describes.
 
-After each user message and before its reply a model extracts the state again. This module has the
-texts of that call and the validation of its answer. An answer that is late, truncated or does not
-match the schema leaves the state unchanged.
+After each user message and before its reply a model extracts the state again. This
+module contains the texts of that call and validates its answer. An answer that is late,
+truncated or does not match the schema leaves the state unchanged.
 """
 
 import json

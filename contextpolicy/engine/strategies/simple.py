@@ -4,10 +4,11 @@ from contextpolicy.engine.window import NO_CEILING, HistoryView, WindowChoice
 
 
 class Simple:
-    """Keeps the newest `window_size` messages; drops the oldest if they exceed the prompt limit.
+    """Keeps the newest `window_size` messages.
 
-    Ceilings in turns and in tokens apply too. It counts single messages and moves by one. This is
-    the simplest rule, but it invalidates the provider's prompt cache.
+    If they exceed the prompt limit, the oldest are dropped. Ceilings in turns and in tokens
+    apply too. The strategy counts single messages, and its window moves by one message at a
+    time. This is the simplest rule, but it invalidates the provider's prompt cache.
     """
 
     name = "simple"

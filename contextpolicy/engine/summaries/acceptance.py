@@ -51,15 +51,17 @@ def check_generated_summary(
     counter: TokenCounter,
     by_model: bool = True,
 ) -> Verdict:
-    """Check the text that a summariser returned. `finish` is its finish reason, normally `stop`.
+    """Check the text that a summariser returned.
 
-    `by_model` is False for the built-in extractor, whose small summaries have no headings.
+    `finish` is its finish reason, normally `stop`. `by_model` is False for the built-in
+    extractor, whose small summaries have no headings.
 
-    Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`, `tool_call`,
-    `refusal`, `error_text`, `no_content` (only headings), `missing_sections`, `role_headers`,
-    `not_smaller` (than the sources and the previous summary), `too_long` (over
-    `summary_max_tokens`), `wrong_language` (clearly not the chat's language), `unknown_url` (an
-    address that no source contains), `lost_facts` (of the policy's `pinned_kinds`).
+    Reasons: `empty`, `too_short`, `cut_by_length`, `not_finished`, `reasoning_only`,
+    `tool_call`, `refusal`, `error_text`, `no_content` (only headings), `missing_sections`,
+    `role_headers`, `not_smaller` (than the sources and the previous summary), `too_long`
+    (over `summary_max_tokens`), `wrong_language` (clearly not the chat's language),
+    `unknown_url` (a URL that no source contains), `lost_facts` (of the policy's
+    `pinned_kinds`).
     """
     text = summary_text.strip()
     told = [extract_message_text(message) for message in sources]
@@ -111,9 +113,10 @@ def append_lost_facts(
 def has_unknown_url(
     summary_text: str, *, sources: Sequence[Message], previous: Summary | None
 ) -> bool:
-    """Return True if a summary has an address that no source and no previous summary contains.
+    """Return True if a summary contains a URL that is in no source and no previous summary.
 
-    Tool calls and tool results are sources too. A truncated address is matched by its beginning.
+    Tool calls and tool results are sources too. A truncated URL is matched by its
+    beginning.
     """
     found = extract_facts(summary_text)["url"]
     if not found:
@@ -142,10 +145,11 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
 def keep_sections(text: str, sections: Sequence[str]) -> str:
     """Return a summary with only its requested sections.
 
-    Text before the first of them, sections with other headings, and text after a horizontal rule
-    are removed, as are a code fence or a tag around the whole with what follows it, and a last
-    paragraph without a source after bullets ("Let me know …"). Deeper headings inside a section
-    stay. A text without any requested heading is returned unchanged.
+    Removed are: text before the first requested section, sections with other headings, and
+    text after a horizontal rule. A code fence or tag around the whole summary is removed
+    with all text after it. After bullets, a last paragraph without a source ("Let me know
+    …") is removed. Deeper headings inside a section are kept. A text without any requested
+    heading is returned unchanged.
     """
     known = {name.casefold() for name in sections}
     kept: list[str] = []

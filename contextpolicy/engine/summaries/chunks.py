@@ -1,6 +1,7 @@
-"""Plans a summary of more text than a summariser can read at once: in chunks that are merged.
+"""Plans a summary in several calls, if the text is too long for one.
 
-Every source is in exactly one chunk, so the merged summary covers only messages that were read.
+Each call summarises one chunk of the text, and the summaries are merged. Every source
+is in exactly one chunk, so the merged summary covers only messages that were read.
 """
 
 from collections.abc import Callable, Sequence

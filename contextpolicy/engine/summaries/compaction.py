@@ -84,10 +84,11 @@ class NotNeeded:
 
     `tokens` is the prompt, `mark` the mark that applies (0: none).
 
-    `strategy`: the policy has no summaries. `below_threshold`: no mark was reached. `keep_last`:
-    all messages are among the last ones that stay. `nothing_to_fold`: fewer than two turns, or no
-    message is a source. `no_gain`: a compaction would free too little. `too_early`: the prompt
-    would not reach the low mark when the summary is swapped in; after another turn it may.
+    `strategy`: the policy has no summaries. `below_threshold`: no mark was reached.
+    `keep_last`: all messages are among the newest ones, which the policy keeps.
+    `nothing_to_fold`: fewer than two turns, or no message is a source. `no_gain`: a
+    compaction would free too little. `too_early`: a compaction now would not reduce the
+    prompt to the low mark, but one after another turn may.
     """
 
     reason: Refusal
@@ -194,7 +195,7 @@ class _Sums:
         self.before = fixed_tokens + self.prior + sum(self.tokens)
 
     def due(self, trigger: Trigger | Literal["auto"]) -> Trigger | NotNeeded:
-        """Return the trigger that applies; `manual` and `overflow` always do."""
+        """Return the trigger that applies. The triggers `manual` and `overflow` always apply."""
         if trigger in ("manual", "overflow"):
             return trigger
         threshold = self.values.turn_threshold
@@ -233,10 +234,11 @@ class _Sums:
         return end > 0 and not self._is_crowded() and gain < SMALLEST_GAIN * self.limit
 
     def is_too_early(self, end: int, *, came_late: bool) -> bool:
-        """Return True if compacting now misses the low mark and there is room for another turn.
+        """Return True if a compaction now would miss the low mark and another turn still fits.
 
-        A summary that misses the low mark soon triggers another, and each one invalidates the
-        provider's cache. If summaries came late, the turn that exceeds the high mark is not added.
+        A summary that misses the low mark soon triggers another one, and each summary
+        invalidates the provider's cache. If earlier summaries came late, the turn that exceeds
+        the high mark is not added to the estimate.
         """
         high = compute_compact_mark(self.values, prompt_limit=self.limit)
         if self._is_crowded() or self.before >= high:
@@ -262,7 +264,7 @@ class _Sums:
     def planned(
         self, due: Trigger, end: int, adjusted: tuple[str, ...]
     ) -> CompactionPlan | NotNeeded:
-        """Return the plan that compacts up to `end`, or the reason why it is not worth it."""
+        """Return the plan that compacts up to `end`, or the reason not to compact."""
         folded = self.messages[:end]
         sources = tuple(message for message in folded if _is_foldable(message))
         if not sources:
@@ -320,10 +322,10 @@ class _Sums:
         return growth + self.every[-1] // len(self.cuts)
 
     def _turns_to_fold(self) -> int:
-        """Return the number of turns to compact: the policy's, or more if many are waiting.
+        """Return the number of turns to compact: the policy's number, or more if many are waiting.
 
-        The remainder is as small as after any other compaction. An imported chat of a thousand
-        turns is therefore not compacted five turns at a time.
+        After the compaction, as few turns remain as after any other. An imported chat of a
+        thousand turns is therefore not compacted five turns at a time.
         """
         fold, threshold = self.values.fold_turns, self.values.turn_threshold or 0
         return max(fold, len(self.cuts) - max(1, threshold + 1 - fold))
@@ -357,9 +359,10 @@ class _Sums:
         return self.counted[-1] - self.counted[end]
 
     def _down_to(self, low: int, places: Iterable[int]) -> int:
-        """Return the first of the ascending places where the prompt is small enough for `low`.
+        """Return the first of the ascending indexes at which the prompt is small enough for `low`.
 
-        The last place if none is; 0 without places.
+        Returns the last index if the prompt is too large at each of them, and 0 if there are
+        none.
         """
         last = 0
         for last in places:

@@ -1,11 +1,13 @@
-"""Writes a summary without a model: whole sentences of the chat, with author, day and source.
+"""Writes a summary without a model.
 
-It selects and quotes; it does not rephrase. From users' code it quotes whole lines. It is
-deterministic and free, and writes in the language of the chat. A policy without a summarisation
-model uses it.
+The summary consists of whole sentences of the chat, with author, day and source. The
+extractor selects and quotes sentences; it does not rephrase them. From users' code it
+quotes whole lines. It is deterministic, costs nothing, and writes in the language of
+the chat. It is used if a policy has no summarisation model.
 
-It selects the sentences with the most facts for their length. A fact (a date, a price, a name, a
-word that the chat repeats) counts once, for the sentence that is selected with it.
+It selects the sentences with the most facts for their length. A fact (a date, a price,
+a name, a word that the chat repeats) counts only for the first selected sentence that
+contains it.
 """
 
 import heapq
@@ -141,12 +143,12 @@ def build_extractive_summary(
 ) -> str:
     """Summarise `previous` and `messages` in sections of bullets with labels and source marks.
 
-    The format is that of `claims`. Sentences of the previous summary compete with the new ones.
-    `cited`: the messages that its marks name; they give carried-over sentences their author and
-    day. The summary has at most `max_tokens` and is smaller than the text it replaces. A small
-    summary has no headings. If no sentence fits, only the headings remain. `unquoted`: tokens of
-    messages that are covered but not quoted. A sentence that fits none of the `sections` goes under
-    the first.
+    The format is that of `claims`. Sentences of the previous summary compete with the new
+    ones. `cited`: the messages that the previous summary cites, which provide the author
+    and day of its sentences. The new summary has at most `max_tokens` and is smaller than
+    the text it replaces. A small summary has no headings. If no sentence fits, only the
+    headings remain. `unquoted`: tokens of messages that are covered but not quoted. A
+    sentence that fits none of the `sections` is placed in the first one.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -181,9 +183,9 @@ def build_extractive_summary(
 def get_reply_share(messages: Sequence[Message]) -> float:
     """Return the weight of facts that messages with the role `assistant` state.
 
-    It depends on the mean size of these messages. If they are no longer than the user's, they may
-    be those of a second person, or of a model that converses like one. The longer they are, the
-    more of them is explanation.
+    The weight depends on the mean size of these messages. If they are no longer than the
+    user's messages, they may be written by a second person, or by a model that converses
+    like one. The longer they are, the larger is the part that only explains.
     """
     sizes: dict[str, list[int]] = {"user": [], "assistant": []}
     for message in messages:
@@ -197,7 +199,7 @@ def get_reply_share(messages: Sequence[Message]) -> float:
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
-    """Move a line to the section with its name, else to the first."""
+    """Move a line to the requested section of the same name, or else to the first section."""
     return replace(line, said=replace(line.said, section=_named(line.said.section, sections)))
 
 
@@ -218,10 +220,11 @@ def _cut(line: _Line, longest: int) -> _Line:
 
 
 class _Selection:
-    """Greedy selection of lines by the value that each adds per length. Each fact counts once.
+    """Greedy selection of lines by the value that each line adds per length.
 
-    The value of a line only decreases, and only when one of its facts is selected. The total number
-    of updates is therefore bounded by the number of facts.
+    Each fact counts once. The value of a line only decreases, and only when one of its
+    facts is selected. The total number of updates is therefore bounded by the number of
+    facts.
     """
 
     def __init__(
@@ -278,11 +281,11 @@ class _Selection:
         return (-worth / (line.length + self.marks), -line.order, line.place, number)
 
     def cost(self, line: _Line, used: int) -> int:
-        """Return the tokens that one more line takes.
+        """Return the number of tokens that one more line adds.
 
-        Neighbouring sentences share a label and a mark. Neighbours are known only in the whole
-        text, so with headings this is an estimate. Without headings the text is short enough to
-        write.
+        Neighbouring sentences share a label and a mark, and neighbours are known only once all
+        lines are selected. With headings, the result is therefore an estimate. Without
+        headings, the text is short enough to be written and counted.
         """
         if not self.sections:
             return self.counter.count(_written([*self.chosen, line], ())) - used
@@ -314,7 +317,7 @@ def _label_of(line: _Line) -> tuple[str, ...]:
 def _chosen(
     lines: Sequence[_Line], limit: int, counter: TokenCounter, sections: Sequence[str]
 ) -> list[_Line]:
-    """Select the best lines whose joint text has at most `limit` tokens."""
+    """Select the best lines whose combined text has at most `limit` tokens."""
     selection = _Selection(lines, limit, counter, sections)
     # Costs of single lines are estimates, so fill the remaining room once more.
     before = -1
@@ -331,7 +334,7 @@ def _chosen(
 
 
 def _written(lines: Sequence[_Line], sections: Sequence[str]) -> str:
-    """Write the sections; without any, only the bullets."""
+    """Write the sections; if there are none, write only the bullets."""
     if not sections:
         return "\n".join(_bullets(lines))
     written = []
@@ -396,7 +399,7 @@ def _marked(lines: Sequence[_Line]) -> list[str]:
 
 
 def _side_by_side(texts: Sequence[str]) -> str:
-    """Join sentences; wide scripts get no space between them."""
+    """Join sentences with a space, or without one after wide scripts such as Chinese."""
     made = ""
     for text in texts:
         is_wide = made.rstrip("]0123456789#, [")[-1:] in _WIDE
@@ -456,7 +459,7 @@ def _told(
 
 
 def _addressees(lines: Iterable[_Line]) -> set[str]:
-    """Return the names by which several sentences speak to a person."""
+    """Return the names of people whom several sentences address."""
     times = Counter(
         name for line in lines for name, is_spoken_to in line.said.addressed.items() if is_spoken_to
     )
@@ -563,8 +566,9 @@ class _Origin(NamedTuple):
 def _origin_of(sentence: str, claim: Claim, sources: Sequence[Message], by_reply: float) -> _Origin:
     """Find the author of a carried-over sentence.
 
-    A sentence found in one of its sources has that source's author and day. Any other is a claim
-    that a user or a model wrote about its sources. It counts like a user's and has their day.
+    A sentence that is found in one of its sources gets the author and day of that source.
+    Any other sentence is a claim that a user or a model wrote about its sources. It has the
+    weight of a user's sentence and the day of its sources.
     """
     quoted = next(
         (m for m in sources if _letters(sentence) in _letters(extract_message_text(m))), None

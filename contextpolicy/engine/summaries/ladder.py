@@ -42,9 +42,9 @@ class Attempt:
 def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
     """Return the next rung after the attempts of one compaction; None if done or none is left.
 
-    A fault that a model can fix gets one more try with the fault named. Too much input gets one try
-    with fewer sources. Every other fault goes straight to the extractive summary. No rung is tried
-    twice.
+    After a fault that a model can fix, the model is asked once more, and the prompt names
+    the fault. After too much input, there is one attempt with fewer sources. Every other
+    fault leads directly to the extractive summary. No rung is tried twice.
     """
     if not attempts:
         return "model"
@@ -86,10 +86,10 @@ class Breaker:
 def compute_scope_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a scope's breaker after its attempts, oldest first.
 
-    After three consecutive failures attempts pause. Each further failure doubles the pause, up to
-    six hours. Any other outcome closes the breaker. Attempts without a time do not count. A ladder
-    that ended with its worker counts as one failure, whatever rungs it tried: the extractive
-    summary, which needs no model, was still to come.
+    After three consecutive failures attempts pause. Each further failure doubles the pause,
+    up to six hours. Any other outcome closes the breaker. Attempts without a time do not
+    count. A ladder that ended with its worker counts as one failure, whatever rungs it
+    tried, because the extractive summary, which needs no model, was not reached.
     """
     failures = 0
     for ladder in _ladders(_failed_last(attempts)):

@@ -152,8 +152,8 @@ def build_summary_wire(summary: Summary) -> WireMessage:
 def build_pin_wire(message: Message, *, values: PolicyValues) -> WireMessage:
     """Build the prompt message of a pinned message outside the window.
 
-    It is labelled data in role `user`. Its text is not cut. Tool results are cut to
-    `tool_output_limit`, as everywhere.
+    The message is labelled data in role `user`. Its text is not cut. Its tool results are
+    cut to `tool_output_limit`, as everywhere.
     """
     content = (
         f"Pinned message #{message.seq} from earlier in this chat, written by {_author(message)}. "

@@ -33,11 +33,12 @@ LONGEST_CODE = 120
 class Saying:
     """A sentence with its section, base weight and facts with their weights.
 
-    `names` maps candidate names to True if they open the sentence; comparing the whole chat shows
-    which are names. `addressed` are those set off by commas, as in "Sam, how are you?"; True if the
-    sentence speaks to that person. `words` are the beginnings of its longer words; `small` are its
-    lower-case words. `clauses` are those in scripts without capitals. `is_asked`: an answered
-    question that is not a request.
+    `names` maps candidate names to True if the sentence begins with them; a comparison with
+    the whole chat shows which of them are names. `addressed` maps words set off by commas,
+    as in "Sam, how are you?", to True if the sentence addresses that person. `words` are
+    the beginnings of the longer words; `small` are the lower-case words. `clauses` are the
+    clauses in scripts without capitals. `is_asked`: the sentence is an answered question
+    and not a request.
     """
 
     text: str
@@ -87,10 +88,11 @@ def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False)
 
 
 def find_addressed_names(plain: str) -> dict[str, bool]:
-    """Return words set off by commas, with whether the sentence speaks to a person.
+    """Return words set off by commas, with whether the sentence addresses a person.
 
-    It does if it is a question, says "you", or begins with the name or a greeting. Otherwise the
-    word may be a place ("Austin, Texas"). A word that occurs a second time is left out.
+    A sentence addresses a person if it is a question, says "you", or begins with the name
+    or a greeting. Otherwise the word may be a place ("Austin, Texas"). A word that occurs a
+    second time is omitted.
     """
     is_speaking = is_question_sentence(plain) or bool(_YOU.search(plain))
     return {
@@ -184,8 +186,9 @@ def is_to_do(sentence: str) -> bool:
 def is_fragment(text: str, *, by_person: bool) -> bool:
     """Return True for a line that has little meaning on its own.
 
-    That is the line before a list. In a model's text it is also each line that does not end like a
-    sentence (headings, list items, formulas). People often leave out the full stop.
+    Such a line introduces a list. In a model's text, so is each line that does not end like
+    a sentence (headings, list items, formulas). This does not apply to people, who often
+    omit the full stop.
     """
     plain = text.rstrip()
     if plain.endswith((":", "：")):
@@ -235,7 +238,7 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _whole(line: str) -> Iterator[str]:
-    """Split a line at sentence ends; a full stop after an abbreviation is not one."""
+    """Split a line at sentence ends, but not at the full stop of an abbreviation."""
     begun = ""
     for piece in _BOUNDARY.split(line):
         begun = f"{begun} {piece}".strip()

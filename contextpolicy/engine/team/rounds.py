@@ -1,9 +1,11 @@
-"""Decides which team member speaks next and when a round ends. Pure: the caller stores the rows.
+"""Decides which team member speaks next and when a round ends.
 
-A round begins with a user's message. Its addressees speak first, then the members that a reply
-calls by `[NEXT:name]`; otherwise the team's rule applies. No model is asked to choose. Endings are
-distinct: all members have spoken (`settled`), a limit, two agents who only answer each other
-(`pair`), a human member whose turn it is (`waiting`), or a failure.
+The functions are pure: the caller stores the rows. A round begins with a user's
+message. Its addressees speak first, then the members that a reply calls with
+`[NEXT:name]`; otherwise the team's rule applies. No model is asked to choose. The
+possible endings are: all members have spoken (`settled`), a limit is reached, two
+agents only answer each other (`pair`), it is a human member's turn (`waiting`), or a
+failure.
 """
 
 from collections.abc import Sequence
@@ -67,8 +69,8 @@ class Standing:
 class Next:
     """The next speaker and the remaining queue, or the end of the round.
 
-    After a limit, `queue` has the agents that did not reply; the user can continue with them.
-    `unknown`: names in `[NEXT:…]` that no member has.
+    After a limit, `queue` contains the agents that did not reply; the user can continue
+    with them. `unknown`: names in `[NEXT:…]` that match no member.
     """
 
     role_id: str
@@ -170,7 +172,7 @@ def _awake(members: Sequence[Member]) -> tuple[str, ...]:
 
 
 def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
-    """Return the agents in order, starting after `last`, the one that replied last."""
+    """Return the agents in order, starting after `last`, the agent that replied last."""
     place = awake.index(last) + 1 if last in awake else 0
     return (*awake[place:], *awake[:place])
 

@@ -24,7 +24,7 @@ SpeakerType = Literal["human", "ai"]
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """The author of a message: a unique id, and a name that others may have too."""
+    """The author of a message: a unique id, and a name that need not be unique."""
 
     role_id: str
     role_name: str
@@ -57,11 +57,12 @@ class ContextMessage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AgentContext:
-    """The part of a chat that one agent gets; `agent_formats.assemble_prompt` makes its prompt.
+    """The part of a chat that one agent gets.
 
-    `left_out` names (message id, reason) of the earlier messages that are not among
-    `context_messages`: `window`, `duplicate_of_current`, `markers_only`. All messages before the
-    window are represented by the newest of them, as `window`.
+    `agent_formats.assemble_prompt` makes the prompt. `left_out` names (message id, reason)
+    of the earlier messages that are not among `context_messages`: `window`,
+    `duplicate_of_current`, `markers_only`. All messages before the window are represented
+    by the newest of them, as `window`.
     """
 
     agent_id: str
@@ -183,9 +184,9 @@ def select_agent_context(
 ) -> AgentContext:
     """Select the part of a team's chat that an agent gets, regardless of addressees.
 
-    The newest message is separate. Of the earlier ones the newest `window_size` are included,
-    except one that the newest repeats and those that are only markers. The cost does not depend on
-    the length of the chat. Raises NegativeWindow.
+    The newest message is separate. The `window_size` messages before it are included.
+    Messages that contain only markers are omitted, and so is a message that the newest one
+    repeats. The cost does not depend on the length of the chat. Raises NegativeWindow.
     """
     if window_size < 0:
         raise NegativeWindow(

@@ -124,9 +124,10 @@ class TeamState:
         }
 
     def import_snapshot(self, snapshot: object) -> None:
-        """Replace the state by an exported one; the next id follows the highest `msg-N`.
+        """Replace the state with an exported one; the next id follows the highest `msg-N`.
 
-        Calls the task's hook, not the messages' one. Raises InvalidSnapshot before any change.
+        Calls the hook of the task, but not the hook of messages. Raises InvalidSnapshot before
+        any change.
         """
         messages, task = read_snapshot(snapshot)
         self._messages = messages

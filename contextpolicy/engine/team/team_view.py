@@ -1,7 +1,8 @@
-"""A team's chat as one of its agents sees it: its own replies as its own, all others with names.
+"""A team's chat from the perspective of one of its agents.
 
-Stored data is unchanged. Prompts, pages and the router derive their view of a reply here, by pure
-functions of its text and of the names in the team.
+The agent's own replies have the role `assistant`. All other messages have their
+speaker's name. Stored data is unchanged. Prompts, pages and the router derive their
+view of a reply here, by pure functions of its text and of the names in the team.
 """
 
 import re
@@ -78,7 +79,10 @@ def fold_member_name(name: str) -> str:
 
 
 def find_name_fault(name: str) -> NameFault | None:
-    """Return why a team member cannot have this name; None if it can."""
+    """Return the code of the reason why a name is not allowed for a team member.
+
+    Returns None if the name is allowed.
+    """
     if not name.strip():
         return "missing"
     if len(name) > LONGEST_MEMBER_NAME:
@@ -93,7 +97,10 @@ def find_name_fault(name: str) -> NameFault | None:
 
 
 def find_name_problem(name: str) -> Phrase | None:
-    """Return a sentence that says why a team member cannot have this name; None if it can."""
+    """Return a sentence with the reason why a name is not allowed for a team member.
+
+    Returns None if the name is allowed.
+    """
     fault = find_name_fault(name)
     if fault is None:
         return None
@@ -109,10 +116,10 @@ def find_name_problem(name: str) -> Phrase | None:
 def split_reply_speakers(text: str, *, name: str) -> Said:
     """Split a reply into its speaker's words and words that it writes as another member.
 
-    A label with the speaker's own name at the start is removed (`[FROM:X]`, `X:`, in bold too),
-    because models copy the labels of their prompt. Text from a line that begins with another
-    member's `[FROM:…]` on is that member's part. Code, and a list such as `Critic: kitchen`, stay
-    whole.
+    A label with the speaker's own name at the start is removed (`[FROM:X]`, `X:`, in bold
+    too), because models copy the labels of their prompt. If a line begins with another
+    member's `[FROM:…]`, the text from there on is that member's part. Code, and a list such
+    as `Critic: kitchen`, are not split.
     """
     own = _own_label(name).sub("", text, count=1)
     place, fence = 0, ""
@@ -140,7 +147,7 @@ def _own_label(name: str) -> re.Pattern[str]:
 def parse_called_names(text: str) -> tuple[str, ...]:
     """Return the names that a reply calls next: markers outside code and quotations.
 
-    A quotation may contain other words next to the marker, and it ends with its line.
+    A quotation may contain other text in addition to the marker. A quotation ends with its line.
     """
     return parse_next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
 
@@ -227,8 +234,8 @@ def rewrite_for_text_prompt(
 ) -> Message:
     """Return a message of the team for a prompt that is one text, with its speaker's name.
 
-    Only the agent's own messages include tool calls; of the others only the words are shown. The
-    tokens are those of a line with speaker and addressees.
+    Only the agent's own messages include tool calls; other messages include only their
+    text. The tokens are those of a line with speaker and addressees.
     """
     parts = _cleaned(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
@@ -303,7 +310,7 @@ def build_team_instructions(
 ) -> str:
     """Write the instructions that name an agent and its team mates, and how to call one.
 
-    `is_text`: its prompt is one text, in which each message has its speaker's name.
+    `is_text`: the agent's prompt is one text, in which each message has its speaker's name.
     """
     mates = [_flat(mate) + (" (a person)" if mate in humans else "") for mate in viewer.mates]
     lines = [f"You are {_flat(viewer.name)}, a member of a team that works in one chat."]

@@ -1,10 +1,11 @@
-"""The written form of a summary's bullets: a label, then sentences, each followed by its sources.
+"""The written form of a summary's bullets: a label, then sentences with their sources.
 
-    - User, 2023-05-08: I have two cats. [#3] One is called Tom. [#7, #9] 05-12: Tom is ill. [#15]
+    - User, 2023-05-08: I have cats. [#3] One is Tom. [#7, #9] 05-12: Tom is ill. [#15]
 
-The label names the author and the day. The author applies to the whole bullet. A day applies until
-the next day, which is written without its year if that is the same. A source mark applies to the
-sentences before it, back to the previous mark. A claim is one such span with its label.
+The label names the author and the day. The author applies to the whole bullet. A day
+applies until the next day, which is written without the year if the year is unchanged.
+A source mark applies to the sentences before it, back to the previous mark. A claim is
+one such span with its label.
 """
 
 import re
@@ -39,14 +40,14 @@ class Claim(NamedTuple):
 
 
 class Label(NamedTuple):
-    """The parts of a label; each is empty if the label does not have it."""
+    """The parts of a label. A part that the label does not contain is empty."""
 
     author: str = ""
     day: str = ""
 
 
 def write_label(author: str, day: str) -> str:
-    """Write the label of a bullet: `User, 2023-05-08: `. Empty without author and day."""
+    """Write the label of a bullet: `User, 2023-05-08: `. Empty if author and day are unknown."""
     name = re.sub(r"[\s:\[\]]+", " ", author).strip()[:LONGEST_AUTHOR].rstrip(" ,")
     named = ", ".join(part for part in (name, day) if part)
     return f"{named}: " if named else ""
@@ -64,7 +65,8 @@ def read_label(label: str) -> Label:
 def split_bullet_claims(bullet: str) -> list[Claim]:
     """Split the text of a bullet into its claims.
 
-    A mark inside a sentence ends no claim: "Ann [#1] and Bob [#2] agreed." is one.
+    A mark inside a sentence does not end a claim: "Ann [#1] and Bob [#2] agreed." is one
+    claim.
     """
     bullet = bullet.strip()
     parts = list(_parts(bullet))
@@ -157,6 +159,6 @@ def _without_label(bullet: re.Match[str]) -> str:
 
 
 def write_mark(sources: Iterable[int]) -> str:
-    """Write a source mark: `[#7, #9]`. Empty without sources."""
+    """Write a source mark: `[#7, #9]`. Empty if there are no sources."""
     named = ", ".join(f"#{seq}" for seq in sources)
     return f"[{named}]" if named else ""

@@ -1,7 +1,7 @@
 """Finds the facts that a summary must not lose: numbers, dates, URLs, identifiers, names.
 
-Deterministic and without a model. Kinds have precedence in this order: the digits of a date are not
-a number, and the words of a URL are not an identifier.
+The search is deterministic and uses no model. A more specific kind takes precedence:
+the digits of a date are not a number, and the words of a URL are not an identifier.
 """
 
 import re

@@ -1,7 +1,8 @@
 """Detects the language of a text, to check that a summary is in the language of its chat.
 
-It looks at the script first, then at the function words of languages in Latin script. If the
-language is unclear it returns none, so a summary is never rejected on a guess.
+The script is checked first, then the function words of languages in Latin script. If
+the language is unclear, no language is returned, so that a summary is never rejected on
+a guess.
 """
 
 import re

@@ -36,14 +36,14 @@ def normalise_name(name: str) -> str:
 
 
 def casefold_name(name: str) -> str:
-    """Return a key that is equal for names that people consider the same: case is ignored."""
+    """Return a key that is equal for names that differ only in case."""
     # Without case, some Greek letters with several marks have other normal forms.
     plain = unicodedata.normalize("NFKD", normalise_name(name)).casefold()
     return unicodedata.normalize("NFKC", plain)
 
 
 def replace_forbidden_characters(text: str) -> str:
-    """Replace each character that is not allowed in a name by a space."""
+    """Replace each character that is not allowed in a name with a space."""
     return UNSOUND.sub(" ", text)
 
 

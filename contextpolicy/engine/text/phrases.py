@@ -21,17 +21,17 @@ class Phrase(str):
 
 
 def gettext_noop(template: str) -> str:
-    """Mark a template for the catalogues of translations. Returns it unchanged."""
+    """Mark a template for the translation catalogues. Returns it unchanged."""
     return template
 
 
 class Plural(NamedTuple):
-    """The templates of a sentence for one and for several."""
+    """The singular and plural templates of a sentence."""
 
     one: str
     several: str
 
 
 def ngettext_noop(one: str, several: str) -> Plural:
-    """Mark the templates of a sentence about a number for the catalogues of translations."""
+    """Mark the singular and plural templates of a sentence for the translation catalogues."""
     return Plural(one, several)

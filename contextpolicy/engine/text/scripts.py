@@ -28,7 +28,7 @@ _PER_TOKEN = 4
 
 
 def compute_script_shares(texts: Iterable[str]) -> dict[str, float]:
-    """Return the share of each script in the texts, in tokens; empty without text."""
+    """Return the share of each script in the texts, in tokens; empty if there is no text."""
     weights: dict[str, float] = {}
     for text in texts:
         letters = len(text)

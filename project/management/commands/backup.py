@@ -31,7 +31,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, place: str, **_options: Any) -> None:
-        """Write the backup. Raises CommandError; then no file is left."""
+        """Write the backup. If it fails, raise CommandError and leave no file."""
         try:
             if place == "-":
                 write_backup(sys.stdout.buffer, now=timezone.now())

@@ -12,7 +12,10 @@ from project.operations.refused import OperationRefused
 
 
 class Command(BaseCommand):
-    """Copies everything and verifies it on both sides. A killed run continues."""
+    """Copies everything and verifies it on both sides.
+
+    If the command is interrupted, the next run continues the copy.
+    """
 
     help = "Copy a SQLite installation into the PostgreSQL database of DATABASE_URL."
     requires_system_checks = ()
@@ -31,7 +34,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, source: Path, replace: bool, **_options: Any) -> None:
-        """Move. Raises CommandError; SQLite then still has everything."""
+        """Move the installation.
+
+        Raises CommandError; the SQLite file then still contains everything.
+        """
         try:
             move_to_postgres(source.absolute(), replace=replace, tell=self.stdout.write)
         except OperationRefused as refused:

@@ -23,7 +23,7 @@ class Command(BaseCommand):
     requires_system_checks = ()
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the backup, its keys, and the permissions to lose data."""
+        """Add the arguments: the backup, its keys, and options that allow data loss."""
         parser.add_argument("backup", type=Path, help="the file that manage.py backup wrote")
         parser.add_argument(
             "--keys", type=Path, help="the file with its keys; the default is BACKUP.keys"
@@ -38,7 +38,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Restore. Raises CommandError; its text says if something was changed."""
+        """Restore the backup. Raises CommandError, whose text says whether anything was changed."""
         chosen = RestoreOptions(
             keys=options["keys"],
             replace=options["replace"],

@@ -18,7 +18,7 @@ class Command(BaseCommand):
         addresses.add_arguments(parser)
 
     def handle(self, *_args: Any, host: str, port: int, **_options: Any) -> None:
-        """Launch. Raises CommandError."""
+        """Start the launcher. Raises CommandError."""
         try:
             launcher.launch_instance(host=host, port=port)
         except addresses.NotLaunched as error:

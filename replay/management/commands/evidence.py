@@ -96,7 +96,7 @@ def parse_preset_slugs(slugs: str) -> list[Preset]:
 
 
 def some_of(questions: Sequence[EvidenceQuestion], *, most: int) -> Sequence[EvidenceQuestion]:
-    """Return every question, or `most` of them at equal distances."""
+    """Return all questions, or `most` evenly spaced ones."""
     if not most or len(questions) <= most:
         return questions
     return [questions[place * len(questions) // most] for place in range(most)]

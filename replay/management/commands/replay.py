@@ -143,7 +143,7 @@ class Command(BaseCommand):
             )
 
     def rebuild(self, played: dict[Path, Turns], *, only: list[str], limit: int) -> None:
-        """Print one row per file and combination: how many requests were rebuilt.
+        """Print one row per file and combination, with the number of rebuilt requests.
 
         Raises CommandError if a request could not be rebuilt, or differs.
         """
@@ -198,7 +198,7 @@ class Command(BaseCommand):
     ) -> tuple[ReplayReport, int]:
         """Play one recorded conversation through the pipeline.
 
-        Return the report and the number of stored messages.
+        Returns the report and the number of stored messages.
         """
         with fake_server(limit=limit) as base:
             chat = create_replay_chat(base=base, limit=limit, now=timezone.now())

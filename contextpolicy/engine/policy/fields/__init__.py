@@ -1,7 +1,8 @@
 """The fields of an effective policy. Each is declared once, in the module of its topic.
 
-A declaration has the name, type, default and bounds of a field, how several policies combine, and
-its texts: see `declaration.Declaration`. Everything else reads `FIELDS`.
+A declaration contains the name, type, default and bounds of a field, the rule that
+combines several policies, and its texts: see `declaration.Declaration`. All other code
+reads `FIELDS`.
 """
 
 from collections.abc import Mapping

@@ -1,6 +1,7 @@
-"""How a policy field is declared: one statement with everything that the product knows about it.
+"""The declaration of a policy field.
 
-The type is the annotation of the field. Forms, checks, the linter, descriptions and the
+It is one statement with everything that the product knows about the field. The type is
+the annotation of the field. Forms, checks, the linter, descriptions and the
 documentation read the declarations through `fields.FIELDS`.
 """
 
@@ -27,7 +28,7 @@ NO_LIMIT = gettext_noop("0: this policy sets no limit.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyGroup:
-    """A group of fields in the form and on the pages, and the strategies that it is shown for."""
+    """A group of fields in the form and on the pages, and the strategies that show the group."""
 
     title: str
     only_with: Sequence[str] = ()
@@ -56,22 +57,25 @@ GROUPS: Mapping[str, PolicyGroup] = {
 class Declaration:
     """The facts about a field that its annotation does not state. Texts are message ids.
 
-    `group`: a key of `GROUPS`; empty: not in the form. `combine`: see `Combine`. A whole number is
-    between `smallest` and `largest`, and a value above `largest` is refused with the code
-    `too_large`. A share is at most 1, or `largest`; with `smallest` 0 it may be 0. `longest`: most
-    characters of a text. `values`: the only values of a list. `labels`: the display names of
-    values. `choices`: the function of the form that lists the values. `accepts` and `wanted`: a
-    check of the type and its words, instead of those of the annotation.
+    `group`: a key of `GROUPS`; empty: not in the form. `combine`: see `Combine`. A whole
+    number is between `smallest` and `largest`, and a value above `largest` is refused with
+    the code `too_large`. A share is at most 1, or `largest`; with `smallest` 0 it may be 0.
+    `longest`: maximum length of a text in characters. `values`: the only values of a list.
+    `labels`: the display names of values. `choices`: the function of the form that lists
+    the values. `accepts`: a check that replaces the check of the annotated type. `wanted`:
+    the description of the values that it accepts.
 
-    `empty`: the form's sentence about 0, or about an empty field if the form `refuses_zero`.
-    `rows`: the height of the text area. `widget`: the form field, if the type does not decide it.
+    `empty`: the form's sentence about 0, or about an empty field if the form
+    `refuses_zero`. `rows`: the height of the text area. `widget`: the form field, if the
+    type does not decide it.
 
-    `sentence`: the sentence of the description. It has a placeholder for the value, or for a yes/no
-    field words in [brackets]. It is left out for a default value, except for a number, and if
-    `described_if` returns False. `nothing`: the words for an empty list.
+    `sentence`: the sentence of the description. It contains a placeholder for the value.
+    For a yes/no field, it contains words in [brackets] instead. The sentence is omitted for
+    a default value, unless the value is a number, and if `described_if` returns False.
+    `nothing`: the words for an empty list.
 
-    `is_private`: a text that a policy may hide from users, and that the ledger never has.
-    `unused_with`: the built-in strategies that never read the field.
+    `is_private`: a text that a policy may hide from users, and that the ledger never
+    contains. `unused_with`: the built-in strategies that never read the field.
     """
 
     group: str = ""
@@ -114,7 +118,7 @@ class PolicyField(Declaration):
 
 
 def declare(*, default: Value, **facts: Any) -> Value:
-    """Declare a field of a dataclass. `facts` are those of `Declaration`."""
+    """Declare a field of a dataclass. `facts` are the arguments of `Declaration`."""
     metadata = {"declaration": Declaration(**facts)}
     if isinstance(default, dict):
         made: Any = field(default_factory=dict, metadata=metadata)

@@ -172,6 +172,9 @@ class HistoryFields:
 
 
 def compute_mark_tokens(share: float, absolute: int | None, *, prompt_limit: int) -> int:
-    """Return a mark in tokens: its share of the prompt limit or its absolute value, the lower."""
+    """Return a mark in tokens: its share of the prompt limit or its absolute value.
+
+    If both are set, the lower one applies.
+    """
     by_share = int(share * prompt_limit)
     return by_share if absolute is None else min(by_share, absolute)

@@ -14,9 +14,9 @@ Unmanaged = Literal["none", "keys", "asked", "all"]
 
 
 def is_tool_rules(value: object) -> bool:
-    """Return True for a mapping of tool names to the whole numbers `limit` and `keep_newest`.
+    """Return True for a mapping of tool names to tool rules.
 
-    Both are optional.
+    A tool rule has the whole numbers `limit` and `keep_newest`. Both are optional.
     """
     return isinstance(value, Mapping) and all(_is_rule(rule) for rule in value.values())
 
