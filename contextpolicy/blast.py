@@ -40,16 +40,16 @@ GOVERNING = (
 
 
 PUT_IN_FORCE = gettext_lazy(
-    "Save it as a draft, count the affected chats, then publish it. In an emergency, publish it "
-    "with a reason, which the audit log records."
+    "Save the change as a draft, count the affected chats, then publish the draft. In an "
+    "emergency, publish it with a reason, which the audit log records."
 )
 ASSIGN = gettext_lazy(
     "Count the affected chats for exactly this target, on the page of the policy or with POST "
-    "/api/v1/blast-radius. Then assign it."
+    "/api/v1/blast-radius. Then assign the policy."
 )
 REMOVE = gettext_lazy(
-    "Count the affected chats as if this policy were removed, on its page or with POST "
-    "/api/v1/blast-radius. Then remove it."
+    "Count the affected chats as if this policy were removed, on the page of the policy or "
+    "with POST /api/v1/blast-radius. Then remove the assignment."
 )
 
 

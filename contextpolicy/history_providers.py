@@ -21,7 +21,7 @@ from contextpolicy.wording import translate_phrase
 
 GROUP = "palimpsest.history_providers"
 UNUSABLE = gettext_noop("The history provider {name!r} cannot be used: {reason}.")
-NO_METHOD = Phrase(gettext_noop("it has no get_history"))
+NO_METHOD = Phrase(gettext_noop("it has no get_history method"))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -76,7 +76,7 @@ class PolicyExists(Exception):
     def __init__(self, *, slug: str) -> None:
         super().__init__(
             gettext(
-                "A policy {slug!r} already exists. Import into it, or choose another name."
+                "A policy {slug!r} already exists. Import into that policy, or choose another name."
             ).format(slug=slug)
         )
 

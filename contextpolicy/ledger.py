@@ -426,9 +426,9 @@ class Chain:
         if event.seq != self.seq:
             return f"row {self.seq} is missing"
         if event.previous_hash != self.last_hash:
-            return "it does not continue the previous row"
+            return "the row does not continue the previous row"
         if event.hash != compute_event_hash(event):
-            return "its content was changed"
+            return "the content of the row was changed"
         return ""
 
     def end(self, head: LedgerHead | None) -> Iterator[Break]:
@@ -445,11 +445,13 @@ class Chain:
     def misfit(self, head: LedgerHead | None) -> Break | None:
         """Return the contradiction between the head row and the end of the chain, or None."""
         if head is None:
-            return Break(self.scope, self.seq, "its head row is missing")
+            return Break(self.scope, self.seq, "the head row is missing")
         if head.count > self.seq:
-            return Break(self.scope, self.seq + 1, f"{head.count} rows were written")
+            return Break(
+                self.scope, self.seq + 1, f"later rows are missing: {head.count} rows were written"
+            )
         if head.count < self.seq:
-            return Break(self.scope, head.count + 1, "the head row does not count it")
+            return Break(self.scope, head.count + 1, "the head row does not count this row")
         if head.last_hash != self.last_hash:
             return Break(self.scope, self.seq, "the head row names a different last row")
         return None

@@ -30,7 +30,7 @@ from contextpolicy.wording import translate_phrase
 GROUP = "palimpsest.strategies"
 UNUSABLE = gettext_noop("The strategy {name!r} cannot be used: {reason}.")
 NAME_TAKEN = Phrase(gettext_noop("its name is taken by a built-in strategy"))
-NO_METHOD = Phrase(gettext_noop("it has neither choose nor compose"))
+NO_METHOD = Phrase(gettext_noop("it has neither a choose nor a compose method"))
 NO_CONFIG: Mapping[str, object] = {
     "type": "object",
     "properties": {},

@@ -49,7 +49,7 @@ class PolicySkillsRefused(Exception):
         super().__init__(
             gettext(
                 "The policy contains skills that do not exist here: {slugs}. You cannot create "
-                "skills. Ask an administrator who can."
+                "skills. Ask an administrator who can create skills."
             ).format(slugs=", ".join(slugs))
         )
 

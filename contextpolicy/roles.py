@@ -147,7 +147,7 @@ class UsernameTaken(Exception):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            gettext("The name “{taken}” is taken (case is ignored). Choose another one.").format(
+            gettext("The name “{taken}” is taken (case is ignored). Choose another name.").format(
                 taken=name
             )
         )

@@ -451,7 +451,7 @@ SPECTACULAR_SETTINGS = {
         "REST API for chats, context policies and the audit log. In addition to the responses "
         "listed, any request can get 400 `key_in_address` (an API key in the query string), 405 "
         "`method_not_allowed`, 406 `not_acceptable`, 503 `database_busy` and 507 `storage_full`. "
-        "Nothing was changed then."
+        "In these cases, nothing was changed."
     ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,

@@ -39,7 +39,7 @@ class TooManyChats(Refusal):
 
 
 class TemporaryNotAllowed(Refusal):
-    """Your policy does not allow temporary chats. Create a normal one."""
+    """Your policy does not allow temporary chats. Create a regular chat."""
 
     code = "temporary_not_allowed"
     status = 403
@@ -50,7 +50,7 @@ class TemporaryNotAllowed(Refusal):
 
 
 class TitleTooLong(Refusal):
-    """The title has more than 200 characters. Titles are never cut."""
+    """The title has more than 200 characters. Titles are never truncated."""
 
     code = "too_long"
     status = 422
@@ -314,7 +314,7 @@ def build_model_choices(
             spec=spec,
             provider_name=spec.provider_name,
             allowed=values.allowed_models is None or spec.slug in values.allowed_models,
-            why_not=gettext("The policy {policy} does not allow this model").format(
+            why_not=gettext("The policy {policy} does not allow this model.").format(
                 policy=effective.label
             ),
             current=spec == current,

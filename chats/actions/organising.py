@@ -34,7 +34,7 @@ class InvalidFolderName(Refusal):
 
 
 class FolderNameTooLong(Refusal):
-    """The name has more than 100 characters. Names are never cut."""
+    """The name has more than 100 characters. Names are never truncated."""
 
     code = "too_long"
     status = 422

@@ -103,8 +103,8 @@ class SkillOfInstallation(Refusal):
     code = "skill_of_installation"
     status = 409
     sentence = gettext_noop(
-        "Policies can refer to a skill of the installation, so it cannot be deleted. Disable it "
-        "instead."
+        "Policies can refer to a skill of the instance, so the skill cannot be deleted. "
+        "Disable it instead."
     )
 
 
@@ -113,7 +113,7 @@ class SkillFileNotText(Refusal):
 
     code = "skill_file_not_text"
     status = 422
-    sentence = gettext_noop("“{name}” is not a text in UTF-8. Choose a text file.")
+    sentence = gettext_noop("“{name}” is not UTF-8 text. Save it as UTF-8, then choose it again.")
     param = "files"
 
 

@@ -27,7 +27,7 @@ from contextpolicy.engine.strategies.entity_state import (
 
 
 class NoStateKept(Refusal):
-    """The chat's policy maintains no state, so there is none to read or change."""
+    """The chat's policy maintains no state, so there is no state to read or change."""
 
     code = "no_state"
     status = 409

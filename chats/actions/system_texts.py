@@ -38,7 +38,7 @@ class SystemTextLocked(Refusal):
 
 
 class SystemTextTooLong(Refusal):
-    """The system text has more than 20,000 characters. It is never cut."""
+    """The system text has more than 20,000 characters. It is never truncated."""
 
     code = "too_long"
     status = 422

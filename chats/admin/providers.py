@@ -92,7 +92,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
                 ),
             },
         ),
-        (gettext_lazy("Background"), {"fields": ("warm_up",)}),
+        (gettext_lazy("Cache warm-ups"), {"fields": ("warm_up",)}),
         (gettext_lazy("State"), {"fields": ("paused_until", "paused_reason")}),
     )
     readonly_fields = ("stored_key", "paused_until", "paused_reason")

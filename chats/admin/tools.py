@@ -36,8 +36,8 @@ class ToolServerForm(forms.ModelForm[ToolServer]):
         required=False,
         choices=lambda: [("", "—"), *((name, name) for name in sorted(settings.TOOL_COMMANDS))],
         help_text=gettext_lazy(
-            "For a local process: a name of the setting TOOL_COMMANDS, which only an operator of "
-            "the machine can change."
+            "For a local process, choose a name from the setting TOOL_COMMANDS. Only an "
+            "operator of the machine can change this setting."
         ),
     )
     credential = forms.CharField(
@@ -46,8 +46,8 @@ class ToolServerForm(forms.ModelForm[ToolServer]):
         max_length=500,
         widget=forms.PasswordInput(render_value=False, attrs={"autocomplete": "new-password"}),
         help_text=gettext_lazy(
-            "Sent as a bearer token, stored encrypted and never shown. Leave it empty to keep the "
-            "stored one."
+            "The credential is sent as a bearer token, stored encrypted and never shown. Leave "
+            "this field empty to keep the stored credential."
         ),
     )
     forget_credential = forms.BooleanField(
@@ -162,7 +162,7 @@ class ToolServerAdmin(FreshSignInAdmin):
     def reading(self, server: ToolServer) -> str:
         """Return the state of the definitions: requested, failed, or their numbers."""
         if not server.pk:
-            return gettext("Read after saving.")
+            return gettext("The definitions are read after you save.")
         if server.asked_at is not None:
             return gettext("Reading…")
         if server.failure:

@@ -56,7 +56,8 @@ NOT_JUDGED: Mapping[str, StrOrPromise] = {
     "erased": gettext_lazy("with an erased message or summary"),
     "references": gettext_lazy("with retrieved context, which is selected for each question"),
     "marked_since": gettext_lazy(
-        "in chats where a message was marked or erased during the evaluation"
+        "in chats where a message was pinned, unpinned, excluded, included again, kept or "
+        "erased during the evaluation"
     ),
     "model_changed": gettext_lazy("in chats whose model changed during the evaluation"),
     "state": gettext_lazy("with a chat state, which only the strategy can extract from messages"),

@@ -38,7 +38,7 @@ NO_FIELDS = (
     Case(
         400,
         "unknown_field",
-        "The operation accepts no fields; `param` names the first one of the body.",
+        "The operation accepts no fields; `param` names the first field of the body.",
     ),
     Case(413, "request_too_large", "A body was sent that exceeds the size limit of the server."),
     Case(415, "unsupported_media_type", "A body was sent that is not `application/json`."),

@@ -12,13 +12,14 @@ from contextpolicy.models import LedgerKey, LedgerLeaf, LedgerOrigin
 
 
 class NoProof(Refusal):
-    """No signed checkpoint covers the chain yet, or the chain does not exist."""
+    """No signed checkpoint covers the audit log yet, or the audit log does not exist."""
 
     code = "no_proof"
     status = 404
     sentence = gettext_noop(
-        "No signed checkpoint covers this audit log yet, or no audit log has this name. A new one "
-        "is covered within an hour. Enter “instance”, or “chat:” followed by the id of a chat."
+        "No signed checkpoint covers this audit log yet, or no audit log has this name. A new "
+        "audit log is covered within an hour. Enter “instance”, or “chat:” followed by the id "
+        "of a chat."
     )
 
 

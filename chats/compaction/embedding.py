@@ -131,7 +131,7 @@ class Overview:
 FAULTS = {
     NOT_INSTALLED: NotInstalled.sentence,
     WRONG: gettext_noop(
-        "The embedding model now returns vectors of another length. Select “Rebuild index”."
+        "The embedding model now returns vectors of a different length. Select “Rebuild index”."
     ),
     "provider_unavailable": gettext_noop("The server of the embedding model could not be reached."),
     "provider_timeout": gettext_noop("The server of the embedding model did not answer in time."),

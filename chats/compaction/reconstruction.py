@@ -48,7 +48,7 @@ SUMMARY_FAULTS = {
         "Its requests cannot be rebuilt. Their commitments in the audit log remain valid."
     ),
     "differs": gettext_noop(
-        "The request rebuilt from stored data differs from the one that was sent. Data was "
+        "The request rebuilt from stored data differs from the request as sent. Data was "
         "changed outside the product. Verify the audit log."
     ),
 }

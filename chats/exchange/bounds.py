@@ -81,14 +81,14 @@ def check_size(file: IO[bytes]) -> None:
 
 def build_file_size_error(limit: int) -> ImportRefused:
     problem = gettext_lazy(
-        "The file has more than {limit} MiB. Split it, or import fewer chats at once."
+        "The file is larger than {limit} MiB. Split it, or import fewer chats at once."
     )
     return ImportRefused("import_too_large", Sentence(problem, limit=limit // MIB))
 
 
 def build_chat_size_error() -> ImportRefused:
     limit = settings.IMPORT_CHAT_BYTES // MIB
-    problem = gettext_lazy("This chat has more than {limit} MiB in the file.")
+    problem = gettext_lazy("The data of this chat exceeds the limit of {limit} MiB.")
     return ImportRefused("import_too_large", Sentence(problem, limit=limit))
 
 
@@ -124,7 +124,7 @@ def describe_message_position(number: int, *, name: str | Promise) -> Promise:
 
 
 def build_line_size_error(number: int) -> ImportRefused:
-    problem = gettext_lazy("Line {number} has more than {limit} MiB.")
+    problem = gettext_lazy("Line {number} is larger than {limit} MiB.")
     return ImportRefused(
         "import_too_large", Sentence(problem, number=number, limit=LINE_BYTES // MIB)
     )

@@ -167,7 +167,7 @@ class Reader:
             if found is not None and found.end() < len(self.buffer):
                 break
             if len(self.buffer) - self.at > most:
-                problem = gettext_lazy("A text in {place} has more than {limit} bytes.")
+                problem = gettext_lazy("A text in {place} is larger than {limit} bytes.")
                 raise ImportRefused(
                     "import_too_large", Sentence(problem, place=self.place, limit=most)
                 )
@@ -211,7 +211,7 @@ class Reader:
     def close(self) -> None:
         """Raise `ImportRefused` if anything follows the end of the document."""
         if self.peek():
-            raise self.error(gettext_lazy("there is data after its end"))
+            raise self.error(gettext_lazy("there is extra data after the end of the JSON"))
 
 
 def parse_lazy_json(data: bytes | bytearray, *, place: str | Promise) -> Any:

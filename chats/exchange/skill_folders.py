@@ -45,8 +45,8 @@ class SkillArchiveTooLarge(Refusal):
     code = "skill_archive_too_large"
     status = 413
     sentence = gettext_noop(
-        "An archive of skills can have at most 1 MiB, 10 MiB unpacked, and 200 entries, and each "
-        "SKILL.md at most 64 KiB. Split the archive."
+        "An archive of skills can have at most 1 MiB (10 MiB unpacked) and 200 entries. Each "
+        "SKILL.md can have at most 64 KiB. Split the archive."
     )
     param = "archive"
 
@@ -57,7 +57,7 @@ class SkillArchiveInvalid(Refusal):
     code = "skill_archive_invalid"
     status = 422
     sentence = gettext_noop(
-        "The file is not a ZIP archive with a SKILL.md that can be read. Send a ZIP archive of "
+        "The file is not a ZIP archive with a readable SKILL.md. Send a ZIP archive of "
         "folders, each with its SKILL.md."
     )
     param = "archive"
@@ -69,8 +69,8 @@ class SkillArchiveUnsafe(Refusal):
     code = "skill_archive_unsafe"
     status = 422
     sentence = gettext_noop(
-        "The archive contains “{name}”, which leaves its folder or is a link. Nothing was "
-        "imported. Create the archive again without such entries."
+        "The archive contains “{name}”, which points outside its folder or is a link. Nothing "
+        "was imported. Create the archive again without such entries."
     )
     param = "archive"
 
@@ -111,11 +111,12 @@ class LeftOutFile:
 
 
 LEFT_OUT: Mapping[str, str | Promise] = {
-    "no_skill": gettext_lazy("It is not in a folder with a SKILL.md."),
+    "no_skill": gettext_lazy("The file is not in a folder with a SKILL.md."),
     "name": gettext_lazy(
-        "Its name is hidden, too long, or has characters other than a–z, 0–9, “.”, “_” and “-”."
+        "The name of the file is hidden, too long, or contains characters other than a–z, 0–9, "
+        "“.”, “_” and “-”."
     ),
-    "not_text": gettext_lazy("It is not a text in UTF-8."),
+    "not_text": gettext_lazy("The file is not UTF-8 text."),
 }
 
 

@@ -72,10 +72,10 @@ class UnsupportedUIMessage(Refusal):
     code = "unsupported_ui_message"
     status = 422
     sentence = gettext_noop(
-        "The last message must be a user message of text and files: data URLs, or addresses of your"
-        " uploads. An edited message keeps its files; send other files in a new message. A reply is"
-        " sent back only with answers to its requests for consent. Results of the client’s tools"
-        " are not supported."
+        "The last message must be a user message with text and files. Files are data URLs or "
+        "addresses of your uploads. An edited message keeps its files, so send other files in "
+        "a new message. An assistant message is accepted only if it answers requests for "
+        "consent. Results of client tools are not supported."
     )
 
 
@@ -85,8 +85,8 @@ class HistoryNotStored(Refusal):
     code = "history_not_stored"
     status = 409
     sentence = gettext_noop(
-        "The earlier messages of this request are not in this chat. Load the messages of the chat,"
-        " or import the conversation first (POST /imports)."
+        "The earlier messages of this request are not in this chat. Load the messages of the "
+        "chat, or import the chat first (POST /imports)."
     )
 
 
@@ -150,7 +150,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     ]
     if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
         sentence = gettext_lazy(
-            "metadata and data parts of a message may have at most {limit:,} bytes."
+            "the metadata and data parts of a message may have at most {limit:,} bytes in total."
         )
         raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
     previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None

@@ -47,7 +47,7 @@ WORDS: Mapping[str, str] = {
         "The chat was not moved to its folder. You have reached the folder limit, or the name of "
         "the folder is not allowed."
     ),
-    "further_losses": gettext_noop("The chat lost more content than is listed here."),
+    "further_losses": gettext_noop("More content of this chat was left out than is listed here."),
 }
 
 

@@ -97,20 +97,20 @@ class FileTooLargeForPolicy(Refusal):
     code = "file_too_large_for_policy"
     status = 422
     sentence = gettext_noop(
-        "{name} cannot be sent: the policy of this chat allows {limit} MiB a file. Attach a"
-        " smaller file, or ask your administrator."
+        "{name} cannot be sent: the policy of this chat allows up to {limit} MiB per file. "
+        "Attach a smaller file, or ask your administrator."
     )
     param = "files"
 
 
 class FilesTooLarge(Refusal):
-    """The files of the message exceed 100 MiB together (the default of `MESSAGE_FILES_BYTES`)."""
+    """The files of the message exceed 100 MiB in total (the default of `MESSAGE_FILES_BYTES`)."""
 
     code = "files_too_large"
     status = 422
     sentence = gettext_noop(
-        "The files of this message have more than {limit} MiB together. Send some of them in"
-        " another message."
+        "The files of this message exceed {limit} MiB in total. Send some of the files in "
+        "another message."
     )
     param = "files"
 

@@ -39,8 +39,8 @@ class InlineFilesTooLarge(Refusal):
     code = "inline_files_too_large"
     status = 413
     sentence = gettext_noop(
-        "The inline files of this request have more than {limit} MiB. Upload them with POST"
-        " /api/v1/files and send their ids in `files`."
+        "The inline files of this request exceed {limit} MiB. Upload them with POST "
+        "/api/v1/files and send their ids in `files`."
     )
     param = "inline_files"
 

@@ -54,7 +54,8 @@ class FileTooLarge(Refusal):
     code = "file_too_large"
     status = 413
     sentence = gettext_noop(
-        "{name} has more than {limit} MiB, the limit of a file. Split it, or attach a part of it."
+        "{name} is larger than the limit of {limit} MiB per file. Split the file, or attach a "
+        "part of it."
     )
     param = "file"
 

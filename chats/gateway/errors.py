@@ -104,7 +104,7 @@ class BodyTooLarge(Refusal):
 
     code = "request_too_large"
     status = 413
-    sentence = "The request is larger than {limit:,} bytes. Send a smaller one."
+    sentence = "The request is larger than {limit:,} bytes. Send a smaller request."
 
 
 class PreviousResponseNotFound(Refusal):

@@ -18,9 +18,9 @@ def explain_csrf_failure(reason: str) -> str | Promise:
     if found := ORIGIN.search(reason):
         return format_lazy(
             gettext_lazy(
-                "The browser sent the origin {origin}, but this server is configured for {own}. "
-                "Open that address, or set PALIMPSEST_PUBLIC_URL to the one you use. A proxy must "
-                "forward Host and X-Forwarded-Proto (TRUSTED_PROXY)."
+                "The browser sent the origin {origin}, but this server is configured for "
+                "{own}. Open that address, or set PALIMPSEST_PUBLIC_URL to the address that "
+                "you use. A proxy must forward Host and X-Forwarded-Proto (TRUSTED_PROXY)."
             ),
             origin=found[1],
             own=settings.PUBLIC_URL or gettext_lazy("the address in the Host header"),

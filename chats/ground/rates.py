@@ -34,7 +34,7 @@ class Rate:
 
 
 class RateLimited(Refusal):
-    """Too many requests within a minute. `Retry-After` has the seconds to wait."""
+    """Too many requests within a minute. `Retry-After` gives the number of seconds to wait."""
 
     code = "rate_limit_exceeded"
     status = 429

@@ -26,7 +26,7 @@ class Compaction(Stored):
         PREPARED = "prepared", gettext_lazy("Ready")
         PUBLISHED = "published", gettext_lazy("Active")
         UNDONE = "undone", gettext_lazy("Undone")
-        REPLACED = "replaced", gettext_lazy("Replaced by a newer one")
+        REPLACED = "replaced", gettext_lazy("Replaced by a newer compaction")
         OVERTAKEN = "overtaken", gettext_lazy("Outdated")
         REJECTED = "rejected", gettext_lazy("Rejected")
         FAILED = "failed", gettext_lazy("Failed")
@@ -46,7 +46,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        verbose_name=gettext_lazy("based on"),
+        verbose_name=gettext_lazy("summary before the window"),
     )
     previous = models.ForeignKey(
         "self",
@@ -63,7 +63,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="+",
-        verbose_name=gettext_lazy("restored by an undo"),
+        verbose_name=gettext_lazy("compaction restored by an undo"),
     )
     # The summary of the same range that a user corrected or regenerated.
     revises = models.ForeignKey(

@@ -28,9 +28,14 @@ class SkippedRow(Stored):
 
     job = models.CharField(max_length=40)
     row = models.CharField(
-        max_length=100, help_text=gettext_lazy("The row's table and id, or a part of a job.")
+        max_length=100,
+        help_text=gettext_lazy(
+            "This is the table and id of the skipped row, or a part of the job."
+        ),
     )
-    problem = models.CharField(max_length=60, help_text=gettext_lazy("The kind of error."))
+    problem = models.CharField(
+        max_length=60, help_text=gettext_lazy("This is the class name of the error.")
+    )
     times = models.PositiveIntegerField(default=1)
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()

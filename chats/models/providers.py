@@ -36,8 +36,9 @@ class ProviderAccount(Stored):
         default=True,
         help_text=(
             gettext_lazy(
-                "If it is free (no price, private address), a changed prompt is sent in the "
-                "background, so that the server’s cache is warm for the next message."
+                "Sends changed prompts to this server in the background, so that its cache is "
+                "warm for the next message. This applies only to models without a price on a "
+                "server with a private address."
             )
         ),
     )

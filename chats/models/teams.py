@@ -50,7 +50,10 @@ class TeamVersion(Stored):
     class Routing(models.TextChoices):
         ALL = "all", gettext_lazy("Every agent once, in order")
         ROUND_ROBIN = "round_robin", gettext_lazy("Agents in turn, until the limit")
-        PERSON = "person", gettext_lazy("The agent that a message names, else the first")
+        PERSON = (
+            "person",
+            gettext_lazy("The agent that a message mentions, otherwise the first agent"),
+        )
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     team = models.ForeignKey(Team, on_delete=models.CASCADE, related_name="versions")
@@ -146,7 +149,7 @@ class Round(Stored):
         WAITING = "waiting", gettext_lazy("Waiting for a person of the team")
         SETTLED = "settled", gettext_lazy("Complete")
         LIMIT = "limit", gettext_lazy("Limit reached")
-        PAIR = "pair", gettext_lazy("Two agents only answered each other")
+        PAIR = "pair", gettext_lazy("Two agents replied only to each other")
         STOPPED = "stopped", gettext_lazy("Stopped")
         FAILED = "failed", gettext_lazy("A reply failed")
         REPLACED = "replaced", gettext_lazy("Replaced by a newer message")

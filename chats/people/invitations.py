@@ -59,7 +59,7 @@ def invite_user(
     try:
         roles.check_username_free(person.username)
     except roles.UsernameTaken as error:
-        words = gettext_lazy("The name “{taken}” is taken (case is ignored). Choose another one.")
+        words = gettext_lazy("The name “{taken}” is taken (case is ignored). Choose another name.")
         raise InvitationRefused(reason=format_lazy(words, taken=error.name)) from error
     try:
         person.full_clean(exclude=["password"])
@@ -69,7 +69,7 @@ def invite_user(
         with transaction.atomic():
             roles.save_person(person=person, changed={"username"}, actor=actor, now=now)
     except IntegrityError as error:
-        reason = gettext_lazy("This name is taken. Choose another one.")
+        reason = gettext_lazy("This name is taken. Choose another name.")
         raise InvitationRefused(reason=reason) from error
     roles.change_roles(person=person, groups=groups, actor=actor, now=now)
     return person, link_for(person, actor=actor, now=now)

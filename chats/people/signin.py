@@ -189,7 +189,7 @@ def verify_identity(
             token = link.strip().rstrip("/").rpartition("/")[2]
             use_link(token=token, address=address, now=now, only=user)
     except WrongPassword:
-        raise NotConfirmed(proof=gettext_lazy("This password is wrong.")) from None
+        raise NotConfirmed(proof=gettext_lazy("This password is wrong. Enter it again.")) from None
     except LinkInvalid:
         raise NotConfirmed(
             proof=gettext_lazy(

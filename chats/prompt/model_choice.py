@@ -50,13 +50,14 @@ class ModelUnavailable(Refusal):
 
 
 class PolicyRefused(Refusal):
-    """The effective policies conflict or do not fit the model. The message gives the reason."""
+    """The effective policies conflict or do not fit the model. The error message gives the
+    reason."""
 
     code = "policy_impossible"
     status = 409
     sentence = gettext_noop(
-        "The effective policies contradict each other or do not fit the model. An administrator "
-        "must change one. {reason}"
+        "The effective policies contradict each other or do not fit the model. An "
+        "administrator must change a policy. {reason}"
     )
 
 

@@ -26,7 +26,7 @@ FAULTS = {
     "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
     "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
     "differs": gettext_noop(
-        "The prompt rebuilt from stored data differs from the one that was sent. A message, a "
+        "The prompt rebuilt from stored data differs from the prompt as sent. A message, a "
         "text or the receipt was changed outside the product. Verify the audit log."
     ),
 }

@@ -118,7 +118,7 @@ class NameTooLong(Refusal):
 
     code = "too_long"
     status = 422
-    sentence = gettext_noop("The name has {length} characters. The limit is 200. Shorten it.")
+    sentence = gettext_noop("The name has {length} characters. The limit is 200. Shorten the name.")
     param = "name"
 
 

@@ -194,7 +194,9 @@ def _split(url: str) -> tuple[SplitResult, int]:
         )
     if "?" in url or "#" in url:
         raise AddressRefused(
-            gettext_noop("The address must not contain a query or a fragment (? or #).")
+            gettext_noop(
+                "The address must not contain a query or a fragment (? or #). Remove this part."
+            )
         )
     if port == 0 or parts.netloc.endswith(":"):
         raise AddressRefused(
@@ -214,7 +216,10 @@ def _checked_host(parts: SplitResult) -> str:
         )
     if host in _METADATA_NAMES:
         raise AddressRefused(
-            gettext_noop("This host name belongs to a cloud's metadata service. It is blocked.")
+            gettext_noop(
+                "This host name belongs to a cloud's metadata service, which is never allowed. "
+                "Enter the address of a model server."
+            )
         )
     # Browsers and resolvers read names that end in a number (2130706433, 0x7f.1, 0177.0.0.1) as
     # IPv4. Only the plain dotted form is accepted, so that no address is ambiguous.
@@ -230,7 +235,7 @@ def _checked_ipv6(host: str) -> str:
         address = ipaddress.IPv6Address(host)
     except ValueError:
         raise AddressRefused(
-            gettext_noop("The IPv6 address in the brackets is not valid.")
+            gettext_noop("The IPv6 address in the brackets is not valid. Check its spelling.")
         ) from None
     if address.scope_id or address.ipv4_mapped:
         raise AddressRefused(

@@ -233,7 +233,7 @@ _SENTENCES: dict[ErrorCode, str] = {
         "settings."
     ),
     "context_overflow": gettext_noop(
-        "The conversation is too long for this model. Shorten the message or choose another model."
+        "The chat is too long for this model. Shorten the message or choose another model."
     ),
     "tools_unsupported": gettext_noop(
         "This model does not support tools. An operator can disable them in the model's settings."

@@ -52,7 +52,7 @@ class ReasonNeeded(Refusal):
     code = "reason_needed"
     sentence = gettext_noop(
         "Enter a reason for reading this chat, such as a case or a complaint, in {shortest} to "
-        "{longest} characters. The audit log records it first."
+        "{longest} characters. The audit log records the reason first."
     )
 
     def __init__(self) -> None:
@@ -65,9 +65,10 @@ class ReadingNotOpen(Refusal):
     code = "reading_not_open"
     status = 403
     sentence = gettext_noop(
-        "You have not opened this chat for reading, or your access of 30 minutes has ended. Give "
-        "a reason first, with POST /api/v1/audit/readings or on the page of one of its calls. If "
-        "this instance requires a second auditor, that auditor must approve the request."
+        "You have not opened this chat for reading, or your 30-minute access has ended. Give a "
+        "reason first, with POST /api/v1/audit/readings or on the page of one of the chat’s "
+        "calls. If this instance requires a second auditor, another auditor must approve the "
+        "request."
     )
 
 

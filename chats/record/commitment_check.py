@@ -42,7 +42,7 @@ ERASURES = (ERASURE, ERASURE_MARKS)
 ERASED_WHOLE = "chat.erased"
 # Before chats could be restored, this entry was the last one. Now it has a time.
 DELETED = "chat.deleted"
-UNSAID = "is marked as erased without a ledger entry"
+UNSAID = "is marked as erased without an audit log entry"
 # Other findings. Verifications and the command show them in English.
 OTHER_COMMITMENT = "has a different commitment from this entry"
 OTHER_BODY = "has a different body hash from this entry"
@@ -50,10 +50,10 @@ OTHER_BODIES = "has different body hashes from this entry"
 OTHER_CALLS = "has different calls from this entry"
 CHANGED = "was changed"
 ABSENT = "is missing"
-CHAT_ABSENT = "the chat is missing, and no ledger entry records its erasure"
-CALL_WITHOUT_ENTRY = "no ledger entry commits to the call of receipt {pk}"
-CALLS_WITHOUT_ENTRY = "no ledger entry commits to the calls of {pk}"
-SUMMARY_WITHOUT_ENTRY = "no ledger entry mentions summary {pk}"
+CHAT_ABSENT = "the chat is missing, and no audit log entry records its erasure"
+CALL_WITHOUT_ENTRY = "no audit log entry has the commitment to the call of receipt {pk}"
+CALLS_WITHOUT_ENTRY = "no audit log entry has the commitments to the calls of {pk}"
+SUMMARY_WITHOUT_ENTRY = "no audit log entry mentions summary {pk}"
 # Value of `erased` in the entry that an upgrade wrote for marks without an entry.
 UNNAMED = "unnamed"
 # The columns that the checks compare or use to find rows, and those for rebuilding requests.

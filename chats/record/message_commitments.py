@@ -236,7 +236,7 @@ def compare_message(
         return MessageComparison(f"an image of message {key} was changed", seq)
     if is_message_committed(row, committed):
         return before._replace(compared=before.compared + 1)
-    reason = "is marked as erased without a ledger entry" if row.erased_at else "was changed"
+    reason = "is marked as erased without an audit log entry" if row.erased_at else "was changed"
     return MessageComparison(f"message {key} {reason}", seq)
 
 

@@ -63,7 +63,7 @@ class InvalidCharacter(Refusal):
 
 
 class MessageTooLong(Refusal):
-    """The message exceeds the limit of the chat's policy. It is never cut."""
+    """The message exceeds the limit of the chat's policy. Messages are never truncated."""
 
     code = "message_too_long"
     status = 422

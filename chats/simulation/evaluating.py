@@ -44,7 +44,7 @@ class NothingToEvaluate(Refusal):
 
 
 class TooManyEvaluations(Refusal):
-    """Three evaluations are running, which is the limit. End one first."""
+    """Three evaluations are running, which is the limit. End one of them first."""
 
     code = "too_many_evaluations"
     status = 409

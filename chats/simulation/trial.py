@@ -70,13 +70,13 @@ class NothingToSummarise(Refusal):
 
 
 class TooLongForOneCall(Refusal):
-    """The messages do not fit into the context window of the summarisation model."""
+    """The messages do not fit into the context window of the summarising model."""
 
     code = "too_long_for_one_call"
     status = 409
     sentence = gettext_noop(
-        "The smallest summary request has about {tokens:,} tokens. In a trial, the model has a "
-        "context window of only {limit:,} tokens. Choose a model with a larger context window."
+        "The smallest request for this summary has about {tokens:,} tokens, but a request to "
+        "this model can have only {limit:,}. Choose a model with a larger context window."
     )
 
 
@@ -86,7 +86,7 @@ class TrialFailed(Refusal):
     code = "trial_failed"
     status = 502
     sentence = gettext_noop(
-        "The summariser failed: {reason} The audit log has the usage of the call."
+        "The summarising model failed: {reason} The audit log records the usage of the call."
     )
 
 

@@ -73,8 +73,8 @@ class InvalidSpeaker(Refusal):
     code = "invalid_speaker"
     status = 422
     sentence = gettext_noop(
-        "The id and name of a role and each addressee must have 1 to {limit} printable characters;"
-        " a message can have up to {most} addressees."
+        "The id of a role, its name and each addressee must have 1 to {limit} printable "
+        "characters. A message can have up to {most} addressees."
     )
     param = "message"
 

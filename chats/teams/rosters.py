@@ -41,8 +41,8 @@ POLICY_NOT_ASSIGNABLE = gettext_noop(
     "administrator can assign it."
 )
 SECOND_PERSON_ASSIGNS = gettext_noop(
-    "Policy changes need two people here. You wrote the published version of the policy "
-    "“{policy}”, so ask another administrator to assign it to the agent."
+    "This instance requires two people for policy changes. You wrote the published version of "
+    "the policy “{policy}”, so ask another administrator to assign it to the agent."
 )
 MOST_HOPS, MOST_TOKENS, MOST_SECONDS = 50, 10_000_000, 86_400
 LONGEST_ROLE_ID = 80
@@ -425,9 +425,7 @@ def check_team(draft: TeamDraft) -> None:
         raise InvalidTeam(NO_AGENT, param="agents")
     if len(draft.agents) > rounds.MOST_MEMBERS:
         raise InvalidTeam(
-            gettext_noop(
-                "The team has more than {limit} members, which is the limit. Remove members."
-            ),
+            gettext_noop("A team can have at most {limit} members. Remove members."),
             param="agents",
             limit=rounds.MOST_MEMBERS,
         )
@@ -473,7 +471,7 @@ def check_prompt_limits(draft: TeamDraft) -> None:
     least = max(LEAST_CAP, draft.hop_limit)
     if draft.message_cap and not least <= draft.message_cap <= MOST_CAP:
         raise InvalidTeam(
-            gettext_noop("Enter a message cap of {least:,} to {most:,}, or 0 for no cap."),
+            gettext_noop("Enter a message limit of {least:,} to {most:,}, or 0 for no limit."),
             param="message_cap",
             least=least,
             most=MOST_CAP,

@@ -14,7 +14,10 @@ class ToolHasChanged(Refusal):
 
     code = "tool_has_changed"
     status = 409
-    sentence = gettext_noop("The definition changed after it was shown. Read it and approve again.")
+    sentence = gettext_noop(
+        "The definition changed after it was shown. Read the new definition, then approve the "
+        "tool again."
+    )
 
 
 def approve_tool(row: ToolDefinition, *, digest: str, actor: str, now: datetime) -> None:

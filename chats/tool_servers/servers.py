@@ -40,7 +40,8 @@ class CommandUnknown(Refusal):
     code = "unknown_tool_command"
     status = 422
     sentence = gettext_noop(
-        "The command {name} is not in the setting TOOL_COMMANDS of this server. Choose one of it."
+        "The command {name} is not in the setting TOOL_COMMANDS of this server. Choose a "
+        "command from that setting."
     )
     param = "command"
 

@@ -78,7 +78,8 @@ class TooManyTurns(Refusal):
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """Eight replies of the API key are running (the default of `TURNS_PER_KEY`). Wait for one."""
+    """Eight replies of the API key are running (the default of `TURNS_PER_KEY`). Wait for one to
+    end."""
 
     sentence = gettext_noop(
         "{limit} replies for this API key are already running in other chats. Wait for one to end."

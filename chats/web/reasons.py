@@ -110,8 +110,8 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "unknown_url": gettext_lazy(
         "the summary contained an address that does not occur in its messages"
     ),
-    "cancelled": gettext_lazy("a user cancelled it"),
-    "rejected_by_person": gettext_lazy("a user rejected it"),
+    "cancelled": gettext_lazy("a user cancelled the summary"),
+    "rejected_by_person": gettext_lazy("a user rejected the summary"),
     "context_changed": gettext_lazy("the chat had changed before the summary was used"),
     "insufficient": gettext_lazy(
         "even with the summary, the prompt exceeds the policy’s target size"
@@ -121,16 +121,18 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "redone": gettext_lazy("a user restored another summary"),
     "revised": gettext_lazy("a user edited the previous summary"),
     "asked_again": gettext_lazy("a user requested a new summary"),
-    "message_excluded": gettext_lazy("one of its messages was excluded"),
-    "message_erased": gettext_lazy("one of its messages was erased"),
-    "worker_lost": gettext_lazy("the worker that wrote it stopped"),
+    "message_excluded": gettext_lazy("one of the summarised messages was excluded"),
+    "message_erased": gettext_lazy("one of the summarised messages was erased"),
+    "worker_lost": gettext_lazy("the worker that wrote the summary stopped"),
     "handed_back": gettext_lazy("the worker restarted; another worker writes the summary"),
     "internal_error": gettext_lazy("something went wrong on this server"),
     "provider_auth": gettext_lazy("the provider rejected the API key of this server"),
     "provider_unavailable": gettext_lazy("the model’s provider could not be reached"),
     "provider_rate_limited": gettext_lazy("the model’s provider limited the request rate"),
     "provider_timeout": gettext_lazy("the model did not respond in time"),
-    "content_filtered": gettext_lazy("a content filter of the model’s provider stopped it"),
+    "content_filtered": gettext_lazy(
+        "a content filter of the model’s provider stopped the summary"
+    ),
     "provider_protocol": gettext_lazy("the model’s provider sent a response in an unknown format"),
     "provider_rejected": gettext_lazy("the model’s provider refused the request"),
     "provider_error": gettext_lazy("the model’s provider reported an error"),
@@ -141,12 +143,12 @@ NOT_USED: Mapping[str, StrOrPromise] = {
 # provider error, but in the call that extracts the state.
 STATE_KEPT: Mapping[str, StrOrPromise] = {
     "content_filtered": gettext_lazy("a content filter of the provider stopped the response"),
-    "model_unavailable": gettext_lazy("the model that extracts it cannot be used now"),
+    "model_unavailable": gettext_lazy("the model that extracts the state cannot be used now"),
     "provider_auth": gettext_lazy("the provider rejected the API key"),
     "provider_rate_limited": gettext_lazy("the provider limited the request rate"),
     "provider_timeout": gettext_lazy("the model did not respond in time"),
     "provider_unavailable": gettext_lazy("the provider could not be reached"),
-    "state_changed": gettext_lazy("a user corrected it at the same time"),
+    "state_changed": gettext_lazy("a user corrected the state at the same time"),
     "state_invalid": gettext_lazy("the model’s response does not match the schema"),
     "state_not_an_object": gettext_lazy("the model’s response is not a JSON object"),
     "state_not_finished": gettext_lazy("the model’s response was cut off"),
@@ -162,7 +164,7 @@ NEXT_STEPS: Mapping[str, StrOrPromise] = {
     "waits_for_approval": gettext_lazy("Approve or reject the draft first."),
     "in_the_making": gettext_lazy("No second summary was started."),
     "strategy": gettext_lazy("An administrator can choose a strategy with summaries."),
-    "no_model": gettext_lazy("Ask an administrator to configure one."),
+    "no_model": gettext_lazy("Ask an administrator to configure a summarising model."),
     "model_not_allowed": gettext_lazy("Choose another model for this chat."),
     "policy_impossible": gettext_lazy("Ask your administrator."),
 }
@@ -172,7 +174,7 @@ COMPACTION_STATES: Mapping[str, tuple[str, StrOrPromise]] = {
     Compaction.Status.PREPARED: ("layer", gettext_lazy("Ready, not in use yet")),
     Compaction.Status.PUBLISHED: ("", gettext_lazy("In use on another branch")),
     Compaction.Status.UNDONE: ("warn", gettext_lazy("Undone")),
-    Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a newer one")),
+    Compaction.Status.REPLACED: ("", gettext_lazy("Replaced by a newer compaction")),
     Compaction.Status.OVERTAKEN: ("", gettext_lazy("Outdated")),
     Compaction.Status.REJECTED: ("danger", gettext_lazy("Not used")),
     Compaction.Status.FAILED: ("danger", gettext_lazy("Failed")),
@@ -204,7 +206,7 @@ ORIGINS: Mapping[str, StrOrPromise] = {
     "pin": pgettext_lazy("part of a prompt", "Pin"),
     "day": gettext_lazy("Date"),
     "history": gettext_lazy("History"),
-    "tail": gettext_lazy("Background"),
+    "tail": gettext_lazy("Cache warm-ups"),
     "question": gettext_lazy("Your message"),
     "continue": gettext_lazy("Instruction to continue"),
     "step": gettext_lazy("Step of the reply"),
@@ -233,12 +235,12 @@ PARTS: Mapping[str, StrOrPromise] = {
 LAYOUTS: Mapping[str, StrOrPromise] = {
     "A": gettext_lazy(
         "Layout A: one user message contains the history and your message as text. The system "
-        "text of the chat replaces the one of the policy."
+        "text of the chat replaces the system text of the policy."
     ),
     "B": gettext_lazy("Layout B: the history is sent as text in a user message before yours."),
     "C": gettext_lazy(
         "Layout C: one user message contains the history and your message as text. The system "
-        "text of the chat follows the one of the policy."
+        "text of the chat follows the system text of the policy."
     ),
 }
 # Repairs of a message in the request. The stored message does not change.
@@ -255,10 +257,11 @@ REPAIRS: Mapping[str, StrOrPromise] = {
 # Changes of a whole prompt.
 CHANGES: Mapping[str, StrOrPromise] = {
     "history_provider:missing": gettext_lazy(
-        "The history provider of the policy is not installed. The built-in one was used."
+        "The history provider of the policy is not installed. The built-in history provider "
+        "was used."
     ),
     "history_provider:failed": gettext_lazy(
-        "The history provider of the policy failed. The built-in one was used."
+        "The history provider of the policy failed. The built-in history provider was used."
     ),
     "prompt_form:claude-code": gettext_lazy("The agent’s prompt is one text in the Claude form."),
     "prompt_form:openai-codex": gettext_lazy("The agent’s prompt is one text in the Codex form."),

@@ -156,7 +156,7 @@ def parse_search_filters(request: PersonRequest) -> Filters:
     folder = parse_uuid_or_none(request.GET.get("folder", ""))
     role = request.GET.get("role", "")
     before, after = (parse_filter_day(request.GET.get(name, "")) for name in ("before", "after"))
-    no_date = gettext("“{text}” is not a date. Write it like 2026-05-31.")
+    no_date = gettext("“{text}” is not a date. Write the date as YYYY-MM-DD, such as 2026-05-31.")
     wrong = next(
         (
             no_date.format(text=request.GET[name][:40])

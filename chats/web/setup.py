@@ -39,7 +39,7 @@ class MayNotConnect(Refusal):
     code = "not_permitted"
     status = 403
     sentence = gettext_noop(
-        "Your account cannot connect model servers. Ask an operator of this installation."
+        "Your account cannot connect model servers. Ask an operator of this instance."
     )
 
 

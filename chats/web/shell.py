@@ -98,7 +98,7 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
     ]
     shown = [*groups, *(g for part in folders if part.list for g in part.list.groups)]
     if current is not None and not any(current in group.chats for group in shown):
-        groups.insert(0, ChatGroup(gettext("Open now"), [current], is_first=True))
+        groups.insert(0, ChatGroup(gettext("Current chat"), [current], is_first=True))
     key = current.pk if current else None
     more = build_next_page_url(reverse("chats:chat-list"), last, key)
     first = [group for group in groups if group.is_first]

@@ -145,7 +145,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "tool.called": gettext_lazy("Tool called"),
     "tool.changed": gettext_lazy("Approved tool changed on its server (needs approval again)"),
     "tool.consent_asked": gettext_lazy("Consent to a tool call requested"),
-    "tool.consent_changed": gettext_lazy("Requirement of consent of a tool changed"),
+    "tool.consent_changed": gettext_lazy("Consent requirement of a tool changed"),
     "tool.consent_denied": gettext_lazy("Tool call denied by the person"),
     "tool.consent_expired": gettext_lazy("Request for consent to a tool call expired"),
     "tool.consent_given": gettext_lazy("Tool call allowed by the person"),

@@ -106,9 +106,9 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
     words = text.split()
     if len(text) > LONGEST or len(words) > MOST_TERMS:
         raise SearchNotUnderstood(
-            gettext("A search has at most {n} characters and {parts} parts. Shorten it.").format(
-                n=LONGEST, parts=MOST_TERMS
-            ),
+            gettext(
+                "A search can have at most {n} characters and {parts} parts. Shorten the search."
+            ).format(n=LONGEST, parts=MOST_TERMS),
             reason="too_long",
         )
     terms, condition = [], Q()
@@ -249,8 +249,8 @@ def filter_by_object(value: str) -> tuple[Q, str]:
     if not OBJECT.fullmatch(value):
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an id or short name. “object:” finds a policy, model, key, "
-                "webhook, team, message or summary by the id or short name on its page."
+                "“{value}” is not an id or slug. “object:” finds a policy, model, key, "
+                "webhook, team, message or summary by the id or slug on its page."
             ).format(value=value),
             reason="no_object",
         )

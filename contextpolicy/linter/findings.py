@@ -261,7 +261,8 @@ def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
             "bytes_never_bind",
             "max_bytes",
             gettext(
-                "max_bytes ({n:,}) exceeds the size of {limit:,} tokens. It has no effect."
+                "max_bytes ({n:,}) exceeds the size of {limit:,} tokens, so max_bytes has no "
+                "effect."
             ).format(n=values.max_bytes, limit=limit),
             mend={"max_bytes": UNSET},
         )
@@ -354,10 +355,16 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "retention_takes_summaries",
             "retention_days",
             ngettext(
-                "In a chat that is longer than {n:,} day, summaries of older messages are erased "
-                "with them each night. The remaining messages are summarised again.",
-                "In a chat that is longer than {n:,} days, summaries of older messages are erased "
-                "with them each night. The remaining messages are summarised again.",
+                (
+                    "In chats that span more than {n:,} day, summaries of older messages are "
+                    "erased together with these messages each night. The remaining messages are "
+                    "summarised again."
+                ),
+                (
+                    "In chats that span more than {n:,} days, summaries of older messages are "
+                    "erased together with these messages each night. The remaining messages are "
+                    "summarised again."
+                ),
                 days,
             ).format(n=days),
         )

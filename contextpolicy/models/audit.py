@@ -28,7 +28,7 @@ class AuditEventQuerySet(models.QuerySet["AuditEvent"]):
 class AuditEvent(Stored):
     """One event. `hash` chains it to the previous row of the same scope."""
 
-    scope = models.CharField(max_length=50, verbose_name=gettext_lazy("chain"))
+    scope = models.CharField(max_length=50, verbose_name=gettext_lazy("audit log"))
     seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("row"))
     type = models.CharField(max_length=60, verbose_name=gettext_lazy("event"))
     at = models.DateTimeField()

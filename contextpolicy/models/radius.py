@@ -29,7 +29,7 @@ class BlastRadius(Stored):
     class Place(models.TextChoices):
         INSTANCE = "instance", gettext_lazy("Everyone")
         ASSIGNED = "assigned", gettext_lazy("Current assignments")
-        REMOVED = "removed", gettext_lazy("Nowhere (as if it were removed)")
+        REMOVED = "removed", gettext_lazy("Nowhere (as if the policy were removed)")
 
     # Where a version can apply, without a removal.
     APPLIED: ClassVar = [(each.value, each.label) for each in (Place.INSTANCE, Place.ASSIGNED)]

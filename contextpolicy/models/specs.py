@@ -35,7 +35,9 @@ class ModelSpec(Stored):
     provider = models.SlugField(max_length=60, verbose_name=gettext_lazy("provider"))
     name = models.CharField(
         max_length=200,
-        help_text=gettext_lazy("Name of the model in the provider's API, such as “gpt-4o-mini”."),
+        help_text=gettext_lazy(
+            "Enter the name of the model in the provider's API, such as “gpt-4o-mini”."
+        ),
         verbose_name=gettext_lazy("name"),
     )
     label = models.CharField(
@@ -45,8 +47,8 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         help_text=gettext_lazy(
-            "Context window of the model in tokens. Empty: only the policy's token budget "
-            "limits prompts."
+            "The context window of the model has this many tokens. Empty: only the policy's "
+            "token budget limits prompts."
         ),
         verbose_name=gettext_lazy("context window"),
     )
@@ -58,7 +60,9 @@ class ModelSpec(Stored):
         decimal_places=6,
         null=True,
         blank=True,
-        help_text=gettext_lazy("Price per million tokens, in the currency below. Empty: unknown."),
+        help_text=gettext_lazy(
+            "Enter the price per million tokens, in the currency below. Empty: unknown."
+        ),
         verbose_name=gettext_lazy("input price"),
     )
     output_price = models.DecimalField(
@@ -74,7 +78,7 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         help_text=gettext_lazy(
-            "Price of input that the provider read from its cache. Empty: unknown."
+            "Enter the price of input that the provider reads from its cache. Empty: unknown."
         ),
         verbose_name=gettext_lazy("Price of cached input"),
     )
@@ -85,7 +89,8 @@ class ModelSpec(Stored):
         blank=True,
         help_text=(
             gettext_lazy(
-                "Price of input written to the cache, for providers that report it. Empty: unknown."
+                "Enter the price of input written to the cache, if the provider reports it. "
+                "Empty: unknown."
             )
         ),
         verbose_name=gettext_lazy("Price of input written to the cache"),
@@ -95,14 +100,18 @@ class ModelSpec(Stored):
         blank=True,
         default="",
         db_default="",
-        help_text=(gettext_lazy("Currency of the prices of this model, such as “USD” or “€”.")),
+        help_text=(
+            gettext_lazy("Enter the currency of the prices of this model, such as “USD” or “€”.")
+        ),
         verbose_name=gettext_lazy("currency"),
     )
     takes_images = models.BooleanField(
         default=True,
         db_default=True,
-        help_text=gettext_lazy("Off, the model gets a line with the name instead of an image."),
-        verbose_name=gettext_lazy("takes images"),
+        help_text=gettext_lazy(
+            "If off, the model receives a line with the name of an image instead of the image."
+        ),
+        verbose_name=gettext_lazy("supports images"),
     )
     supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))
     # As the field of policies with this name. None: no limit.
@@ -118,9 +127,9 @@ class ModelSpec(Stored):
         default="",
         db_default="",
         help_text=gettext_lazy(
-            "Types of tools that the server of this model runs itself, separated by commas, such "
-            "as “web_search”. Clients of the gateway can then request them. Such a tool may send "
-            "parts of the conversation to other services."
+            "Enter the types of tools that the server of this model runs itself, separated by "
+            "commas, such as “web_search”. Clients of the gateway can then request them. Such "
+            "a tool may send parts of the chat to other services."
         ),
         verbose_name=gettext_lazy("hosted tools"),
     )
@@ -154,7 +163,7 @@ class ModelSpec(Stored):
         default=Thinking.OWN,
         blank=True,
         help_text=gettext_lazy(
-            "Maximum thinking before a reply, for models with Anthropic’s API. Thinking "
+            "Limits the thinking before a reply, for models with Anthropic’s API. Thinking "
             "counts as tokens of the reply."
         ),
         verbose_name=gettext_lazy("reasoning"),
@@ -174,8 +183,8 @@ class ModelSpec(Stored):
     )
 
     class Meta:
-        verbose_name = gettext_lazy("model spec")
-        verbose_name_plural = gettext_lazy("model specs")
+        verbose_name = gettext_lazy("model")
+        verbose_name_plural = gettext_lazy("models")
         ordering: ClassVar = ["provider", "name"]
         constraints: ClassVar = [
             models.UniqueConstraint(fields=["provider", "name"], name="model_once_per_provider"),

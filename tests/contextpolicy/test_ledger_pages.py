@@ -220,7 +220,7 @@ class TestVerifying:
         words = opened(browser, VERIFY).words
 
         assert "1 audit log broken" in words
-        assert f"chat:{CHAT} 2 its content was changed" in words
+        assert f"chat:{CHAT} 2 the content of the row was changed" in words
         assert "1 audit log verified" in opened(browser, f"{VERIFY}?scope=instance").words
 
     def test_a_chain_that_does_not_exist_is_no_success(self, browser: Client) -> None:

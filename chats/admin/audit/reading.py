@@ -57,10 +57,14 @@ class ReadReceiptAdmin(ReceiptAdmin):
                     request,
                     format_html(
                         ngettext(
-                            "{n} request is open to read a chat for a second auditor: "
-                            '<a href="{url}">answer</a>.',
-                            "{n} requests are open to read a chat for a second auditor: "
-                            '<a href="{url}">answer</a>.',
+                            (
+                                "{n} request to read a chat waits for a second auditor: <a "
+                                'href="{url}">review request</a>.'
+                            ),
+                            (
+                                "{n} requests to read a chat wait for a second auditor: <a "
+                                'href="{url}">review requests</a>.'
+                            ),
                             len(others),
                         ),
                         n=len(others),

@@ -152,13 +152,13 @@ def _kind(
     if kind == "string":
         return (lambda: WordsField(**options)), _same, _same
     if kind == "array" and fact.get("items") == {"type": "string"}:
-        options["help_text"] = " ".join([told, gettext("One value per line.")]).strip()
+        options["help_text"] = " ".join([told, gettext("Enter one value per line.")]).strip()
         return (
             (lambda: WordsField(widget=build_textarea(3), **options)),
             (lambda said: [line for line in said.split("\n") if line.strip()]),
             "\n".join,
         )
-    options["help_text"] = " ".join([told, gettext("In JSON.")]).strip()
+    options["help_text"] = " ".join([told, gettext("Enter the value as JSON.")]).strip()
     json_field = ObjectField if kind == "object" else JsonField
     return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 

@@ -137,8 +137,8 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
             policy=policy, number=number, actor=get_request_actor(request), now=timezone.now()
         )
         sentence = gettext(
-            "Version {number} has the values and locks of version {restored}. The name, the "
-            "retirement and the assignments of the policy are unchanged."
+            "Version {number} has the values and locks of version {restored}. The policy keeps "
+            "its name, its assignments and its retired state."
         ).format(number=version.number, restored=number)
         self.message_user(request, sentence, messages.SUCCESS, extra_tags="version_restored")
         self.tell_of_waiting(request, version, is_draft=False)
@@ -303,8 +303,8 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
             code = "waits_for_count"
             sentence = gettext(
                 "Version {number} is saved as a draft. This instance requires a count of the "
-                "chats that would change. Start the count under “Preview”. When it allows the "
-                "change, publish the draft."
+                "affected chats before a change. Start the count under “Preview”. If the "
+                "result allows the change, publish the draft."
             )
         self.message_user(
             request, sentence.format(number=version.number), messages.WARNING, extra_tags=code

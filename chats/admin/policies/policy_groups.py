@@ -135,8 +135,8 @@ def _configs() -> list[tuple[str, dict[str, Any]]]:
                     "fields": [f.name for f in list_config_fields() if f.strategy == strategy],
                     "classes": ["by-strategy", f"for-{strategy}"],
                     "description": gettext(
-                        "{title}, of the package {package}. These settings apply only with "
-                        "this strategy. Locking the strategy also locks them."
+                        "{title}, from the package {package}. These settings apply only with "
+                        "this strategy. Locking the strategy also locks these settings."
                     ).format(title=title, package=plugin.package),
                 },
             )

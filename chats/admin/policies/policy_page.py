@@ -259,7 +259,7 @@ def build_warning_line(form: PolicyForm, finding: Finding) -> FindingLine:
 def describe_fix_change(form: PolicyForm, name: str, value: object) -> str:
     """Describe the effect of a suggested fix on a field."""
     if value == UNSET:
-        return gettext("empty “{field}”").format(field=get_form_field_label(form, name))
+        return gettext("clear “{field}”").format(field=get_form_field_label(form, name))
     words = describe_field_value(form, name, convert_list_to_tuple(value))
     return gettext("set “{field}” to {value}").format(
         field=get_form_field_label(form, name), value=words

@@ -51,7 +51,8 @@ class SkillForm(forms.ModelForm[Skill]):
         queryset=Team.objects.none(),
         required=False,
         help_text=gettext_lazy(
-            "The chats of this shared team have this skill. Choose a group, a team or neither."
+            "All chats of this shared team can use this skill. Choose a group or a team, or "
+            "leave both empty."
         ),
     )
 
@@ -60,8 +61,8 @@ class SkillForm(forms.ModelForm[Skill]):
         required=False,
         max_length=LONGEST_FILE_NAME,
         help_text=gettext_lazy(
-            "Adds a file, or replaces the file with this path. For example forms/refund.csv. "
-            "Empty: the name of the chosen file."
+            "Adds a file, or replaces the file with this path, such as forms/refund.csv. "
+            "Empty: the name of the chosen file is used."
         ),
     )
     file_upload = forms.FileField(
@@ -73,7 +74,9 @@ class SkillForm(forms.ModelForm[Skill]):
         strip=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
         help_text=format_lazy(
-            gettext_lazy("Without a chosen file, this is its text. At most {n:,} characters."),
+            gettext_lazy(
+                "Enter the text of the file if you do not choose a file. At most {n:,} characters."
+            ),
             n=LONGEST_SKILL_FILE,
         ),
     )
@@ -111,8 +114,8 @@ class SkillForm(forms.ModelForm[Skill]):
                 n=LONGEST_SKILL,
             ),
             "group": gettext_lazy(
-                "The chats of the members of this group have this skill. Without a group and a "
-                "team, policies select it."
+                "All chats of the members of this group can use this skill. Without a group "
+                "and a team, policies select the skill."
             ),
         }
 
@@ -259,7 +262,7 @@ class SkillAdmin(DomainAdmin):
         if skill.team_id is not None:
             team = Team.objects.select_related("current").filter(pk=skill.team_id).first()
             return gettext("Team {name}").format(name=team.name if team else "?")
-        return gettext("Installation")
+        return gettext("Instance")
 
     @admin.display(description=gettext_lazy("Cost"))
     def cost(self, skill: Skill) -> str:

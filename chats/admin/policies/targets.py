@@ -42,7 +42,7 @@ class TargetInputs(forms.Form):
         name = self.cleaned_data["person"]
         person = find_person_by_name(name)
         if name and person is None:
-            raise forms.ValidationError(gettext("No person has this user name."))
+            raise forms.ValidationError(gettext("No person has this user name. Check the name."))
         return person
 
     def clean(self) -> dict[str, Any]:

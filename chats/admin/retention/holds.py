@@ -27,7 +27,7 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
     """The form of a new hold: scope, the one target that it needs, case and reason."""
 
     place = forms.ChoiceField(
-        label=gettext_lazy("Holds"),
+        label=gettext_lazy("Target"),
         choices=[("", gettext_lazy("choose")), *PolicyAssignment.Level.choices],
     )
     case = forms.CharField(
@@ -147,7 +147,7 @@ class LegalHoldAdmin(DomainAdmin):
         obj.pk = row.pk
         obj.refresh_from_db()
 
-    @admin.display(description=gettext_lazy("Holds"))
+    @admin.display(description=gettext_lazy("Target"))
     def target(self, hold: LegalHold) -> str:
         """Return the name of the group, person or chat."""
         return hold.target

@@ -12,7 +12,7 @@ class ModelOut(serializers.Serializer[Any]):
     """A model that the instance offers."""
 
     id = serializers.CharField(
-        source="spec.slug", help_text="Id of the model, for `model` of a request."
+        source="spec.slug", help_text="Id of the model, as used in the field `model` of requests."
     )
     label = serializers.CharField(source="spec", help_text="Name of the model on pages.")  # type: ignore[assignment]  # removed by DRF
     provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
@@ -31,7 +31,7 @@ class ModelOut(serializers.Serializer[Any]):
     )
     why_not = serializers.SerializerMethodField()
     default = serializers.BooleanField(
-        source="current", help_text="True: new chats use the model if they name none."
+        source="current", help_text="True: new chats use this model if the request names no model."
     )
     is_demo = serializers.BooleanField(
         help_text="True: a built-in demonstration model without a provider."
@@ -58,7 +58,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
         help_text="Scopes of the key, which limit its access.",
     )
     unmanaged = serializers.BooleanField(
-        help_text=("True: requests to `/v1` are passed through unchanged, and no text is stored.")
+        help_text="True: requests to `/v1` are passed through unchanged, and no text is stored."
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(help_text="Time from which the key no longer works.")

@@ -34,7 +34,7 @@ class KeyViewSet(Endpoint):
 
     @extend_schema(summary="Create an API key", request=NewKey, responses=NewKeyOut)
     def create(self, request: Request) -> Response:
-        """Create an API key. `secret` is in this response only.
+        """Create an API key. Only this response contains `secret`.
 
         The last sign-in of the session must be at most 15 minutes ago.
         """

@@ -66,7 +66,7 @@ class PreferenceOut(serializers.Serializer[object]):
 
 
 class MemoryOut(serializers.Serializer[object]):
-    """A person's instructions, memory settings and preferences, including replaced ones."""
+    """A user's instructions, memory settings and preferences, including replaced ones."""
 
     instructions = serializers.CharField()
     consented_at = serializers.DateTimeField(
@@ -77,7 +77,8 @@ class MemoryOut(serializers.Serializer[object]):
     inferring_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time since which a model may read messages and suggest preferences. Null: it may not."
+            "Time since which a model may read messages and suggest preferences. Null: "
+            "suggestions are off."
         ),
     )
     preferences = PreferenceOut(many=True)
@@ -99,8 +100,8 @@ class MemoryViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request) -> Response:
         """Update your instructions and memory settings.
 
-        Absent fields keep their value. 409 `memory_off` if `inferring` is true while the memory is
-        off.
+        Absent fields keep their value. Returns 409 `memory_off` if `inferring` is true while the
+        memory is off.
         """
         values = MemoryChange.read(request.data)
         found: dict[str, Any] = {"owner_id": self.user.pk, "now": timezone.now()}
@@ -125,7 +126,7 @@ class PreferenceViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Add a preference. It replaces the current one in its slot, except in `note`.
 
-        409 `memory_off` while the memory is off.
+        Returns 409 `memory_off` while the memory is off.
         """
         values = NewPreference.read(request.data)
         folder = None

@@ -20,7 +20,7 @@ class ModelList(serializers.Serializer[object]):
 class ModelViewSet(Endpoint):
     @extend_schema(summary="List models", responses=ModelList)
     def list(self, request: Request) -> Response:
-        """List every enabled model. `allowed`: your policy allows it in a new chat."""
+        """List every enabled model. `allowed` is true if your policy allows it in a new chat."""
         return Response(
             {
                 "data": serialize_rows(

@@ -58,7 +58,7 @@ class WebhookChange(Strict):
 
 
 class WebhookOut(serializers.Serializer[Webhook]):
-    """A webhook without its secret, with its state."""
+    """A webhook with its state, without its secret."""
 
     id = serializers.UUIDField()
     url = serializers.CharField(help_text="URL that receives the events.")
@@ -158,7 +158,7 @@ class WebhookViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Create a webhook", request=NewWebhook, responses=NewWebhookOut)
     def create(self, request: Request) -> Response:
-        """Create a webhook. `secret`, which signs its deliveries, is in this response only."""
+        """Create a webhook. Only this response contains `secret`, which signs its deliveries."""
         values = NewWebhook.read(request.data)
         webhook, secret = managing.create_webhook(owner=self.user, now=timezone.now(), **values)
         return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)

@@ -34,6 +34,6 @@ class EventOut(serializers.Serializer[Any]):
     )
     data = serializers.DictField()  # type: ignore[assignment]  # DRF's metaclass removes fields
     previous_hash = serializers.CharField(
-        help_text="Hash of the previous event of the same chain, in hex."
+        help_text="Hash of the previous event of the same audit log, in hex."
     )
     hash = serializers.CharField(help_text="SHA-256 of `previous_hash` and the event, in hex.")

@@ -34,7 +34,7 @@ class TimestampOut(serializers.Serializer[LedgerTimestamp]):
     authority = serializers.CharField()
     received_at = serializers.DateTimeField()
     response = serializers.CharField(
-        help_text=("Response of the time-stamping authority: DER, base64-encoded.")
+        help_text="Response of the time-stamping authority: DER, base64-encoded."
     )
 
 
@@ -48,8 +48,10 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(
-        help_text="Null: this checkpoint has no timestamp. A timestamp of a later checkpoint also "
-        "covers it."
+        help_text=(
+            "Timestamp of the checkpoint. Null: none. The timestamp of a later checkpoint also "
+            "covers this checkpoint."
+        )
     )
 
     @extend_schema_field(TimestampOut(allow_null=True))
@@ -82,12 +84,12 @@ class ChainProofViewSet(Endpoint):
 
     @extend_schema(
         operation_id="audit_proof",
-        summary="Get the proof of a chain",
+        summary="Get the proof of an audit log",
         parameters=[ProofQuery],
         responses={(200, "text/plain"): OpenApiTypes.STR},
     )
     def retrieve(self, request: Request) -> HttpResponse:
-        """Get a proof that the latest checkpoint includes the last signed row of a chain.
+        """Get a proof that the latest checkpoint includes the last signed row of an audit log.
 
         Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
         """

@@ -119,7 +119,7 @@ class CountRowOut(serializers.Serializer[object]):
     """The counts of one day, model or policy, which `group` names."""
 
     group = serializers.CharField(
-        help_text=("Day (UTC), slug of the model, or slug of the policy, as requested with `by`.")
+        help_text="Day (UTC), slug of the model, or slug of the policy, as requested with `by`."
     )
     replies = serializers.IntegerField(help_text="Number of completed replies.")
     stopped = serializers.IntegerField(help_text="Number of replies that users stopped.")
@@ -183,7 +183,7 @@ class CountsOut(serializers.Serializer[object]):
     until = serializers.DateField(help_text="Last day (UTC), inclusive.")
     counted_to = serializers.DateTimeField(
         allow_null=True,
-        help_text=("Time up to which all replies are counted. Null: nothing has been counted yet."),
+        help_text="Time up to which all replies are counted. Null: nothing has been counted yet.",
     )
     data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
@@ -232,7 +232,7 @@ class PolicyBalanceViewSet(Endpoint):
     def retrieve(self, request: Request, slug: str) -> Response:
         """Get the cost of compactions and their savings, for each version of a policy.
 
-        Savings are those in later calls, over the chats of all users.
+        Savings are counted in later calls, over the chats of all users.
         """
         policy = find_policy(slug)
         rows = [

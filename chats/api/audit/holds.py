@@ -34,7 +34,7 @@ class NewHold(Strict):
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
     chat = serializers.UUIDField(
-        default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
+        default=None, allow_null=True, help_text="Id of the chat, for level `chat`."
     )
     case = Words(
         least=1, most=LONGEST_CASE, help_text="Name or number of the legal case, shown to auditors."
@@ -125,7 +125,7 @@ class HoldViewSet(Endpoint):
     def release(self, request: Request, hold_id: uuid.UUID) -> Response:
         """Release a legal hold. It ends in seven days, and pending erasures then run.
 
-        409 `hold_released` if it was released before.
+        Returns 409 `hold_released` if it was released before.
         """
         hold = hold_of(hold_id)
         asked = validate_storable_texts(HoldRelease.read(request.data))

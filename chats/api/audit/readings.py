@@ -131,7 +131,7 @@ class ReadingViewSet(Endpoint):
 
     @extend_schema(summary="Get an open reading")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get your access to a chat: its reason and its end.
+        """Get the reason and the end of your access to a chat.
 
         Raises `NotFound` if you have no access.
         """

@@ -20,7 +20,7 @@ SEE, BEGIN = "chats.view_retentionrun", "chats.add_retentionrun"
 
 
 class PersonDueOut(serializers.Serializer[object]):
-    """A person with messages older than their retention period."""
+    """A user with messages older than their retention period."""
 
     username = serializers.CharField(help_text="User name of the person.")
     chats = serializers.IntegerField(help_text="Number of chats with expired messages.")
@@ -36,7 +36,8 @@ class RetentionOut(serializers.Serializer[object]):
     )
     is_all = serializers.BooleanField(
         help_text=(
-            "True: all chats were checked. False: there are more, so the numbers are lower bounds."
+            "True: all chats were checked. False: some chats were not checked, so the numbers are "
+            "lower bounds."
         )
     )
     chats = serializers.IntegerField(
@@ -54,7 +55,7 @@ class RetentionOut(serializers.Serializer[object]):
     )
     people = PersonDueOut(many=True, help_text="Users with expired messages.")
     more_people = serializers.IntegerField(
-        help_text=("Number of further users with expired messages, who are not listed in `people`.")
+        help_text="Number of further users with expired messages, who are not listed in `people`."
     )
 
 
@@ -80,7 +81,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
         )
     )
     chats_failed = serializers.IntegerField(
-        help_text=("Number of chats skipped because of an error. The server log has the details.")
+        help_text="Number of chats skipped because of an error. The server log has the details."
     )
     digest = serializers.CharField(
         help_text=(
@@ -91,12 +92,12 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
 
 
 class LedgerPlace(serializers.Serializer[object]):
-    """The audit event that certifies a retention run: its chain, position and hash."""
+    """The audit event that certifies a retention run: its audit log, position and hash."""
 
     scope = serializers.CharField(
-        help_text="Chain of the event: `instance`, or `chat:` followed by the chat's id."
+        help_text="Audit log of the event: `instance`, or `chat:` followed by the chat's id."
     )
-    seq = serializers.IntegerField(help_text="Number of the event in its chain.")
+    seq = serializers.IntegerField(help_text="Number of the event in its audit log.")
     hash = serializers.CharField(help_text="SHA-256 of the event, in hex.")
 
 
@@ -179,7 +180,7 @@ class RetentionRunViewSet(Endpoint):
     def certificate(self, request: Request, run_id: uuid.UUID) -> Response:
         """Get the certificate of a finished retention run: ids, numbers and hashes, no texts.
 
-        404 until the run has finished.
+        Returns 404 until the run has finished.
         """
         found: dict[str, Any] = certificates.build_retention_certificate(
             certificates.find_finished_run(run_id)

@@ -46,7 +46,7 @@ class ArchiveViewSet(Endpoint):
 
         Only messages that a summary or a window replaced in the prompt are searched. Excluded
         messages are not found. The chat page and the model's search tool return the same results.
-        403 `archive_closed` if the policy disables the archive.
+        Returns 403 `archive_closed` if the policy disables the archive.
         """
         branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

@@ -22,7 +22,9 @@ class NewChat(WithFiles):
 
     title = PlainText(
         default="",
-        help_text="Title, at most 200 characters. Empty: it is taken from the first message.",
+        help_text=(
+            "Title, at most 200 characters. Empty: the title is taken from the first message."
+        ),
     )
     model = PlainText(
         default="",
@@ -53,7 +55,7 @@ class NewChat(WithFiles):
         """Refuse files if there is no message to attach them to."""
         if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
             raise serializers.ValidationError(
-                {"files": gettext("Files need a message. Send “text” too.")}
+                {"files": gettext("Files can be sent only with a message. Also send “text”.")}
             )
         return attrs
 
@@ -63,7 +65,7 @@ class ChatChange(Strict):
 
     title = PlainText(
         required=False,
-        help_text=("Title of the chat, at most 200 characters. Empty: the title does not change."),
+        help_text="Title of the chat, at most 200 characters. Empty: the title does not change.",
     )
     model = PlainText(
         required=False, help_text="Id of the model that replies from the next message on."
@@ -114,7 +116,7 @@ class FolderChange(Strict):
     )
     memory = Flag(
         required=False,
-        help_text=("True: the chats of the folder use your memory and can add preferences to it."),
+        help_text="True: the chats of the folder use your memory and can add preferences to it.",
     )
 
 
@@ -129,7 +131,8 @@ class StateChange(Strict):
 
     version = WholeNumber(
         help_text=(
-            "Number of the latest version, which you corrected. 409 if it is not the latest."
+            "Number of the latest version, which you corrected. Returns 409 if this is not the "
+            "latest version."
         )
     )
     values = serializers.DictField(
@@ -145,7 +148,9 @@ class StateChange(Strict):
 class StateRestoration(Strict):
     """The version to restore, and the latest version that the client knows."""
 
-    version = WholeNumber(help_text="Number of the latest version. 409 if it is not the latest.")
+    version = WholeNumber(
+        help_text="Number of the latest version. Returns 409 if this is not the latest version."
+    )
     to = WholeNumber(help_text="Number of the version whose values are restored.")
 
 

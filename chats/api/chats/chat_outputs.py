@@ -19,7 +19,7 @@ class ChatOut(serializers.Serializer[Chat]):
         source="model.slug",
         default=None,
         allow_null=True,
-        help_text=("Id of the chat's model. Null: none was chosen, so the default model is used."),
+        help_text="Id of the chat's model. Null: none was chosen, so the default model is used.",
     )
     team = serializers.UUIDField(
         source="team_id",
@@ -97,7 +97,7 @@ class OriginOut(serializers.Serializer[Mapping[str, Any]]):
     )
     by = serializers.ChoiceField(
         choices=ChatState.Kind.choices,
-        help_text="Kind of the version that set the value, as `kind` of a version.",
+        help_text="`kind` of the version that set the value.",
     )
     at = serializers.DateTimeField(help_text="Time at which the value was set.")
 

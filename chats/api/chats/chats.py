@@ -104,7 +104,7 @@ class ChatViewSet(ConditionalEndpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Retrieve a chat of yours with its settings and its own system text.
 
-        404 while the chat is deleted.
+        Returns 404 while the chat is deleted.
         """
         return self.respond(access.get_chat(user=self.user, chat_id=chat_id))
 
@@ -138,7 +138,8 @@ class ChatViewSet(ConditionalEndpoint):
     def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
-        Then it is erased. A temporary chat is erased immediately. Audit events are not deleted.
+        After that, the chat is erased. A temporary chat is erased immediately. Audit events are
+        not deleted.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
@@ -150,7 +151,8 @@ class ChatViewSet(ConditionalEndpoint):
     def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore a deleted chat. Has no effect on a chat that is not deleted.
 
-        409 `chat_cannot_come_back` for a temporary chat. 404 once the chat is erased.
+        Returns 409 `chat_cannot_come_back` for a temporary chat, and 404 once the chat is
+        erased.
         """
         kept = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

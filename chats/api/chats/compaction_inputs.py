@@ -19,8 +19,8 @@ class NewCompaction(Strict):
         default=None,
         allow_null=True,
         help_text=(
-            "Id of the model that writes the summary. Null: the policy's model. Empty: no "
-            "model; the summary consists of sentences of the messages."
+            "Id of the model that writes the summary. Null: the policy's model. Empty: no model; "
+            "the summary consists of sentences extracted from the messages."
         ),
     )
 

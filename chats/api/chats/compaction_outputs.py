@@ -18,7 +18,7 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     to_seq = serializers.IntegerField(help_text="Seq of the last message.")
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
-        help_text=("Seqs in the range that the summary does not cover."),
+        help_text="Seqs in the range that the summary does not cover.",
     )
     count = serializers.IntegerField(
         source="source_count", help_text="Number of messages that the compaction covers."
@@ -135,17 +135,17 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     attempt = serializers.IntegerField(help_text="Number of the attempt, from 1.")
     reason = serializers.CharField(
-        help_text="Reason it failed, was rejected or became outdated. Empty otherwise."
+        help_text="Reason the compaction failed, was rejected or became outdated. Empty otherwise."
     )
     remark = serializers.CharField(
-        help_text="Reason given by the person who rejected it. Empty: none."
+        help_text="Reason given by the person who rejected the summary. Empty: none."
     )
     policy = serializers.CharField(
         source="effective_policy_id",
-        help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
+        help_text="Digest of the effective policy. Equal digests mean equal values and sources.",
     )
     prompt_version = serializers.CharField(
-        help_text="Version of the prompt that asked for the summary."
+        help_text="Version of the prompt template that requested the summary."
     )
     model = serializers.CharField(source="model_name")
     context_revision = serializers.IntegerField(
@@ -162,7 +162,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="Tokens of the summary text, by the local tokenizer. Null: not written yet.",
     )
     usage = serializers.DictField(
-        help_text="Tokens of the calls that wrote the summary, as the provider counts them."
+        help_text="Tokens of the calls that wrote the summary, as reported by the provider."
     )
     duration_ms = serializers.IntegerField(
         allow_null=True,
@@ -177,7 +177,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         ),
     )
     currency = serializers.CharField(
-        help_text=("Currency of `cost`; empty if the model has no price.")
+        help_text="Currency of `cost`; empty if the model has no price."
     )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
@@ -204,8 +204,8 @@ class CursorOut(serializers.Serializer[Cursor]):
     compacted_at = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time at which a summary was last published in this branch, even if it was undone "
-            "since. Null: never."
+            "Time at which a summary was last published on this branch, even if it was undone "
+            "later. Null: never."
         ),
     )
     version = serializers.IntegerField(
@@ -223,7 +223,7 @@ class ChangeOut(serializers.Serializer[Any]):
     """Consecutive lines of a comparison with the same kind of change."""
 
     kind = serializers.CharField(
-        help_text=("`equal`, `replace`, `delete` or `insert`: the change from `before` to `after`.")
+        help_text="`equal`, `replace`, `delete` or `insert`: the change from `before` to `after`."
     )
     before = serializers.ListField(
         child=serializers.CharField(), help_text="Lines of the older summary."

@@ -107,7 +107,7 @@ class CompactionViewSet(Endpoint):
     def cancel(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Cancel a compaction while its summary is being written. The prompt does not change.
 
-        409 `not_being_written` once it has ended.
+        Returns 409 `not_being_written` once the compaction has ended.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -119,8 +119,8 @@ class CompactionViewSet(Endpoint):
     def undo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
 
-        Automatic compaction pauses. Repeating the request has no effect. 409 `undo_does_not_fit`,
-        with the token counts, if the prompt would exceed its limit.
+        Automatic compaction pauses. Repeating the request has no effect. Returns 409
+        `undo_does_not_fit`, with the token counts, if the prompt would exceed its limit.
         """
         row = self.get_object()
         EmptyBody.read(request.data)

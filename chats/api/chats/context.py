@@ -47,7 +47,7 @@ class NextMessage(Strict):
 
     question = PlainText(
         default="",
-        help_text=("Text of the next message. Empty: the prompt is composed without a question."),
+        help_text="Text of the next message. Empty: the prompt is composed without a question.",
     )
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
     include_system = Flag(default=False, help_text=WITH_SYSTEM)
@@ -86,14 +86,18 @@ class ContextOut(serializers.Serializer[Any]):
     )
     model = serializers.CharField(help_text="Id of the model.")
     policy = serializers.CharField(
-        help_text=("Digest of the effective policy. Equal digests mean equal values and sources.")
+        help_text="Digest of the effective policy. Equal digests mean equal values and sources."
     )
     strategy = serializers.CharField(help_text="Strategy of the policy, such as `dynamic_summary`.")
     layout = serializers.CharField(help_text="Layout of the prompt that the policy sets.")
     messages = serializers.ListField(
-        child=serializers.DictField(), allow_null=True, help_text="Null if `form` is `text`."
+        child=serializers.DictField(),
+        allow_null=True,
+        help_text="Messages of the prompt. Null if `form` is `text`.",
     )
-    text = serializers.CharField(allow_null=True, help_text="Null unless `form` is `text`.")
+    text = serializers.CharField(
+        allow_null=True, help_text="Prompt as one text. Null unless `form` is `text`."
+    )
     system_hidden = serializers.BooleanField(
         help_text="True if the policy hides its system text. It is then empty in `sent` and "
         "left out of the other formats."

@@ -80,8 +80,8 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     wanted = serializers.JSONField(
         allow_null=True,
         help_text=(
-            "Value that the policies set, if the model requires another one. Null: `value` is "
-            "that value."
+            "Value that the policies set, if the model requires another value. Null: the value "
+            "that the policies set applies."
         ),
     )
     source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # removed by DRF
@@ -93,9 +93,9 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
-    """The effective policy of a person, field by field, with overridden values."""
+    """The effective policy of a user, field by field, with overridden values."""
 
-    person = serializers.CharField(help_text="User name of the person whose policy is explained.")
+    person = serializers.CharField(help_text="User name of the user whose policy is explained.")
     chat = serializers.UUIDField(
         allow_null=True, help_text="Id of the chat whose policies count. Null: no chat."
     )

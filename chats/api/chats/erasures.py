@@ -73,9 +73,10 @@ class EraseMessageViewSet(Erasure):
     def create(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
-        The message keeps its id and its position, and the audit log gets a certificate. `quoted_by`
-        lists messages that quote it. To erase them too, send `quotes` now or later. 409
-        `under_legal_hold`: the message is erased when the hold ends.
+        The message keeps its id and its position, and the audit log gets a certificate.
+        `quoted_by` lists messages that quote it. To erase them too, send `quotes` now or later.
+        Returns 409 `under_legal_hold` if a legal hold covers the message. The message is then
+        erased when the hold ends.
         """
         message = access.get_message(user=self.user, chat_id=chat_id, message_id=message_id)
         self.check(request)
@@ -102,8 +103,8 @@ class EraseChatViewSet(Erasure):
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Erase a chat permanently, deleted or not, and every copy of its text.
 
-        The audit log gets a certificate. 409 `under_legal_hold`: the chat is hidden and is erased
-        when the hold ends.
+        The audit log gets a certificate. Returns 409 `under_legal_hold` if a legal hold covers
+        the chat. The chat is then hidden, and erased when the hold ends.
         """
         chat = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         self.check(request)

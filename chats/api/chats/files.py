@@ -154,12 +154,12 @@ class FileViewSet(Endpoint):
 
     @extend_schema(summary="Get a file")
     def retrieve(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Retrieve a file of yours: name, kind, size, and whether its text was read."""
+        """Retrieve a file of yours: its name, kind and size, and whether its text was read."""
         return self.respond(uploads.get_file(user=self.user, file_id=file_id))
 
     @extend_schema(summary="Delete a file")
     def destroy(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Delete a file permanently. 409 `file_in_use` if a message uses it."""
+        """Delete a file permanently. Returns 409 `file_in_use` if a message uses it."""
         uploads.delete_file(user=self.user, file_id=file_id, now=timezone.now())
         return Response(status=204)
 

@@ -41,7 +41,7 @@ class ImportOut(serializers.Serializer[FileImport]):
         )
     )
     found = serializers.IntegerField(
-        allow_null=True, help_text="Number of chats in the file. Null until it was read."
+        allow_null=True, help_text="Number of chats in the file. Null until the file is read."
     )
     done = serializers.IntegerField(
         source="place", help_text="Number of chats of the file processed so far."
@@ -51,10 +51,13 @@ class ImportOut(serializers.Serializer[FileImport]):
         help_text="Number of chats that an earlier import had created, including those in `grown`."
     )
     grown = serializers.IntegerField(
-        help_text=("Number of earlier imported chats that received new messages from this file.")
+        help_text="Number of earlier imported chats that received new messages from this file."
     )
     not_taken = serializers.IntegerField(
-        help_text="Number of chats that could not be imported. Their list has the reasons."
+        help_text=(
+            "Number of chats that could not be imported. The list of imported chats gives the "
+            "reasons."
+        )
     )
     messages = serializers.IntegerField(help_text="Number of messages that the import added.")
     messages_in_file = serializers.IntegerField(
@@ -66,7 +69,7 @@ class ImportOut(serializers.Serializer[FileImport]):
         "before.",
     )
     code = serializers.CharField(
-        help_text=("Error code if the import failed, such as `import_malformed`. Empty: no error.")
+        help_text="Error code if the import failed, such as `import_malformed`. Empty: no error."
     )
     reason = serializers.CharField(
         source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."

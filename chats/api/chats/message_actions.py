@@ -49,8 +49,8 @@ class MessageActionViewSet(Endpoint):
     def pin(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Pin a message, so that every prompt includes its full text.
 
-        Repeating the request has no effect. 409 `pins_full` if the pins would exceed their token
-        limit.
+        Repeating the request has no effect. Returns 409 `pins_full` if the pins would exceed
+        their token limit.
         """
         message = self.get_object()
         EmptyBody.read(request.data)
@@ -92,7 +92,7 @@ class MessageActionViewSet(Endpoint):
     def keep(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Include the text of an incomplete reply in later prompts. Otherwise it is left out.
 
-        409 `nothing_to_keep` if the message is not an incomplete reply.
+        Returns 409 `nothing_to_keep` if the message is not an incomplete reply.
         """
         message = self.get_object()
         EmptyBody.read(request.data)

@@ -22,21 +22,25 @@ class WithFiles(Strict):
         default=list,
         max_length=1_000,
         help_text=(
-            "Ids of your uploads, in order. At most 20 files, together 100 MiB (the defaults of "
-            "`FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`)."
+            "Ids of your uploads, in order. At most 20 files with 100 MiB in total (the defaults "
+            "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`)."
         ),
     )
     inline_files = serializers.ListField(
         child=InlineFileIn(),
         default=list,
         max_length=1_000,
-        help_text="Small files instead of uploads, together up to 1 MiB. They follow `files`. The "
-        "request waits until they are read.",
+        help_text=(
+            "Small files instead of uploads, up to 1 MiB in total. They follow the files in "
+            "`files`. The request waits until they are read."
+        ),
     )
     allow_unread = Flag(
         default=False,
-        help_text="True: of files that are not read yet, or could not be read, only the name is "
-        "sent. False: such files are refused (`file_not_ready`, `file_not_read`).",
+        help_text=(
+            "True: if a file is not read yet or could not be read, only its name is sent. False: "
+            "the request is refused (`file_not_ready`, `file_not_read`)."
+        ),
     )
 
 
@@ -58,7 +62,7 @@ class NewMessage(WithFiles):
     text = MessageText(help_text="Text of the message. A blank text is refused.")
     stream = Flag(
         default=False,
-        help_text=("True: the response is the event stream of the reply (200) instead of a 202."),
+        help_text="True: the response is the event stream of the reply (200) instead of a 202.",
     )
     as_role = PlainText(
         default="",

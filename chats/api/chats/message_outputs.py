@@ -21,8 +21,8 @@ class MessageOut(serializers.Serializer[Message]):
     speaker = serializers.DictField(
         allow_null=True,
         help_text=(
-            "Team member that wrote it: `roleId`, `roleName` and `type` (`human` or `ai`). "
-            "Null: not in a team."
+            "Team member that wrote the message: `roleId`, `roleName` and `type` (`human` or "
+            "`ai`). Null: the message is not from a team member."
         ),
     )
     addressees = serializers.ListField(
@@ -51,7 +51,7 @@ class MessageOut(serializers.Serializer[Message]):
     )
     pinned = serializers.SerializerMethodField()
     excluded = serializers.BooleanField(
-        help_text="True: prompts leave the message out, and every summary that covers it."
+        help_text="True: prompts exclude the message and every summary that covers it."
     )
     kept = serializers.BooleanField(
         help_text="True: a user kept this incomplete reply, so later prompts include it."

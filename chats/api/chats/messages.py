@@ -74,7 +74,7 @@ class MessageViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the messages of the active branch, oldest first.
 
-        Messages that wait for a turn follow at the end of the last page, beyond its limit.
+        Queued messages follow at the end of the last page, beyond its limit.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())

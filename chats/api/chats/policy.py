@@ -70,7 +70,7 @@ class ExplainedPolicyViewSet(Endpoint):
 
     @extend_schema(
         operation_id="policies_effective",
-        summary="Explain the policy of a person",
+        summary="Explain the policy of a user",
         parameters=[EffectiveQuery],
     )
     def retrieve(self, request: Request) -> Response:

@@ -41,7 +41,7 @@ class RecentMessageViewSet(Endpoint):
         parameters=[RecentQuery],
     )
     def retrieve(self, request: Request) -> Response:
-        """Get your most recent messages of all chats, as many as the policy's window allows.
+        """Get your most recent messages from all chats, up to the size of the policy's window.
 
         Set `limit` to return fewer messages, and `chat` to return only those of one chat. Excluded
         and erased messages and messages of temporary chats are not returned. Raises `NotFound` and

@@ -103,9 +103,12 @@ class PrefixOut(serializers.Serializer[Any]):
             "the previous request is an unchanged prefix."
         )
     )
-    seq = serializers.IntegerField(help_text="Seq of the message that differs; 0: not a message.")
+    seq = serializers.IntegerField(
+        help_text="Seq of the message that differs. 0: the difference is not in a message."
+    )
     before = serializers.UUIDField(
-        allow_null=True, help_text="Id of the receipt of the previous call. Null: for a summary."
+        allow_null=True,
+        help_text="Id of the receipt of the previous call. Null: the request is for a summary.",
     )
 
 
@@ -131,9 +134,9 @@ class SentRequestOut(serializers.Serializer[Any]):
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
         help_text=(
-            "`same`: the rebuilt body equals the body as sent, byte for byte; `options`: that body"
-            " had other options than the model has today; `unknown`: the hash of the body is not"
-            " stored."
+            "`same`: the rebuilt body equals the body as sent, byte for byte. `options`: the body "
+            "as sent had options that have changed since. `unknown`: the hash of the body is not "
+            "stored."
         ),
     )
     hidden = serializers.BooleanField(

@@ -68,7 +68,7 @@ class StateViewSet(ConditionalEndpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the state of a chat, with the origin of each value and the schema.
 
-        409 `no_state` if the policy maintains no state.
+        Returns 409 `no_state` if the policy maintains no state.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return self.respond(serialize_state(state_edits.load_chat_state(chat=chat)))
@@ -77,8 +77,8 @@ class StateViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Correct the state. Prompts use the correction from the next turn on.
 
-        409 `state_changed` if `version` is not the latest one. 422 `state_invalid` if the values do
-        not match the schema.
+        Returns 409 `state_changed` if `version` is not the latest version, and 422
+        `state_invalid` if the values do not match the schema.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         values = StateChange.read(request.data)
@@ -97,7 +97,7 @@ class StateViewSet(ConditionalEndpoint):
     def versions(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the latest 100 versions of the state with their changes.
 
-        409 `no_state` if the policy maintains no state.
+        Returns 409 `no_state` if the policy maintains no state.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         _, versions = state_edits.list_state_history(chat=chat)
@@ -108,8 +108,8 @@ class StateViewSet(ConditionalEndpoint):
     def restore(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Restore the values of an older version as a new version, from the next turn on.
 
-        409 `state_changed` if `version` is not the latest one. 404 `no_such_version` if the
-        branch does not have the version to restore.
+        Returns 409 `state_changed` if `version` is not the latest version, and 404
+        `no_such_version` if the branch does not have the version to restore.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         values = StateRestoration.read(request.data)

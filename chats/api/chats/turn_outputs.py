@@ -83,8 +83,8 @@ class TurnOut(serializers.Serializer[Turn]):
     error = serializers.SerializerMethodField()
     usage = serializers.DictField(
         help_text=(
-            "Tokens as the provider counts them: `input`, `output`, `cached` and "
-            "`written` (to its cache). Empty: not reported."
+            "Tokens as reported by the provider: `input`, `output`, `cached` and `written` (to "
+            "its cache). Empty: not reported."
         )
     )
     queued_at = serializers.DateTimeField()
@@ -99,7 +99,10 @@ class TurnOut(serializers.Serializer[Turn]):
         allow_null=True, help_text="Time at which the turn ended. Null: it has not ended."
     )
     stop_requested_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time at which a user asked to stop the reply. Null: not asked."
+        allow_null=True,
+        help_text=(
+            "Time at which a user requested to stop the reply. Null: no stop was requested."
+        ),
     )
     waiting_until = serializers.DateTimeField(
         allow_null=True,
@@ -152,7 +155,7 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     )
     end = serializers.IntegerField(help_text="Position after the last character, in code points.")
     score = serializers.FloatField(
-        help_text=("Relevance, higher is better. Comparable only with excerpts of the same turn.")
+        help_text="Relevance, higher is better. Comparable only with excerpts of the same turn."
     )
 
 
@@ -183,9 +186,10 @@ class WaitingCallOut(serializers.Serializer[WaitingCall]):
     id = serializers.IntegerField()
     server = serializers.CharField(help_text="Slug of the tool server.")
     tool = serializers.CharField(help_text="Name of the tool on its server.")
-    arguments = serializers.CharField(help_text="JSON that the model wrote.")
+    arguments = serializers.CharField(help_text="Arguments of the call: JSON that the model wrote.")
     expires_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time at which the call is denied without an answer."
+        allow_null=True,
+        help_text="Time at which the call is denied unless the user answers the request first.",
     )
 
 
@@ -193,20 +197,25 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
     """A call of a server's tool: sizes, duration and outcome, without arguments or result."""
 
     id = serializers.IntegerField()
-    step = serializers.IntegerField(help_text="Number of the model call that made it, from 1.")
+    step = serializers.IntegerField(
+        help_text="Number of the model call that requested the tool call, from 1."
+    )
     server = serializers.CharField(help_text="Slug of the tool server.")
     tool = serializers.CharField(help_text="Name of the tool on its server.")
     outcome = serializers.CharField(
         help_text=(
-            "`open`, `ok`, `error` (the tool reports one), `refused` (not called), `failed` (before"
-            " the call) or `unknown` (it may have been carried out)."
+            "`open` (in progress), `ok`, `error` (reported by the tool), `refused` (not called), "
+            "`failed` (before the call) or `unknown` (the tool may have run)."
         )
     )
-    code = serializers.CharField(help_text="Reason of a refusal or failure. Empty: none.")
+    code = serializers.CharField(
+        help_text="Code of the reason for a refusal or failure. Empty: none."
+    )
     argument_bytes = serializers.IntegerField()
     result_bytes = serializers.IntegerField()
     milliseconds = serializers.IntegerField(
-        allow_null=True, help_text="Duration. Null: it has not ended."
+        allow_null=True,
+        help_text="Duration of the call in milliseconds. Null: the call has not ended.",
     )
 
 
@@ -236,7 +245,7 @@ class TurnDetailOut(TurnOut):
     tool_calls = ToolCallOut(
         many=True,
         source="tool_calls_in_order",
-        help_text="Calls of tools of servers, in order.",
+        help_text="Calls of tools on tool servers, in order.",
     )
     waiting_calls = WaitingCallOut(
         many=True, help_text="Tool calls that wait for consent. Empty: none wait."

@@ -28,7 +28,9 @@ class ConsentIn(Strict):
     """A decision about a tool call that waits for consent."""
 
     call = serializers.IntegerField(
-        min_value=1, max_value=2**63 - 1, help_text="Id of the call, of `waiting_calls`."
+        min_value=1,
+        max_value=2**63 - 1,
+        help_text="Id of the call, from `waiting_calls` of the turn.",
     )
     decision = serializers.ChoiceField(
         choices=DECISIONS,
@@ -69,7 +71,7 @@ class TurnViewSet(Endpoint):
     def stop(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """Stop a queued or running turn. Text that was already written becomes its reply.
 
-        The reply is marked as stopped. 409 `turn_is_over` if the turn has ended.
+        The reply is marked as stopped. Returns 409 `turn_is_over` if the turn has ended.
         """
         turn = self.get_object()
         return self.respond(stop_turn(user=self.user, turn=turn, now=timezone.now()), status=202)

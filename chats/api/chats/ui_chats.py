@@ -41,7 +41,7 @@ class UIRequestIn(serializers.Serializer[Any]):
     """A request of `useChat`. Unknown fields are ignored."""
 
     id = serializers.CharField(
-        help_text=("Id of an existing chat, or a new id that the client chooses.")
+        help_text="Id of an existing chat, or a new id that the client chooses."
     )
     messages = serializers.ListField(
         child=serializers.DictField(),
@@ -79,7 +79,7 @@ class UIMessagesQuery(Strict):
     )
     before = PlainText(
         default="",
-        help_text=("Id of a UI message: list the messages before it. Absent: the newest messages."),
+        help_text="Id of a UI message: list the messages before it. Absent: the newest messages.",
     )
 
 
@@ -94,7 +94,9 @@ class UIChatOut(serializers.Serializer[Any]):
     messages = serializers.ListField(
         child=serializers.DictField(), help_text="Messages of the chat, oldest first."
     )
-    has_earlier = serializers.BooleanField(help_text="True: there are messages before these.")
+    has_earlier = serializers.BooleanField(
+        help_text="True: the chat has messages before these messages."
+    )
     running = serializers.BooleanField(
         help_text="True: a reply is running, and its stream can be resumed."
     )
@@ -149,7 +151,8 @@ class UIChatViewSet(Endpoint):
     def retrieve(self, request: Request, client_id: str) -> Response:
         """List the newest messages of the active branch as UI messages.
 
-        All steps of a reply are one message. A running reply is not included; resume its stream.
+        All steps of a reply are merged into one message. A running reply is not included; resume
+        its stream instead.
         """
         chat = ui_chats.get_ui_chat(client_id, user=self.user)
         query = UIMessagesQuery.read(request.query_params.dict())
@@ -174,7 +177,7 @@ class UIChatStreamViewSet(Endpoint):
         responses={(200, EVENTS): OpenApiResponse(str, CHUNKS), 204: None},
     )
     def retrieve(self, request: Request, client_id: str) -> HttpResponseBase:
-        """Stream the running reply from its start. 204: no reply is running."""
+        """Stream the running reply from its start. Returns 204 if no reply is running."""
         chat = ui_chats.get_ui_chat(client_id, user=self.user)
         turn = ui_chats.find_running_turn(chat)
         if turn is None:

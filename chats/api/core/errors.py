@@ -58,7 +58,8 @@ class MethodNotAllowed(Refusal):
     code = "method_not_allowed"
     status = 405
     sentence = gettext_noop(
-        "This address does not support {method} requests. Use a method of the API documentation."
+        "This address does not support {method} requests. Use a method that the API "
+        "documentation lists."
     )
 
 
@@ -83,7 +84,7 @@ class RequestTooLarge(Refusal):
 
     code = "request_too_large"
     status = 413
-    sentence = gettext_noop("The request is larger than {limit:,} bytes. Send a smaller one.")
+    sentence = gettext_noop("The request is larger than {limit:,} bytes. Send a smaller request.")
 
 
 class InvalidField(Refusal):

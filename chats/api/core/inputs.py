@@ -14,7 +14,7 @@ from rest_framework import serializers
 from chats.ground.texts import sanitise_text
 
 LARGEST_PAGE = 100
-FIELD_UNKNOWN = gettext_noop("This field does not exist or cannot be set.")
+FIELD_UNKNOWN = gettext_noop("This field does not exist or cannot be set. Remove the field.")
 
 
 class PlainText(serializers.CharField):

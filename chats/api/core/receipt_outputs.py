@@ -92,7 +92,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     model = serializers.CharField(source="model_name")
     policy = serializers.CharField(
         source="effective_policy_id",
-        help_text=("Digest of the effective policy. Equal digests mean equal values and sources."),
+        help_text="Digest of the effective policy. Equal digests mean equal values and sources.",
     )
     compaction = serializers.UUIDField(
         source="compaction_id",
@@ -145,7 +145,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     outcome = serializers.ChoiceField(
         choices=Receipt.Outcome.choices,
-        help_text=("`open` (in progress), `ok`, `failed`, `stopped` or `lost` (its worker ended)."),
+        help_text=(
+            "`open` (in progress), `ok`, `failed`, `stopped` or `lost` (the worker was lost)."
+        ),
     )
     error_code = serializers.CharField(help_text="Stable code of the error. Empty: no error.")
     usage = serializers.DictField(

@@ -58,15 +58,16 @@ ACTIONS = {"retrieve": "get", "partial_update": "change", "update": "change", "d
 PERMISSIONS = "x-permissions"
 # The sentence of a docstring that names Python exceptions.
 EXCEPTIONS = re.compile(r"\s*\bRaises\b.*?\.(?=\s|$)", re.DOTALL)
-EVENTS = """Server-sent events of one turn. Data is JSON `{turn, attempt, step, offset, text}`.
+EVENTS = """Stream the server-sent events of a turn. The data of each event is the JSON object
+         `{turn, attempt, step, offset, text}`.
 
 - `snapshot`: the text of the running step so far; replaces the text received before.
 - `delta`: more text, `offset` code points into the step.
 - `state`: a status message of the turn, or an empty text when it continues.
 - `reshaped`: another step or attempt started, or the text restarts; a snapshot follows. Text is
   withdrawn only after this event.
-- `done`: the turn has ended. `status` has the outcome, `code` the reason of a failure. Retrieve the
-  turn for details.
+- `done`: the turn has ended. `status` gives the outcome, `code` the reason for a failure.
+         Retrieve the turn for details.
 - `server.restarting`, `server.resume`: the stream ends here; reconnect.
 
 `snapshot`, `delta` and `done` have an id, which is the position in the text. Send the last one as
@@ -75,10 +76,11 @@ again every minute.
 
 API keys need the scope `chats:read`.
 """
-ACCEPTED_EVENTS = """`accepted`, with the body of a 202, then the events of the turn.
+ACCEPTED_EVENTS = """A stream of server-sent events: first `accepted`, with the body of the 202
+                  response, then the events of the turn.
 
-They are those of `chats_turns_events`. After a disconnect, continue there with the `Last-Event-ID`.
-The reply is written in any case."""
+The events are those of `chats_turns_events`. After a disconnect, resume there with
+                  `Last-Event-ID`. The server completes the reply even if the client disconnects."""
 
 
 class EndpointSchema(AutoSchema):

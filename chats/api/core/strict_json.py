@@ -30,7 +30,9 @@ PROBLEMS = {
     "key": KEY_TWICE,
 }
 NOT_AN_OBJECT = gettext_lazy("the body is not an object")
-TOO_DEEP = format_lazy(gettext_lazy("it is nested more than {limit} levels deep"), limit=DEPTH)
+TOO_DEEP = format_lazy(
+    gettext_lazy("the body is nested more than {limit} levels deep"), limit=DEPTH
+)
 
 
 class InvalidJSON(Refusal):

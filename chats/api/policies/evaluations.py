@@ -126,9 +126,7 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
     )
     reason = serializers.CharField(
         allow_blank=True,
-        help_text=(
-            "Code of the refusal that the reply would have got under the draft. Empty: not refused."
-        ),
+        help_text="Code of the refusal under the draft. Empty: not refused.",
     )
     tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
     tokens_then = serializers.IntegerField(help_text="Prompt tokens under the draft.")
@@ -186,8 +184,8 @@ class EvaluationViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
 
-        409 `nothing_to_evaluate` unless the version is the newest one and a draft. 409
-        `too_many_evaluations` while three others are running.
+        Returns 409 `nothing_to_evaluate` unless the version is a draft and the newest version,
+        and 409 `too_many_evaluations` while three other evaluations are running.
         """
         asked = validate_storable_texts(NewEvaluation.read(request.data))
         policy = find_policy(asked["policy"])

@@ -130,7 +130,8 @@ class PolicyViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request, slug: str) -> Response:
         """Change the name or the description of a policy, or retire or reactivate it.
 
-        Values are changed by creating a version. 409 if the policy to retire is still assigned.
+        To change values, create a version. Returns 409 if the policy to retire is still
+        assigned.
         """
         policy = find_policy(slug)
         asked = validate_storable_texts(PolicyChange.read(request.data))
@@ -161,8 +162,8 @@ class PolicyViewSet(ConditionalEndpoint):
     def import_policy(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new policy is not assigned to anything yet. Skills of the file that do not exist here are
-        created; others do not change. 409 `policy_not_in_use` if the existing policy
+        A new policy is not assigned to anything yet. Skills of the file that do not exist here
+        are created; others do not change. Returns 409 `policy_not_in_use` if the existing policy
         is retired. Raises `PolicyNotInUse`.
         """
         asked = PolicyImport.read(request.data)

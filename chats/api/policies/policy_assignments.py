@@ -46,12 +46,12 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
     group = Group.objects.filter(name=asked["group"]).first()
     user = find_person_by_name(asked["user"])
     if asked["group"] and group is None:
-        raise build_field_error("group", gettext_lazy("No group has this name."))
+        raise build_field_error("group", gettext_lazy("No group has this name. Check the name."))
     if asked["user"] and user is None:
-        raise build_field_error("user", gettext_lazy("No user has this user name."))
+        raise build_field_error("user", gettext_lazy("No user has this user name. Check the name."))
     chat = asked["chat"]
     if chat and not Chat.objects.filter(pk=chat).exists():
-        raise build_field_error("chat", gettext_lazy("No chat has this id."))
+        raise build_field_error("chat", gettext_lazy("No chat has this id. Check the id."))
     return {"group": group, "user": user, "chat_id": chat}
 
 
@@ -89,7 +89,9 @@ class AssignmentViewSet(Endpoint):
         asked = validate_storable_texts(NewAssignment.read(request.data))
         policy = ContextPolicy.objects.filter(slug=asked["policy"]).first()
         if policy is None:
-            raise build_field_error("policy", gettext_lazy("No policy has this slug."))
+            raise build_field_error(
+                "policy", gettext_lazy("No policy has this slug. Check the slug.")
+            )
         now = timezone.now()
         with translate_policy_errors():
             row = publish.assign_policy(
@@ -103,7 +105,7 @@ class AssignmentViewSet(Endpoint):
 
     @extend_schema(summary="Remove a policy assignment")
     def destroy(self, request: Request, assignment_id: int) -> Response:
-        """Remove a policy assignment. Other assignments then decide in its place.
+        """Remove a policy assignment. Other assignments then apply instead.
 
         Raises `NotFound` and `PolicyNotChanged`.
         """

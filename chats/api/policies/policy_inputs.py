@@ -97,7 +97,7 @@ class NewPolicy(Lint):
     )
     draft = Flag(
         default=False,
-        help_text=("True: the version is saved as a draft and not used until it is published."),
+        help_text="True: the version is saved as a draft and not used until it is published.",
     )
 
 
@@ -114,10 +114,12 @@ class NewVersion(Lint):
     )
     draft = Flag(
         default=False,
-        help_text=("True: the version is saved as a draft and not used until it is published."),
+        help_text="True: the version is saved as a draft and not used until it is published.",
     )
     based_on = WholeNumber(
-        help_text="Number of the newest version that you know. 409 if a newer one exists."
+        help_text=(
+            "Number of the newest version that you know. Returns 409 if a newer version exists."
+        )
     )
 
 
@@ -155,12 +157,12 @@ class PolicyImport(Strict):
     )
     into = PlainText(
         default="",
-        help_text=("Slug of the existing policy that gets a new version. Empty: create a policy."),
+        help_text="Slug of the existing policy that gets a new version. Empty: create a policy.",
     )
     name = Words(
         most=200,
         default="",
-        help_text=("Name of the new policy. Empty: the name in `form`. Ignored with `into`."),
+        help_text="Name of the new policy. Empty: the name in `form`. Ignored with `into`.",
     )
 
 
@@ -181,7 +183,7 @@ class NewAssignment(Strict):
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
     chat = serializers.UUIDField(
-        default=None, allow_null=True, help_text=("Id of the chat, for level `chat`.")
+        default=None, allow_null=True, help_text="Id of the chat, for level `chat`."
     )
 
 
@@ -237,8 +239,8 @@ class PreviewRequest(SampleRequest):
         choices=["instance", "chat"],
         default="instance",
         help_text=(
-            "Level at which the policy would apply: `instance` or `chat`. Ignored if it "
-            "applies to the chat already."
+            "Level at which the policy would apply: `instance` or `chat`. Ignored if the policy "
+            "already applies to the chat."
         ),
     )
     chat = serializers.UUIDField()

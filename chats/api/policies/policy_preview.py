@@ -36,8 +36,8 @@ class PreviewViewSet(Endpoint):
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
         Returns token and message counts, no texts. Nothing is saved. For invalid values, the
-        response has only the warnings. Raises `NotFound` without permission to change policies and
-        for an unknown chat, and `InvalidCharacter`.
+        response contains only the warnings. Raises `NotFound` without permission to change policies
+        and for an unknown chat, and `InvalidCharacter`.
         """
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
@@ -58,8 +58,8 @@ class PreviewViewSet(Endpoint):
     def sample(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompts of 200 random chats.
 
-        Nothing is saved. For invalid values, the response has only the warnings. Raises `NotFound`
-        without permission to change policies, and `InvalidCharacter`.
+        Nothing is saved. For invalid values, the response contains only the warnings. Raises
+        `NotFound` without permission to change policies, and `InvalidCharacter`.
         """
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound

@@ -43,7 +43,7 @@ class TrialOut(serializers.Serializer[Any]):
     )
     input = serializers.IntegerField(
         allow_null=True,
-        help_text="Input tokens of the call, as the provider counts them. Null: not reported.",
+        help_text="Input tokens of the call, as reported by the provider. Null: not reported.",
     )
     output = serializers.IntegerField(
         allow_null=True, help_text="Output tokens of the call. Null: not reported."
@@ -70,7 +70,7 @@ class TrialViewSet(Endpoint):
 
     @extend_schema(
         operation_id="policies_trial",
-        summary="Try a policy's summary",
+        summary="Write a trial summary",
         request=PreviewRequest,
         responses={200: TrialOut, 502: ErrorBody},
     )

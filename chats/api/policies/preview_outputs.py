@@ -46,7 +46,7 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
 
     summary_tokens = serializers.IntegerField(
         allow_null=True,
-        help_text=("Estimated tokens of the next summary. Null: the strategy writes no summaries."),
+        help_text="Estimated tokens of the next summary. Null: the strategy writes no summaries.",
     )
     summaries = serializers.IntegerField(
         help_text=(
@@ -85,13 +85,13 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     """
 
     refused = PreviewRefusalOut(
-        allow_null=True, help_text="Reason no prompt can be built. Null: it can."
+        allow_null=True, help_text="Reason no prompt can be built. Null: a prompt can be built."
     )
     tokens = serializers.IntegerField(help_text="Number of tokens of the prompt.")
     limit = serializers.IntegerField(help_text="Prompt limit in tokens.")
     parts = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text=("Tokens of each part of the prompt, such as `system`, `summary` or `history`."),
+        help_text="Tokens of each part of the prompt, such as `system`, `summary` or `history`.",
     )
     skills = serializers.IntegerField(
         help_text="Tokens of skills, which are included in those of `system`."

@@ -31,7 +31,7 @@ class NewRadius(Strict):
     """Unsaved values of a policy, whose affected chats are counted."""
 
     policy = PlainText(
-        help_text=("Slug of an existing policy, whose next version would have these values.")
+        help_text="Slug of an existing policy, whose next version would have these values."
     )
     values = serializers.DictField(
         default=dict,
@@ -69,7 +69,7 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
     )
     code = serializers.CharField(
         allow_blank=True,
-        help_text="Code of the refusal that the next message would get. Empty: not refused.",
+        help_text="Code of the refusal of the next message. Empty: not refused.",
     )
     now = serializers.IntegerField(
         help_text=(
@@ -134,7 +134,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
         help_text="Number of checked chats whose next message would be refused."
     )
     failed = serializers.IntegerField(
-        help_text=("Number of chats skipped because of an error. The server log has the details.")
+        help_text="Number of chats skipped because of an error. The server log has the details."
     )
     sampled = serializers.IntegerField(
         allow_null=True,
@@ -244,7 +244,7 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:
-        raise build_field_error("group", gettext_lazy("No group has this name."))
+        raise build_field_error("group", gettext_lazy("No group has this name. Check the name."))
     return {"place": place, "group": group}
 
 

@@ -31,8 +31,8 @@ class SkillFileOut(serializers.Serializer[Any]):
     """A text file of a skill, without its text."""
 
     name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
-    characters = serializers.IntegerField(help_text="Length of its text.")
-    sha256 = serializers.CharField(help_text="SHA-256 of its text in UTF-8.")
+    characters = serializers.IntegerField(help_text="Length of the text in characters.")
+    sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
 
 class SkillFileText(serializers.Serializer[SkillFile]):
@@ -40,7 +40,7 @@ class SkillFileText(serializers.Serializer[SkillFile]):
 
     name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
     text = serializers.CharField()
-    sha256 = serializers.CharField(help_text="SHA-256 of its text in UTF-8.")
+    sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
 
 class SkillOut(serializers.Serializer[Skill]):
@@ -48,9 +48,7 @@ class SkillOut(serializers.Serializer[Skill]):
 
     slug = serializers.CharField(help_text="Id of the skill, and its name for the model.")
     name = serializers.CharField()
-    description = serializers.CharField(
-        help_text="Line from which the model learns when to load the text."
-    )
+    description = serializers.CharField(help_text="One line for the model: when to load the text.")
     text = serializers.CharField()
     mode = serializers.ChoiceField(
         choices=Skill.Mode.choices,
@@ -71,7 +69,7 @@ class SkillOut(serializers.Serializer[Skill]):
     files = SkillFileOut(
         many=True,
         source="file_list",
-        help_text="Files that the model can load when it follows the text.",
+        help_text="Files that the model can load while it follows the text of the skill.",
     )
     updated_at = serializers.DateTimeField()
 
@@ -95,8 +93,10 @@ class SkillChange(Strict):
     name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
     description = PlainText(
         required=False,
-        help_text="Line from which the model learns when to load the text, at most 1,024 "
-        "characters. Required for the mode `on_demand`.",
+        help_text=(
+            "One line for the model: when to load the text, at most 1,024 characters. "
+            "Required for the mode `on_demand`."
+        ),
     )
     text = PlainText(required=False, help_text="Text of the skill, 1 to 10,000 characters.")
     mode = serializers.ChoiceField(
@@ -110,8 +110,10 @@ class SkillChange(Strict):
         child=SkillFileChange(),
         required=False,
         max_length=MOST_FILE_CHANGES,
-        help_text="Files to write or to remove. Others do not change. A skill has at most 20 files "
-        "and 500,000 characters in them.",
+        help_text=(
+            "Files to write or to remove. Other files do not change. A skill can have at most 20 "
+            "files with 500,000 characters in total."
+        ),
     )
 
 
@@ -145,21 +147,25 @@ class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
     name = serializers.CharField()
     code = serializers.ChoiceField(
         choices=sorted(skill_folders.LEFT_OUT),
-        help_text="`no_skill`: not in a folder with a `SKILL.md`. `name`: the name is not allowed. "
-        "`not_text`: not a text in UTF-8.",
+        help_text=(
+            "`no_skill`: not in a folder with a `SKILL.md`. `name`: the name is not allowed. "
+            "`not_text`: not UTF-8 text."
+        ),
     )
-    reason = serializers.CharField(help_text="The same as a sentence.")
+    reason = serializers.CharField(help_text="Sentence that explains `code`.")
 
 
 class ImportedSkillsOut(serializers.Serializer[Any]):
-    """The result of an import."""
+    """The result of an import of skills."""
 
     created = SkillOut(many=True)
     changed = SkillOut(many=True)
     left_out = serializers.ListField(
         child=serializers.CharField(), help_text="Names of the files that were not imported."
     )
-    left_out_files = LeftOutFileOut(many=True, help_text="The same files with reasons.")
+    left_out_files = LeftOutFileOut(
+        many=True, help_text="Files that were not imported, each with the reason."
+    )
 
 
 def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
@@ -203,7 +209,7 @@ class SkillViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Create a skill in a group or team that you own.
 
-        Administrators can also create skills of the installation.
+        Administrators can also create skills of the instance.
         """
         values = NewSkill.read(request.data)
         place = pop_place(values)
@@ -272,8 +278,9 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        A skill of the same name is changed, and its files become those of the folder. Files that
-        are not text are left out. If one folder is invalid, nothing is imported.
+        An existing skill with the same name is updated, and its files are replaced by the files
+        of the folder. Files that are not text are left out. If one folder is invalid, nothing is
+        imported.
         """
         values = SkillArchive.read(request.data)
         place = pop_place(values)

@@ -91,7 +91,7 @@ class RosterViewSet(ConditionalEndpoint):
         summary="List teams", parameters=[PageQuery], responses=build_page_serializer(RosterOut)
     )
     def list(self, request: Request) -> Response:
-        """List your own and the shared teams, oldest first, in their current version."""
+        """List your teams and the shared teams, oldest first, in their current version."""
         query = PageQuery.read(request.query_params.dict())
         rows = access.get_visible_teams(user=self.user).select_related("current")
         page = paginate_rows(rows, order=("created_at", "id"), name="teams", **query)
@@ -149,9 +149,9 @@ class AgentViewSet(Endpoint):
     @extend_schema(summary="Get the context of an agent", responses=AgentContextOut)
     @action(detail=False)
     def context(self, request: Request, chat_id: uuid.UUID, role_id: str) -> Response:
-        """Get the context that an agent would get for the next message.
+        """Get the context that an agent would receive for the next message.
 
-        It includes the agent's window and instructions.
+        The context includes the agent's window and instructions.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         agent = play.find_team_agent(chat, role_id=role_id)

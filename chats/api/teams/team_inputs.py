@@ -27,9 +27,11 @@ class NewTeamMessage(Strict):
     message = serializers.JSONField(
         default=None,
         allow_null=True,
-        help_text="`{content, speaker: {roleId, roleName, type}, routing: "
-        "{resolvedAddressees}}`. `type` is `human` or `ai`. Without addressees, the "
-        "message goes to all. An id in it is ignored.",
+        help_text=(
+            "`{content, speaker: {roleId, roleName, type}, routing: {resolvedAddressees}}`. "
+            "`type` is `human` or `ai`. Without addressees, the message is addressed to all "
+            "members. An id in the message is ignored."
+        ),
     )
 
 
@@ -102,7 +104,7 @@ class AgentBody(Strict):
         default="",
         help_text=(
             "Client that runs the agent, such as `claude-code`, `openai-codex` or "
-            "`google-gemini`. Empty: none. It decides the default of `prompt_form`."
+            "`google-gemini`. Empty: none. It determines the default of `prompt_form`."
         ),
     )
     model = PlainText(
@@ -125,8 +127,8 @@ class AgentBody(Strict):
         default="",
         help_text=(
             "Format of the agent's prompt when this server runs the round: `messages`, or one "
-            "text in the format of the named client or in `plain` form. Empty: an existing "
-            "agent keeps its format; a new one gets that of its `agent_type`, else "
+            "text in the format of the named client or in `plain` form. Empty: an existing agent "
+            "keeps its format; a new agent gets the format of its `agent_type`, otherwise "
             "`messages`."
         ),
     )

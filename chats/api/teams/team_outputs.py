@@ -33,7 +33,7 @@ class SnapshotMessageOut(serializers.Serializer[Any]):
         )
     )
     content = serializers.CharField(
-        help_text=("Text of the message as written, with routing markers such as `[NEXT:name]`.")
+        help_text="Text of the message as written, with routing markers such as `[NEXT:name]`."
     )
     speaker = SpeakerOut()
     routing = RoutingOut()
@@ -81,9 +81,9 @@ class LeftOutOut(serializers.Serializer[Any]):
     reason = serializers.ChoiceField(
         choices=["window", "duplicate_of_current", "markers_only"],
         help_text=(
-            "`window`: it and all messages before it are outside the window. "
-            "`duplicate_of_current`: it repeats the newest message. `markers_only`: it has "
-            "only routing markers."
+            "`window`: the message and all messages before it are outside the window. "
+            "`duplicate_of_current`: it repeats the newest message. `markers_only`: it has only "
+            "routing markers."
         ),
     )
 
@@ -112,7 +112,7 @@ class AgentPromptOut(serializers.Serializer[Any]):
     prompt = serializers.CharField(help_text="Prompt in the format of the client.")
     systemFlag = serializers.CharField(
         required=False,
-        help_text=("System text for the client's system prompt option. Absent if there is none."),
+        help_text="System text for the client's system prompt option. Absent if there is none.",
     )
     omitted = serializers.IntegerField(
         help_text="Number of the oldest messages that were left out to stay within the limit."

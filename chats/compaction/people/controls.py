@@ -55,11 +55,13 @@ class NotInForce(Refusal):
 
 
 class UnknownSummariser(Refusal):
-    """The summarisation model does not exist, is disabled, or is not allowed by the policy."""
+    """The summarising model does not exist, is disabled, or is not allowed by the policy."""
 
     code = "unknown_summariser"
     status = 422
-    sentence = gettext_noop("The model “{model}” cannot write summaries here. Choose another one.")
+    sentence = gettext_noop(
+        "The model “{model}” cannot write summaries here. Choose another model."
+    )
     param = "model"
 
 

@@ -32,7 +32,7 @@ BY_HAND = "by-hand"
 
 
 class SummaryEmpty(Refusal):
-    """The text is empty or only white space."""
+    """The text is empty or contains only whitespace."""
 
     code = "summary_empty"
     status = 422

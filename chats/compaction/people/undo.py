@@ -29,7 +29,7 @@ from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_pro
 
 
 class UndoDoesNotFit(Refusal):
-    """Without the summary, the prompt would exceed its limit. The message has the token counts."""
+    """Without the summary, the prompt would exceed its limit. The error gives the token counts."""
 
     code = "undo_does_not_fit"
     status = 409

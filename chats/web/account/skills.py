@@ -177,7 +177,7 @@ def parse_place(value: str) -> skills.SkillPlace:
 def list_places(request: PersonRequest) -> list[tuple[str, str]]:
     """Return the places to which the user may add skills: value and label."""
     user = request.user
-    found = [(INSTALLATION, gettext("Installation"))] if skills.is_skill_admin(user) else []
+    found = [(INSTALLATION, gettext("Instance"))] if skills.is_skill_admin(user) else []
     found += [
         (f"{GROUP}:{group.pk}", gettext("Group {name}").format(name=group.name))
         for group in skills.list_owned_groups(user)
@@ -202,7 +202,7 @@ def name_places(rows: list[Skill]) -> dict[int, str]:
         elif row.team_id is not None:
             named[row.pk] = gettext("Team {name}").format(name=teams.get(row.team_id, "?"))
         else:
-            named[row.pk] = gettext("Installation")
+            named[row.pk] = gettext("Instance")
     return named
 
 

@@ -135,7 +135,7 @@ def list_active_compactions(branch: Branch) -> list[Compaction]:
 def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str, str, str]:
     """Return the CSS class, code and label of a compaction's state, as seen from a branch."""
     if row in cover.unused:
-        return "warn", "unused", gettext("Published, but the policy does not use it")
+        return "warn", "unused", gettext("Published, but not used by the policy")
     if row in (cover.active, cover.summary):
         return "ok", "in_use", gettext("In use")
     if row.status == Compaction.Status.PREPARED and row.needs_approval:
@@ -217,7 +217,7 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
     """Return the cost, savings, cache losses and net effect over the counted prompts."""
     losses = gettext("≈ {tokens:,} tokens not read from the cache")
     said = (
-        (gettext("Cost"), balance.cost, gettext("for the calls of the summariser")),
+        (gettext("Cost"), balance.cost, gettext("for the calls of the summarising model")),
         (gettext("Saved"), balance.saved, describe_savings(balance)),
         (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
         (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),

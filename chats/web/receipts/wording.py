@@ -94,7 +94,7 @@ def describe_loaded_file(detail: str) -> str:
     if part is None or not tokens.isdecimal():
         return ""
     words = gettext(
-        "Of the skill “{slug}”, the file “{name}” was loaded: characters {start:,} to {end:,}, "
+        "The file “{name}” of the skill “{slug}” was loaded: characters {start:,} to {end:,}, "
         "{tokens:,} tokens, SHA-256 {sha256}."
     )
     return words.format(

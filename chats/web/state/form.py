@@ -68,7 +68,7 @@ def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms
         "help_text": str(schema.get("description", "")),
         "required": False,
     }
-    unknown = ("", gettext("not known"))
+    unknown = ("", gettext("unknown"))
     kind = schema.get("type")
     if isinstance(schema.get("enum"), list):
         return forms.TypedChoiceField(

@@ -88,7 +88,7 @@ def test_a_break_is_kept_and_shown(
     tasks.verify_ledger(**sent[0][1])
     page = opened(browser, VERIFY).words
     assert "1 audit log broken" in page
-    assert f"chat:{CHAT} 2 its content was changed" in page
+    assert f"chat:{CHAT} 2 the content of the row was changed" in page
 
 
 @pytest.mark.usefixtures("large")

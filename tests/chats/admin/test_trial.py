@@ -1,4 +1,4 @@
-"""“Run the summariser”: one call with recorded cost. Its result is shown once and not stored."""
+"""“Write test summary”: one call with recorded cost. Its result is shown once and not stored."""
 
 import re
 from collections.abc import Callable

@@ -446,7 +446,7 @@ def test_the_form_takes_a_cap_and_the_marker_says_why(
     assert TeamVersion.objects.get(team=team, number=2).message_cap == 20
     refused = page.post(address, {**form, "message_cap": "7"})
     assert refused.status_code == 422
-    assert "Enter a message cap of 20 to 100,000" in refused.content.decode()
+    assert "Enter a message limit of 20 to 100,000" in refused.content.decode()
     assert 'value="7"' in refused.content.decode()
 
     Chat.objects.filter(pk=chat.pk).update(team=team)

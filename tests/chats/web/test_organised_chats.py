@@ -81,7 +81,7 @@ def test_an_archived_chat_stands_behind_a_link(
     html = sidebar(page)
     assert str(others[0].pk) not in listed(html)
     assert 'href="/chats/archive"' in html
-    assert "Open now</h2>" in sidebar(page, url(others[0]))
+    assert "Current chat</h2>" in sidebar(page, url(others[0]))
     shelf = page.get("/chats/archive").content.decode()
     assert listed_rows(shelf) == [str(others[0].pk)]
     back = page.post(url(others[0], "organise"), {"archived": "no", "archive": "1"})
@@ -107,7 +107,7 @@ def test_folders_are_headings_and_the_open_chats_folder_is_open(
     assert listed(part) == [str(each.pk) for each in others[:2]]
     assert "<html" not in part
     shown = sidebar(page, url(others[0]))
-    assert "Open now" not in shown
+    assert "Current chat" not in shown
     assert set(listed(shown)) == {str(each.pk) for each in [chat, *others]}
     assert shown.count('aria-current="page"') == 1
 

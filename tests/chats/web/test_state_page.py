@@ -50,7 +50,7 @@ def test_the_chat_shows_each_field_with_its_source(
     assert ": 1 of 6 fields known" in panel
     assert "Oslo" in panel
     assert "extracted from message 1" in panel
-    assert "not known" in panel
+    assert "unknown" in panel
 
 
 def test_other_policies_show_no_state(page: Client, chat: Chat, now: datetime) -> None:

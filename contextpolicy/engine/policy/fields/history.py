@@ -22,7 +22,7 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Token budget"),
         help_text=gettext_noop(
-            "Prompt and reply of one request can have at most this many tokens together."
+            "The prompt and the reply of a request together have at most this many tokens."
         ),
         combine="min",
     )
@@ -40,8 +40,8 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Maximum bytes"),
         help_text=gettext_noop(
-            "A prompt has at most this many bytes, in addition to the token limit. Set it for "
-            "providers that limit the request size."
+            "A prompt has at most this many bytes. The token limit also applies. Set this "
+            "limit for providers that limit the request size."
         ),
         combine="min",
         sentence=ngettext_noop("A prompt has at most {n} byte.", "A prompt has at most {n} bytes."),
@@ -121,7 +121,7 @@ class HistoryFields:
         label=gettext_noop("Newest messages kept"),
         help_text=gettext_noop(
             "This many of the newest messages are not summarised, if they fit into the prompt. "
-            "With a state, they are sent in addition to it."
+            "With a state, these messages are sent in addition to the state."
         ),
         smallest=0,
         unused_with=("simple", "sliding_window"),
@@ -132,15 +132,18 @@ class HistoryFields:
         # xgettext:no-python-format, a percent sign
         label=gettext_noop("Shorten the history at (% full)"),
         help_text=gettext_noop(
-            "The oldest messages leave the prompt, in one batch, at this share of its limit."
+            "When the prompt reaches this share of its limit, the oldest messages are removed "
+            "from the prompt in one batch."
         ),
         unused_with=WITHOUT_MARKS,
     )
     compact_at_tokens: int | None = declare(
         default=None,
         group="compaction",
-        label=gettext_noop("or at (tokens)"),
-        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        label=gettext_noop("Shorten the history at (tokens)"),
+        help_text=gettext_noop(
+            "The lower of this number and the share in percent applies. 0: only the share applies."
+        ),
         unused_with=WITHOUT_MARKS,
     )
     compact_to: float = declare(
@@ -148,14 +151,18 @@ class HistoryFields:
         group="compaction",
         # xgettext:no-python-format, a percent sign
         label=gettext_noop("Shorten the history to (% full)"),
-        help_text=gettext_noop("This share of the prompt limit remains in use afterwards."),
+        help_text=gettext_noop(
+            "After the history is shortened, the prompt uses this share of its limit."
+        ),
         unused_with=WITHOUT_MARKS,
     )
     compact_to_tokens: int | None = declare(
         default=None,
         group="compaction",
-        label=gettext_noop("or to (tokens)"),
-        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        label=gettext_noop("Shorten the history to (tokens)"),
+        help_text=gettext_noop(
+            "The lower of this number and the share in percent applies. 0: only the share applies."
+        ),
         unused_with=WITHOUT_MARKS,
     )
     # The low mark is set so that about this number of turns fits until the next compaction.

@@ -209,7 +209,8 @@ class LimitFields:
             "none": gettext_noop("None"),
             "keys": gettext_noop("Requests with API keys that have this setting"),
             "asked": gettext_noop(
-                "Requests with such API keys, and requests that ask for pass-through"
+                "Requests with API keys that have this setting, and requests that ask for "
+                "pass-through"
             ),
             "all": gettext_noop("All"),
         },

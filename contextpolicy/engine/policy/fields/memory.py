@@ -60,8 +60,8 @@ class MemoryFields:
         label=gettext_noop("Prompt share for excerpts"),
         help_text=gettext_noop(
             "For each question, the best matches among the messages that the prompt leaves out "
-            "are added. They use at most this share of the prompt limit, and only free room. 0: "
-            "off; the limits above then apply."
+            "are added. They use at most this share of the prompt limit, and only unused "
+            "space. 0: off; the limits above then apply."
         ),
         smallest=0,
         largest=0.9,

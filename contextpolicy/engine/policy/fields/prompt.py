@@ -20,8 +20,8 @@ class PromptFields:
         group="prompt",
         label=gettext_noop("Strategy"),
         help_text=gettext_noop(
-            "Decides which messages are sent with each question. If several policies set it, "
-            "the most specific one wins, with its config."
+            "Decides which messages are sent with each question. If several policies set a "
+            "strategy, the most specific policy wins, with its config."
         ),
         choices="strategies",
     )
@@ -81,7 +81,9 @@ class PromptFields:
             "replace": gettext_noop("Replaces the text of the policy"),
             "ignore": gettext_noop("Not sent"),
         },
-        sentence=gettext_noop("The system text of a chat is [not sent]; only the policy’s is."),
+        sentence=gettext_noop(
+            "The system text of a chat is [not sent]; only the system text of the policy is sent."
+        ),
         described_if=lambda values: values.chat_system == "ignore",
     )
     # The day is in the tail of the prompt.
@@ -99,7 +101,7 @@ class PromptFields:
         label=gettext_noop("Dates"),
         help_text=gettext_noop(
             "Adds the date before the first message of each day and to summaries, so that the "
-            "model can resolve “yesterday”. Only in the layout of separate messages."
+            "model can resolve “yesterday”. This requires the layout “Separate messages”."
         ),
         sentence=gettext_noop("Sends [the date] before the messages of each day."),
         described_if=lambda values: values.layout == "multi_turn",

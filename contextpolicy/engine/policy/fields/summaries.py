@@ -34,8 +34,10 @@ class SummaryFields:
     prepare_at_tokens: int | None = declare(
         default=None,
         group="summary",
-        label=gettext_noop("or at (tokens)"),
-        help_text=gettext_noop("The lower of the two applies. 0: only the share applies."),
+        label=gettext_noop("Write a summary at (tokens)"),
+        help_text=gettext_noop(
+            "The lower of this number and the share in percent applies. 0: only the share applies."
+        ),
         unused_with=WITHOUT_SUMMARY,
     )
     turn_threshold: int | None = declare(
@@ -53,8 +55,8 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Turns summarised at once"),
         help_text=gettext_noop(
-            "One summary covers at most this many turns, oldest first, if the number of turns "
-            "causes it."
+            "When “Summarise after (turns)” starts a summary, the summary covers at most this "
+            "many turns, oldest first."
         ),
         unused_with=WITHOUT_SUMMARY,
     )
@@ -104,7 +106,7 @@ class SummaryFields:
         help_text=gettext_noop(
             "The model that writes summaries also receives these instructions, such as “Keep "
             "every order number with its state.” They come after the built-in rules. "
-            "{no_text}: none, even if a less specific policy sets some."
+            "{no_text}: no instructions, even if a less specific policy sets some."
         ),
         longest=4_000,
         rows=4,
@@ -119,7 +121,7 @@ class SummaryFields:
         help_text=gettext_noop(
             "Enter one heading per line, in order. {built_in}: {headings}. A summary without "
             "one of the headings is rejected. Text that fits no heading is placed under the "
-            "first."
+            "first heading."
         ),
         widget="headings",
         wanted=Phrase(gettext_noop("a list of headings")),
@@ -143,7 +145,7 @@ class SummaryFields:
             "messages are sent."
         ),
         labels={
-            "nobody": gettext_noop("Not required: used when it is ready"),
+            "nobody": gettext_noop("Not required: summaries are used when they are ready"),
             "owner": gettext_noop("The chat's owner"),
             "admins": gettext_noop("A policy administrator"),
         },
@@ -164,7 +166,8 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Pause after an undo (hours)"),
         help_text=gettext_noop(
-            "No summaries are written for this time after an undo. 0: until a user resumes them."
+            "No summaries are written for this time after an undo. 0: no summaries are written "
+            "until a user resumes automatic compaction."
         ),
     )
     edit_right: Right = declare(
