@@ -64,8 +64,8 @@ def iterate_active_messages(chat: Chat) -> Iterator[Message]:
 
 
 def get_chat_heading(chat: Chat) -> str:
-    """Return the title of a chat for a document, or “Chat” if it has none."""
-    return chat.title or "Chat"
+    """Return the title of a chat for a document, or “Untitled chat” without one."""
+    return chat.title or "Untitled chat"
 
 
 def format_message_time(row: Message) -> str:
