@@ -136,12 +136,11 @@ def requeue_request(
         PERSON_LOCK.hold(owner=sent.user.pk)
         # A concurrent request may have retried it in between.
         known = find_repeated_turn(sent, now=now)
-        if known is None or known.trigger is None or known.trigger.seq is None:
+        if known is None or known.trigger is None:
             raise NotFound
         if not is_to_begin_again(known):
             return Placed(known, "repeat", count_request_repeat(sent))
-        newest = max(n for n, item in enumerate(request.items) if item.role == "user")
-        offset = known.trigger.seq - newest - 1
+        offset = compute_request_offset(request, known)
         last = len(request.items) + offset
         branch = known.branch
         if branch.last_seq != last or is_branch_busy(branch):
@@ -158,6 +157,16 @@ def requeue_request(
                 mark_client_windowed(branch)
         place = Placement(branch, len(request.items), offset, "retry")
         return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
+
+
+def compute_request_offset(request: Request, turn: Turn) -> int:
+    """Return the seq of a request's first message, minus 1, from the turn that replies to it.
+
+    The turn has a trigger.
+    """
+    newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+    seq = turn.trigger.seq if turn.trigger else None
+    return (seq or 0) - newest - 1
 
 
 @transaction.atomic

@@ -20,6 +20,8 @@ DEPTH = 64
 # The inputs of an embeddings request may be 300,000 tokens.
 VALUES = 500_000
 MOST_TOOLS = 512
+# Maximum replies to one request. Each is a call to the provider.
+MOST_CHOICES = 8
 # Other types are tools that a provider runs itself.
 OWN_TYPES = frozenset({"function", custom_tools.CUSTOM})
 # Refused: the operator configures where requests go. Clients cannot set the address, the key or
@@ -99,6 +101,8 @@ class RequestFields:
     logprobs_field: str = ""
     # Names of fields that are not sent to the provider.
     dropped: tuple[str, ...] = ()
+    # Number of replies.
+    count: int = 1
     # Types of tools that are offered but not supported.
     left_out: tuple[str, ...] = ()
     # The form of the calls of tools that are not plain functions (`tools.build_call_item` and
@@ -195,7 +199,18 @@ def validate_chat_fields(
         logprobs_field="logprobs" if logprobs else "",
         dropped=parameters.list_dropped_fields(name for name in body if name not in OWN),
         forms={name: {"type": custom_tools.CUSTOM} for name in list_custom_names(body)},
+        count=parse_choice_count(body),
     )
+
+
+def parse_choice_count(body: Mapping[str, Any]) -> int:
+    """Return the number of replies that the request asks for. Raises `InvalidRequest`."""
+    value = body.get("n")
+    if value is None:
+        return 1
+    if isinstance(value, bool) or not isinstance(value, int) or not 1 <= value <= MOST_CHOICES:
+        raise InvalidRequest(f"n must be a number from 1 to {MOST_CHOICES}.", param="n")
+    return value
 
 
 def parse_model_name(body: Mapping[str, Any]) -> str:
@@ -220,9 +235,6 @@ def refuse_unsupported_fields(
         if name in UNSUPPORTED and said not in (None, False):
             problem = f"{name} is not supported. {UNSUPPORTED[name]}"
             raise InvalidRequest(problem, param=name, code="unsupported_parameter")
-    if body.get("n") not in (None, 1) or isinstance(body.get("n"), bool):
-        problem = "n: each request returns one reply. Send the request again for another one."
-        raise InvalidRequest(problem, param="n", code="unsupported_parameter")
     if body.get("modalities") not in (None, ["text"]):
         raise InvalidRequest(
             "modalities: replies are text only.", param="modalities", code="unsupported_parameter"

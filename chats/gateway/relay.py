@@ -97,15 +97,15 @@ class Asker:
     prefill: str = ""
     # The request asks for log probabilities of the reply.
     wants_logprobs: bool = False
+    # Shared by the choices of one response.
+    group: "ChoiceGroup | None" = None
 
 
-def build_relay_response(
-    request: HttpRequest, asker: Asker, *, headers: dict[str, str]
-) -> HeldResponse:
-    """Return a streaming or complete response that follows the turn until it ends."""
-    return build_held_response(
-        request, partial(stream_relayed_reply, asker), is_stream=asker.is_stream, headers=headers
-    )
+@dataclass(slots=True)
+class ChoiceGroup:
+    """The choices of one response. `goes_on`: it ended early, but the turns continue."""
+
+    goes_on: bool = False
 
 
 def build_held_response(
@@ -135,7 +135,9 @@ async def stream_relayed_reply(asker: Asker, held: WaitingHead) -> AsyncIterator
         async for text in relay.texts():
             yield text.encode()
     finally:
-        if not (relay.is_over or relay.goes_on or connection.STREAMS.closing.is_set()):
+        group = asker.group or ChoiceGroup()
+        group.goes_on |= relay.goes_on
+        if not (relay.is_over or group.goes_on or connection.STREAMS.closing.is_set()):
             with suppress(OperationalError, InterfaceError):
                 await call_database(partial(stop_disconnected_turn, asker))
 

@@ -3,7 +3,7 @@
 import json
 import time
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial, wraps
@@ -16,10 +16,11 @@ from django.utils import timezone
 from django.views.decorators.csrf import csrf_exempt
 
 from chats.gateway import (
-    append_request,
     body,
     choice,
+    merge_choices,
     parameters,
+    place_choices,
     relay,
     request_files,
     request_types,
@@ -234,12 +235,20 @@ def reply_to_request(
             wire.format_completion_id(place.id), asked.model, place.created, "", (), "", {}
         )
         return forward.build_passthrough_response(
-            request, sent=sent, asked=asked, way=way, form=form(place), head=head, kind=kind
+            request,
+            sent=sent,
+            asked=asked,
+            way=way,
+            form=partial(form, place),
+            head=head,
+            kind=kind,
         )
-    placed = append_request.place_request(sent, counter=counter, now=now)
-    turn = placed.turn
+    placed = place_choices.place_choices(sent, count=asked.count, counter=counter, now=now)
+    turn = placed[0].turn
     place = ReplyPlace(turn.pk, int(turn.queued_at.timestamp()), is_kept=True)
-    return build_reply_response(request, sent, placed=placed, asked=asked, form=form(place))
+    return build_reply_response(
+        request, sent, placed=placed, asked=asked, form=partial(form, place)
+    )
 
 
 def prepare_files(
@@ -279,37 +288,45 @@ def build_reply_response(
     request: HttpRequest,
     sent: request_types.Sent,
     *,
-    placed: request_types.Placed,
+    placed: Sequence[request_types.Placed],
     asked: body.RequestFields,
-    form: wire.Form,
+    form: Callable[[], wire.Form],
 ) -> HttpResponseBase:
-    """Return the response with the reply.
-
-    Its headers name the chat and the context report, and say how the request was matched.
-    """
-    turn = placed.turn
+    """Return the response with the replies, and headers that describe their placement."""
+    first = placed[0]
+    turn = first.turn
     chat_id = turn.branch.chat_id
     headers = {
         "X-Context-Report-Id": str(turn.pk),
         "X-Context-Report": f"/api/v1/chats/{chat_id}/turns/{turn.pk}",
         "X-Context-Chat": str(chat_id),
-        "X-Context-Decision": placed.decision,
-        **({"Idempotent-Replayed": "true"} if placed.decision == "repeat" else {}),
+        "X-Context-Decision": first.decision,
+        **({"X-Context-Choices": ",".join(str(e.turn.pk) for e in placed)} if placed[1:] else {}),
+        **({"Idempotent-Replayed": "true"} if first.decision == "repeat" else {}),
         "X-Context-Identity": sent.identity.source or "messages",
         **({"X-Context-Tools-Left-Out": ", ".join(asked.left_out)} if asked.left_out else {}),
         **parameters.build_dropped_header(asked.dropped),
     }
-    asker = relay.Asker(
-        user=sent.user,
-        key_id=sent.api_key.pk,
-        turn_id=turn.pk,
-        model=asked.model,
-        form=form,
-        is_stream=asked.stream,
-        row=None if placed.decision == "repeat" else build_turn_row(turn, text=""),
-        keyed=sent.keyed,
-        repeat=placed.repeat,
-        prefill=sent.conversation.prefill,
-        wants_logprobs=bool(asked.logprobs_field),
-    )
-    return relay.build_relay_response(request, asker, headers=headers)
+    group = relay.ChoiceGroup()
+    bodies = [
+        partial(
+            relay.stream_relayed_reply,
+            relay.Asker(
+                user=sent.user,
+                key_id=sent.api_key.pk,
+                turn_id=each.turn.pk,
+                model=asked.model,
+                form=form(),
+                is_stream=asked.stream,
+                row=None if each.decision == "repeat" else build_turn_row(each.turn, text=""),
+                keyed=sent.keyed,
+                repeat=first.repeat,
+                prefill=sent.conversation.prefill,
+                wants_logprobs=bool(asked.logprobs_field),
+                group=group,
+            ),
+        )
+        for each in placed
+    ]
+    merged = merge_choices.merge_bodies(bodies, is_stream=asked.stream)
+    return relay.build_held_response(request, merged, is_stream=asked.stream, headers=headers)

@@ -2,7 +2,7 @@
 
 import asyncio
 import uuid
-from collections.abc import AsyncGenerator, Sequence
+from collections.abc import AsyncGenerator, Callable, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -10,16 +10,17 @@ from itertools import groupby
 from operator import itemgetter
 from typing import cast
 
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, transaction
 from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import parameters
 from chats.gateway.body import RequestFields
 from chats.gateway.logprobs import LogprobCursor, parse_logprobs
+from chats.gateway.merge_choices import merge_bodies
 from chats.gateway.passthrough import provider_call
 from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.passthrough.rules import RequestRoute
-from chats.gateway.relay import PING, WaitingHead, Watch
+from chats.gateway.relay import PING, WaitingHead, Watch, build_held_response
 from chats.gateway.request_types import Sent
 from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.ground import cancelling
@@ -62,29 +63,38 @@ def build_passthrough_response(
     sent: Sent,
     asked: RequestFields,
     way: RequestRoute,
-    form: Form,
+    form: Callable[[], Form],
     head: Reply,
     kind: str,
 ) -> HttpResponseBase:
     """Return a pass-through response, with headers that give the reason.
 
-    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
+    Each choice is a call. Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
     """
     model = way.choice.model
-    call = provider_call.begin_direct_call(key=sent.api_key, model=model, kind=kind, why=way.why)
+    with transaction.atomic():
+        calls = [
+            provider_call.begin_direct_call(key=sent.api_key, model=model, kind=kind, why=way.why)
+            for _ in range(asked.count)
+        ]
     passed = build_passthrough_request(sent, asked=asked, model=model)
-    spoken = Spoken(passed, form, asked.stream, head, sent.api_key.pk)
+    bodies = [
+        partial(
+            provider_call.stream_direct_call,
+            call,
+            partial(
+                stream_passthrough_reply,
+                Spoken(passed, form(), asked.stream, head, sent.api_key.pk),
+            ),
+        )
+        for call in calls
+    ]
     headers = {"X-Context-Decision": "off", "X-Context-Off": way.why, "X-Context-Status": "off"}
     if asked.left_out:
         headers["X-Context-Tools-Left-Out"] = ", ".join(asked.left_out)
     headers |= parameters.build_dropped_header(asked.dropped)
-    return provider_call.build_direct_response(
-        request,
-        call,
-        partial(stream_passthrough_reply, spoken),
-        is_stream=asked.stream,
-        headers=headers,
-    )
+    merged = merge_bodies(bodies, is_stream=asked.stream)
+    return build_held_response(request, merged, is_stream=asked.stream, headers=headers)
 
 
 def build_passthrough_request(

@@ -22,6 +22,7 @@ ELSEWHERE = {
 # Refused: features that only OpenAI's servers have.
 NOT_HERE = {
     "background": "Background responses are not supported. Use stream instead.",
+    "n": "Use /v1/chat/completions.",
     "prompt": "Stored prompts are not supported. Send instructions and input.",
 }
 # Handled here. The other fields are filtered by `parameters`.
@@ -78,7 +79,8 @@ def refuse_unsupported_response_fields(sent: Mapping[str, Any]) -> None:
         if sent.get(name) is not None:
             raise build_unsupported_error(name, f"{name} is a field of chat completions. {instead}")
     for name, why in NOT_HERE.items():
-        if sent.get(name) not in (None, False):
+        harmless = (None, 1) if name == "n" else (None, False)
+        if sent.get(name) not in harmless:
             raise build_unsupported_error(name, f"{name} is not supported. {why}")
     check_forms(sent)
     check_compaction(sent.get("context_management"))

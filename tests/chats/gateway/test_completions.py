@@ -394,7 +394,6 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
         ({"messages": [system("")]}, "messages", "invalid_value"),
         ({"messages": [user([{"type": "input_audio", "input_audio": {"data": ""}}])]},
          "messages[0].content[0]", "unsupported_content"),
-        ({"n": 2}, "n", "unsupported_parameter"),
         ({"functions": []}, "functions", "unsupported_parameter"),
         ({"stream": "yes"}, "stream", "invalid_value"),
         ({"max_tokens": -1}, "max_tokens", "invalid_value"),

@@ -96,7 +96,6 @@ def test_a_limit_ends_it(program: Program) -> None:
         ({"prompt": "x" * 300_000}, "prompt", "message_too_long"),
         ({"suffix": "end"}, "suffix", "unsupported_parameter"),
         ({"best_of": 2}, "best_of", "unsupported_parameter"),
-        ({"n": 2}, "n", "unsupported_parameter"),
         ({"messages": [user("x")]}, "messages", "unsupported_parameter"),
         ({"tools": [{}]}, "tools", "unsupported_parameter"),
         ({"base_url": "https://x.example"}, "base_url", "unsupported_parameter"),
