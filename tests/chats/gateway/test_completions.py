@@ -17,7 +17,7 @@ from openai.types import Model
 from openai.types.chat import ChatCompletion, ChatCompletionChunk
 
 from chats.actions import erasure
-from chats.gateway import append_request, relay
+from chats.gateway import place_choices, relay
 from chats.models import Chat, IdempotencyRecord, Message, Receipt, Turn
 from chats.prompt import model_choice, policy_explanation
 from chats.prompt.stored_messages import MATCHED
@@ -335,7 +335,7 @@ def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
     def away(*_given: Any, **_named: Any) -> Any:
         raise OperationalError("no route to the database")
 
-    monkeypatch.setattr(append_request, "place_request", away)
+    monkeypatch.setattr(place_choices, "place_request", away)
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")]}))
     assert (answer.status, answer.json["error"]["code"]) == (503, "database_busy")
     assert answer.json["error"].keys() == {"message", "type", "param", "code"}
