@@ -25,7 +25,7 @@ from django.utils.translation import gettext_noop
 from django.views import defaults
 
 from chats.api.core.errors import RequestTooLarge
-from chats.gateway.relay import HELD, WaitingHead
+from chats.gateway.held_response import HELD, WaitingHead
 from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
 from chats.ground.request_ids import REQUEST
@@ -149,7 +149,7 @@ class HeldHead:
     """Holds back the head of a response until its first bytes, if they decide its status.
 
     Below /v1, an error before the first words of a reply is returned with its own status.
-    To enable this, a view puts a `chats.gateway.relay.Held` into the request's scope.
+    To enable this, a view puts a `WaitingHead` into the request's scope.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:

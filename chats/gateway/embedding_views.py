@@ -10,9 +10,9 @@ from django.http import HttpRequest, HttpResponseBase
 from chats.gateway import body, choice, parameters
 from chats.gateway.chat_completions.views import gateway
 from chats.gateway.errors import InvalidRequest
+from chats.gateway.held_response import WaitingHead
 from chats.gateway.passthrough import provider_call
 from chats.gateway.passthrough.provider_call import DirectCall
-from chats.gateway.relay import WaitingHead
 from chats.models import ApiKey, PassedOn
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import request_embeddings

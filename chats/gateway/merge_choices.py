@@ -7,7 +7,7 @@ from contextlib import aclosing, suppress
 from functools import partial
 from typing import Any, cast
 
-from chats.gateway.relay import WaitingHead
+from chats.gateway.held_response import WaitingHead
 from chats.gateway.wire import DONE, format_stream_event
 from chats.ground import cancelling
 

@@ -9,23 +9,22 @@ turn continues, and a repeated request gets its reply.
 """
 
 import asyncio
-import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator
 from contextlib import aclosing, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from functools import partial
-from typing import Any, cast
+from typing import cast
 
 from asgiref.sync import sync_to_async
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import InterfaceError, OperationalError
-from django.http import HttpRequest, StreamingHttpResponse
 from django.utils import timezone
 
 from chats.gateway import statements, wire
+from chats.gateway.held_response import WaitingHead
 from chats.gateway.logprobs import LogprobCursor, StoredLogprobs, load_logprobs
+from chats.gateway.watch import PING, Watch, call_database
 from chats.gateway.wire import Form, TurnFailed
 from chats.ground import cancelling, databases
 from chats.ground.refusals import Refusal
@@ -48,34 +47,6 @@ from chats.streams.follow import (
     read_row_with_thoughts,
 )
 from chats.turns import stop as stops
-
-# Scope key that makes the server delay the response head.
-HELD = "palimpsest.held"
-# Idle streams send a ping after this time, because proxies close silent connections.
-SILENCE_SECONDS = 20.0
-PING = ": waiting\n\n"
-
-
-@dataclass(slots=True)
-class WaitingHead:
-    """A delayed response head: its status and additional headers."""
-
-    status: int = 200
-    headers: dict[str, str] = field(default_factory=dict)
-
-    def fail(self, refusal: Refusal) -> str:
-        """Set the status and headers of an error, and return the error body."""
-        self.status = refusal.status
-        self.headers["Content-Type"] = "application/json"
-        if refusal.retry_after is not None:
-            self.headers["Retry-After"] = str(refusal.retry_after)
-        return json.dumps(wire.format_openai_error(refusal))
-
-
-class HeldResponse(StreamingHttpResponse):
-    """A response whose status is set with its first bytes."""
-
-    held: WaitingHead
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,26 +79,6 @@ class ChoiceGroup:
     goes_on: bool = False
 
 
-def build_held_response(
-    request: HttpRequest,
-    body: Callable[[WaitingHead], AsyncIterator[bytes]],
-    *,
-    is_stream: bool,
-    headers: Mapping[str, str],
-) -> HeldResponse:
-    """Return a response whose body sets the head with its first bytes."""
-    held = WaitingHead()
-    kind = "text/event-stream; charset=utf-8" if is_stream else "application/json"
-    answer = HeldResponse(body(held), content_type=kind)
-    answer.held = held
-    for name, value in {"Cache-Control": "no-store", "X-Accel-Buffering": "no", **headers}.items():
-        answer[name] = value
-    scope = getattr(request, "scope", None)
-    if scope is not None:
-        scope[HELD] = held
-    return answer
-
-
 async def stream_relayed_reply(asker: Asker, held: WaitingHead) -> AsyncIterator[bytes]:
     """Yield the body. Stops the turn if the client disconnects early."""
     relay = Relay(asker, held)
@@ -151,42 +102,6 @@ def stop_disconnected_turn(asker: Asker) -> None:
     if turn is not None:
         with suppress(stops.TurnIsOver):
             stops.stop_turn(user=asker.user, turn=turn, now=now)
-
-
-async def call_database(call: Callable[[], Any]) -> Any:
-    """Call a database function from the event loop, and release its connection."""
-    return await sync_to_async(databases.close_connections_after(call))()
-
-
-class Watch:
-    """Timer of one response: checks the API key repeatedly, and detects silence."""
-
-    def __init__(self, key_id: uuid.UUID) -> None:
-        self.key_id = key_id
-        now = asyncio.get_running_loop().time()
-        self.silent_at = now + SILENCE_SECONDS
-        self.check_at = now + settings.STREAM_RECHECK_SECONDS
-
-    def note_words(self) -> None:
-        """Restart the timer after which a ping is sent to the client."""
-        self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
-
-    async def is_silent(self) -> bool:
-        """Return True when the silence limit is reached, then restart the timer.
-
-        Raises `InvalidKey` if the key was revoked or has expired.
-        """
-        now = asyncio.get_running_loop().time()
-        if now >= self.check_at:
-            self.check_at = now + settings.STREAM_RECHECK_SECONDS
-            if not await call_database(
-                partial(keys.is_living, key_id=self.key_id, now=timezone.now())
-            ):
-                raise keys.InvalidKey
-        if now < self.silent_at:
-            return False
-        self.note_words()
-        return True
 
 
 class Relay:

@@ -18,6 +18,7 @@ from django.views.decorators.csrf import csrf_exempt
 from chats.gateway import (
     body,
     choice,
+    held_response,
     merge_choices,
     parameters,
     place_choices,
@@ -329,4 +330,6 @@ def build_reply_response(
         for each in placed
     ]
     merged = merge_choices.merge_bodies(bodies, is_stream=asked.stream)
-    return relay.build_held_response(request, merged, is_stream=asked.stream, headers=headers)
+    return held_response.build_held_response(
+        request, merged, is_stream=asked.stream, headers=headers
+    )

@@ -15,13 +15,14 @@ from django.http import HttpRequest, HttpResponseBase
 
 from chats.gateway import parameters
 from chats.gateway.body import RequestFields
+from chats.gateway.held_response import WaitingHead, build_held_response
 from chats.gateway.logprobs import LogprobCursor, parse_logprobs
 from chats.gateway.merge_choices import merge_bodies
 from chats.gateway.passthrough import provider_call
 from chats.gateway.passthrough.provider_call import DirectCall
 from chats.gateway.passthrough.rules import RequestRoute
-from chats.gateway.relay import PING, WaitingHead, Watch, build_held_response
 from chats.gateway.request_types import Sent
+from chats.gateway.watch import PING, Watch
 from chats.gateway.wire import Form, Reply, TurnFailed
 from chats.ground import cancelling
 from chats.ground.refusals import Refusal

@@ -16,7 +16,8 @@ from django.db import InterfaceError, OperationalError, transaction
 from django.http import HttpRequest
 from django.utils import timezone
 
-from chats.gateway.relay import HeldResponse, WaitingHead, build_held_response, call_database
+from chats.gateway.held_response import HeldResponse, WaitingHead, build_held_response
+from chats.gateway.watch import call_database
 from chats.gateway.wire import TurnFailed
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn

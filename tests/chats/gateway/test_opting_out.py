@@ -14,7 +14,7 @@ from django.core.management import call_command
 from django.db import OperationalError, connection
 from django.utils import timezone
 
-from chats.gateway import relay
+from chats.gateway import watch as watches
 from chats.gateway.passthrough import forward, provider_call
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.people import keys
@@ -269,22 +269,22 @@ def pause(seconds: float) -> Callable[[Any], Any]:
 def test_a_silence_is_broken_before_proxies_give_up(
     program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
     keeping_nothing(program)
     model(pause(0.2), TextDelta("It is "), pause(0.2), TextDelta("secret."), Finished("stop"))
     answer = ask(program, [user(SECRET)], stream=True)
     assert (answer.status, answer.text) == (200, "It is secret.")
     before, after = answer.body.split("It is ")
-    assert before.startswith(relay.PING)
-    assert relay.PING in after
+    assert before.startswith(watches.PING)
+    assert watches.PING in after
     assert answer.body.endswith("[DONE]\n\n")
 
 
 def test_a_whole_reply_is_never_preceded_by_a_sign(
     program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
     keeping_nothing(program)
     model(pause(0.2), TextDelta("secret."), Finished("stop"))
@@ -385,10 +385,10 @@ def test_a_dry_run_of_what_is_passed_on_says_so(program: Program, model: Model) 
 def test_a_silence_is_noticed_each_time_and_begins_anew_with_words(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(relay, "SILENCE_SECONDS", 0.05)
+    monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.05)
 
     async def watched() -> list[bool]:
-        watch, found = relay.Watch(uuid.uuid4()), []
+        watch, found = watches.Watch(uuid.uuid4()), []
         for _ in range(2):
             await asyncio.sleep(0.06)
             found += [await watch.is_silent(), await watch.is_silent()]

@@ -12,8 +12,9 @@ import pytest
 from asgiref.sync import async_to_sync
 from pytest_django import Settings
 
+from chats.gateway.held_response import WaitingHead
 from chats.gateway.passthrough import forward
-from chats.gateway.relay import Relay, WaitingHead
+from chats.gateway.relay import Relay
 from chats.gateway.responses.response_form import ResponseForm
 from chats.gateway.wire import Chunks, Reply
 from chats.ground.live import Frame
