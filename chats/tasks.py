@@ -211,7 +211,7 @@ def run_pending_erasure(*, erasure_id: str = "", wish_id: str = "", **_later: An
 
 @shared_task(name=queue.RETAIN)
 def retain(**_later: Any) -> None:
-    """Continue the due retention run for some seconds."""
+    """Continue the current retention run for a few seconds."""
     retention.continue_retention_run(
         clock=timezone.now, is_closing=lambda: running_summaries.here.closing
     )

@@ -197,7 +197,7 @@ def read_proxy_count(name: str) -> int:
 
 
 def read_list(name: str, default: str = "") -> list[str]:
-    """Read a comma-separated list without empty items."""
+    """Read a comma-separated list, ignoring empty items."""
     return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
 
 

@@ -311,7 +311,7 @@ def wait_for_page(supervisor: Supervisor, page: Child, *, host: str, port: int) 
 
 
 def is_ready(pid: int) -> bool:
-    """Return True if the web process with this id has reported that it listens."""
+    """Return True if the web process with this id has reported that it is listening."""
     try:
         return READY.read_text(encoding="ascii") == str(pid)
     except FileNotFoundError:

@@ -57,7 +57,7 @@ def apply_to_rows(
 ) -> None:
     """Run the action on each row, and show a message per row. A refused row does not change.
 
-    The tag of each message is a code: that of the refusal, or the name of the action.
+    Each message is tagged with the code of the refusal or, on success, the name of the action.
     """
     for row in rows:
         try:

@@ -298,7 +298,7 @@ class Subscription:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the viewer that waits for a frame, so that it checks whether its stream ends."""
+        """Wake the viewer that waits for a frame: there is one, or its stream ends."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 

@@ -50,7 +50,7 @@ class Sealed(NamedTuple):
 
 
 def seal_message(message: Message) -> Message:
-    """Set the salt and the commitment of a message that is stored or completed next."""
+    """Set the salt and the commitment of a message that is about to be stored or completed."""
     message.salt = message.salt or new_salt()
     message.commitment = compute_message_commitment(message)
     return message

@@ -137,7 +137,7 @@ def mark_erased_receipts(
 
 
 def iter_erasable_receipts(rows: QuerySet[Receipt]) -> Iterator[Any]:
-    """Yield the receipts with the columns that an erasure needs, one page at a time."""
+    """Yield the receipts with only the columns that an erasure needs, loading them in pages."""
     needed = rows.only(*EMPTIED)
     yield from needed.order_by("pk").iterator(chunk_size=PAGE)
 

@@ -145,7 +145,7 @@ STATE_KEPT: Mapping[str, StrOrPromise] = {
     "content_filtered": gettext_lazy("a content filter of the provider stopped the response"),
     "model_unavailable": gettext_lazy("the model that extracts the state cannot be used now"),
     "provider_auth": gettext_lazy("the provider rejected the API key"),
-    "provider_rate_limited": gettext_lazy("the provider limited the request rate"),
+    "provider_rate_limited": gettext_lazy("the provider’s rate limit was reached"),
     "provider_timeout": gettext_lazy("the model did not respond in time"),
     "provider_unavailable": gettext_lazy("the provider could not be reached"),
     "state_changed": gettext_lazy("a user corrected the state at the same time"),
@@ -374,7 +374,7 @@ ERASED: Mapping[str, StrOrPromise] = {
     "frames": gettext_lazy("Replies in the live event stream"),
     "preferences": gettext_lazy("Preferences"),
     "references": gettext_lazy("Prompts of other chats"),
-    "gateway_nodes": gettext_lazy("Message hashes of API clients"),
+    "gateway_nodes": gettext_lazy("Hashes of messages from API clients"),
 }
 # Reasons a webhook's last attempt failed.
 DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {

@@ -101,7 +101,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "policy.changed": gettext_lazy("Policy changed"),
     "policy.created": gettext_lazy("Policy created"),
     "policy.unassigned": gettext_lazy("Policy assignment removed"),
-    "policy.version_activated": gettext_lazy("Draft of a policy published"),
+    "policy.version_activated": gettext_lazy("Policy draft published"),
     "policy.version_created": gettext_lazy("New version of a policy"),
     "preference.accepted": gettext_lazy("Preference accepted"),
     "preference.confirmed": gettext_lazy("Suggested preference confirmed by a second chat"),

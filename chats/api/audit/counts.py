@@ -116,7 +116,7 @@ class CountsQuery(Strict):
 
 
 class CountRowOut(serializers.Serializer[object]):
-    """The counts of one day, model or policy, which `group` names."""
+    """Counts for one day, model or policy, identified by `group`."""
 
     group = serializers.CharField(
         help_text="Day (UTC), slug of the model, or slug of the policy, as requested with `by`."

@@ -165,7 +165,7 @@ class ReadingViewSet(Endpoint):
     @extend_schema(summary="Grant a reading request", responses=ReadingRequestOut)
     @action(detail=False, methods=["post"], url_path=f"{ASKED}/grant")
     def grant(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Grant another auditor's reading request. Their access lasts for 30 minutes from now.
+        """Grant another auditor's request to read a chat. Access ends 30 minutes after it.
 
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your own.
         """

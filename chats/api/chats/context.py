@@ -105,7 +105,9 @@ class ContextOut(serializers.Serializer[Any]):
     segments = SegmentTextOut(many=True, help_text="Segments of the prompt, with their sizes.")
     left_out = serializers.ListField(
         child=serializers.ListField(),
-        help_text="Messages left out, as a list of [from seq, to seq, reason].",
+        help_text=(
+            "Ranges of messages left out of the prompt, each as [first seq, last seq, reason]."
+        ),
     )
     tokens = serializers.DictField(
         child=serializers.IntegerField(),

@@ -145,7 +145,8 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     title = serializers.SerializerMethodField()
     messages = serializers.IntegerField(help_text="Number of messages added.")
     messages_in_file = serializers.IntegerField(
-        source="in_file", help_text="Messages of the chat in the file, including tool results."
+        source="in_file",
+        help_text=("Number of the chat's messages in the file, including tool results."),
     )
     messages_imported = serializers.IntegerField(
         source="here",

@@ -194,7 +194,8 @@ class WaitingCallOut(serializers.Serializer[WaitingCall]):
 
 
 class ToolCallOut(serializers.Serializer[ToolCall]):
-    """A call of a server's tool: sizes, duration and outcome, without arguments or result."""
+    """A call to a tool on a tool server: sizes, duration and outcome, without arguments or
+    result."""
 
     id = serializers.IntegerField()
     step = serializers.IntegerField(

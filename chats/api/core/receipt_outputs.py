@@ -104,7 +104,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     left_out = serializers.ListField(
         child=serializers.ListField(),
-        help_text="Messages left out, as a list of [from seq, to seq, reason].",
+        help_text=(
+            "Ranges of messages left out of the prompt, each as [first seq, last seq, reason]."
+        ),
     )
     budget = serializers.DictField(
         help_text=(

@@ -69,7 +69,7 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
     )
     code = serializers.CharField(
         allow_blank=True,
-        help_text="Code of the refusal of the next message. Empty: not refused.",
+        help_text="Error code if the next message would be refused. Empty: it would be accepted.",
     )
     now = serializers.IntegerField(
         help_text=(

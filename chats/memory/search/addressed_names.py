@@ -36,7 +36,7 @@ _CAPITAL = re.compile(r"[^\W\d_a-zà-öø-ÿ]")
 
 @dataclass(frozen=True, slots=True)
 class AddressedNames:
-    """The names in a question that stand for the messages of a role in one chat.
+    """The names in a question that refer to the speaker of a role in one chat.
 
     `places` are the positions of the chat's branches in the index.
     """

@@ -7,7 +7,10 @@ from chats.memory.search import nearest
 
 
 class TextLikeness(Protocol):
-    """Similarities of texts: the nearest ones, and the floor that random texts rarely reach."""
+    """Similarities of texts to a question: the nearest texts, and a floor.
+
+    Random texts rarely exceed the floor.
+    """
 
     @property
     def nearest(self) -> Mapping[int, float]: ...

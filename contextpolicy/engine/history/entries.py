@@ -113,9 +113,9 @@ class Entries(Sequence[Entry]):
 
 
 def estimate_sendable_tokens(message: Message, *, values: PolicyValues) -> int:
-    """Estimate the maximum tokens of the message after the policy's cuts.
+    """Estimate the message's tokens after the policy's truncation, from above.
 
-    Never more than its stored count.
+    The estimate is never more than the stored count.
     """
     shows_tools = values.layout == "multi_turn"
     characters = 0

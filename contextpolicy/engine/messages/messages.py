@@ -245,7 +245,7 @@ def format_file_content(part: FilePart) -> str:
 
 
 def format_image_text(part: FilePart) -> str:
-    """Write an image's line in a receipt: its type, then size and hash or address."""
+    """Return an image's line in a receipt: its type, then its size and hash, or its URL."""
     image = part.image
     if image is None:
         return format_file_text(part)

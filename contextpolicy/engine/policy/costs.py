@@ -42,7 +42,10 @@ class UsedTokens:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """An answered call: its usage, its model's prices, and its prompt in local tokens."""
+    """A completed model call: its usage, the model's prices, and its prompt size.
+
+    The prompt is counted by the local tokenizer.
+    """
 
     used: UsedTokens
     prices: Prices

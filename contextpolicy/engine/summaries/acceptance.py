@@ -212,7 +212,7 @@ def _is_known(line: str, known: set[str]) -> bool:
 
 
 def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
-    """Return the required headings that do not have a line to themselves in the text."""
+    """Return the required sections that have no Markdown heading in the text."""
     found = {strip_heading_signs(match.group(1)).casefold() for match in _HEADING.finditer(text)}
     return tuple(name for name in sections if name.casefold() not in found)
 

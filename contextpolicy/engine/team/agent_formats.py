@@ -34,7 +34,7 @@ class AgentPrompt:
     omitted: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the JSON form of the API; `systemFlag` is present only with a system text."""
+        """Return the prompt as a JSON object for the API. `systemFlag` needs a system text."""
         written: dict[str, object] = {"prompt": self.prompt}
         if self.system_flag is not None:
             written["systemFlag"] = self.system_flag

@@ -111,8 +111,8 @@ class PromptFields:
         group="prompt",
         label=gettext_noop("Plain sections"),
         help_text=gettext_noop(
-            "Sends preferences and retrieved context as plain text, without their introduction, "
-            "dates and speaker names. The introduction says that preferences are not instructions."
+            "Sends preferences and retrieved context as plain text, without dates, speaker "
+            "names, or the introduction that says preferences are not instructions."
         ),
         sentence=gettext_noop("Sends preferences and retrieved context as [plain text]."),
     )
