@@ -14,11 +14,11 @@ PREPARE_AFTER = 2
 LAST_PORT = 65_535
 # Each connection sets these when it starts.
 TIMEOUTS = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s -c statement_timeout=30s"
-# The part of a PostgreSQL URL after user and password.
+DEFAULT_PORT = "5432"
+# The part of a PostgreSQL URL after user and password. Several hosts have commas between them.
+HOST = r"(?:\[[0-9A-Fa-f:.]+(?:%25[\w.-]+)?\]|(?:[\w.-]|%[0-9A-Fa-f]{2})*)(?::[0-9]{1,6})?"
 SERVER = re.compile(
-    r"(?P<host>\[[0-9A-Fa-f:.]+(?:%25[\w.-]+)?\]|(?:[\w.,-]|%[0-9A-Fa-f]{2})*)(?::(?P<port>\d{1,6}))?"
-    r"(?:/(?P<name>[^/?#@]*))?(?:\?(?P<options>.*))?",
-    re.DOTALL,
+    rf"(?P<hosts>{HOST}(?:,{HOST})*)(?:/(?P<name>[^/?#@]*))?(?:\?(?P<options>.*))?", re.DOTALL
 )
 # The options of libpq 18, without user, password, port and database, which are in the URL itself,
 # and without `replication`.
@@ -102,8 +102,8 @@ def build_database_settings(data: Path) -> dict[str, object]:
         "NAME": unquote(server["name"] or ""),
         "USER": unquote(server["user"] or ""),
         "PASSWORD": unquote(server["password"] or ""),
-        "HOST": unquote(server["host"] or "").strip("[]"),
-        "PORT": server["port"] or "",
+        "HOST": server["host"],
+        "PORT": server["port"],
         "CONN_HEALTH_CHECKS": True,
         # Behind PgBouncer the next statement of a transaction may run on another connection.
         "DISABLE_SERVER_SIDE_CURSORS": is_pooled,
@@ -159,7 +159,7 @@ def parse_sqlite_path(rest: str) -> Path:
     path, has_options, _ = rest.partition("?")
     if has_options:
         raise Misconfigured("DATABASE_URL: a sqlite:// address has no options.")
-    if not path.startswith("/") or path.endswith(("/", ":memory:")):
+    if not path.startswith("/") or path.endswith(("/", ":memory:")) or "\0" in unquote(path):
         raise Misconfigured(
             "DATABASE_URL: a sqlite:// address needs the full path of a file, such as"
             " sqlite:///var/lib/palimpsest/chats.sqlite3."
@@ -169,6 +169,9 @@ def parse_sqlite_path(rest: str) -> Path:
 
 def parse_postgres_url(rest: str) -> tuple[dict[str, str | None], dict[str, str]]:
     """Return the parts and the options of a PostgreSQL URL after `://`. Raises Misconfigured."""
+    if "\0" in unquote(rest):
+        # The client would read only the part before it.
+        raise Misconfigured("DATABASE_URL has a NUL character (%00).")
     server = parse_postgres_server(rest)
     given = parse_libpq_options(server["options"] or "")
     if not server["name"]:
@@ -194,14 +197,29 @@ def parse_postgres_server(rest: str) -> dict[str, str | None]:
     ]
     # Use the first match with known options, because a password may look like a host with options.
     for place, found in [fit for fit in fits if has_known_options(fit[1])] or fits[-1:]:
-        if found["port"] and not 0 < int(found["port"]) <= LAST_PORT:
-            raise Misconfigured(f"DATABASE_URL: the port must be 1 to {LAST_PORT}.")
+        host, port = parse_hosts(found["hosts"])
         user, _, password = rest[: max(place, 0)].partition(":")
-        return {**found.groupdict(), "user": user, "password": password}
+        return {**found.groupdict(), "host": host, "port": port, "user": user, "password": password}
     raise Misconfigured(
         "DATABASE_URL cannot be read. It must look like postgres://user:password@host:5432/name."
         " Write these characters of a password in percent form: @ as %40, % as %25."
     )
+
+
+def parse_hosts(hosts: str) -> tuple[str, str]:
+    """Return the hosts and the ports of a URL, as libpq takes them. Raises Misconfigured."""
+    names, ports = [], []
+    for each in hosts.split(","):
+        found = re.fullmatch(r"(.*?)(?::([0-9]+))?", each, re.DOTALL)
+        name, port = found.groups() if found else (each, None)
+        if port and not 0 < int(port) <= LAST_PORT:
+            raise Misconfigured(f"DATABASE_URL: the port must be 1 to {LAST_PORT}.")
+        names.append(unquote(name).strip("[]"))
+        ports.append(port or "")
+    if len(set(ports)) > 1:
+        # As libpq does, the default port for each host without one.
+        ports = [port or DEFAULT_PORT for port in ports]
+    return ",".join(names), ports[0] if len(set(ports)) == 1 else ",".join(ports)
 
 
 def has_known_options(found: re.Match[str]) -> bool:

@@ -54,14 +54,17 @@ CAUSES: Mapping[str, str] = {
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
     "option_invalid": gettext_noop("an option of its address has an invalid value"),
+    "requirement_unmet": gettext_noop("it does not meet an option of its address"),
     "not_permitted": gettext_noop("the user has no permission to connect"),
     "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),
     "lost": gettext_noop("the connection was lost"),
+    "other": gettext_noop("the connection failed, and the log has the reason"),
 }
 # The same by the client's message; the first match counts.
 _CAUSES_BY_MESSAGE = (
     (r"connection refused|no such file or directory", "refused"),
+    (r"definition of service|could not parse network address", "option_invalid"),
     (
         r"name or service not known|could not translate|failed to resolve|no address associated",
         "host_unknown",
@@ -77,8 +80,14 @@ _CAUSES_BY_MESSAGE = (
     ),
     (r"starting up|shutting down|recovery mode", "starting_or_stopping"),
     (
-        r"invalid (?:\w+ )?value|bad value|invalid command-line|unrecognized configuration",
+        r"invalid (?:[\w\"]+ ){0,3}(?:value|key|number)|bad value|invalid command-line"
+        r"|unrecognized configuration",
         "option_invalid",
+    ),
+    (
+        r"hot standby mode|session is (?:not )?read-only|channel binding|method requirement"
+        r"|requirepeer|gssapi encryption required|only supports protocol",
+        "requirement_unmet",
     ),
     (r"permission denied", "not_permitted"),
     (r"ssl|certificate", "tls_failed"),
@@ -87,6 +96,7 @@ _CAUSES_BY_MESSAGE = (
         r"server closed the connection|terminating connection|connection .*(?:closed|lost|reset)",
         "lost",
     ),
+    (r"connection failed:|connection is bad:|error connecting in", "other"),
 )
 # SQLite errors about a value, which are reported as OperationalError.
 _OF_A_VALUE = re.compile(r"overflow|too big|too large|malformed json|bad json", re.IGNORECASE)

@@ -135,6 +135,18 @@ def test_a_file_that_finds_no_room_is_refused_with_the_reason() -> None:
         ('FATAL: Peer authentication failed for user "app"', "login_rejected"),
         ('FATAL: permission denied for database "x"', "not_permitted"),
         ("FATAL: no such database: x", "database_missing"),
+        ('connection is bad: definition of service "x" not found', "option_invalid"),
+        ('connection is bad: could not parse network address "1.2.3.4.5": x', "option_invalid"),
+        ('invalid "ssl_min_protocol_version" value: "x"', "option_invalid"),
+        ("connection is bad: invalid SCRAM client key", "option_invalid"),
+        ('invalid port number: "0"', "option_invalid"),
+        ("connection failed: server is not in hot standby mode", "requirement_unmet"),
+        ("connection failed: session is read-only", "requirement_unmet"),
+        ('authentication method requirement "scram-sha-256" failed', "requirement_unmet"),
+        ("connection failed: channel binding required, but server", "requirement_unmet"),
+        ("GSSAPI encryption required but no credential cache", "requirement_unmet"),
+        ('requirepeer specifies "x", but actual peer user name is "y"', "requirement_unmet"),
+        ("connection failed: FATAL: a reason of a newer server", "other"),
     ],
 )
 def test_a_database_that_cannot_be_reached_is_told_with_the_cause(text: str, cause: str) -> None:
