@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 from chats.ground.commitments import compute_commitment, new_salt
-from chats.models import Chat, Message
+from chats.models import Chat, Message, Turn
 from chats.record.commitment_check import ENDINGS, ERASURE, SCOPE
 from chats.record.images import has_changed_image
 from contextpolicy import ledger, rollback
@@ -24,11 +24,29 @@ from contextpolicy.models import AuditEvent
 STORED, DIGEST = "stored", "stored_digest"
 # An event with more messages than this has their digest instead.
 MOST_LISTED = 20
-EVENTS = ("chat.imported", "team.imported", "team.message_added", "turn.started", *ENDINGS)
+STARTED = "turn.started"
+EVENTS = ("chat.imported", "team.imported", "team.message_added", STARTED, *ENDINGS)
+# Findings, in English. Pages translate them.
+MOVED = "was moved to another position"
+ENTRY_CHANGED = "the messages of this entry were changed, added or removed"
+MESSAGE_WITHOUT_ENTRY = "no ledger entry names message {pk}"
+# The states of a turn whose last steps no event names yet.
+OPEN = (Turn.Status.QUEUED, Turn.Status.RUNNING)
 # A chat that changes during the check is read again this many times.
 LOOKS = 3
 PAGE = 200
-COLUMNS = ("branch", "accepted", "role", "parts", "speaker", "salt", "commitment", "erased_at")
+COLUMNS = (
+    "branch",
+    "seq",
+    "accepted",
+    "role",
+    "parts",
+    "speaker",
+    "turn",
+    "salt",
+    "commitment",
+    "erased_at",
+)
 rollback.PROTECTED[("chats", "message")] = frozenset({"salt", "commitment"})
 rollback.COMMITTED_BY[("chats", "message")] = (STORED, DIGEST)
 
@@ -126,13 +144,31 @@ class DigestClaim:
     seq: int
     claimed: Mapping[str, Any]
     found: Any = field(default_factory=hashlib.sha256)
+    # The position of the last message read, by branch. Later messages have later positions.
+    ends: dict[uuid.UUID, int] = field(default_factory=dict)
+    moved: str = ""
+
+    def covers(self, row: Message) -> bool:
+        """Return True if the digest includes a message."""
+        return bool(self.claimed["first"] <= row.accepted <= self.claimed["last"])
 
     def hear(self, row: Message) -> bool:
         """Add a message to the digest. Returns True if the digest covers it."""
-        is_covered: bool = self.claimed["first"] <= row.accepted <= self.claimed["last"]
-        if is_covered:
-            self.found.update(format_digest_line(row.pk, row.commitment))
-        return is_covered
+        if not self.covers(row):
+            return False
+        self.found.update(format_digest_line(row.pk, row.commitment))
+        if (row.seq or 0) <= self.ends.get(row.branch_id, 0):
+            self.moved = self.moved or str(row.pk)
+        self.ends[row.branch_id] = row.seq or 0
+        return True
+
+
+class Reply(NamedTuple):
+    """The reply of a turn as the event that ended it names it."""
+
+    key: str
+    place: int
+    seq: int
 
 
 @dataclass(slots=True)
@@ -145,8 +181,36 @@ class MessageClaims:
     erased: set[str] = field(default_factory=set)
     # The messages that were compared so far.
     read: set[str] = field(default_factory=set)
+    # The messages of each event, and the message and the reply of each turn.
+    orders: list[tuple[int, list[str]]] = field(default_factory=list)
+    triggers: dict[uuid.UUID, str] = field(default_factory=dict)
+    replies: dict[uuid.UUID, Reply] = field(default_factory=dict)
+    # The branch and the position of each listed message.
+    places: dict[str, tuple[uuid.UUID, int | None]] = field(default_factory=dict)
+    # Rows that no event names, although one should.
+    unnamed: list[Message] = field(default_factory=list)
+    # True if the first messages of the chat have commitments, so that all later ones need some.
+    is_complete: bool | None = None
     # The first message whose commitments of two events contradict each other, and the second event.
     contradiction: tuple[str, int] | None = None
+
+    def hear_event(
+        self, seq: int, kind: str, data: Mapping[str, Any], turn_id: uuid.UUID | None
+    ) -> None:
+        """Add the statements of an event."""
+        listed = data.get(STORED, ())
+        if self.is_complete is None and kind != ERASURE:
+            self.is_complete = bool(listed) or DIGEST in data
+        for each in listed:
+            self.hear(seq, each)
+        # A message with a third value is an older one to which results were added.
+        self.orders.append((seq, [each[0] for each in listed if len(each) == 2]))
+        if DIGEST in data:
+            self.digests.append(DigestClaim(seq, data[DIGEST]))
+        if turn_id is not None and kind == STARTED and "message" in data:
+            self.triggers[turn_id] = data["message"]
+        if turn_id is not None and kind in ENDINGS and "reply" in data and "seq" in data:
+            self.replies[turn_id] = Reply(data["reply"], data["seq"], seq)
 
     def hear(self, seq: int, listed: Sequence[str]) -> None:
         """Add a message that an event lists.
@@ -158,6 +222,31 @@ class MessageClaims:
         if known and known != [commitment, *previous][-1]:
             self.contradiction = self.contradiction or (key, seq)
         self.listed[key] = (commitment, seq)
+
+    def find_moved(self) -> tuple[str, int] | None:
+        """Return the first message that is at another position, and the event that shows it.
+
+        An event lists messages in their order, and names the position of a reply. The message to
+        which a turn replies comes before its reply.
+        """
+        for turn_id, (key, place, seq) in self.replies.items():
+            branch_id, found = self.places.get(key, (None, place))
+            if found != place:
+                return key, seq
+            trigger = self.triggers.get(turn_id, "")
+            other_id, before = self.places.get(trigger, (None, None))
+            if branch_id is not None and other_id == branch_id and not 0 < (before or 0) < place:
+                return trigger, seq
+        for seq, keys in self.orders:
+            ends: dict[uuid.UUID, int] = {}
+            for key in keys:
+                branch_id, found = self.places.get(key, (None, None))
+                if branch_id is None or found is None:
+                    continue
+                if found <= ends.get(branch_id, 0):
+                    return key, seq
+                ends[branch_id] = found
+        return None
 
 
 class MessageComparison(NamedTuple):
@@ -206,14 +295,43 @@ def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> MessageCo
         found = compare_message(row, claims, before=found, is_shown=str(row.pk) in shown)
         if found.fault:
             return found
+    return find_chat_fault(chat_id, claims) or found
+
+
+def find_chat_fault(chat_id: uuid.UUID, claims: MessageClaims) -> MessageComparison | None:
+    """Return the first fault of a chat whose messages match: one is missing, added or moved."""
     for key in claims.listed.keys() - claims.read:
         return MessageComparison(f"message {key} is missing", claims.listed[key][1])
     for each in claims.digests:
         if each.found.hexdigest() != each.claimed["sha256"]:
-            return MessageComparison(
-                "the messages of this entry were changed, added or removed", each.seq
-            )
-    return found
+            return MessageComparison(ENTRY_CHANGED, each.seq)
+        if each.moved:
+            return MessageComparison(f"message {each.moved} {MOVED}", each.seq)
+    if moved := claims.find_moved():
+        return MessageComparison(f"message {moved[0]} {MOVED}", moved[1])
+    if added := find_added_message(chat_id, claims):
+        return MessageComparison(MESSAGE_WITHOUT_ENTRY.format(pk=added))
+    return None
+
+
+def find_added_message(chat_id: uuid.UUID, claims: MessageClaims) -> str:
+    """Return a message that no event names, although one should; empty without one.
+
+    The steps of a turn are named when it ends. A message of an older version has no commitment.
+    """
+    rows = claims.unnamed
+    if not rows:
+        return ""
+    # Before the events: the transaction that ends a turn names its steps.
+    running = Turn.objects.filter(pk__in=[row.turn_id for row in rows if row.turn_id])
+    open_turns = set(running.filter(status__in=OPEN).values_list("pk", flat=True))
+    later = load_message_claims(chat_id)
+    for row in rows:
+        is_named = str(row.pk) in later.listed or any(each.covers(row) for each in later.digests)
+        is_step = row.role == Message.Role.ASSISTANT and row.turn_id in open_turns
+        if not is_named and not is_step:
+            return str(row.pk)
+    return ""
 
 
 def compare_message(
@@ -226,7 +344,11 @@ def compare_message(
     if row.erased_at is not None and not row.parts and key in claims.erased:
         return before
     claimed = claims.listed.get(key)
+    if claimed is not None:
+        claims.places[key] = (row.branch_id, row.seq)
     if claimed is None and not covering:
+        if row.commitment or claims.is_complete:
+            claims.unnamed.append(row)
         is_left = not is_shown and row.erased_at is None
         return before._replace(
             compared=before.compared + is_shown, not_comparable=before.not_comparable + is_left
@@ -244,14 +366,11 @@ def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
     """Return the ledger's statements about the messages of a chat."""
     claims = MessageClaims()
     rows = AuditEvent.objects.filter(scope=f"{SCOPE}{chat_id}", type__in=[*EVENTS, ERASURE])
-    read = rows.order_by("seq").values_list("seq", "type", "data")
-    for seq, kind, data in read.iterator(chunk_size=2000):
+    read = rows.order_by("seq").values_list("seq", "type", "data", "turn_id")
+    for seq, kind, data, turn_id in read.iterator(chunk_size=2000):
         if kind == ERASURE:
             claims.erased.add(data["message"])
-        for listed in data.get(STORED, ()):
-            claims.hear(seq, listed)
-        if DIGEST in data:
-            claims.digests.append(DigestClaim(seq, data[DIGEST]))
+        claims.hear_event(seq, kind, data, turn_id)
     return claims
 
 

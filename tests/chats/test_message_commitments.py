@@ -1,5 +1,8 @@
 """Messages that no prompt contained are compared with the ledger's commitments to them."""
 
+import io
+import json
+import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -8,12 +11,14 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.actions import erasure
+from chats.exchange import upload
 from chats.models import Chat, Message, Turn
 from chats.prompt.stored_messages import MATCHED, NOT_COMPARABLE
 from chats.record import message_commitments, messages
 from chats.turns import writes
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
+from tests.chats.api.bringing import work as import_now
 from tests.chats.test_stored_messages import change, nightly, verified
 
 pytestmark = pytest.mark.tampers
@@ -80,6 +85,64 @@ def test_a_change_of_the_last_reply_is_found(name: str, reply: Message, now: dat
     found = nightly(now)
     assert found.broken == 1
     assert str(reply.pk) in found.breaks[0][2]
+
+
+def copy_message(row: Message, **values: Any) -> None:
+    """Store a copy of a message directly in the database, at the end of its branch."""
+    row.pk, row.accepted = uuid.uuid4(), row.accepted + 1_000
+    row.seq = 1_000
+    for name, value in values.items():
+        setattr(row, name, value)
+    row.save(force_insert=True)
+
+
+def swap_positions(first: Message, second: Message) -> None:
+    """Exchange the positions of two messages directly in the database."""
+    for row, seq in ((first, 1_000), (second, first.seq), (first, second.seq)):
+        Message.objects.filter(pk=row.pk).update(seq=seq)
+
+
+@pytest.mark.parametrize(
+    "values", [{}, {"salt": "", "commitment": ""}, {"role": "user", "turn": None}]
+)
+def test_a_message_that_was_added_by_sql_is_found(values: dict[str, Any], reply: Message) -> None:
+    copy_message(reply, **values)
+    told = verified()
+    assert "FAILED" in told
+    assert f"no ledger entry names message {reply.pk}" in told
+
+
+def test_a_step_of_an_unfinished_turn_is_not_named_yet(ask: Ask, reply: Message) -> None:
+    turn = ask("And the ferry?", is_answered=False)
+    copy_message(reply, turn=turn)
+    assert "FAILED" not in verified()
+    Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.STOPPED, finished_at=turn.queued_at)
+    assert "no ledger entry names message" in verified()
+
+
+@pytest.mark.parametrize("places", [(1, 3), (2, 4), (1, 2), (3, 6)])
+def test_messages_that_changed_places_are_found(places: tuple[int, int], ask: Ask) -> None:
+    for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
+        ask(text)
+    swap_positions(*(Message.objects.get(seq=place) for place in places))
+    told = verified()
+    assert "FAILED" in told
+    assert "was moved to another position" in told
+
+
+@pytest.mark.parametrize("count", [6, 30])
+def test_imported_messages_that_changed_places_are_found(
+    count: int, alice: User, now: datetime
+) -> None:
+    lines = [
+        {"role": ("user", "assistant")[place % 2], "content": f"Text {place}"}
+        for place in range(count)
+    ]
+    file = io.BytesIO(json.dumps({"messages": lines}).encode())
+    import_now(upload.start_import(file, owner=alice, now=now).pk)
+    assert "FAILED" not in verified()
+    swap_positions(Message.objects.get(seq=2), Message.objects.get(seq=4))
+    assert "was moved to another position" in verified()
 
 
 def test_a_change_of_a_message_that_waits_is_found(ask: Ask) -> None:

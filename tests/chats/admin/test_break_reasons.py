@@ -6,7 +6,7 @@ import pytest
 from django.utils import translation
 
 from chats.admin.audit.break_reasons import TEMPLATES, localize_break_reason
-from chats.record import commitment_check
+from chats.record import commitment_check, message_commitments
 
 PK = uuid.UUID("0b7f8f6e-0000-4000-8000-000000000001")
 
@@ -27,6 +27,9 @@ def test_the_reasons_of_the_checks_have_templates() -> None:
     reasons = [
         commitment_check.CALL_WITHOUT_ENTRY.format(pk=PK),
         commitment_check.SUMMARY_WITHOUT_ENTRY.format(pk=PK),
+        message_commitments.MESSAGE_WITHOUT_ENTRY.format(pk=PK),
+        message_commitments.ENTRY_CHANGED,
+        f"message {PK} {message_commitments.MOVED}",
         *(
             f"receipt {PK} {reason}"
             for reason in (
