@@ -5,8 +5,10 @@ import ipaddress
 import os
 import socket
 from argparse import ArgumentParser, ArgumentTypeError
+from contextlib import suppress
 
 from project import instance
+from project.env import HOST
 
 LAST_PORT = 65_535
 
@@ -16,17 +18,28 @@ class NotLaunched(Exception):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    parser.add_argument(
-        "--host", type=parse_host, default=os.environ.get("PALIMPSEST_HOST", "127.0.0.1")
-    )
-    parser.add_argument(
-        "--port", type=parse_port, default=os.environ.get("PALIMPSEST_PORT", "8420")
-    )
+    # An empty variable is the default, as for every setting.
+    host = os.environ.get("PALIMPSEST_HOST") or "127.0.0.1"
+    port = os.environ.get("PALIMPSEST_PORT") or "8420"
+    parser.add_argument("--host", type=parse_host, default=host)
+    parser.add_argument("--port", type=parse_port, default=port)
 
 
 def parse_host(said: str) -> str:
-    """Return a host name or address. An IPv6 address may be in brackets, as in a URL."""
-    return said[1:-1] if said.startswith("[") and said.endswith("]") else said
+    """Return a host name or address. An IPv6 address may have the brackets of a URL.
+
+    Raises ArgumentTypeError for anything else, such as an address with a port.
+    """
+    host = said[1:-1] if said.startswith("[") and said.endswith("]") else said
+    with suppress(ValueError):
+        ipaddress.ip_address(host)
+        return host
+    if not HOST.fullmatch(host.lower()):
+        raise ArgumentTypeError(
+            f"a host is a name or an address without a port, not {said!r} (--host or"
+            " PALIMPSEST_HOST)"
+        )
+    return host
 
 
 def parse_port(said: str) -> int:

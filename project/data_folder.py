@@ -17,14 +17,17 @@ def prepare_data_folder(default: Path) -> Path:
     A folder of another owner is used unchanged if its group may write, as in Kubernetes volumes
     with an `fsGroup`. Raises Misconfigured if it cannot be used.
     """
-    folder = Path(read_string("PALIMPSEST_DATA") or default).expanduser()
+    folder = Path(read_string("PALIMPSEST_DATA") or default)
     try:
-        folder = folder.resolve()
+        folder = folder.expanduser().resolve()
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
         if folder.stat().st_uid == os.geteuid():
             folder.chmod(0o700)
     except OSError as error:
         raise build_path_error(folder, error) from error
+    except (RuntimeError, ValueError) as error:
+        # An unknown home folder, a loop of links, or a NUL.
+        raise Misconfigured(f"PALIMPSEST_DATA={folder} cannot be used: {error}.") from error
     if not os.access(folder, os.R_OK | os.W_OK | os.X_OK):
         is_read_only = bool(os.statvfs(folder).f_flag & os.ST_RDONLY)
         number = errno.EROFS if is_read_only else errno.EACCES

@@ -81,7 +81,10 @@ class NameTaken(Refusal):
 
     code = "name_taken"
     status = 409
-    sentence = gettext_noop("A user named “{username}” already exists. Choose another name.")
+    sentence = gettext_noop(
+        "There is no active administrator, and the name “{username}” belongs to another user. "
+        "Create an administrator: manage.py createsuperuser"
+    )
 
 
 # --- Links ---------------------------------------------------------------------------------------

@@ -41,6 +41,15 @@ def test_a_data_folder_that_is_a_file_is_named(tmp_path: Path) -> None:
         assert str(folder) in lines[0]
 
 
+def test_a_data_folder_that_does_not_resolve_is_named(tmp_path: Path) -> None:
+    loop = tmp_path / "loop"
+    loop.symlink_to(loop)
+    for folder in (loop, Path("~no-such-user/data")):
+        code, lines = told(*python(MANAGE, "check"), folder=folder)
+        assert (code, len(lines)) == (1, 1)
+        assert str(folder) in lines[0]
+
+
 @pytest.mark.parametrize(
     "program", [[MANAGE, "serve"], [MANAGE, "check"], ["-c", "import project.celery"]]
 )
@@ -169,7 +178,23 @@ def test_an_address_of_this_machine_alone_needs_no_tls(host: str, is_own: bool) 
     assert addresses.is_loopback(host) == is_own
 
 
-@pytest.mark.parametrize(("said", "host"), [("[::1]", "::1"), ("::1", "::1"), ("[a", "[a")])
+@pytest.mark.parametrize("name", ["127.0.0.1:80", "[a", "", "*", "a host", "http://localhost"])
+def test_a_host_is_a_name_or_an_address(name: str) -> None:
+    with pytest.raises(ArgumentTypeError, match="without a port"):
+        addresses.parse_host(name)
+
+
+def test_an_empty_variable_is_the_default(monkeypatch: pytest.MonkeyPatch) -> None:
+    parser = ArgumentParser()
+    monkeypatch.setenv("PALIMPSEST_HOST", "")
+    monkeypatch.setenv("PALIMPSEST_PORT", "")
+    addresses.add_arguments(parser)
+    assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8420}
+
+
+@pytest.mark.parametrize(
+    ("said", "host"), [("[::1]", "::1"), ("::1", "::1"), ("Localhost", "Localhost")]
+)
 def test_an_address_may_have_the_brackets_of_a_url(
     said: str, host: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -51,4 +51,4 @@ def base_address() -> str:
         # Written by the launcher, whose port may differ from this command's.
         return (settings.DATA_DIR / "address").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
-        return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT', '8420')}"
+        return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT') or '8420'}"

@@ -14,6 +14,7 @@ from chats.models import LoginLink
 from chats.people import signin
 from contextpolicy import roles
 from contextpolicy.models import AuditEvent
+from project import trouble
 
 
 def test_S30_link_signs_its_person_in_once(alice: User, now: datetime) -> None:
@@ -92,6 +93,14 @@ def test_command_refuses_an_unknown_name(db: None) -> None:
 def test_first_administrator_does_not_take_another_persons_name(alice: User, now: datetime) -> None:
     with pytest.raises(signin.NameTaken):
         signin.ensure_admin(username=alice.username, now=now)
+
+
+def test_a_start_without_an_administrator_ends_in_a_sentence(alice: User, now: datetime) -> None:
+    with pytest.raises(signin.NameTaken) as refused:
+        signin.ensure_admin(username=alice.username, now=now)
+    said = trouble.describe_command_error(refused.value)
+    assert "no active administrator" in said
+    assert "createsuperuser" in said
 
 
 def printed_link(*names: str) -> str:
