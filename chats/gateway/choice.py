@@ -1,6 +1,7 @@
 """Resolution of the `model` of a request: a model, a policy or a chat."""
 
 import uuid
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from typing import Any
@@ -150,17 +151,33 @@ def check_tools(model: ModelSpec, tools: Any) -> None:
         )
 
 
+def choose_with_key_policy(chat: Chat, *, named: bool) -> model_choice.ChosenModel:
+    """Return the model and the effective policy of a chat that a request opens.
+
+    If the limits of other policies leave no room for the policy of the key, those apply alone:
+    *Coding agents* reserves 16,000 tokens, and the request did not ask for it. A policy that the
+    request named is not replaced. Raises the errors of `model_choice.choose_chat_model`.
+    """
+    try:
+        return model_choice.choose_chat_model(chat=chat)
+    except model_choice.PolicyRefused:
+        if named or chat.policy is None:
+            raise
+    chat.policy = None
+    return model_choice.choose_chat_model(chat=chat)
+
+
 def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
     """List the models and policies that a user may name, and the embedding models.
 
     `policy` is the policy of the API key, which applies unless a request names another one.
     Policies that do not work with any model are left out.
     """
-    probe = Chat(owner_id=user.pk, policy=policy)
+    probes = [Chat(owner_id=user.pk, policy=policy), Chat(owner_id=user.pk)]
     entries = [
         ListedModel(spec.slug, window if spec.window or window < UNBOUNDED else None, spec.provider)
         for spec in list_usable_models()
-        if (window := resolve_model_window(probe, spec)) is not None
+        if (window := find_first_window(probes, spec)) is not None
     ]
     for each in select_nameable_policies(user):
         model = choose_policy_model(each, user=user)
@@ -206,6 +223,12 @@ def list_nameable_embedding_models(*, user: User) -> list[ListedModel]:
             spec = find_embedding_model(slug, user=user)
             entries.append(ListedModel(spec.slug, spec.window, spec.provider))
     return entries
+
+
+def find_first_window(probes: Sequence[Chat], model: ModelSpec) -> int | None:
+    """Return the maximum prompt tokens under the first of several policies that works."""
+    found = (resolve_model_window(probe, model) for probe in probes)
+    return next((window for window in found if window is not None), None)
 
 
 def resolve_model_window(probe: Chat, model: ModelSpec) -> int | None:

@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from chats.gateway.body import RequestFields
+from chats.gateway.choice import choose_with_key_policy
 from chats.gateway.errors import ChatKeepsItsMessages, InvalidRequest, OptOutNotAllowed
 from chats.gateway.request_types import Sent
 from chats.models import Chat, PassedOn, ProviderAccount
@@ -36,7 +37,8 @@ def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
     `ChatKeepsItsMessages`.
     """
     by_header = is_off(headers)
-    choice = model_choice.choose_chat_model(chat=build_probe_chat(sent))
+    named = sent.wanted.chat is not None or sent.wanted.policy is not None
+    choice = choose_with_key_policy(build_probe_chat(sent), named=named)
     allowed = choice.values.unmanaged
     if allowed == "all":
         why = PassedOn.Why.POLICY

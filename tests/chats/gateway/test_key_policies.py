@@ -8,8 +8,10 @@ from django.contrib.auth.models import User
 from django.test import Client
 from django.utils import timezone
 
-from chats.models import ApiKey, Message
+from chats.gateway import choice
+from chats.models import ApiKey, Chat, Message
 from chats.people import keys
+from chats.prompt import model_choice
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import get_strategy_defaults, parse_policy_values
 from contextpolicy.models import ContextPolicy, ModelSpec
@@ -47,6 +49,24 @@ def test_a_new_key_takes_the_prompt_of_a_coding_agent(agent: Program) -> None:
     assert "Coding agents" in answer.turn.effective_policy.label
     assert agent.prompt[-1] == ("user", long)
     assert "Relevant reference" not in str(agent.prompt)
+
+
+def test_limits_without_room_for_the_policy_of_a_key_apply_alone(
+    make: MakeProgram, alice: User, now: datetime
+) -> None:
+    """*Demo* applies to everyone until a real model is connected."""
+    seed_policies(now=now)
+    demo = make(alice)
+    assert key_of(demo).policy is not None
+    client = Client(headers={"Authorization": f"Bearer {demo.secret}"})
+    assert "demo" in [each["id"] for each in client.get("/v1/models").json()["data"]]
+    answer = demo.ask([user("Hi")])
+    assert answer.status == 200, answer.body
+    assert answer.turn.effective_policy is not None
+    assert "Demo" in answer.turn.effective_policy.label
+    chat = Chat(owner=alice, policy=key_of(demo).policy)
+    with pytest.raises(model_choice.PolicyRefused):
+        choice.choose_with_key_policy(chat, named=True)
 
 
 def test_an_existing_key_keeps_the_policy_of_its_owner(agent: Program) -> None:
