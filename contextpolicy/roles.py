@@ -154,6 +154,15 @@ class UsernameTaken(Exception):
         self.name = name
 
 
+class NameInvisible(Exception):
+    """The name has no visible character."""
+
+    code = "name_invisible"
+
+    def __init__(self) -> None:
+        super().__init__(gettext("The name has no visible character. Choose another one."))
+
+
 class LastOwner(Exception):
     """The change would leave no Owner, and only an Owner can grant roles."""
 
@@ -239,14 +248,21 @@ def check_membership(
 
 
 def check_username_free(username: str, *, but: int | None = None) -> None:
-    """Raise UsernameTaken if another person has this name.
+    """Raise NameInvisible, or UsernameTaken if another person has this name.
 
     The names are compared in Python, because SQLite ignores the case of ASCII letters only.
     """
+    check_name_visible(username)
     others = User.objects.exclude(pk=but) if but is not None else User.objects.all()
     for other in others.values_list("username", flat=True):
         if names.casefold_name(other) == names.casefold_name(username):
             raise UsernameTaken(other)
+
+
+def check_name_visible(name: str) -> None:
+    """Raise NameInvisible for a name such as a Hangul filler. An empty name has its own error."""
+    if name and not any(map(names.is_visible_character, name)):
+        raise NameInvisible
 
 
 def find_person_by_name(username: str) -> User | None:
@@ -271,8 +287,8 @@ def find_person_by_name(username: str) -> User | None:
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
     """Save a person's account. `changed` contains the names of the changed fields.
 
-    The ledger records these names. It records values only for `is_active` and
-    `is_superuser`. Raises LastOwner and UsernameTaken.
+    Only the two fields about permissions are recorded with their value. Raises LastOwner,
+    NameInvisible and UsernameTaken.
     """
     with transaction.atomic():
         if "username" in changed:
@@ -286,7 +302,8 @@ def save_person(*, person: User, changed: Collection[str], actor: str, now: date
 
 
 def save_group(*, group: Group, actor: str, now: datetime) -> None:
-    """Save a new or renamed group that is not a role. Raises GroupNameTaken."""
+    """Save a new or renamed group that is not a role. Raises GroupNameTaken, NameInvisible."""
+    check_name_visible(group.name)
     with transaction.atomic():
         before = Group.objects.filter(pk=group.pk).values_list("name", flat=True).first()
         others = Group.objects.exclude(pk=group.pk) if group.name != before else ()

@@ -76,6 +76,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
 
     refusals = (
         roles.LastOwner,
+        roles.NameInvisible,
         roles.UsernameTaken,
         SecondPersonNeeded,
         BlastRadiusNeeded,
@@ -277,7 +278,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     form = GroupForm
 
-    refusals = (roles.GroupInUse, roles.GroupNameTaken)
+    refusals = (roles.GroupInUse, roles.GroupNameTaken, roles.NameInvisible)
     list_display = ("name", "is_role", "members")
     search_fields = ("name",)
     fields = ("name", "is_role", "rights", "members", "owners")

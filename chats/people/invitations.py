@@ -58,6 +58,9 @@ def invite_user(
     person.set_unusable_password()
     try:
         roles.check_username_free(person.username)
+    except roles.NameInvisible as error:
+        words = gettext_lazy("The name has no visible character. Choose another one.")
+        raise InvitationRefused(reason=words) from error
     except roles.UsernameTaken as error:
         words = gettext_lazy("The name “{taken}” is taken (case is ignored). Choose another name.")
         raise InvitationRefused(reason=format_lazy(words, taken=error.name)) from error

@@ -10,6 +10,7 @@ from django.utils import timezone
 
 from chats.models import LoginLink
 from chats.people.sessions import SIGNED_IN_AT
+from contextpolicy import roles
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN
 from tests.contextpolicy.pages import opened
@@ -70,7 +71,7 @@ def test_a_pending_invitation_is_listed_and_renewed(owner: Client) -> None:
     assert Client().post(third).headers["Location"] == "/account/password/"
 
 
-@pytest.mark.parametrize("name", ["olga", "", "a b", "x" * 151, "a\u202eb"])
+@pytest.mark.parametrize("name", ["olga", "", "a b", "x" * 151, "a\u202eb", "\u3164\uffa0"])
 def test_a_name_that_cannot_be_used_is_refused_beside_its_field(owner: Client, name: str) -> None:
     before = User.objects.count()
     page = owner.post(PAGE, {"username": name, "role": AUDITOR}).content.decode()
@@ -118,3 +119,8 @@ def test_a_name_is_taken_whatever_its_case(owner: Client, taken: str, name: str)
     assert answer.context["form"].has_error("username", "invitation_refused")
     assert 'id="id_username_error"' in answer.content.decode()
     assert not User.objects.filter(username=name).exists()
+
+
+def test_a_group_has_a_visible_name() -> None:
+    with pytest.raises(roles.NameInvisible):
+        roles.save_group(group=Group(name="\u3164"), actor="system", now=timezone.now())
