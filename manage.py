@@ -22,8 +22,18 @@ if __name__ == "__main__":
 
             sys.stdout.write(f"Palimpsest {get_product_version()}\n")
             sys.exit()
-        from django.core.management import execute_from_command_line
+        from django.core.management import CommandError, execute_from_command_line
 
+        from project.versions import WRITING, refuse_newer_database
+
+        if sys.argv[1:2] and sys.argv[1] in WRITING:
+            import django
+
+            django.setup()
+            try:
+                refuse_newer_database()
+            except CommandError as error:
+                sys.exit(str(error))
         execute_from_command_line(sys.argv)
     except Misconfigured as error:
         sys.exit(str(error))

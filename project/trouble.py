@@ -2,6 +2,7 @@
 
 import errno
 import os
+import re
 import sys
 from pathlib import Path
 
@@ -20,6 +21,12 @@ DATABASE_DAMAGED = (
     "The database file is damaged, or is not a SQLite database. Restore it from a backup,"
     " or set PALIMPSEST_DATA or DATABASE_URL to the right place."
 )
+TABLES_MISSING = (
+    "The database has no tables, or those of another version. Check PALIMPSEST_DATA and"
+    " DATABASE_URL, then run: manage.py setup"
+)
+# The messages of SQLite and PostgreSQL for tables and columns that do not exist.
+ABSENT = re.compile(r"no such (?:table|column)|(?:relation|column) \S+ does not exist")
 # SQLite's messages for a file that it cannot use.
 DAMAGED = ("file is not a database", "database disk image is malformed")
 DENIED = frozenset({errno.EACCES, errno.EPERM})
@@ -81,6 +88,8 @@ def describe_database_error(error: BaseException) -> str:
 
     if isinstance(error, DatabaseError) and any(said in str(error) for said in DAMAGED):
         return DATABASE_DAMAGED
+    if isinstance(error, DatabaseError) and ABSENT.search(str(error)):
+        return TABLES_MISSING
     if not isinstance(error, OperationalError):
         return ""
     if databases.is_full(error):

@@ -13,6 +13,10 @@ from django.db.backends.base.base import BaseDatabaseWrapper
 from django.db.migrations.recorder import MigrationRecorder
 
 OURS = ("contextpolicy", "chats")
+# Commands that write to the database and are started on their own.
+WRITING = frozenset(
+    {"changepassword", "createsuperuser", "ledger_checkpoint", "login_link", "rotate_keys"}
+)
 NEWER = (
     "A newer version of Palimpsest has migrated this database ({names}). Start that version, or"
     " restore a backup from before the upgrade."

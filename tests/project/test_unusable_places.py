@@ -3,15 +3,18 @@
 import errno
 import os
 import signal
+import sqlite3
 import stat
 import subprocess
 from argparse import ArgumentParser, ArgumentTypeError
+from contextlib import closing
 from pathlib import Path
 
 import pytest
 from django.core.management import CommandError, call_command
+from django.db import ProgrammingError
 
-from project import addresses, data_folder, instance, launcher, redis_url, trouble
+from project import addresses, data_folder, instance, launcher, redis_url, trouble, versions
 from project.env import Misconfigured
 from tests.faults.programs import MANAGE, ROOT, python
 
@@ -168,6 +171,28 @@ def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
         code, lines = told(*python(MANAGE, command), folder=tmp_path)
         assert code in {1, trouble.SAID}
         assert lines == [trouble.DATABASE_DAMAGED]
+
+
+@pytest.mark.parametrize("command", ["login_link", "ledger_verify", "rotate_keys"])
+def test_a_command_on_an_empty_database_ends_with_a_sentence(command: str, tmp_path: Path) -> None:
+    code, lines = told(*python(MANAGE, command), folder=tmp_path)
+    assert (code, lines) == (trouble.SAID, [trouble.TABLES_MISSING])
+
+
+def test_tables_that_postgresql_lacks_are_told() -> None:
+    for text in ('relation "auth_user" does not exist', 'column "x.y" does not exist'):
+        assert trouble.describe_command_error(ProgrammingError(text)) == trouble.TABLES_MISSING
+
+
+def test_commands_that_write_refuse_a_newer_database(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "palimpsest.sqlite3")) as database:
+        database.execute("CREATE TABLE django_migrations (id INTEGER, app, name, applied)")
+        row = (1, "chats", "9999_later", "2030-01-01")
+        database.execute("INSERT INTO django_migrations VALUES (?, ?, ?, ?)", row)
+        database.commit()
+    for command in sorted(versions.WRITING):
+        code, lines = told(*python(MANAGE, command), folder=tmp_path)
+        assert (code, lines) == (1, [versions.NEWER.format(names="chats.9999_later")])
 
 
 @pytest.mark.parametrize(
