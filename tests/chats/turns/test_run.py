@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.utils import timezone
+from pytest_django.fixtures import Settings
 
 from chats.background import due_jobs
 from chats.ground.leases import LeaseLost
@@ -304,6 +305,21 @@ def test_a_task_that_comes_twice_does_not_take_a_turn_whose_lease_ran_out(
     assert lease.claim_turn(turn_id=turn.pk, worker="b", now=now) is not None
     turn.refresh_from_db()
     assert (turn.attempt, turn.losses) == (2, 1)
+
+
+def test_the_last_attempt_that_dies_ends_with_a_sentence(
+    alice: User, chat: Chat, now: datetime, settings: Settings
+) -> None:
+    settings.MAX_ATTEMPTS = 2
+    turn = ask(alice, chat, now)
+    for _ in range(2):
+        assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is not None
+        Turn.objects.filter(pk=turn.pk).update(lease_until=timezone.now() - timedelta(minutes=1))
+        due_jobs.run_all_due_jobs(now=now)
+    turn.refresh_from_db()
+    assert (turn.status, turn.error_code) == (Turn.Status.FAILED, "worker_lost")
+    assert "lack of memory" in turn.error_sentence
+    assert lease.claim_turn(turn_id=turn.pk, worker="a", now=now) is None
 
 
 def test_a_worker_that_lost_its_lease_writes_nothing(
