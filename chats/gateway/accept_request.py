@@ -7,7 +7,7 @@ from typing import Any
 from django.conf import settings
 
 from chats.gateway import statements
-from chats.gateway.choice import check_tools
+from chats.gateway.choice import check_tools, choose_with_key_policy
 from chats.gateway.matching.find_branch import Request
 from chats.gateway.request_types import Placed, Placement, Sent
 from chats.gateway.store_items import ItemSource, check_chat_room, store_items
@@ -97,7 +97,8 @@ def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel
     """
     if sent.wanted.chat is None:
         chat.model, chat.policy = sent.wanted.model, sent.policy
-    choice = model_choice.choose_chat_model(chat=chat)
+    named = sent.wanted.chat is not None or sent.wanted.policy is not None
+    choice = choose_with_key_policy(chat, named=named)
     model_choice.get_available_account(choice.model)
     check_tools(choice.model, sent.client.get("tools"))
     return choice

@@ -151,7 +151,9 @@ def check_tools(model: ModelSpec, tools: Any) -> None:
         )
 
 
-def choose_with_key_policy(chat: Chat, *, named: bool) -> model_choice.ChosenModel:
+def choose_with_key_policy(
+    chat: Chat, *, named: bool, default: ModelSpec | None = None
+) -> model_choice.ChosenModel:
     """Return the model and the effective policy of a chat that a request opens.
 
     If the limits of other policies leave no room for the policy of the key, those apply alone:
@@ -159,12 +161,12 @@ def choose_with_key_policy(chat: Chat, *, named: bool) -> model_choice.ChosenMod
     request named is not replaced. Raises the errors of `model_choice.choose_chat_model`.
     """
     try:
-        return model_choice.choose_chat_model(chat=chat)
+        return model_choice.choose_chat_model(chat=chat, default=default)
     except model_choice.PolicyRefused:
         if named or chat.policy is None:
             raise
     chat.policy = None
-    return model_choice.choose_chat_model(chat=chat)
+    return model_choice.choose_chat_model(chat=chat, default=default)
 
 
 def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:

@@ -18,7 +18,7 @@ from django.db.models import QuerySet
 
 from chats.actions import lifecycle, marks
 from chats.gateway.append_request import derive_request_title, lock_conversation_branch
-from chats.gateway.choice import list_usable_models
+from chats.gateway.choice import choose_with_key_policy, list_usable_models
 from chats.gateway.errors import (
     ConversationLocked,
     ConversationNotFound,
@@ -39,7 +39,6 @@ from chats.gateway.responses.stored_responses import (
 )
 from chats.gateway.store_items import ItemSource, check_chat_room, store_items
 from chats.models import Branch, Chat, GatewayChat, KeptText, Message, Turn
-from chats.prompt import model_choice
 from chats.prompt.model_choice import ChosenModel, ModelNotAllowed, NoModel
 from chats.record import access, history, kept_texts
 from chats.record.idempotency import IdempotentRequest
@@ -150,7 +149,7 @@ def choose_item_policy(chat: Chat) -> ChosenModel:
     refused: ModelNotAllowed | None = None
     for model in [chat.model] if chat.model else [None, *list_usable_models()]:
         try:
-            return model_choice.choose_chat_model(chat=chat, default=model)
+            return choose_with_key_policy(chat, named=False, default=model)
         except ModelNotAllowed as refusal:
             refused = refused or refusal
     raise refused or NoModel
