@@ -6,8 +6,9 @@ ignored: lowercase forms of other letters, such as İ, may have another length.
 """
 
 import re
-from collections.abc import Iterable
-from typing import Literal
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, replace
+from typing import Literal, NamedTuple
 
 Kind = Literal["text", "reasoning"]
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "reason", "reasoning", "analysis")
@@ -38,6 +39,8 @@ _CLOSING = re.compile(
     re.IGNORECASE | re.MULTILINE | re.ASCII,
 )
 _FENCE = re.compile(r"^ {0,3}(?:```|~~~)", re.MULTILINE)
+# Characters of a line that show whether it is a code fence.
+_FENCE_CHARS = 6
 _OPENING = re.compile("|".join(map(re.escape, _OPENINGS)), re.IGNORECASE | re.ASCII)
 _NAMES = "|".join(TAG_NAMES)
 # An opening tag with attributes, and the start of one.
@@ -56,18 +59,63 @@ def split_unopened(text: str) -> tuple[str, str] | None:
     Some chat templates put that tag at the end of the prompt, so the reply has only the closing
     one. None without such a tag, or if it is inside code or closes a tag in the text.
     """
-    closing = _CLOSING.search(text)
+    closing = next(iter_closings(text), None)
     if closing is None:
         return None
     thoughts = text[: closing.start()]
-    answer = text[closing.end() :]
-    is_block = len(_FENCE.findall(thoughts)) % 2 == 1
-    before, after = thoughts.rpartition("\n")[2], answer.partition("\n")[0]
-    is_inline = before.count("`") % 2 == 1 and "`" in after
-    is_opened = _OPENING.search(thoughts) or _WITH_ATTRIBUTES.search(thoughts)
-    if is_block or is_inline or is_opened:
+    if _OPENING.search(thoughts) or _WITH_ATTRIBUTES.search(thoughts):
         return None
-    return thoughts.strip("\n"), answer.lstrip()
+    return thoughts.strip("\n"), text[closing.end() :].lstrip()
+
+
+def iter_closings(text: str) -> Iterator[re.Match[str]]:
+    """Yield the closing tags of a text that are neither in a sentence nor in code."""
+    code, place = CodePosition(), 0
+    mark = line_end = -1
+    for closing in _CLOSING.finditer(text):
+        code.add(text[place : closing.start()])
+        place = closing.start()
+        if mark < place:
+            mark = find_or_end("`", text, place)
+        if line_end < place:
+            line_end = find_or_end("\n", text, place)
+        if not (code.is_block or (code.is_inline and mark < line_end)):
+            yield closing
+
+
+def find_or_end(sought: str, text: str, start: int) -> int:
+    """Return the position of a character from `start` on, or the end of the text."""
+    place = text.find(sought, start)
+    return place if place >= 0 else len(text)
+
+
+def split_misnamed(text: str, *, closing: str) -> tuple[str, str] | None:
+    """Split a block of thinking that its own closing tag did not end into thinking and answer.
+
+    Some models close it with the tag of another name, such as `</thinking>`. None without one, or
+    if the block has an opening tag of that name too. `closing`: the tag of the block, which counts
+    first, in an open code block only if there is no other one.
+    """
+    found = list(iter_closings(text))
+    own_line = re.compile(rf"^[ \t]*{re.escape(closing)}", re.IGNORECASE | re.MULTILINE | re.ASCII)
+    end = next((tag for tag in found if get_closing_name(tag) == closing), None)
+    end = end or next((tag for tag in found if is_misnamed(tag, text, closing=closing)), None)
+    end = end or own_line.search(text)
+    if end is None:
+        return None
+    return text[: end.start()].strip("\n"), text[end.end() :].lstrip()
+
+
+def is_misnamed(tag: re.Match[str], text: str, *, closing: str) -> bool:
+    """Return True if a closing tag is not the given one and closes no tag within the text."""
+    name = get_closing_name(tag)
+    opening = next(each for each, end in _TAGS.items() if end == name)
+    return name != closing and find_tag(opening, text[: tag.start()]) is None
+
+
+def get_closing_name(tag: re.Match[str]) -> str:
+    """Return a closing tag in lower case."""
+    return tag.group().strip(" \t").lower()
 
 
 def match_opening(text: str) -> tuple[str, int] | None:
@@ -112,6 +160,36 @@ def strip_lead(text: str) -> str:
     return text[lead.end() :] if lead else text
 
 
+@dataclass(slots=True)
+class CodePosition:
+    """Whether the end of a growing text is in code.
+
+    `is_block`: in an open code block. `is_inline`: after an odd number of code marks on its line.
+    """
+
+    is_block: bool = False
+    is_inline: bool = False
+    # The start of the last line.
+    line: str = ""
+
+    def add(self, text: str) -> None:
+        """Append text."""
+        for number, line in enumerate(text.split("\n")):
+            if number:
+                self.is_block ^= _FENCE.match(self.line) is not None
+                self.line, self.is_inline = "", False
+            self.line = (self.line + line[:_FENCE_CHARS])[:_FENCE_CHARS]
+            self.is_inline ^= line.count("`") % 2 == 1
+
+
+class UnclosedBlock(NamedTuple):
+    """A block of thinking as `ThinkTags` returned it, and its thinking and answer."""
+
+    block: str
+    thoughts: str
+    answer: str
+
+
 class ThinkTags:
     """Separates the text of one reply as it arrives. `only_first`: a second block is text."""
 
@@ -121,6 +199,11 @@ class ThinkTags:
         self._state: Literal["start", "inside", "after", "text"] = "start"
         self._closing = ""
         self._has_thoughts = False
+        # The running block of thinking, in pieces, and the code in it.
+        self._block: list[str] = []
+        self._code = CodePosition()
+        # Another closing tag came first, so only the complete reply shows which one ends the block.
+        self._is_unclear = False
 
     def push(self, piece: str) -> list[tuple[Kind, str]]:
         """Return the parts that are known to be text or thinking so far."""
@@ -139,14 +222,33 @@ class ThinkTags:
     def flush(self) -> list[tuple[Kind, str]]:
         """Return the remaining parts at the end of the reply."""
         held, self._held = self._held, ""
+        if self._state == "inside":
+            self._block.append(held)
         kind: Kind = "reasoning" if self._state == "inside" else "text"
         return [(kind, held)] if held else []
+
+    def split_rest(self) -> UnclosedBlock | None:
+        """Split the last block after `flush`, if its own closing tag did not end it.
+
+        None if it was closed, or if no other tag ends it.
+        """
+        if self._state != "inside":
+            return None
+        block = "".join(self._block)
+        split = split_misnamed(block, closing=self._closing)
+        return UnclosedBlock(block, *split) if split else None
+
+    def _open(self, closing: str, rest: str) -> None:
+        """Begin a block of thinking."""
+        self._state, self._closing, self._held = "inside", closing, rest
+        self._has_thoughts = self._is_unclear = False
+        self._block, self._code = [], CodePosition()
 
     def _begin(self) -> list[tuple[Kind, str]]:
         said = strip_lead(self._held)
         if opened := match_opening(said):
-            self._closing, end = opened
-            self._state, self._held = "inside", said[end:]
+            closing, end = opened
+            self._open(closing, said[end:])
             return []
         if header := _HEADER.match(said):
             self._state, self._held = "text", ""
@@ -161,18 +263,41 @@ class ThinkTags:
         if not self._has_thoughts:
             self._held = self._held.lstrip("\n")
             self._has_thoughts = bool(self._held)
-        if closed := find_tag(self._closing, self._held):
-            thoughts = self._held[: closed.start()].rstrip("\n")
-            self._held = self._held[closed.end() :]
-            self._state = "after"
-            return [("reasoning", thoughts)]
-        # The end may be the start of the closing tag.
-        sizes = range(min(len(self._closing) - 1, len(self._held)), 0, -1)
+        found = ""
+        while not self._is_unclear and (closed := find_tag(self._closing, self._held)):
+            before, after = self._held[: closed.start()], self._held[closed.end() :]
+            code = replace(self._code)
+            code.add(before)
+            if code.is_inline and not after:
+                # The next character shows whether the tag is code.
+                break
+            self._block.append(before)
+            is_code = code.is_block or (code.is_inline and after.startswith("`"))
+            if not is_code and not self._has_misnamed():
+                self._held, self._state = after, "after"
+                return [("reasoning", (found + before).rstrip("\n"))]
+            found += before + closed.group()
+            self._block.append(closed.group())
+            self._code, self._held = code, after
+        return [("reasoning", found + self._take_thoughts())]
+
+    def _has_misnamed(self) -> bool:
+        """Return True if a closing tag of another name comes before that of the block."""
+        text = "".join(self._block)
+        found = (is_misnamed(tag, text, closing=self._closing) for tag in iter_closings(text))
+        self._is_unclear = any(found)
+        return self._is_unclear
+
+    def _take_thoughts(self) -> str:
+        """Return the held thinking without its end, if that may belong to the closing tag."""
+        sizes = range(min(len(self._closing), len(self._held)), 0, -1)
         kept = next((n for n in sizes if is_start_of_tag(self._held[-n:], [self._closing])), 0)
         # Line ends before the tag are not part of the thinking.
         thoughts = self._held[: len(self._held) - kept].rstrip("\n")
         self._held = self._held[len(thoughts) :]
-        return [("reasoning", thoughts)]
+        self._block.append(thoughts)
+        self._code.add(thoughts)
+        return thoughts
 
     def _answer(self) -> list[tuple[Kind, str]]:
         said = self._held = self._held.lstrip()
@@ -181,9 +306,8 @@ class ThinkTags:
         opened = None if self._only_first else match_opening(said)
         if opened:
             # Some models think in several blocks before they answer.
-            self._closing, end = opened
-            self._state, self._held = "inside", said[end:]
-            self._has_thoughts = False
+            closing, end = opened
+            self._open(closing, said[end:])
             return [("reasoning", "\n\n")]
         if header := _HEADER.match(said):
             said = said[header.end() :]

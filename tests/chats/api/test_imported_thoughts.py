@@ -51,6 +51,7 @@ def reply_in(chat: dict[str, Any]) -> Message:
         (f"<think>Zebras first.</think>\n\n{ANSWER}", ["Zebras first."], ANSWER),
         (f"<thinking>\nZebras first.\n</thinking>{ANSWER}", ["Zebras first."], ANSWER),
         (f"Zebras first.\n</think>\n\n{ANSWER}", ["Zebras first."], ANSWER),
+        (f"<think>Zebras first.</thinking>\n\n{ANSWER}", ["Zebras first."], ANSWER),
         (f"<think>\n\n</think>\n\n{ANSWER}", [], ANSWER),
         (f"<think>One.</think><think>Zebras.</think>{ANSWER}", ["One.", "Zebras."], ANSWER),
         (f"{OPEN_WEBUI}{ANSWER}", ["Zebras first.\nThen birds."], ANSWER),

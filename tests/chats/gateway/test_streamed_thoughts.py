@@ -85,6 +85,18 @@ def test_the_policy_off_streams_thoughts_too(
     assert not Message.objects.exists()
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_thoughts_that_a_tag_of_another_name_ends_come_before_the_text(
+    program: Program, path: str
+) -> None:
+    response = program.open(body_for(path), path=path)
+    said = [TextDelta(piece) for piece in ("<think>Flour", ", water.</thin", "king>\n\nBread.")]
+    program.work(response["X-Context-Report-Id"], *said, Finished("stop"))
+    streamed = order_of(program.close(response).body)
+    assert streamed == [("reasoning_content", "Flour, water."), ("content", "Bread.")]
+    assert Message.objects.get(role="assistant").text == "Bread."
+
+
 def test_what_is_passed_on_is_sent_with_each_piece() -> None:
     form = Chunks(id="c", model="m", created=0, include_usage=False)
     head = Reply("c", "m", 0, "", (), "", {})

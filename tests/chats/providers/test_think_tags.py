@@ -1,5 +1,7 @@
 """Reasoning inside the text of a reply is separated from the answer, for every split."""
 
+import time
+
 import pytest
 
 from chats.providers.base import Finished, TextDelta
@@ -44,6 +46,14 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f"<|channel|>analysis<|message|>{PLAN}<|end|><|start|>assistant<|channel|>final<|message|>{SAID}",
         f"<|start|>assistant<|channel|>analysis<|message|>{PLAN}<|end|>\n<|channel|>final<|message|>{SAID}",
         f"{PLAN}◁/think▷{SAID}",
+        # The closing tag has another name.
+        f"<think>\n{PLAN}\n</thinking>\n\n{SAID}",
+        f"<thinking>{PLAN}</think>{SAID}",
+        f"<analysis>{PLAN}\n</THINK>\n{SAID}",
+        f"<think>{PLAN}</thought>\n\n{SAID}",
+        f'<think type="plan">{PLAN}</thinking>{SAID}',
+        f"<think>{PLAN}[/THINK]{SAID}",
+        f"◁think▷{PLAN}</think>{SAID}",
     ],
 )
 def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
@@ -60,6 +70,74 @@ def test_thoughts_in_any_letters_end_at_the_tag(thoughts: str) -> None:
     for reply in (opened, unopened):
         for place in range(len(reply) + 1):
             assert told(reply[:place], reply[place:]) == (thoughts, SAID)
+
+
+MENTIONS = [
+    "I write `</think>` there.",
+    "I write `</thinking>` there.",
+    "I write:\n```\n</think>\n```\nand\n```xml\n</thinking>\n```\nthen.",
+    "The tag </thinking> is theirs.",
+    "They write <analysis>\nx\n</analysis>\nand go on.",
+    "They write\n</thinking>\nthere.",
+]
+
+
+@pytest.mark.parametrize("thoughts", MENTIONS)
+def test_thoughts_that_mention_a_tag_end_at_their_own(thoughts: str) -> None:
+    for reply in (f"<think>{thoughts}</think>{SAID}", f"<think>\n{thoughts}\n</think>\n\n{SAID}"):
+        for place in range(len(reply) + 1):
+            assert told(reply[:place], reply[place:]) == (thoughts, SAID)
+        assert told(*reply) == (thoughts, SAID)
+
+
+@pytest.mark.parametrize("thoughts", MENTIONS[:3])
+def test_unopened_thoughts_that_mention_a_tag_end_at_the_next(thoughts: str) -> None:
+    reply = f"{thoughts}\n</think>\n\n{SAID}"
+    for place in range(len(reply) + 1):
+        assert told(reply[:place], reply[place:]) == (thoughts, SAID)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        "Close it with `</think>` and go on.",
+        "So:\n```\n</think>\n```\nThat is all.",
+        "The tag </think> ends them.",
+        "Write `</thinking>`, not\n```\n</analysis>\n```",
+    ],
+)
+def test_an_answer_that_mentions_a_tag_keeps_it(answer: str) -> None:
+    for reply in (f"<think>{PLAN}</thinking>\n\n{answer}", f"<think>{PLAN}</think>{answer}"):
+        for place in range(len(reply) + 1):
+            assert told(reply[:place], reply[place:]) == (PLAN, answer)
+        assert told(*reply) == (PLAN, answer)
+
+
+def test_thoughts_with_an_open_code_block_end_at_their_tag() -> None:
+    reply = f"<think>Like\n```py\nx = 1\n</think>\n{SAID}"
+    assert told(*reply) == ("Like\n```py\nx = 1", SAID)
+
+
+@pytest.mark.parametrize("reply", ["<think>a`</thinking> b `", "<think>Use </thinking> or"])
+def test_thoughts_without_an_end_that_mention_a_tag_are_no_text(reply: str) -> None:
+    assert told(*reply) == (reply.removeprefix("<think>"), "")
+
+
+@pytest.mark.parametrize(
+    "reply",
+    [
+        "<think>" + "a</thinking>" * 50_000,
+        "<think>" + "`</think>` `" * 50_000,
+        "<think>" + "<thinking></thinking>" * 30_000,
+        "`a</think>" * 50_000 + "`",
+    ],
+    ids=["closings", "mentions", "pairs", "unopened"],
+)
+def test_many_tags_cost_little(reply: str) -> None:
+    begun = time.monotonic()
+    told(reply)
+    told(*(reply[n : n + 40] for n in range(0, len(reply), 40)))
+    assert time.monotonic() - begun < 5
 
 
 @pytest.mark.parametrize("reply", ["<thınk>x</thınk>y", "<thİnk>x", "<thin\u212a>x</thin\u212a>y"])
