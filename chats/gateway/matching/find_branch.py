@@ -5,13 +5,12 @@ request contains one of our replies, and only up to the first message that diffe
 written here.
 """
 
-import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from django.db.models import QuerySet
+from django.db.models import F, QuerySet
 
 from chats.gateway import statements
 from chats.gateway.matching.conversation import Item
@@ -22,7 +21,11 @@ from chats.gateway.matching.hashes import (
     normalise_hash_text,
     normalise_images,
     normalise_reply,
-    strip_client_tags,
+)
+from chats.gateway.matching.reminders import (
+    is_reminded_text,
+    is_text_with_tags,
+    iter_additions,
 )
 from chats.models import Branch, Chat, GatewayNode, Message
 from chats.record import history
@@ -32,11 +35,8 @@ from contextpolicy.engine.messages.messages import parse_parts
 CANDIDATES = 30
 # Equal messages required to match a truncated history without a conversation id.
 EQUAL_WITHOUT_ID = 8
-# Minimum length of an added reminder, in characters that are not spaces.
-SHORTEST_REMINDER = 4
-DIGITS = re.compile(r"\d+")
-# From here on, Unicode has mostly scripts without spaces between words, such as Chinese.
-FIRST_UNSPACED = "\u2e80"
+# Replies of a request with which the branches of earlier requests may end. The newest count.
+MOST_ENDS = 50
 
 Sameness = Literal["", "same", "reply", "open"]
 OURS = ("reply", "open")
@@ -102,15 +102,22 @@ def find_best_match(
         return None
     nodes = select_chat_nodes(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
-    compared: set[uuid.UUID] = set()
+    branches: dict[uuid.UUID, Branch] = {}
     matches: list[PathMatch] = []
-    for branches in iter_candidate_branches(request, nodes, within=within):
-        new = [branch for branch in branches if branch.pk not in compared]
-        compared |= {branch.pk for branch in new}
-        found = [compare_with_branch(branch, request) for branch in new]
+    for listed in iter_candidate_branches(request, nodes, within=within):
+        new = {branch.pk: branch for branch in listed if branch.pk not in branches}
+        branches |= new
+        found = [compare_with_branch(branch, request) for branch in new.values()]
         matches += [match for match in found if match.replies]
         if any(match.shared >= request.answered for match in matches):
             break
+    else:
+        if drops_additions(request, branches, owner_id=owner_id):
+            again = [
+                compare_with_branch(branch, request, drops_additions=True)
+                for branch in branches.values()
+            ]
+            matches += [match for match in again if match.replies]
     best = max(matches, key=lambda m: (m.replies, m.shared, m.is_at_end), default=None)
     return best or find_tail(request, nodes)
 
@@ -147,17 +154,79 @@ def list_node_branches(
 
 
 def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
-    """Return the newest branches in the scope that end with the request's last reply."""
-    reply = normalise_reply(request.items[request.answered - 1].parts)
+    """Return the newest branches with the same scope key that end with the last reply of the
+    request.
+    """
+    return list_ended_branches(request, nodes, lengths=[request.answered])
+
+
+def list_ended_branches(
+    request: Request, nodes: QuerySet[GatewayNode], *, lengths: Sequence[int]
+) -> list[Branch]:
+    """Return the newest branches of these lengths that end with a reply of the request."""
+    replies = {length: normalise_reply(request.items[length - 1].parts) for length in lengths}
     ends = nodes.filter(
-        seq=request.answered - 1,
-        branch__last_seq=request.answered,
+        seq=F("branch__last_seq") - 1,
+        branch__last_seq__in=lengths,
         branch__chat__gateway__room=request.room,
     )
-    ids = list(ends.order_by("-pk").values_list("branch", flat=True)[:CANDIDATES])
-    rows = Message.objects.filter(branch__in=ids, seq=request.answered, turn__isnull=False)
-    ended = {row.branch_id for row in rows if normalise_reply(parse_parts(row.parts)) == reply}
-    return load_branches_in_order([pk for pk in ids if pk in ended])
+    known = dict(ends.order_by("-pk").values_list("branch", "branch__last_seq")[:CANDIDATES])
+    rows = Message.objects.filter(branch__in=known, seq=F("branch__last_seq"), turn__isnull=False)
+    ended = {
+        row.branch_id
+        for row in rows
+        if normalise_reply(parse_parts(row.parts)) == replies[known[row.branch_id]]
+    }
+    return load_branches_in_order([pk for pk in known if pk in ended])
+
+
+def drops_additions(
+    request: Request, branches: Mapping[uuid.UUID, Branch], *, owner_id: int
+) -> bool:
+    """Return True if a client removes the additions to its newest message from the next request.
+
+    Two questions in a row prove it: each was stored with an addition, and the next request, which
+    was stored too, had it without. A person who removes a part of a question does so once.
+    `branches`: those that were compared with the request.
+    """
+    nodes = select_chat_nodes(owner_id, chat=None)
+    begun = [each.loose for each in request.hashes if each.loose]
+    replies = [
+        place + 1
+        for place, item in enumerate(request.items)
+        if item.role == "assistant" and not item.results
+    ]
+    more = [
+        *list_node_branches(nodes.filter(loose__in=begun)),
+        *list_ended_branches(request, nodes, lengths=replies[-MOST_ENDS:]),
+    ]
+    known = {**branches, **{branch.pk: branch for branch in more}}
+    dropped: set[int] = set()
+    pairs: set[tuple[int, int]] = set()
+    for branch in known.values():
+        found = list_dropped_additions(branch, request)
+        dropped |= set(found)
+        pairs |= set(found.items())
+    return any(before in dropped for _, before in pairs)
+
+
+def list_dropped_additions(branch: Branch, request: Request) -> dict[int, int]:
+    """Return the questions of a request that a branch has with an addition.
+
+    Each with the place of the question before it, if that one is equal; otherwise with -1.
+    """
+    said = BranchPath(branch, first=1, last=len(request.items))
+    found: dict[int, int] = {}
+    before = -1
+    for place, item in enumerate(request.items[: request.answered]):
+        if said.sameness(place + 1, request, place):
+            before = place if item.role == "user" else before
+        elif said.has_addition(place + 1, request, place):
+            found[place] = before
+            before = -1
+        else:
+            break
+    return found
 
 
 def select_chat_nodes(owner_id: int, *, chat: Chat | None) -> QuerySet[GatewayNode]:
@@ -177,17 +246,26 @@ def load_branches_in_order(ids: Sequence[uuid.UUID]) -> list[Branch]:
 
 
 def compare_with_branch(
-    branch: Branch, request: Request, *, offset: int = 0, start: int = 0
+    branch: Branch,
+    request: Request,
+    *,
+    offset: int = 0,
+    start: int = 0,
+    drops_additions: bool = False,
 ) -> PathMatch:
-    """Return the match of a request with a branch, compared from index `start`.
+    """Compare a request from index `start` with the path of a branch, shifted by `offset`.
 
-    A message at index `n` is compared with the message of seq `n + 1 + offset`.
+    `drops_additions`: additions to questions were removed (see the function `drops_additions`).
     """
     said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
     for place in range(start, len(request.items)):
         same = said.sameness(place + 1 + offset, request, place)
-        if not same and said.is_reminded(place + 1 + offset, request, place):
+        seq = place + 1 + offset
+        if not same and (
+            said.is_reminded(seq, request, place)
+            or (drops_additions and said.has_addition(seq, request, place))
+        ):
             same = "same"
         if not same:
             # The same calls with other results: a different message, but it contains our reply.
@@ -240,25 +318,45 @@ class BranchPath:
     def is_reminded(self, seq: int, request: Request, place: int) -> bool:
         """Return True if a message differs from the stored one at a seq only by a reminder.
 
-        Some clients add a reminder to their latest message, and later send the message without
-        it or with another one. Either the reminder is in tagged blocks, or the latest message
-        has the same one around its words. Our reply must follow. Otherwise the user changed the
+        Some clients add a reminder to their latest message, and later send the message without it
+        or with another one. Either the reminder is in tagged blocks, or the latest message has the
+        same one or one of the same kind. Our reply must follow. Otherwise the user changed the
         message.
+        """
+        item = request.items[place]
+        texts = self.get_compared_texts(seq, request, place)
+        if texts is None:
+            return False
+        stored, text = texts
+        if is_text_with_tags(text, stored):
+            return True
+        newest = next(each for each in reversed(request.items) if each.role == "user")
+        return newest is not item and is_reminded_text(
+            stored, text=text, newest=join_item_texts(newest)
+        )
+
+    def has_addition(self, seq: int, request: Request, place: int) -> bool:
+        """Return True if the message at a seq is one of the request with words before or after it.
+
+        Our reply must follow.
+        """
+        texts = self.get_compared_texts(seq, request, place)
+        return texts is not None and any(iter_additions(texts[0], text=texts[1]))
+
+    def get_compared_texts(self, seq: int, request: Request, place: int) -> tuple[str, str] | None:
+        """Return the texts of a user message, as stored at a seq and as in the request.
+
+        None if the images differ, or if our reply does not follow.
         """
         row, item = self.rows.get(seq), request.items[place]
         if row is None or item.role != "user" or row.role != "user" or row.erased_at:
-            return False
+            return None
         text, stored = join_item_texts(item), normalise_hash_text(row.text)
         if not text or normalise_images(item.parts) != normalise_images(parse_parts(row.parts)):
-            return False
-        is_same = is_text_with_tags(text, stored)
-        if not is_same:
-            newest = next(each for each in reversed(request.items) if each.role == "user")
-            is_same = newest is not item and is_text_with_reminder(
-                stored, text=text, newest=join_item_texts(newest)
-            )
+            return None
         has_next = place + 1 < len(request.items)
-        return is_same and has_next and self.sameness(seq + 1, request, place + 1) in OURS
+        is_ours = has_next and self.sameness(seq + 1, request, place + 1) in OURS
+        return (stored, text) if is_ours else None
 
     def comes_back(self, seq: int, item: Item) -> bool:
         """Return True if a message has the same calls as our reply at a seq.
@@ -269,51 +367,6 @@ class BranchPath:
         if row is None or row.turn_id is None or not item.results or row.erased_at:
             return False
         return normalise_reply(parse_parts(row.parts)) == normalise_reply(item.parts)
-
-
-def is_text_with_tags(text: str, other: str) -> bool:
-    """Return True if two texts are equal without the tagged blocks of clients.
-
-    If there is such a block, the number of spaces and line ends is not compared.
-    """
-    own, others = strip_client_tags(text), strip_client_tags(other)
-    has_blocks = own != text.strip() or others != other.strip()
-    return own == others if not has_blocks else own.split() == others.split()
-
-
-def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
-    """Return True if a stored text is `text` with a reminder that the newest message has too.
-
-    The reminder is before the text, after it, or both. Its numbers may differ, such as a time.
-    """
-    newest = DIGITS.sub("0", newest)
-    for before, found, after in {stored.partition(text), stored.rpartition(text)}:
-        if not found or not (before or after):
-            continue
-        is_apart = is_apart_from_text(before[-1:], text[:1]) and is_apart_from_text(
-            text[-1:], after[:1]
-        )
-        # Every added part has this length: a person may well use a short word twice.
-        is_long = all(
-            len("".join(part.split())) >= SHORTEST_REMINDER for part in (before, after) if part
-        )
-        begin, end = DIGITS.sub("0", before), DIGITS.sub("0", after)
-        if is_apart and is_long and newest.startswith(begin) and newest.endswith(end):
-            return True
-    return False
-
-
-def is_apart_from_text(left: str, right: str) -> bool:
-    """Return True unless a word continues from one character to the next.
-
-    Also True if one of the characters is missing.
-    """
-    return not (is_word_character(left) and is_word_character(right))
-
-
-def is_word_character(character: str) -> bool:
-    """Return True for a letter or digit of a script that separates words by spaces."""
-    return character.isalnum() and character < FIRST_UNSPACED
 
 
 def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[int, str]]:

@@ -134,10 +134,10 @@ def test_thoughts_without_an_end_that_mention_a_tag_are_no_text(reply: str) -> N
     ids=["closings", "mentions", "pairs", "unopened"],
 )
 def test_many_tags_cost_little(reply: str) -> None:
-    begun = time.monotonic()
+    begun = time.process_time()
     told(reply)
     told(*(reply[n : n + 40] for n in range(0, len(reply), 40)))
-    assert time.monotonic() - begun < 5
+    assert time.process_time() - begun < 5
 
 
 @pytest.mark.parametrize("reply", ["<thınk>x</thınk>y", "<thİnk>x", "<thin\u212a>x</thin\u212a>y"])
