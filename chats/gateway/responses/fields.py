@@ -139,9 +139,7 @@ def parse_tool_choice(
 ) -> dict[str, Any]:
     """Return the tool choice for the provider. Raises `InvalidRequest`."""
     choice = sent.get("tool_choice")
-    if choice is None or (choice == "auto" and not any_tools):
-        return {}
-    if choice == "required" and not sent.get("tools"):
+    if choice is None or not sent.get("tools") or (choice == "auto" and not any_tools):
         # Tools and their choice are left out together.
         return {}
     if choice == "required" and not any_tools:

@@ -144,10 +144,14 @@ def test_an_unread_reply_stays_unread_beside_a_client(program: Program) -> None:
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-@pytest.mark.parametrize("choice", ["auto", "required"])
+@pytest.mark.parametrize(
+    "choice",
+    ["auto", "required", "none", {"type": "allowed_tools", "mode": "auto", "tools": []}],
+    ids=["auto", "required", "none", "allowed"],
+)
 @pytest.mark.parametrize("tools", [[], None])
 def test_without_tools_their_parameters_are_left_out(
-    program: Program, tools: Any, choice: str, path: str
+    program: Program, tools: Any, choice: Any, path: str
 ) -> None:
     said = {"input": "Hi"} if path == "responses" else {"messages": [user("Hi")]}
     fields = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": True}
