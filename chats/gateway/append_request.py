@@ -30,6 +30,7 @@ from chats.turns.start import (
     derive_title,
     find_first_text,
     get_active_branch,
+    is_derived_title,
 )
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy.engine.messages.messages import (
@@ -40,6 +41,8 @@ from speed import prepared
 
 # Cause of the branch in the ledger.
 CAUSE = "gateway"
+# Messages of a conversation in which its title is looked for.
+MOST_TITLE_MESSAGES = 20
 
 
 def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
@@ -288,7 +291,8 @@ def choose_placement(
                 raise ChatBusy(waiting=1)
             return Placement(branch, 0, branch.last_seq, "continue")
         return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
-    make_chat_permanent(chat)
+    if make_chat_permanent(chat):
+        title_after_conversation(chat, branch=match.branch, user=sent.user, now=now)
     if match.unmatched:
         # The client summarised the start itself: keep its list unchanged, without our summaries.
         branch = create_empty_branch(chat, sent=sent, now=now)
@@ -349,9 +353,228 @@ def is_branch_busy(branch: Branch) -> bool:
     return is_writing or messages.has_waiting_messages(branch_id=branch.pk)
 
 
-def make_chat_permanent(chat: Chat) -> None:
-    """Make a provisional chat permanent once a request contains one of its replies."""
+def make_chat_permanent(chat: Chat) -> bool:
+    """Make a provisional chat permanent once a request contains one of its replies.
+
+    Return True for the first such request.
+    """
     is_first = GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True)
     if is_first and chat.is_provisional:
         chat.archived, chat.erase_at = False, None
         chat.save(update_fields=["archived", "erase_at"])
+    return bool(is_first)
+
+
+def title_after_conversation(chat: Chat, *, branch: Branch, user: User, now: datetime) -> None:
+    """Title a chat after the branch that its client continues.
+
+    A request about the conversation, such as one for its title, may have opened the chat under the
+    same id. A title that a person chose stays.
+    """
+    asked = Message.objects.filter(branch__chat=chat, role=Message.Role.USER, seq=1)
+    opened = [find_first_text([row.text]) for row in asked]
+    begun = history.select_path_messages(branch, after=0, before=MOST_TITLE_MESSAGES + 1)
+    first = find_first_text(row.text for row in begun if row.role == Message.Role.USER)
+    title = derive_title(first)
+    if title != chat.title and any(is_derived_title(chat.title, text=text) for text in opened):
+        lifecycle.rename_chat(chat=chat, title=title, actor=f"user:{user.pk}", now=now)
+
+
+def accept_request(
+    sent: Sent,
+    request: Request,
+    place: Placement,
+    *,
+    chat: Chat,
+    counter: TokenCounter,
+    now: datetime,
+) -> Placed:
+    """Store the new messages and queue the turn, in the caller's transaction with a locked chat.
+
+    Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of `apply_requested_model`,
+    `check_texts` and `attach_new_files`.
+    """
+    branch = place.branch
+    branch.chat = chat
+    choice = apply_requested_model(chat, sent=sent)
+    check_request_limits(sent, branch=branch)
+    if place.completes:
+        check_result_images(sent, request.items[place.shared - 1], choice=choice)
+    held = attach_new_files(sent, request.items[place.shared :], choice=choice)
+    new = [each.item for each in held]
+    check_texts(new, limit=choice.values.input_length_limit, field=sent.field)
+    completed = (
+        [complete_tool_calls(branch, request.items[place.shared - 1], sent=sent, counter=counter)]
+        if place.completes
+        else []
+    )
+    rows = messages.append_sent(
+        chat=chat, branch=branch, said=[(i.role, i.parts) for i in new], counter=counter, now=now
+    )
+    images.store_message_images(rows, found=sent.conversation.images)
+    store_message_files(chat, rows, held=held)
+    store_request_hashes(request, place)
+    trigger = find_latest_question(request, place, rows)
+    turn = Turn(
+        branch=branch,
+        accepted=messages.increment_accepted_count(chat=chat),
+        trigger=trigger,
+        model=choice.model,
+        model_name=choice.model.name,
+        api_key=sent.api_key,
+        queued_at=now,
+        client={**sent.client, "after": place.offset if branch.client_windowed else 0},
+    )
+    prepared.insert_row(turn)
+    if trigger in rows:
+        trigger.turn = turn
+        prepared.save_row_fields(trigger, "turn")
+    chat.updated_at = now
+    prepared.save_row_fields(
+        chat, "updated_at", "accepted_count", "active_branch", "model", "policy"
+    )
+    details = {"gateway": place.decision, "identity": sent.identity.source[:40]}
+    actor = f"user:{sent.user.pk}"
+    record_turn_started(
+        turn,
+        actor=actor,
+        chat=chat,
+        now=now,
+        message=trigger,
+        stored=[*completed, *rows],
+        more=details,
+    )
+    queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+    known = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
+    sent.keyed.replace(result=known, now=now)
+    return Placed(turn, place.decision)
+
+
+def attach_new_files(
+    sent: Sent, items: Sequence[Item], *, choice: model_choice.ChosenModel
+) -> list[ItemFiles]:
+    """Return the new messages with their files, which are locked until they are stored.
+
+    Raises the refusals of `attach.build_attached_files`.
+    """
+    said = sent.conversation
+    with request_files.blame_field(sent.field):
+        held = [
+            request_files.attach_documents(item, said=said, user=sent.user, choice=choice)
+            for item in items
+        ]
+        files = {file.file_id: file for each in held for file in each.files}
+        attach.lock_attached_files(list(files.values()))
+    return held
+
+
+def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
+    """Store the files that new messages use, and whether the chat has documents that were cut."""
+    for row, each in zip(rows, held, strict=True):
+        for file in each.files:
+            messages.store_message_file(row, file=file)
+    if any(attach.is_cut(file) for each in held for file in each.files):
+        chat.has_cut_files = True
+        prepared.save_row_fields(chat, "has_cut_files")
+
+
+def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
+    """Raise the refusals of `messages.check_text` for a new user message that is too long."""
+    for item in items:
+        if item.role == "user" and item.text.strip():
+            try:
+                messages.check_text(item.text, limit=limit)
+            except Refusal as refusal:
+                refusal.param = field
+                raise
+
+
+def apply_requested_model(chat: Chat, *, sent: Sent) -> model_choice.ChosenModel:
+    """Set the model and the policy of a chat as requested, and return the effective choice.
+
+    Raises the errors of `model_choice.choose_chat_model`, `ModelUnavailable`, and
+    `InvalidRequest` for tools that the model does not support.
+    """
+    if sent.wanted.chat is None:
+        chat.model, chat.policy = sent.wanted.model, sent.policy
+    choice = model_choice.choose_chat_model(chat=chat)
+    model_choice.get_available_account(choice.model)
+    check_tools(choice.model, sent.client.get("tools"))
+    return choice
+
+
+def check_request_limits(sent: Sent, *, branch: Branch) -> None:
+    """Raise `ChatFull` or `TooManyTurnsOfKey` if a limit is reached."""
+    if branch.last_seq + len(sent.conversation.items) > settings.MESSAGES_PER_CHAT:
+        raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
+    limit = settings.GATEWAY_TURNS_PER_KEY
+    unfinished = statements.UNFINISHED_OF_KEY.tuples(key=sent.api_key.pk)
+    if sum(number for (number,) in unfinished) >= limit:
+        raise TooManyTurnsOfKey(limit=limit)
+
+
+def check_result_images(sent: Sent, item: Item, *, choice: model_choice.ChosenModel) -> None:
+    """Raise the refusals of `attach.check_file_policy` for the images of new tool results."""
+    shown = Item("assistant", item.result_images)
+    with request_files.blame_field(sent.field):
+        request_files.attach_documents(shown, said=sent.conversation, user=sent.user, choice=choice)
+
+
+def complete_tool_calls(branch: Branch, item: Item, *, sent: Sent, counter: TokenCounter) -> Sealed:
+    """Add the tool results to the last reply of a branch, under its own call ids.
+
+    Returns the new commitment to the reply.
+    """
+    reply = Message.objects.get(branch=branch, seq=branch.last_seq)
+    given = [part["call_id"] for part in reply.parts if part["type"] == "tool_call"]
+    called = [part.call_id for part in item.parts if isinstance(part, ToolCallPart)]
+    own = dict(zip(called, given, strict=True))
+    results: list[Part] = []
+    for each in item.results:
+        for offset, image in find_result_images(item.parts).get(each.call_id, ()):
+            results.append(name_result_image(image, call_id=own[each.call_id], offset=offset))
+        results.append(replace(each, call_id=own[each.call_id]))
+    sealed = messages.add_results(reply, results=results, counter=counter)
+    images.store_message_images([reply], found=sent.conversation.images)
+    return sealed
+
+
+def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
+    """Return the latest user message, which the turn replies to."""
+    newest = max(n for n, item in enumerate(request.items) if item.role == "user")
+    if newest >= place.shared:
+        return rows[newest - place.shared]
+    seq = newest + 1 + place.offset
+    return history.select_path_messages(place.branch, after=seq - 1, before=seq + 1).get()
+
+
+def store_request_hashes(request: Request, place: Placement) -> None:
+    """Store the hashes of those messages on this path that have none yet."""
+    branch, offset = place.branch, place.offset
+    last = len(request.items) + offset
+    path = [
+        (branch_id, above, to)
+        for branch_id, above, to in history.list_path_pieces(branch, after=offset, before=last + 1)
+    ]
+    known = {
+        (branch_id, seq)
+        for branch_id, above, to in path
+        for seq, _ in statements.NODES.tuples(branch=branch_id, above=above, last=to)
+    }
+    # A chain that does not start at the first message would match nothing.
+    chained = offset == 0
+    GatewayNode.objects.bulk_create(
+        [
+            GatewayNode(
+                branch_id=branch_id,
+                seq=seq,
+                found=request.hashes[seq - offset - 1].found if chained else "",
+                loose=request.hashes[seq - offset - 1].loose if chained else "",
+                item=request.hashes[seq - offset - 1].item,
+            )
+            for branch_id, above, to in path
+            for seq in range(above + 1, to + 1)
+            if (branch_id, seq) not in known
+        ],
+        ignore_conflicts=True,
+    )

@@ -46,6 +46,17 @@ TITLE_CALLS = [
     [user("Erstelle einen kurzen Titel für dieses Gespräch.")],
     [user("Génère un titre court pour cette conversation.")],
     [user("Придумай короткий заголовок для этого чата.")],
+    [user("Fasse diese Unterhaltung in einem Titel mit höchstens fünf Wörtern zusammen.")],
+    [user("Gib dieser Konversation einen kurzen Namen.")],
+    [user("Résume cette conversation en un titre de cinq mots maximum.")],
+    [user("Genereer een korte titel voor dit gesprek.")],
+    [user("Wygeneruj krótki tytuł dla tej rozmowy.")],
+    [user("Bu konuşma için kısa bir başlık oluştur.")],
+    [user("أنشئ عنوانًا قصيرًا لهذه المحادثة.")],
+    [user("इस बातचीत के लिए एक छोटा शीर्षक बनाएं।")],
+    [user("Suggest a subject line for this chat thread.")],
+    [user("Name this chat thread in at most 4 words. Output only the name.")],
+    [user("Analyze this conversation and provide:\n1. The language\n2. A concise title")],
 ]
 
 
@@ -64,6 +75,22 @@ def test_a_title_call_does_not_open_the_conversation(
     # A later title call neither joins nor branches the conversation.
     program.ask(asked, headers=SESSION)
     assert Branch.objects.filter(chat=first.chat).count() == 1
+
+
+@pytest.mark.parametrize("is_titled", [False, True])
+def test_a_request_about_a_conversation_in_other_words_does_not_title_it(
+    program: Program, is_titled: bool
+) -> None:
+    side = program.ask([user("Four words for a list, please: bread")], headers=SESSION)
+    if is_titled:
+        Chat.objects.update(title="Chosen by a person")
+    asked = [user("<system-reminder>\nBe brief.\n</system-reminder>\nHow do I bake bread?")]
+    first = program.ask(asked, headers=SESSION)
+    assert first.chat == side.chat
+    again = program.ask([*asked, assistant(first.text), user("With rye?")], headers=SESSION)
+    assert again.headers["X-Context-Decision"] == "continue"
+    assert again.chat.title == ("Chosen by a person" if is_titled else "How do I bake bread?")
+    assert again.chat.active_branch == again.turn.branch
 
 
 def items(*texts: str) -> tuple[Item, ...]:
@@ -88,6 +115,10 @@ def items(*texts: str) -> tuple[Item, ...]:
         "Write a title of at most 6 words for my essay on bees",
         "Create a title with a pun. It is a talk about chat bots.",
         "Suggest a name for a session on bees at the fair",
+        "Schreib einen Chat zwischen zwei Figuren mit dem Titel Nacht",
+        "Erstelle einen Titel für den Artikel über Chatbots",
+        "Name the threads of this program and give each a label",
+        "Analyze this session log:\nerror in page.title",
     ],
 )
 def test_a_question_with_such_words_is_a_conversation(text: str) -> None:
