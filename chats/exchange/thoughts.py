@@ -65,6 +65,4 @@ def match_reasoning_tags(text: str) -> tuple[str, str] | None:
     pieces = [*tags.push(text), *tags.flush()]
     thoughts = "".join(piece for kind, piece in pieces if kind == "reasoning")
     answer = "".join(piece for kind, piece in pieces if kind == "text")
-    if (rest := tags.split_rest()) is not None:
-        thoughts, answer = rest.thoughts, rest.answer
     return (thoughts, answer) if answer != text or thoughts else None

@@ -277,13 +277,13 @@ class Relay:
         late.
         """
         text = "".join(self.pieces)
-        if not text or not reply.thoughts or reply.text.startswith(text):
+        if not text or reply.text.startswith(text):
             return None
         if split := split_unopened(text):
             return reply.text[len(split[1]) :] if reply.text.startswith(split[1]) else None
         # The last piece may end within the tag.
         begun = strip_partial_closing(text).lstrip("\n")
-        if not reply.thoughts.startswith(begun):
+        if not reply.thoughts or not reply.thoughts.startswith(begun):
             return None
         return f"{reply.thoughts[len(begun) :]}\n</think>\n\n{reply.text}"
 

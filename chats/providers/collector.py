@@ -209,31 +209,7 @@ class ReplyCollector:
             # Those that arrived after their text.
             self.log.take_entries(upto=self.text.length)
         if self.tags:
-            self.move_misnamed_answer(self.tags)
             self.move_unopened_thoughts()
-
-    def move_misnamed_answer(self, tags: ThinkTags) -> None:
-        """Move an answer after a closing tag of another name from the reasoning to the text.
-
-        Only the end of the reply shows that the tag of the block does not follow. Live viewers
-        get the answer then.
-        """
-        rest = tags.split_rest()
-        reasoning = str(self.reasoning)
-        # A reply that reached its limit has not the complete block.
-        if rest is None or not reasoning.endswith(rest.block):
-            return
-        self.reasoning = Growing()
-        self.reasoning.add(reasoning.removesuffix(rest.block) + rest.thoughts)
-        if not rest.answer:
-            return
-        self.text.add(rest.answer)
-        self.has_text = True
-        if self.log is None:
-            self.say("text", rest.answer, 0)
-            return
-        self.log.place_text(at=0, size=len(rest.answer))
-        self.say("text", rest.answer, 0, self.log.take_entries(upto=self.text.length))
 
     def move_unopened_thoughts(self) -> None:
         """Move thinking without an opening tag from the text to the reasoning.

@@ -8,7 +8,7 @@ ignored: lowercase forms of other letters, such as İ, may have another length.
 import re
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
-from typing import Literal, NamedTuple
+from typing import Literal
 
 Kind = Literal["text", "reasoning"]
 TAG_NAMES = ("think", "thinking", "thought", "thoughts", "reason", "reasoning", "analysis")
@@ -31,7 +31,19 @@ _HEADERS = tuple(
     for start in ("", "<|start|>assistant")
     for name in ("final", "commentary")
 )
-_CLOSES = f"(?:{'|'.join(map(re.escape, _TAGS.values()))})"
+_CLOSE_ENDS = tuple(_TAGS.values())
+# Some models write spaces within a closing tag.
+_CLOSES = (
+    f"(?:{'|'.join(map(re.escape, _CLOSE_ENDS))}"
+    rf"|<\s{{0,2}}/\s{{0,2}}(?:{'|'.join(TAG_NAMES)})\s{{0,2}}>)"
+)
+# Any closing tag, also of a channel. At the start of a text, and the possible start of a tag at its
+# end.
+_ANY_CLOSING = re.compile(rf"{_CLOSES}|{re.escape('<|end|>')}", re.IGNORECASE | re.ASCII)
+_CLOSED_AT_START = re.compile(rf"{_CLOSES}", re.IGNORECASE | re.ASCII)
+_PARTIAL = re.compile(r"(?:<[^<>]{0,24}|\[[^\[\]\n]{0,8}|◁[^▷\n]{0,10})\Z")
+# Characters before a closing tag that show whether it is in a sentence.
+_CONTEXT = 200
 # A closing tag at the start or end of its line, or right after a word. Texts that mention a tag
 # have a space or a quotation mark before it.
 _CLOSING = re.compile(
@@ -89,33 +101,40 @@ def find_or_end(sought: str, text: str, start: int) -> int:
     return place if place >= 0 else len(text)
 
 
-def split_misnamed(text: str, *, closing: str) -> tuple[str, str] | None:
-    """Split a block of thinking that its own closing tag did not end into thinking and answer.
+def find_block_end(text: str, *, closing: str, start: int) -> re.Match[str] | None:
+    """Return the tag that ends a block of thinking in a whole reply, from a position on.
 
-    Some models close it with the tag of another name, such as `</thinking>`. None without one, or
-    if the block has an opening tag of that name too. `closing`: the tag of the block, which counts
-    first, in an open code block only if there is no other one.
+    Its own closing tag counts first, then one of another name, such as `</thinking>`, unless it
+    closes a tag in the block. An own tag in an open code block counts last.
     """
-    found = list(iter_closings(text))
+    found = [tag for tag in iter_closings(text) if tag.start() >= start]
     own_line = re.compile(rf"^[ \t]*{re.escape(closing)}", re.IGNORECASE | re.MULTILINE | re.ASCII)
     end = next((tag for tag in found if get_closing_name(tag) == closing), None)
     end = end or next((tag for tag in found if is_misnamed(tag, text, closing=closing)), None)
-    end = end or own_line.search(text)
-    if end is None:
-        return None
-    return text[: end.start()].strip("\n"), text[end.end() :].lstrip()
+    return end or own_line.search(text, start)
 
 
 def is_misnamed(tag: re.Match[str], text: str, *, closing: str) -> bool:
     """Return True if a closing tag is not the given one and closes no tag within the text."""
     name = get_closing_name(tag)
-    opening = next(each for each, end in _TAGS.items() if end == name)
-    return name != closing and find_tag(opening, text[: tag.start()]) is None
+    return name != closing and find_tag(get_opening(name), text[: tag.start()]) is None
+
+
+def get_opening(closing: str) -> str:
+    """Return the opening tag of a closing tag in lower case."""
+    return next(opening for opening, end in _TAGS.items() if end == closing)
 
 
 def get_closing_name(tag: re.Match[str]) -> str:
-    """Return a closing tag in lower case."""
-    return tag.group().strip(" \t").lower()
+    """Return a closing tag in lower case, without spaces."""
+    return "".join(tag.group().split()).lower()
+
+
+def is_outside_sentence(tag: re.Match[str], *, before: str, after: str) -> bool:
+    """Return True if a closing tag is not in a sentence. `before` may be cut at its start."""
+    text = before + tag.group() + after
+    end = len(before) + len(tag.group())
+    return any(found.end() == end for found in _CLOSING.finditer(text))
 
 
 def match_opening(text: str) -> tuple[str, int] | None:
@@ -154,6 +173,11 @@ def find_tag(tag: str, text: str) -> re.Match[str] | None:
     return re.search(re.escape(tag), text, re.IGNORECASE | re.ASCII)
 
 
+def list_openings(text: str) -> set[str]:
+    """Return the opening tags in a text, in lower case."""
+    return {tag.group().lower() for tag in _OPENING.finditer(text)}
+
+
 def strip_lead(text: str) -> str:
     """Return a text without white space and byte order marks at its start."""
     lead = _LEAD.match(text)
@@ -182,14 +206,6 @@ class CodePosition:
             self.is_inline ^= line.count("`") % 2 == 1
 
 
-class UnclosedBlock(NamedTuple):
-    """A block of thinking as `ThinkTags` returned it, and its thinking and answer."""
-
-    block: str
-    thoughts: str
-    answer: str
-
-
 class ThinkTags:
     """Separates the text of one reply as it arrives. `only_first`: a second block is text."""
 
@@ -199,10 +215,13 @@ class ThinkTags:
         self._state: Literal["start", "inside", "after", "text"] = "start"
         self._closing = ""
         self._has_thoughts = False
-        # The running block of thinking, in pieces, and the code in it.
+        # The running block of thinking as returned, in pieces: its last characters, the code at
+        # its end, and the tags that it opens.
         self._block: list[str] = []
+        self._tail = ""
         self._code = CodePosition()
-        # Another closing tag came first, so only the complete reply shows which one ends the block.
+        self._opened: set[str] = set()
+        # A tag may or may not end the block. Only the complete reply shows it, so the rest is held.
         self._is_unclear = False
 
     def push(self, piece: str) -> list[tuple[Kind, str]]:
@@ -222,27 +241,22 @@ class ThinkTags:
     def flush(self) -> list[tuple[Kind, str]]:
         """Return the remaining parts at the end of the reply."""
         held, self._held = self._held, ""
-        if self._state == "inside":
-            self._block.append(held)
-        kind: Kind = "reasoning" if self._state == "inside" else "text"
-        return [(kind, held)] if held else []
-
-    def split_rest(self) -> UnclosedBlock | None:
-        """Split the last block after `flush`, if its own closing tag did not end it.
-
-        None if it was closed, or if no other tag ends it.
-        """
         if self._state != "inside":
-            return None
+            return [("text", held)] if held else []
         block = "".join(self._block)
-        split = split_misnamed(block, closing=self._closing)
-        return UnclosedBlock(block, *split) if split else None
+        text = block + held
+        end = find_block_end(text, closing=self._closing, start=len(block))
+        pieces: list[tuple[Kind, str]] = [("reasoning", held)]
+        if end is not None:
+            thoughts = text[len(block) : end.start()].rstrip("\n")
+            pieces = [("reasoning", thoughts), ("text", text[end.end() :].lstrip())]
+        return [(kind, piece) for kind, piece in pieces if piece]
 
     def _open(self, closing: str, rest: str) -> None:
         """Begin a block of thinking."""
         self._state, self._closing, self._held = "inside", closing, rest
         self._has_thoughts = self._is_unclear = False
-        self._block, self._code = [], CodePosition()
+        self._block, self._tail, self._code, self._opened = [], "", CodePosition(), set()
 
     def _begin(self) -> list[tuple[Kind, str]]:
         said = strip_lead(self._held)
@@ -253,7 +267,11 @@ class ThinkTags:
         if header := _HEADER.match(said):
             self._state, self._held = "text", ""
             return [("text", said[header.end() :])]
-        if is_start_of_opening(said) or is_start_of_tag(said, _HEADERS):
+        if closed := _CLOSED_AT_START.match(said):
+            # The prompt ends with the opening tag, and the model does not think.
+            self._state, self._held = "after", said[closed.end() :]
+            return []
+        if is_start_of_opening(said) or is_start_of_tag(said, (*_HEADERS, *_CLOSE_ENDS)):
             return []
         self._state = "text"
         held, self._held = self._held, ""
@@ -264,44 +282,71 @@ class ThinkTags:
             self._held = self._held.lstrip("\n")
             self._has_thoughts = bool(self._held)
         found = ""
-        while not self._is_unclear and (closed := find_tag(self._closing, self._held)):
+        while not self._is_unclear and (closed := _ANY_CLOSING.search(self._held)):
             before, after = self._held[: closed.start()], self._held[closed.end() :]
-            code = replace(self._code)
-            code.add(before)
-            if code.is_inline and not after:
-                # The next character shows whether the tag is code.
+            role = self._judge_closing(closed, before=before, after=after)
+            if role == "wait":
                 break
-            self._block.append(before)
-            is_code = code.is_block or (code.is_inline and after.startswith("`"))
-            if not is_code and not self._has_misnamed():
+            if role == "end":
                 self._held, self._state = after, "after"
                 return [("reasoning", (found + before).rstrip("\n"))]
-            found += before + closed.group()
-            self._block.append(closed.group())
-            self._code, self._held = code, after
-        return [("reasoning", found + self._take_thoughts())]
-
-    def _has_misnamed(self) -> bool:
-        """Return True if a closing tag of another name comes before that of the block."""
-        text = "".join(self._block)
-        found = (is_misnamed(tag, text, closing=self._closing) for tag in iter_closings(text))
-        self._is_unclear = any(found)
-        return self._is_unclear
-
-    def _take_thoughts(self) -> str:
-        """Return the held thinking without its end, if that may belong to the closing tag."""
-        sizes = range(min(len(self._closing), len(self._held)), 0, -1)
-        kept = next((n for n in sizes if is_start_of_tag(self._held[-n:], [self._closing])), 0)
+            if role == "unclear":
+                self._is_unclear = True
+                thoughts = before.rstrip("\n")
+                self._held = self._held[len(thoughts) :]
+                return [("reasoning", found + self._keep(thoughts))]
+            found += self._keep(before + closed.group())
+            self._held = after
+        if self._is_unclear:
+            return []
+        partial = _PARTIAL.search(self._held) or closed
+        kept = partial.start() if partial else len(self._held)
         # Line ends before the tag are not part of the thinking.
-        thoughts = self._held[: len(self._held) - kept].rstrip("\n")
+        thoughts = self._held[: min(kept, closed.start() if closed else kept)].rstrip("\n")
         self._held = self._held[len(thoughts) :]
+        return [("reasoning", found + self._keep(thoughts))]
+
+    def _judge_closing(
+        self, closed: re.Match[str], *, before: str, after: str
+    ) -> Literal["end", "mention", "unclear", "wait"]:
+        """Return the role of a closing tag in a block of thinking.
+
+        `wait`: the next characters show it.
+        """
+        name = get_closing_name(closed)
+        code = replace(self._code)
+        code.add(before)
+        if name == self._closing:
+            if code.is_inline and not after:
+                return "wait"
+            if code.is_block:
+                return "unclear"
+            return "mention" if code.is_inline and after.startswith("`") else "end"
+        opening = get_opening(name) if name in _CLOSE_ENDS else ""
+        if not opening or code.is_block or opening in self._opened | list_openings(before):
+            return "mention"
+        line, line_end, _ = after.partition("\n")
+        if not (line_end or line.strip()) or (code.is_inline and not line_end and "`" not in line):
+            return "wait"
+        context = (self._tail + before)[-_CONTEXT:]
+        is_mention = code.is_inline and "`" in line
+        if is_mention or not is_outside_sentence(closed, before=context, after=line[:_CONTEXT]):
+            return "mention"
+        return "unclear"
+
+    def _keep(self, thoughts: str) -> str:
+        """Note thinking that is returned, and return it."""
         self._block.append(thoughts)
+        self._tail = (self._tail + thoughts[-_CONTEXT:])[-_CONTEXT:]
         self._code.add(thoughts)
+        self._opened |= list_openings(thoughts)
         return thoughts
 
     def _answer(self) -> list[tuple[Kind, str]]:
         said = self._held = self._held.lstrip()
-        if not said:
+        while closed := _CLOSED_AT_START.match(said):
+            said = self._held = said[closed.end() :].lstrip()
+        if not said or is_start_of_tag(said, _CLOSE_ENDS):
             return []
         opened = None if self._only_first else match_opening(said)
         if opened:

@@ -97,6 +97,16 @@ def test_thoughts_that_a_tag_of_another_name_ends_come_before_the_text(
     assert Message.objects.get(role="assistant").text == "Bread."
 
 
+@pytest.mark.parametrize("path", PATHS)
+def test_a_closing_tag_before_the_answer_is_not_streamed(program: Program, path: str) -> None:
+    response = program.open(body_for(path), path=path)
+    said = [TextDelta(piece) for piece in ("</th", "ink>\n\n", "Bread.")]
+    program.work(response["X-Context-Report-Id"], *said, Finished("stop"))
+    body = program.close(response).body
+    assert order_of(body) == [("content", "Bread.")]
+    assert "error" not in body.replace('"error": null', "").replace('"error":null', "")
+
+
 def test_what_is_passed_on_is_sent_with_each_piece() -> None:
     form = Chunks(id="c", model="m", created=0, include_usage=False)
     head = Reply("c", "m", 0, "", (), "", {})

@@ -54,6 +54,12 @@ def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
         f'<think type="plan">{PLAN}</thinking>{SAID}',
         f"<think>{PLAN}[/THINK]{SAID}",
         f"◁think▷{PLAN}</think>{SAID}",
+        # It has spaces, or comes twice.
+        f"<think>{PLAN}</think >{SAID}",
+        f"<thinking>{PLAN}\n</ thinking>\n{SAID}",
+        f"<think>{PLAN}</think\n>{SAID}",
+        f"<think>{PLAN}</thinking >{SAID}",
+        f"<think>\n{PLAN}\n</think>\n\n</think>\n\n{SAID}",
     ],
 )
 def test_thoughts_are_told_from_the_text_however_it_was_cut(reply: str) -> None:
@@ -111,6 +117,23 @@ def test_an_answer_that_mentions_a_tag_keeps_it(answer: str) -> None:
         for place in range(len(reply) + 1):
             assert told(reply[:place], reply[place:]) == (PLAN, answer)
         assert told(*reply) == (PLAN, answer)
+
+
+@pytest.mark.parametrize("reply", [f"</think>\n\n{SAID}", f"\n</Thinking>{SAID}"])
+def test_a_closing_tag_before_the_answer_is_no_text(reply: str) -> None:
+    for place in range(len(reply) + 1):
+        assert told(reply[:place], reply[place:]) == ("", SAID)
+    assert told(*reply) == ("", SAID)
+
+
+def test_the_answer_after_a_tag_of_another_name_is_never_sent_as_thinking() -> None:
+    heard: list[tuple[str, str]] = []
+    collector = ReplyCollector(say=lambda kind, piece, *_: heard.append((kind, piece)))
+    for piece in f"<think>{PLAN}\n</thinking>\n\n{SAID}":
+        collector.hear(TextDelta(piece))
+    collector.hear(Finished("stop"))
+    assert "".join(piece for kind, piece in heard if kind == "reasoning") == PLAN
+    assert "".join(piece for kind, piece in heard if kind == "text") == SAID
 
 
 def test_thoughts_with_an_open_code_block_end_at_their_tag() -> None:
