@@ -52,7 +52,12 @@ CALL_SECONDS = 30.0
 AGAIN = timedelta(minutes=1)
 PASSES = Job(VectorSpace, task=queue.EMBED, length=timedelta(seconds=120))
 # Errors that concern one text. The server would return them again.
-OF_A_TEXT = ("provider_rejected", "context_overflow", "provider_timeout", "provider_protocol")
+OF_A_TEXT = (
+    *("provider_rejected", "content_filtered", "context_overflow"),
+    *("provider_timeout", "provider_protocol"),
+)
+# Servers that cannot write a vector as JSON, such as one with NaN, fail with this status.
+FAILED_INSIDE = 500
 PROBE = "word"
 NOT_INSTALLED = "not_installed"
 WRONG = "other_dimensions"
@@ -324,10 +329,10 @@ def embed_some(
         found = iter(asyncio.run(embed_chunks(embedder, whole, prefix=prefix)) if whole else ())
         made = {key: [next(found) for _ in parts] for key, parts in texts.items()}
     except ProviderError as error:
-        if error.code not in OF_A_TEXT:
+        if not is_of_a_text(error):
             raise Unreachable(error.code) from error
-        if error.code == "provider_protocol":
-            # Either one text fails, or the server has no embeddings API at all.
+        if error.code == "provider_protocol" or error.status == FAILED_INSIDE:
+            # Either one text fails, or the server has no embeddings API, or none that works.
             measure_vector_bytes(embedder)
         made = {
             key: embed_chunks_separately(parts, embedder, prefix=prefix)
@@ -348,6 +353,11 @@ def embed_some(
             vectors.store_vectors(space, usual)
         except vectors.OtherDimensions:
             raise Unreachable(WRONG) from None
+
+
+def is_of_a_text(error: ProviderError) -> bool:
+    """Return True if an error may concern one text only."""
+    return error.code in OF_A_TEXT or error.status == FAILED_INSIDE
 
 
 async def embed_chunks(embedder: Embedder, texts: Sequence[str], *, prefix: str) -> list[bytes]:
@@ -375,7 +385,7 @@ def embed_chunks_separately(
             found += asyncio.run(embed_chunks(embedder, [part], prefix=prefix))
         except ProviderError as error:
             halves = vectors.split_in_half(part)
-            if error.code not in OF_A_TEXT or (not halves and error.code == "provider_timeout"):
+            if not is_of_a_text(error) or (not halves and error.code == "provider_timeout"):
                 raise Unreachable(error.code) from error
             waiting = [*halves, *waiting]
     return found or (None if parts else [])

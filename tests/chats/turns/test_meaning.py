@@ -282,12 +282,24 @@ def test_texts_without_a_vector_are_counted_and_shown(
     assert 'data-note="messages-refused"' in page
 
 
+@pytest.mark.parametrize(
+    "refusal",
+    [
+        ProviderError("provider_protocol"),
+        ProviderError("content_filtered"),
+        ProviderError("provider_unavailable", status=500),
+    ],
+    ids=["protocol", "filter", "status"],
+)
 def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
-    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
+    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, refusal: ProviderError
 ) -> None:
-    """A zero or NaN vector fails with `provider_protocol`, for this text only."""
+    """A zero or NaN vector fails for this text only.
+
+    Such a vector is invalid (`provider_protocol`), or its server cannot write it as JSON (500).
+    """
     elsewhere("An odd word that breaks the model: lighthouse", CAT)
-    chosen.refuses, chosen.refusal = 32, ProviderError("provider_protocol")
+    chosen.refuses, chosen.refusal = 32, refusal
     build(now)
     space = VectorSpace.objects.get()
     progress = vectors.measure_space_progress(space)
