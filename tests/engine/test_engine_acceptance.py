@@ -107,6 +107,15 @@ def test_headings_are_recognised_in_their_usual_forms(heading: str) -> None:
     assert find_missing_sections(GOOD.replace("## Facts", heading)) == ()
 
 
+@pytest.mark.parametrize("sign", ["{}", "**{}**", "**{}:**", "1. {}", "2) **{}**", "__{}__:"])
+def test_marks_of_a_heading_are_not_part_of_its_name(sign: str) -> None:
+    text = f"## {sign.format('Facts')}\n- tea [#1]"
+    assert find_missing_sections(text, ("Facts",)) == ()
+    assert keep_sections(f"{text}\n## {sign.format('Notes')}\n- none", ("Facts",)) == text
+    named = "1. Facts"
+    assert find_missing_sections(f"## {named}\n- tea", (named,)) == ()
+
+
 def test_a_heading_inside_a_sentence_is_none() -> None:
     assert find_missing_sections("the ## Facts are") == (
         "Facts",

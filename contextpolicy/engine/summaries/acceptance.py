@@ -151,7 +151,7 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
     …") is removed. Deeper headings inside a section are kept. A text without any requested
     heading is returned unchanged.
     """
-    known = {name.casefold() for name in sections}
+    known = {strip_heading_signs(name).casefold() for name in sections}
     kept: list[str] = []
     level = 0
     is_code = False
@@ -214,7 +214,7 @@ def _is_known(line: str, known: set[str]) -> bool:
 def find_missing_sections(text: str, sections: Sequence[str] = SECTIONS) -> tuple[str, ...]:
     """Return the required sections that have no Markdown heading in the text."""
     found = {strip_heading_signs(match.group(1)).casefold() for match in _HEADING.finditer(text)}
-    return tuple(name for name in sections if name.casefold() not in found)
+    return tuple(name for name in sections if strip_heading_signs(name).casefold() not in found)
 
 
 _HEADING = re.compile(r"^ {0,3}#{1,6}[ \t]+(\S.*)$", re.MULTILINE)

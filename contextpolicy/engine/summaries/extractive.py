@@ -204,7 +204,7 @@ def _under(line: _Line, sections: Sequence[str]) -> _Line:
 
 
 def _named(name: str, sections: Sequence[str]) -> str:
-    known = {section.casefold(): section for section in sections}
+    known = {strip_heading_signs(section).casefold(): section for section in sections}
     return known.get(name.casefold(), sections[0])
 
 

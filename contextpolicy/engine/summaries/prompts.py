@@ -129,9 +129,14 @@ def select_summary_headings(values: PolicyValues) -> tuple[str, ...]:
     return values.summary_sections or SECTIONS
 
 
+_MARKED_HEADING = re.compile(r"(?:\d{1,2}[.)][ \t]+)?(?:\*\*|__)?(?=\S)([^*_]*)(?:\*\*|__)?")
+
+
 def strip_heading_signs(line: str) -> str:
-    """Return a heading without the signs that may close it: a colon or number signs."""
-    return line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
+    """Return a heading without the signs of some models: a number, bold marks, a last colon."""
+    text = line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
+    marked = _MARKED_HEADING.fullmatch(text)
+    return marked[1].removesuffix(":").rstrip() if marked and marked[1] else text
 
 
 def escape_delimiters(text: str) -> str:
