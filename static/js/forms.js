@@ -4,6 +4,7 @@
 
 import { clearFailure, late, parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
 import { find } from "./page.js";
+import { keepForReload, typeAgain, typedOutside } from "./unsaved.js";
 
 const timeout = 120_000;
 // Browsers limit the size of keepalive requests.
@@ -34,13 +35,14 @@ function request(form, submitter) {
   });
 }
 
-function follow(address) {
+function follow(address, form) {
   const to = new URL(address, location);
   const isHere = to.pathname === location.pathname && to.search === location.search;
   if (!isHere) {
     location.assign(to);
     return;
   }
+  keepForReload(to.pathname, typedOutside(form));
   history.replaceState(history.state, "", to);
   location.reload();
 }
@@ -52,7 +54,9 @@ function show(form, response, text) {
   const main = find("#main", page);
   const isAgain = main && [...main.querySelectorAll("form")].some((each) => pathOf(each) === pathOf(form));
   if (!main || !(response.ok || isAgain) || !response.headers.has("X-Request-ID")) return false;
+  const values = typedOutside(form);
   find("#main").replaceWith(main);
+  typeAgain(values);
   document.title = page.title;
   window.htmx.process(main);
   main.dispatchEvent(new CustomEvent("htmx:afterSettle", { bubbles: true, detail: { target: main } }));
@@ -90,7 +94,7 @@ async function send(form, submitter) {
     return;
   }
   const address = response.headers.get("X-Location");
-  if (address) follow(address);
+  if (address) follow(address, form);
   else if (show(form, response, text)) return;
   else if (isAdmin && response.ok && response.headers.has("X-Request-ID")) submitPlainly(form, submitter);
   else if (response.ok) fail(signIn, 401);

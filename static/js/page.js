@@ -29,3 +29,8 @@ function drawn(part) {
 
 // Returns true if two parts were rendered alike, ignoring CSRF tokens.
 export const isSame = (one, other) => drawn(one).isEqualNode(drawn(other));
+
+// Returns true if the user changed the field.
+export const isTyped = (field) => (field.options
+  ? [...field.options].some((option) => option.selected !== option.defaultSelected)
+  : field.value !== field.defaultValue);

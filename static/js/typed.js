@@ -1,12 +1,9 @@
 // Keeps typed text when its part of the page is replaced: edited messages, summary requests,
 // searches.
 
-import { box, find } from "./page.js";
+import { box, find, isTyped } from "./page.js";
 
 const fields = "input[id]:not([type=hidden]), textarea[id], select[id]";
-const isTyped = (field) => (field.options
-  ? [...field.options].some((option) => option.selected !== option.defaultSelected)
-  : field.value !== field.defaultValue);
 
 // Edited messages and fields with text, by ID.
 let editing = new Map();

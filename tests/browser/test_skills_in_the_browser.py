@@ -11,6 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.browser.rest import ask
 
 WIDTHS = (1280, 390)
 SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
@@ -47,6 +48,8 @@ def test_a_skill_is_written_exported_and_imported(
     page.locator("#import-archive").set_input_files(file)
     page.locator("#import-skills [type=submit]").click()
     expect(page.locator("#imported[data-changed='1']")).to_be_visible()
+    longest = "Aufgabenverteilungsplan " * 4
+    ask(person, "skills", {"name": longest, "description": "A plan. " * 100, "text": "Ask."})
     check_each_size(person)
     expect(page.locator("#skill [name=text]")).to_have_value("Ask for the order number twice.")
     expect(page.locator("[data-file='forms/refund.csv'] [name=text]")).to_have_value("order,amount")
@@ -83,3 +86,24 @@ def check_each_size(person: Person) -> None:
         if folder := os.environ.get("SCREENSHOTS"):
             name = f"{address.strip('/').replace('/', '-')}-{width}-{scheme}.png"
             page.screenshot(path=f"{folder}/{name}", full_page=True)
+
+
+def test_the_other_forms_of_the_page_keep_their_text(admin: Person) -> None:
+    page = admin.page
+    ask(admin, "skills", {"slug": "plans", "name": "Plans", "description": "", "text": "Ask."})
+    admin.open("/skill/plans")
+    text, file = page.locator("#skill-text"), page.locator("#new-file")
+    text.fill("Ask for the date first.")
+    # A refusal renders the page again.
+    file.locator("[name=name]").fill("../plan.md")
+    file.locator("[name=text]").fill("Monday")
+    file.locator("[type=submit]").click()
+    expect(page.locator("[role=alert]", has_text="../plan.md")).to_be_visible()
+    expect(text).to_have_value("Ask for the date first.")
+    # A redirect to the same page loads it again.
+    file.locator("[name=name]").fill("plan.md")
+    file.locator("[type=submit]").click()
+    expect(page.locator("[data-file='plan.md']")).to_be_visible()
+    expect(text).to_have_value("Ask for the date first.")
+    page.reload()
+    expect(text).to_have_value("Ask.")

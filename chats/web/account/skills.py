@@ -62,11 +62,12 @@ def skill_edit(request: PersonRequest, slug: str) -> HttpResponse:
         return render_skill(request, skills.get_visible_skill(user=request.user, slug=slug))
     skill = skills.get_editable_skill(user=request.user, slug=slug)
     values = {"enabled": "enabled" in request.POST, **read_skill_values(request)}
+    name = skill.name
     try:
         skills.change_own_skill(user=request.user, skill=skill, values=values, now=timezone.now())
     except Refusal as refusal:
         # The refused values are in the row, which is not stored.
-        return render_skill(request, skill, refusal=refusal)
+        return render_skill(request, skill, name=name, refusal=refusal)
     return redirect("chats:skill", skill.slug)
 
 
@@ -233,13 +234,19 @@ def render_skill(
     request: PersonRequest,
     skill: Skill,
     *,
+    name: str = "",
     refusal: Refusal | None = None,
     file_name: str = "",
     file_text: str = "",
 ) -> HttpResponse:
-    """Render the page of a skill. `file_name` and `file_text`: refused values of a file."""
+    """Render the page of a skill.
+
+    `name`: the stored name, if that of the row was refused. `file_name` and `file_text`: refused
+    values of a file. They are in the form of the file, or in that of a new file.
+    """
     count = get_page_counter().count
     shown = build_skill_text(skill)
+    files = list_skill_files(skill)
     may_edit = skills.list_editable_skills(request.user).filter(pk=skill.pk).exists()
     context = {
         "skill": skill,
@@ -249,7 +256,9 @@ def render_skill(
         "may_delete": may_edit and (skill.group_id is not None or skill.team_id is not None),
         "line_tokens": count(format_skill_line(skill.slug, skill.description)),
         "text_tokens": count(format_complete_skill(shown)),
-        "files": [(file, count(file.text)) for file in list_skill_files(skill)],
+        "name": name or skill.name,
+        "files": [(file, count(file.text)) for file in files],
+        "refused_file": file_name if file_name in {file.name for file in files} else "",
         "file_name": file_name,
         "file_text": file_text,
         "longest_file_name": LONGEST_FILE_NAME,

@@ -132,3 +132,44 @@ def test_an_import_shows_why_files_were_left_out(alice: User, skill: Skill) -> N
     page = answer.content.decode()
     assert '<li data-code="not_text"><code>a/photo.png</code>' in page
     assert texts() == {"kept.md": "kept"}
+
+
+@pytest.mark.usefixtures("skill")
+def test_a_refused_text_stays_in_the_form_of_its_file(alice: User) -> None:
+    owner = signed_in(alice)
+    owner.post(f"{PAGE}/file", {"name": "reference.md", "text": "# All"})
+    too_long = "a" * (LONGEST_SKILL_FILE + 1)
+    answer = owner.post(f"{PAGE}/file", {"name": "reference.md", "text": too_long})
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    file, new = page.split('id="new-file"')
+    assert re.search(r'data-file="reference.md"[^>]*\bopen\b', file)
+    assert too_long in file
+    assert too_long not in new
+    # A file that the skill does not have stays in the form of new files.
+    answer = owner.post(f"{PAGE}/file", {"name": "other.md", "text": too_long})
+    file, new = answer.content.decode().split('id="new-file"')
+    assert too_long in new
+    assert too_long not in file
+    assert 'value="other.md"' in new
+
+
+@pytest.mark.usefixtures("skill")
+def test_the_heading_has_the_stored_name_after_a_refused_save(alice: User) -> None:
+    values = {"name": " ", "description": "New words", "text": "Ask."}
+    answer = signed_in(alice).post(PAGE, values)
+    assert answer.status_code == 422
+    page = answer.content.decode()
+    assert re.search(r"<h1><bdi>Refunds</bdi></h1>", page)
+    assert "<title>Refunds" in page
+    assert "New words" in page
+
+
+@pytest.mark.usefixtures("skill")
+def test_large_token_counts_are_grouped(alice: User) -> None:
+    owner = signed_in(alice)
+    owner.post(f"{PAGE}/file", {"name": "words.md", "text": "word " * 2000})
+    page = owner.get(PAGE).content.decode()
+    tokens = re.search(r'data-tokens="(\d{4,})"', page)
+    assert tokens
+    assert f"{int(tokens[1]):,} tokens when loaded" in page
