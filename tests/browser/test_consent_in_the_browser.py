@@ -14,6 +14,13 @@ from tests.fakes.tool_server import FakeToolServer, describe, serving_tools
 
 TOOLS = "/admin/contextpolicy/tooldefinition/"
 WIDTHS = (1280, 390)
+# One line, and a word that is wider than a phone.
+LONG = "Write all of this: " + "many words and " * 40 + "x" * 200
+# Parts that are wider than their notice.
+WIDER = """(notice) => [...notice.querySelectorAll("*")].filter(
+  (part) => part.getBoundingClientRect().right > notice.getBoundingClientRect().right + 1
+    || part.scrollWidth > part.clientWidth + 1
+).map((part) => part.outerHTML.slice(0, 80))"""
 
 
 @pytest.fixture(scope="module")
@@ -90,7 +97,7 @@ def chat(admin: Person, connected: None, fake: FakeServer) -> Iterator[str]:
             "match": text,
             "tool_calls": [{"name": "files__write", "id": text[:4], "arguments": {"text": text}}],
         }
-        for text in ("Note this.", "Drop that.")
+        for text in ("Note this.", "Drop that.", LONG)
     ]
     fake.configure(replies=calls, faults=[])
     yield made
@@ -132,3 +139,17 @@ def test_a_call_is_allowed_once_and_the_next_one_denied(
     assert len(tools.calls) == 1
     kinds = [row["type"] for row in read(admin, "audit/events?limit=50")["data"]]
     assert {"tool.consent_given", "tool.consent_denied"} <= set(kinds)
+
+
+def test_long_arguments_are_readable_before_they_are_allowed(admin: Person, chat: str) -> None:
+    page = admin.page
+    admin.open(f"/chats/{chat}/")
+    request = page.locator("[data-note=tool-consent]")
+    say(admin, LONG)
+    expect(request.locator("pre")).to_contain_text("xxx", timeout=30_000)
+    for width in WIDTHS:
+        page.set_viewport_size({"width": width, "height": 900})
+        assert request.evaluate(WIDER) == []
+    request.locator("[value=deny]").click()
+    expect(request).to_have_count(0)
+    admin.wait_for_reply()

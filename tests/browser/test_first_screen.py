@@ -21,6 +21,11 @@ GIVE = """([kind, text]) => {
   const event = kind === "paste" ? new ClipboardEvent(kind, options) : new DragEvent(kind, options);
   return !document.querySelector("#composer-text").dispatchEvent(event);
 }"""
+# Parts of a message that are cut off at an edge.
+CLIPPED = """(message) => [...message.querySelectorAll("*")].filter(
+  (part) => part.clientWidth > 1 && (part.getBoundingClientRect().right > innerWidth + 1
+    || (getComputedStyle(part).overflowX !== "visible" && part.scrollWidth > part.clientWidth + 1))
+).map((part) => part.outerHTML.slice(0, 80))"""
 
 
 def box_of(page: Page, selector: str) -> dict[str, float]:
@@ -87,6 +92,20 @@ def test_printing_prints_every_message(admin: Person, product: Product) -> None:
     heights = page.evaluate("[thread.scrollHeight, thread.clientHeight]")
     assert heights[0] == heights[1]
     page.emulate_media(media="screen")
+
+
+def test_long_lines_and_wide_tables_are_printed(admin: Person) -> None:
+    page = admin.page
+    cells = "| " + " | ".join(f"column_{n}_of_the_table" for n in range(12)) + " |"
+    table = "\n".join([cells, "|---" * 12 + "|", cells])
+    admin.new_chat(f"A log:\n\n```\n{'word ' * 60}{'x' * 300}\n```\n\n{table}")
+    admin.wait_for_reply()
+    # An A4 page.
+    page.set_viewport_size({"width": 720, "height": 1000})
+    page.emulate_media(media="print")
+    sizes = page.locator("#thread article.msg").first.evaluate(CLIPPED)
+    page.emulate_media(media="screen")
+    assert sizes == []
 
 
 @pytest.mark.parametrize("kind", ["paste", "drop"])
