@@ -16,6 +16,8 @@ else:
 
 # Maximum characters of one choice that is repeated in the URL.
 LONGEST = 200
+# Attribute of a request whose form was refused.
+REFUSED = "palimpsest_form_refused"
 
 
 class DomainAdmin(ModelAdmin):
@@ -23,6 +25,8 @@ class DomainAdmin(ModelAdmin):
 
     # The refusals that a domain function of this page may raise.
     refusals: tuple[type[Exception], ...] = ()
+    # Those after which a subclass repeats the view.
+    repeated: tuple[type[Exception], ...] = ()
     # Fields whose values are kept after a refusal. They are put into the URL, so none may be free
     # text.
     chosen_again: tuple[str, ...] = ()
@@ -34,14 +38,37 @@ class DomainAdmin(ModelAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form. A refusal is shown as a message and changes nothing."""
+        """Show or save the form. A refusal is shown above the form and changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).changeform_view(
                 request, object_id, form_url, extra_context
             )
 
-        return self.or_said(request, view)
+        def save_or_show_again() -> HttpResponse:
+            try:
+                return view()
+            except self.refusals as refusal:
+                if request.method != "POST" or isinstance(refusal, self.repeated):
+                    raise
+                self.tell_refusal(request, refusal)
+                setattr(request, REFUSED, True)
+                return view()
+
+        return self.or_said(request, save_or_show_again)
+
+    def get_form(
+        self,
+        request: HttpRequest,
+        obj: Any = None,
+        change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        **kwargs: Any,
+    ) -> Any:
+        """Return the form. After a refusal it keeps the values and saves nothing."""
+        form = super().get_form(request, obj, change=change, **kwargs)
+        if not getattr(request, REFUSED, False):
+            return form
+        return type(form.__name__, (form,), {"is_valid": lambda _: False})
 
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
@@ -58,13 +85,17 @@ class DomainAdmin(ModelAdmin):
         try:
             return view()
         except self.refusals as refusal:
-            sentence = getattr(refusal, "localized", str(refusal))
-            code = getattr(refusal, "code", "")
-            self.message_user(request, sentence, messages.ERROR, extra_tags=code)
+            self.tell_refusal(request, refusal)
             posted = {name: request.POST.get(name, "") for name in self.chosen_again}
             chosen = {name: said for name, said in posted.items() if 0 < len(said) <= LONGEST}
             again = f"{request.path}?{urlencode(chosen)}" if chosen else request.get_full_path()
             return HttpResponseRedirect(again)
+
+    def tell_refusal(self, request: HttpRequest, refusal: Exception) -> None:
+        """Show a refusal as a message."""
+        sentence = getattr(refusal, "localized", str(refusal))
+        code = getattr(refusal, "code", "")
+        self.message_user(request, sentence, messages.ERROR, extra_tags=code)
 
     def get_actions(self, request: HttpRequest, *args: Any, **options: Any) -> dict[str, Any]:
         """Remove bulk deletion, because each deletion is confirmed and recorded separately.

@@ -54,7 +54,7 @@ def invite_user(
 
     Raises `InvitationRefused`, and the errors of `roles.change_roles`.
     """
-    person = User(username=username.strip())
+    person = User(username=User.normalize_username(username.strip()))
     person.set_unusable_password()
     try:
         roles.check_username_free(person.username)

@@ -324,8 +324,11 @@ def test_a_policy_that_applies_is_not_retired(
 
     answer = submitted(browser, page_of(policy), retired="on", fold_turns="4")
 
-    assert answer.status_code == 302
-    assert message_codes(browser.get(page_of(policy))) == ["policy_in_use"]
+    assert message_codes(answer) == ["policy_in_use"]
+    # The page keeps the values of the form.
+    form = answer.context["adminform"].form
+    assert form["fold_turns"].value() == "4"
+    assert form["retired"].value()
     policy.refresh_from_db()
     assert not policy.retired
     assert current(policy).number == 1

@@ -52,6 +52,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         SecondPersonNeeded,
         BlastRadiusNeeded,
     )
+    repeated = (publish.PolicyChangedMeanwhile,)
     change_list_template = f"{TEMPLATES}/change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
 

@@ -121,6 +121,7 @@ def test_a_name_is_taken_whatever_its_case(owner: Client, taken: str, name: str)
     assert not User.objects.filter(username=name).exists()
 
 
-def test_a_group_has_a_visible_name() -> None:
-    with pytest.raises(roles.NameInvisible):
-        roles.save_group(group=Group(name="\u3164"), actor="system", now=timezone.now())
+def test_a_name_with_combining_marks_is_taken_and_stored_composed(owner: Client) -> None:
+    page = owner.post(PAGE, {"username": "Jose\u0301", "role": AUDITOR})
+    assert link_in(page)
+    assert User.objects.filter(username="Jos\u00e9").exists()

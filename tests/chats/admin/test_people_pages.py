@@ -165,8 +165,8 @@ def test_the_last_owner_stays_and_the_page_says_why(owner: Client) -> None:
 
     answer = submitted(owner, page_of(olga), groups=[])
 
-    assert answer.status_code == 302
-    assert message_codes(owner.get(page_of(olga))) == ["last_owner"]
+    assert message_codes(answer) == ["last_owner"]
+    assert not answer.context["adminform"].form["groups"].value()
     assert olga.groups.filter(name=OWNER).exists()
 
 
@@ -299,3 +299,14 @@ class TestGroups:
         owner.post(reverse("admin:auth_group_delete", args=[group.pk]), {"post": "yes"})
 
         assert PolicyAssignment.objects.filter(group=group).exists()
+
+
+def test_a_refused_group_keeps_its_name_in_the_form(owner: Client) -> None:
+    Group.objects.create(name="Vertrieb")
+    answer = owner.post("/admin/auth/group/add/", {"name": "VERTRIEB"})
+    assert message_codes(answer) == ["group_name_taken"]
+    page = answer.content.decode()
+    assert 'value="VERTRIEB"' in page
+    # The form can be sent again.
+    assert owner.post("/admin/auth/group/add/", {"name": "Verkauf"}).status_code == 302
+    assert set(Group.objects.values_list("name", flat=True)) >= {"Vertrieb", "Verkauf"}
