@@ -25,7 +25,7 @@ class DomainAdmin(ModelAdmin):
 
     # The refusals that a domain function of this page may raise.
     refusals: tuple[type[Exception], ...] = ()
-    # Those after which a subclass repeats the view.
+    # Refusals that a subclass handles by calling the view again.
     repeated: tuple[type[Exception], ...] = ()
     # Fields whose values are kept after a refusal. They are put into the URL, so none may be free
     # text.

@@ -212,7 +212,10 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         for name in types:
             if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):
                 raise forms.ValidationError(
-                    gettext("“{name}” cannot be a hosted tool.").format(name=name)
+                    gettext(
+                        "“{name}” cannot be a hosted tool. Enter types of the provider's API, such "
+                        "as “web_search”, and neither “function” nor “custom”."
+                    ).format(name=name)
                 )
         return ", ".join(types)
 

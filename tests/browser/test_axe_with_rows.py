@@ -59,3 +59,16 @@ def test_axe_finds_nothing_serious_on_pages_with_rows(
         expect(person.page.locator("#invitation-link")).to_contain_text("/login/link/")
         wrong += [f"{width} invited: {fault}" for fault in faults(person)]
     assert not wrong, "\n".join(wrong)
+
+
+def test_long_choices_stay_beside_their_boxes(admin: Person) -> None:
+    page = admin.page
+    admin.open("/admin/auth/group/add/")
+    page.locator("#id_name").fill("Sachbearbeitung_der_Rechnungen_und_Mahnungen_im_Sueden")
+    with page.expect_navigation():
+        page.locator("[name=_save]").click()
+    admin.open(INVITE)
+    choice = page.locator("label", has=page.locator("[name=groups]")).last
+    found = choice.bounding_box()
+    assert found
+    assert found["height"] < 40

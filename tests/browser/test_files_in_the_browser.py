@@ -108,6 +108,23 @@ def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) ->
     expect(page.locator(".msg--user .attachment")).to_have_count(2)
 
 
+@pytest.mark.parametrize("size", [(1280, 720), (390, 844)])
+def test_the_message_box_stays_on_the_screen_with_many_files(
+    admin: Person, items: Any, size: tuple[int, int]
+) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    page.set_viewport_size({"width": size[0], "height": size[1]})
+    attach(admin, *(payload(f"logo {n}.svg", SVG) for n in range(10)))
+    expect(items).to_have_count(10)
+    for part in (box, page.locator("#send")):
+        found = part.bounding_box()
+        assert found
+        assert found["y"] > size[1] / 4
+        assert found["y"] + found["height"] <= size[1]
+    items.last.get_by_role("button").press("Enter")
+    expect(items).to_have_count(9)
+
+
 @pytest.mark.parametrize("kind", ["drop", "paste"])
 def test_an_image_is_dropped_or_pasted_and_shown(admin: Person, items: Any, kind: str) -> None:
     page = admin.page
