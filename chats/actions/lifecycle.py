@@ -61,13 +61,13 @@ class TitleTooLong(Refusal):
 
 
 class InvalidTitle(Refusal):
-    """The title has a line break, a control character or a direction override."""
+    """The title has a line break, a control character, or no visible character."""
 
     code = "invalid_character"
     status = 422
     sentence = gettext_noop(
-        "The title contains a character that is not allowed. Remove line breaks, control "
-        "characters and direction overrides."
+        "The title contains a character that is not allowed, or no visible character. Remove line "
+        "breaks, control characters and direction overrides."
     )
     param = "title"
 
@@ -208,7 +208,7 @@ def check_title(title: str) -> None:
     """Raise `TitleTooLong` or `InvalidTitle` for a title that cannot be stored."""
     if len(title) > TITLE_LENGTH:
         raise TitleTooLong(limit=TITLE_LENGTH, length=len(title))
-    if names.UNSOUND.search(title):
+    if title and not names.is_allowed_name(title):
         raise InvalidTitle
 
 

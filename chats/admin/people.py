@@ -307,10 +307,10 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     def delete_model(self, request: HttpRequest, obj: Group) -> None:
         roles.delete_group(group=obj, actor=get_request_actor(request), now=timezone.now())
 
-    @admin.display(description=gettext_lazy("Role"), boolean=True)
-    def is_role(self, group: Group) -> bool:
-        """Return True if the group is a built-in role."""
-        return _is_role(group)
+    @admin.display(description=gettext_lazy("Role"))
+    def is_role(self, group: Group) -> str:
+        """Return “Yes” for a built-in role."""
+        return gettext("Yes") if _is_role(group) else gettext("No")
 
     @admin.display(description=gettext_lazy("Permissions"))
     def rights(self, group: Group) -> str:

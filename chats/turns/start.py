@@ -345,14 +345,14 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
 
 
 def derive_title(text: str, *, is_plain: bool = True) -> str:
-    """Derive a title from the first line of the first message, cut at a word boundary.
+    """Derive a title from the first visible line of the first message, cut at a word boundary.
 
     `is_plain` removes Markdown syntax, which older versions kept.
     """
     lines = (
         names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
     )
-    line = next((line for line in lines if line), "")
+    line = next((line for line in lines if names.is_allowed_name(line)), "")
     if is_plain:
         line = strip_line_signs(line)
     if len(line) <= 80:

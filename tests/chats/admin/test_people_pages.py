@@ -310,3 +310,9 @@ def test_a_refused_group_keeps_its_name_in_the_form(owner: Client) -> None:
     # The form can be sent again.
     assert owner.post("/admin/auth/group/add/", {"name": "Verkauf"}).status_code == 302
     assert set(Group.objects.values_list("name", flat=True)) >= {"Vertrieb", "Verkauf"}
+
+
+def test_an_ordinary_group_has_no_sign_of_a_fault(owner: Client) -> None:
+    Group.objects.create(name="Vertrieb")
+    page = owner.get("/admin/auth/group/").content.decode()
+    assert "icon-no" not in page

@@ -33,6 +33,8 @@ def test_a_name_that_would_mislead_is_refused(name: str, of_alice: Program, chat
     body = {"slot": "name", "text": name}
     assert of_alice.post("memory/preferences", body).status_code == 422
     assert of_alice.post("teams", {**BODY, "name": name}).status_code == 422
+    assert of_alice.post("chats", {"title": name}).status_code == 422
+    assert of_alice.call("PATCH", f"chats/{chat.pk}", {"title": name}).status_code == 422
 
 
 def test_two_spellings_are_one_folder(of_alice: Program) -> None:
@@ -66,3 +68,9 @@ def test_letters_are_found_as_people_type_them(
     (hit,) = of_alice.get("search", q=asked).json()["data"]
     assert hit["excerpt"] == said
     assert hit["marks"]
+
+
+def test_a_title_has_a_visible_character(of_alice: Program) -> None:
+    chat = of_alice.post("chats", {}).json()["id"]
+    of_alice.post(f"chats/{chat}/messages", {"text": "\u200b\n\u2800\nThe ferns need water"})
+    assert of_alice.get(f"chats/{chat}").json()["title"] == "The ferns need water"
