@@ -10,7 +10,6 @@ from django.utils import timezone
 
 from chats.models import LoginLink
 from chats.people.sessions import SIGNED_IN_AT
-from contextpolicy import roles
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN
 from tests.contextpolicy.pages import opened
