@@ -154,9 +154,7 @@ def list_node_branches(
 
 
 def list_answered_branches(request: Request, nodes: QuerySet[GatewayNode]) -> list[Branch]:
-    """Return the newest branches with the same scope key that end with the last reply of the
-    request.
-    """
+    """Return the newest branches in the scope that end with the request's last reply."""
     return list_ended_branches(request, nodes, lengths=[request.answered])
 
 
