@@ -89,7 +89,7 @@ class EventRows:
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
-        """Return the model with this name at its provider, preferring `own`; None if none exists."""
+        """Return the model with this name at its provider, preferring `own`; None without one."""
         if own is not None and own.name == name:
             return own
         return next((model for model in self.models if model.name == name), None)

@@ -83,7 +83,7 @@ class _ClaudeCode:
         self.builder.skip(own, parent=parent)
 
     def before_compaction(self) -> str:
-        """Return the id of the last message before the newest compaction; empty if there is none."""
+        """Return the id of the last message before the newest compaction; empty without one."""
         entry = self.builder.entries.get(self.compact_parent)
         while entry is not None and not entry.parts:
             entry = self.builder.entries.get(entry.parent or "")
