@@ -8,7 +8,7 @@ from django.conf import settings
 from django.core.handlers.asgi import ASGIHandler
 
 from project.celery import app
-from project.middleware import RequestSizeLimits
+from project.request_limits import RequestSizeLimits
 from speed.threads import LastingThreads
 
 # The maximum time that a request waits for each response of the broker.

@@ -1,4 +1,4 @@
-"""Responses whose head waits for their first bytes (`project.middleware.HeldHead`)."""
+"""Responses whose head waits for their first bytes (`project.request_limits.HeldHead`)."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping

@@ -1,7 +1,7 @@
 """Sends the reply of a turn to the client, as a stream or complete.
 
 Nothing is sent before the first text, so an earlier failure still gets its own HTTP
-status (`project.middleware.HeldHead` delays the head until then). A later failure ends
+status (`project.request_limits.HeldHead` delays the head until then). A later failure ends
 the stream with an error event. OpenAI's clients cancel a reply by disconnecting, so a
 disconnect stops the turn. The turn continues if the client has already repeated its
 request with the same key. After a restart, a lost worker or a database failure, the

@@ -20,7 +20,7 @@ from chats.models import Branch, Chat, IdempotencyRecord, Message, Turn
 from chats.record import messages as store
 from chats.record.idempotency import KEY_LIFETIME
 from chats.turns.stop import stop_turn
-from project.middleware import RequestSizeLimits
+from project.request_limits import RequestSizeLimits
 from tests.chats.api.programs import Program
 
 TEXTS = [
