@@ -11,6 +11,7 @@ from django.utils.translation import gettext_noop
 from chats.api.core.errors import RequestTooLarge
 from chats.gateway.held_response import HELD, WaitingHead
 from chats.ground.refusals import Refusal
+from project.body_turns import LARGE, BodyTurns
 
 Scope = dict[str, Any]
 Receive = Callable[[], Awaitable[Mapping[str, Any]]]
@@ -56,6 +57,7 @@ class RequestSizeLimits:
 
     def __init__(self, application: Application) -> None:
         self.application = application
+        self.turns = BodyTurns()
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Pass the request on, without its body if it is too large."""
@@ -73,7 +75,11 @@ class RequestSizeLimits:
                 message = {**message, "headers": headers}
             await head.send(message)
 
-        await self.application(scope, RequestBody(scope, receive).read, answer)
+        body = RequestBody(scope, receive, turns=self.turns)
+        try:
+            await self.application(scope, body.read, answer)
+        finally:
+            body.end_storing()
 
 
 class HeldHead:
@@ -112,11 +118,12 @@ def apply_waiting_head(message: Mapping[str, Any], held: WaitingHead) -> Mapping
 class RequestBody:
     """The body of one request, read in pieces and refused above its size limit."""
 
-    def __init__(self, scope: Scope, receive: Receive) -> None:
+    def __init__(self, scope: Scope, receive: Receive, *, turns: BodyTurns) -> None:
         self.scope = scope
         self.receive = receive
+        self.turns = turns
         self.taken = 0
-        self.has_ended = False
+        self.has_ended = self.is_storing = False
 
     async def read(self) -> Mapping[str, Any]:
         """Return the next part; at the limit return an end, and discard the remaining parts."""
@@ -132,9 +139,28 @@ class RequestBody:
             if self.taken > limit:
                 self.scope[REFUSED] = RequestTooLarge(limit=limit)
             elif not self.scope[REFUSED]:
-                if not message.get("more_body"):
-                    self.state_length()
+                await self.take_turn(is_last=not message.get("more_body"))
                 return message
+
+    async def take_turn(self, *, is_last: bool) -> None:
+        """Wait for the turn of a piece of a large body, and of an upload that is complete.
+
+        An upload waits only when it is complete, so that slow clients do not occupy a place.
+        """
+        if is_last:
+            self.state_length()
+        if self.taken <= LARGE:
+            return
+        await self.turns.wait_for_piece()
+        if is_last and self.scope["path"] in IMPORTS | UPLOADS:
+            await self.turns.storing.acquire()
+            self.is_storing = True
+
+    def end_storing(self) -> None:
+        """Let the next upload be stored."""
+        if self.is_storing:
+            self.is_storing = False
+            self.turns.storing.release()
 
     def state_length(self) -> None:
         """Set the length of a chunked body, which Django and DRF would otherwise treat as empty.

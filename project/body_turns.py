@@ -1,0 +1,25 @@
+"""Lets large request bodies take turns, so that many uploads at once do not delay other requests.
+
+Without it, the event loop copies a piece of each body before it looks at the next request, and
+complete uploads occupy the threads of all requests. Bodies up to `LARGE` never wait.
+"""
+
+import asyncio
+
+# Bytes of a body from which on it takes turns.
+LARGE = 256 * 1024
+# Uploads that are stored at the same time by this process.
+STORED_AT_ONCE = 2
+
+
+class BodyTurns:
+    """The turns of one web process."""
+
+    def __init__(self) -> None:
+        self.piece = asyncio.Lock()
+        self.storing = asyncio.Semaphore(STORED_AT_ONCE)
+
+    async def wait_for_piece(self) -> None:
+        """Wait until other bodies have had their turn, and other requests came between."""
+        async with self.piece:
+            await asyncio.sleep(0)
