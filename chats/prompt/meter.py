@@ -285,7 +285,7 @@ def describe_tail(outlook: Outlook) -> tuple[str, str]:
     names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
     found = [str(words) for name, words in TAIL_PARTS.items() if name in names]
     words = join_items(found) or gettext("further text")
-    label = gettext("Date") if names == {"date"} else gettext("Cache warm-ups")
+    label = gettext("Date") if names == {"date"} else gettext("Background")
     return label, f"{words[0].upper()}{words[1:]}"
 
 

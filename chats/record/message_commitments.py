@@ -29,7 +29,7 @@ EVENTS = ("chat.imported", "team.imported", "team.message_added", STARTED, *ENDI
 # Findings, in English. Pages translate them.
 MOVED = "was moved to another position"
 ENTRY_CHANGED = "the messages of this entry were changed, added or removed"
-MESSAGE_WITHOUT_ENTRY = "no ledger entry names message {pk}"
+MESSAGE_WITHOUT_ENTRY = "no audit log entry names message {pk}"
 # The states of a turn whose last steps no event names yet.
 OPEN = (Turn.Status.QUEUED, Turn.Status.RUNNING)
 # A chat that changes during the check is read again this many times.
@@ -163,7 +163,7 @@ class DigestClaim:
         return True
 
 
-class Reply(NamedTuple):
+class TurnReply(NamedTuple):
     """The reply of a turn as the event that ended it names it."""
 
     key: str
@@ -184,7 +184,7 @@ class MessageClaims:
     # The messages of each event, and the message and the reply of each turn.
     orders: list[tuple[int, list[str]]] = field(default_factory=list)
     triggers: dict[uuid.UUID, str] = field(default_factory=dict)
-    replies: dict[uuid.UUID, Reply] = field(default_factory=dict)
+    replies: dict[uuid.UUID, TurnReply] = field(default_factory=dict)
     # The branch and the position of each listed message.
     places: dict[str, tuple[uuid.UUID, int | None]] = field(default_factory=dict)
     # Rows that no event names, although one should.
@@ -210,7 +210,7 @@ class MessageClaims:
         if turn_id is not None and kind == STARTED and "message" in data:
             self.triggers[turn_id] = data["message"]
         if turn_id is not None and kind in ENDINGS and "reply" in data and "seq" in data:
-            self.replies[turn_id] = Reply(data["reply"], data["seq"], seq)
+            self.replies[turn_id] = TurnReply(data["reply"], data["seq"], seq)
 
     def hear(self, seq: int, listed: Sequence[str]) -> None:
         """Add a message that an event lists.

@@ -206,7 +206,7 @@ ORIGINS: Mapping[str, StrOrPromise] = {
     "pin": pgettext_lazy("part of a prompt", "Pin"),
     "day": gettext_lazy("Date"),
     "history": gettext_lazy("History"),
-    "tail": gettext_lazy("Cache warm-ups"),
+    "tail": gettext_lazy("Background"),
     "question": gettext_lazy("Your message"),
     "continue": gettext_lazy("Instruction to continue"),
     "step": gettext_lazy("Step of the reply"),

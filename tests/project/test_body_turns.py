@@ -23,7 +23,7 @@ def make_scope(path: str) -> dict[str, Any]:
 
 
 class Server:
-    """Requests with bodies in memory, and an application that stores them until it is told."""
+    """Requests with bodies in memory, and an application that stores them until `go_on` is set."""
 
     def __init__(self) -> None:
         self.order: list[str] = []

@@ -38,7 +38,7 @@ TEMPLATES = (
     gettext_noop("message {} was changed before this entry"),
     gettext_noop("message {} is marked as erased without a ledger entry"),
     gettext_noop("message {} was moved to another position"),
-    gettext_noop("no ledger entry names message {}"),
+    gettext_noop("no audit log entry names message {}"),
     gettext_noop("the messages of this entry were changed, added or removed"),
     gettext_noop("an image of message {} was changed"),
 )

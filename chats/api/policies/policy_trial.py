@@ -70,7 +70,7 @@ class TrialViewSet(Endpoint):
 
     @extend_schema(
         operation_id="policies_trial",
-        summary="Write a trial summary",
+        summary="Try a policy's summary",
         request=PreviewRequest,
         responses={200: TrialOut, 502: ErrorBody},
     )

@@ -181,8 +181,8 @@ def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:
     waits = asking.post(words, {"reason": REASON}, follow=True).content.decode()
     assert 'data-note="access-requested"' in waits
     assert CANARY not in waits
-    assert "1 request is open" not in asking.get("/admin/chats/receipt/").content.decode()
-    assert "1 request is open" in other.get("/admin/chats/receipt/").content.decode()
+    assert "1 request to read" not in asking.get("/admin/chats/receipt/").content.decode()
+    assert "1 request to read" in other.get("/admin/chats/receipt/").content.decode()
     assert 'data-note="own-request"' in asking.get(answers).content.decode()
     assert REASON in other.get(answers).content.decode()
     (asked,) = audit_access.list_reading_requests(now=timezone.now())

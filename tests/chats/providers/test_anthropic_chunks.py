@@ -78,7 +78,7 @@ def test_thoughts_texts_and_calls_are_told_apart_by_their_blocks() -> None:
         closed(5),
         ended("tool_use", output_tokens=30),
         STOP,
-        said("after the end"),
+        said("afterwards"),
     )
     assert events == [
         ReasoningDelta("Hm."),

@@ -160,14 +160,14 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
     history_providers.load_history_providers.cache_clear()
     warnings = [message.msg for message in run_checks() if message.id == "palimpsest.W009"]
     assert warnings == [
-        "The history provider 'nothing' cannot be used: it has no get_history.",
+        "The history provider 'nothing' cannot be used: it has no get_history method.",
         "The history provider 'nowhere' cannot be used: ModuleNotFoundError.",
         "The history provider 'renamed' cannot be used: its name differs from that of its"
         " entry point.",
     ]
     (problem,) = find_policy_errors({"history_provider": "nothing"})
     assert problem.code == "unknown_history_provider"
-    assert "it has no get_history" in problem.sentence
+    assert "no get_history" in problem.sentence
     assert "choose an installed provider: same_day" in problem.sentence
     assert find_policy_errors({"history_provider": "same_day"}) == []
     assert find_policy_errors({"history_provider": ""}) == []

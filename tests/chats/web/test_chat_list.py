@@ -60,7 +60,7 @@ def test_more_is_shown_in_place_until_every_chat_was_shown_once(
     html = page.get(url(chat)).content.decode()
     shown = listed(html)
     assert shown[0] == str(chat.pk)
-    assert "Open now</h2>" in html
+    assert "Current chat</h2>" in html
     assert html.count('aria-current="page"') == 1
     while address := following(html):
         assert f'hx-get="{address.replace("&", "&amp;")}"' in html
