@@ -73,15 +73,14 @@ def describe_command_error(error: BaseException) -> str:
         return said
     if "django.db" not in sys.modules:
         return ""
-    # Not at the top: `serve` has no Django.
-    from chats.ground.refusals import Refusal  # noqa: PLC0415  # see above
+    from chats.ground.refusals import Refusal  # noqa: PLC0415  # not in `serve`, which has no Django
 
     return error.sentence if isinstance(error, Refusal) else describe_database_error(error)
 
 
 def describe_database_error(error: BaseException) -> str:
     """Return one sentence for a database that cannot be used; empty for another error."""
-    # Not at the top, as above.
+    # Not at the top: `serve` has no Django.
     from django.db import DatabaseError, OperationalError  # noqa: PLC0415  # see above
 
     from chats.ground import databases  # noqa: PLC0415  # as above

@@ -61,7 +61,7 @@ class DomainAdmin(ModelAdmin):
         self,
         request: HttpRequest,
         obj: Any = None,
-        change: bool = False,  # noqa: FBT001, FBT002 - Django's signature
+        change: bool = False,  # noqa: FBT001, FBT002 - as in the method of Django that this overrides
         **kwargs: Any,
     ) -> Any:
         """Return the form. After a refusal it keeps the values and saves nothing."""

@@ -148,19 +148,28 @@ def requeue_request(
         last = len(request.items) + offset
         branch = known.branch
         if branch.last_seq != last or is_branch_busy(branch):
-            at = history.select_path_messages(branch, after=last - 1, before=last + 1)
-            branch = branching.fork_branch(
-                chat,
-                at=at.select_related("branch__parent").get(),
-                fork_seq=last,
-                cause=CAUSE,
-                user=sent.user,
-                now=now,
-            )
-            if known.branch.client_windowed:
-                mark_client_windowed(branch)
+            branch = fork_request_branch(branch, chat=chat, last=last, user=sent.user, now=now)
         place = Placement(branch, len(request.items), offset, "retry")
         return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
+
+
+def fork_request_branch(
+    branch: Branch, *, chat: Chat, last: int, user: User, now: datetime
+) -> Branch:
+    """Fork a branch after the last message of a request, for another reply to it.
+
+    Raises `TooManyBranches`.
+    """
+    at = history.select_path_messages(branch, after=last - 1, before=last + 1)
+    made = branching.fork_branch(
+        chat,
+        at=at.select_related("branch__parent").get(),
+        fork_seq=last,
+        cause=CAUSE,
+        user=user,
+        now=now,
+    )
+    return mark_client_windowed(made) if branch.client_windowed else made
 
 
 def compute_request_offset(request: Request, turn: Turn) -> int:

@@ -9,20 +9,18 @@ from datetime import datetime
 
 from django.db import transaction
 
-from chats.actions import branching
 from chats.gateway.accept_request import accept_request
 from chats.gateway.append_request import (
-    CAUSE,
     build_match_request,
     compute_request_offset,
+    fork_request_branch,
     is_to_begin_again,
-    mark_client_windowed,
     place_request,
 )
+from chats.gateway.matching.find_branch import Request
 from chats.gateway.request_types import Placed, Placement, Sent
 from chats.ground.refusals import NotFound
 from chats.models import Turn
-from chats.record import history
 from chats.record.idempotency import GATEWAY, IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -40,13 +38,16 @@ def place_choices(sent: Sent, *, count: int, counter: TokenCounter, now: datetim
         stored = sent.keyed.find(now=now) or {}
         first = place_request(sent, counter=counter, now=now)
         ids = [uuid.UUID(pk) for pk in stored.get("others", [])]
+        request = build_match_request(sent, room=sent.room)
         rows = {row.pk: row for row in Turn.objects.select_related("branch").filter(pk__in=ids)}
         earlier = [rows.get(pk) for pk in ids]
         placed = [first]
         for number in range(count - 1):
             turn = earlier[number] if number < len(earlier) else None
             if turn is None or is_to_begin_again(turn):
-                placed.append(place_other_choice(sent, first.turn, counter=counter, now=now))
+                placed.append(
+                    place_other_choice(sent, request, first.turn, counter=counter, now=now)
+                )
             else:
                 placed.append(Placed(turn, "repeat", first.repeat))
         others = [str(each.turn.pk) for each in placed[1:]]
@@ -56,7 +57,9 @@ def place_choices(sent: Sent, *, count: int, counter: TokenCounter, now: datetim
     return placed
 
 
-def place_other_choice(sent: Sent, first: Turn, *, counter: TokenCounter, now: datetime) -> Placed:
+def place_other_choice(
+    sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
+) -> Placed:
     """Queue another turn for the question of a turn, on a new branch.
 
     Raises `NotFound`, `TooManyBranches` and the refusals of `accept_request`.
@@ -64,21 +67,10 @@ def place_other_choice(sent: Sent, first: Turn, *, counter: TokenCounter, now: d
     chat = lock_chat_for_writing(first.branch.chat_id)
     if first.trigger is None:
         raise NotFound
-    request = build_match_request(sent, room=sent.room)
     offset = compute_request_offset(request, first)
     last = len(request.items) + offset
-    at = history.select_path_messages(first.branch, after=last - 1, before=last + 1)
     active = chat.active_branch
-    branch = branching.fork_branch(
-        chat,
-        at=at.select_related("branch__parent").get(),
-        fork_seq=last,
-        cause=CAUSE,
-        user=sent.user,
-        now=now,
-    )
-    if first.branch.client_windowed:
-        mark_client_windowed(branch)
+    branch = fork_request_branch(first.branch, chat=chat, last=last, user=sent.user, now=now)
     chat.active_branch = active
     # The key belongs to the first turn. Its record names the others.
     unkeyed = IdempotentRequest(user=sent.user, route=GATEWAY, key="", body="")
