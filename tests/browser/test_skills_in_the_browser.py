@@ -90,7 +90,7 @@ def check_each_size(person: Person) -> None:
 
 def test_the_other_forms_of_the_page_keep_their_text(admin: Person) -> None:
     page = admin.page
-    ask(admin, "skills", {"slug": "plans", "name": "Plans", "description": "", "text": "Ask."})
+    ask(admin, "skills", {"name": "Plans", "description": "A plan.", "text": "Ask."})
     admin.open("/skill/plans")
     text, file = page.locator("#skill-text"), page.locator("#new-file")
     text.fill("Ask for the date first.")
@@ -98,7 +98,7 @@ def test_the_other_forms_of_the_page_keep_their_text(admin: Person) -> None:
     file.locator("[name=name]").fill("../plan.md")
     file.locator("[name=text]").fill("Monday")
     file.locator("[type=submit]").click()
-    expect(page.locator("[role=alert]", has_text="../plan.md")).to_be_visible()
+    expect(page.locator("#refusal", has_text="../plan.md")).to_be_visible()
     expect(text).to_have_value("Ask for the date first.")
     # A redirect to the same page loads it again.
     file.locator("[name=name]").fill("plan.md")
