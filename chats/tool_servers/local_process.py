@@ -13,11 +13,10 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
+from mcp.client.stdio import get_default_environment
 
 # Seconds that a process has to end after its input has ended.
 GRACE_SECONDS = 2.0
-# A server gets none of our secrets.
-PASSED_ON = ("HOME", "LOGNAME", "PATH", "SHELL", "TERM", "USER")
 GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 
@@ -61,7 +60,8 @@ async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterato
     outgoing, to_send = anyio.create_memory_object_stream[Any](0)
     process = await anyio.open_process(
         list(command),
-        env={name: os.environ[name] for name in PASSED_ON if name in os.environ},
+        # Without our secrets.
+        env=get_default_environment(),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
