@@ -268,8 +268,8 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
     ]
     if form[OWN_FORM] != OWN_VERSION:
         sentence = gettext(
-            "{key} is {found!r}; this server reads {version}. Export the policy from a server of "
-            "the same version."
+            "{key} is {found!r}; this server supports {version}. Export the policy from a server "
+            "of the same version."
         ).format(key=OWN_FORM, found=form[OWN_FORM], version=OWN_VERSION)
         found.append(Problem("unknown_version", (OWN_FORM,), sentence))
     for key, kind in OWN_KEYS.items():
@@ -312,7 +312,7 @@ def create_imported_policy(
     slug = slug or slugify(name)[:60]
     if not slug:
         raise MalformedImport(
-            gettext("The new policy needs a name. Enter one, or an id that contains letters."),
+            gettext("The new policy needs a name. Enter one, or an ID that contains letters."),
             reason="no_name",
         )
     check_slug_free(slug)

@@ -48,8 +48,8 @@ class PolicySkillsRefused(Exception):
     def __init__(self, slugs: Sequence[str]) -> None:
         super().__init__(
             gettext(
-                "The policy contains skills that do not exist here: {slugs}. You cannot create "
-                "skills. Ask an administrator who can create skills."
+                "The policy contains skills that do not exist on this server: {slugs}. You cannot "
+                "create skills. Ask an administrator who can create skills."
             ).format(slugs=", ".join(slugs))
         )
 

@@ -53,7 +53,7 @@ def list_certificate_faults(run: RetentionRun) -> list[str]:
     """
     event = find_certifying_event(run)
     if event is None:
-        return [gettext("The audit log has no event that certifies this retention run.")]
+        return [gettext("The audit log has no entry that certifies this retention run.")]
     found = []
     if event.hash != compute_event_hash(event):
         found.append(gettext("Audit log entry {number} was changed.").format(number=event.seq))

@@ -62,7 +62,7 @@ class StillAnswering(Refusal):
     code = "turn_not_over"
     status = 409
     sentence = gettext_noop(
-        "A reply is still being written in this chat. Stop it first, then erase."
+        "A reply is still being written in this chat. Stop the reply, then try again."
     )
 
 
@@ -72,8 +72,8 @@ class StillReferred(Refusal):
     code = "reply_elsewhere_not_over"
     status = 409
     sentence = gettext_noop(
-        "A reply in another of your chats is using this text. Wait until it ends or stop it, then "
-        "erase."
+        "A reply in another of your chats is using this text. Wait for that reply to end, or stop "
+        "it, then try again."
     )
 
 

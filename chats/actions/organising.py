@@ -27,8 +27,8 @@ class InvalidFolderName(Refusal):
     code = "invalid_name"
     status = 422
     sentence = gettext_noop(
-        "The name of the folder is not valid. Enter 1 to {limit} characters, without line "
-        "breaks, control characters and direction overrides."
+        "The name of the folder is not valid. Enter 1 to {limit} characters, without line breaks, "
+        "control characters or direction overrides."
     )
     param = "name"
 

@@ -92,7 +92,7 @@ class SkillModeRefused(Refusal):
     code = "skill_mode_refused"
     status = 403
     sentence = gettext_noop(
-        "Only administrators can put the text of a skill into each prompt. Choose “on demand”."
+        "Only administrators can add the text of a skill to every prompt. Choose “on demand”."
     )
     param = "mode"
 
@@ -103,8 +103,8 @@ class SkillOfInstallation(Refusal):
     code = "skill_of_installation"
     status = 409
     sentence = gettext_noop(
-        "Policies can refer to a skill of the instance, so the skill cannot be deleted. "
-        "Disable it instead."
+        "A skill of the instance cannot be deleted, because policies can refer to it. Disable it "
+        "instead."
     )
 
 

@@ -242,8 +242,8 @@ def format_access_message(ended: accounts.EndedAccess, *, is_active: bool) -> st
         )
     else:
         form = gettext(
-            "The account is deactivated: {sessions} and {keys}. Activating it does not restore "
-            "them."
+            "The account is deactivated: {sessions} and {keys}. Reactivating the account does not "
+            "restore them."
         )
     return form.format(
         sessions=sessions.format(n=ended.sessions), keys=revoked.format(n=ended.keys)

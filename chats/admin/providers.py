@@ -178,16 +178,16 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         label=gettext_lazy("Reset the calibration"),
         required=False,
         help_text=gettext_lazy(
-            "Uses uncalibrated token counts again until new replies are counted, for example "
-            "after the server was replaced."
+            "Uses uncalibrated token counts until new replies are counted. Select this after the "
+            "server was replaced, for example."
         ),
     )
 
     tools = AllowListField(
-        label=gettext_lazy("Allowed tools of servers"),
+        label=gettext_lazy("Allowed MCP tools"),
         help_text=gettext_lazy(
-            "The model can call only these tools of servers, and only if the policies allow them. "
-            "Empty: all tools that the policies allow."
+            "The model can call only these MCP tools, and only if the policies allow them. Empty: "
+            "all MCP tools that the policies allow."
         ),
         required=False,
         choices=list_tool_choices,
@@ -213,8 +213,8 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
             if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):
                 raise forms.ValidationError(
                     gettext(
-                        "“{name}” cannot be a hosted tool. Enter types of the provider's API, such "
-                        "as “web_search”, and neither “function” nor “custom”."
+                        "“{name}” cannot be a hosted tool. Enter tool types of the provider's "
+                        "API, such as “web_search”, but not “function” or “custom”."
                     ).format(name=name)
                 )
         return ", ".join(types)

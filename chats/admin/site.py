@@ -38,7 +38,7 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
         "Skill": gettext_lazy("Skills"),
         "Team": gettext_lazy("Teams"),
         "LegalHold": gettext_lazy("Legal holds"),
-        "KeptText": gettext_lazy("Kept texts"),
+        "KeptText": gettext_lazy("Texts under legal holds"),
         "RetentionRun": gettext_lazy("Retention"),
     },
     "check": {

@@ -18,8 +18,8 @@ class NoProof(Refusal):
     status = 404
     sentence = gettext_noop(
         "No signed checkpoint covers this audit log yet, or no audit log has this name. A new "
-        "audit log is covered within an hour. Enter “instance”, or “chat:” followed by the id "
-        "of a chat."
+        "audit log is covered within an hour. Enter “instance”, or “chat:” followed by the ID of "
+        "a chat."
     )
 
 

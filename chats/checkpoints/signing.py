@@ -43,7 +43,7 @@ class LedgerIsOlder(Refusal):
     sentence = gettext_noop(
         "The database does not contain the last signed checkpoint ({size} entries of {origin}). A "
         "backup was restored, or the audit log was changed. New checkpoints are not signed. If "
-        "you restored a backup on purpose, start the next origin: manage.py ledger_checkpoint "
+        "you restored a backup on purpose, start a new origin: manage.py ledger_checkpoint "
         "--open-origin REASON."
     )
 
@@ -54,8 +54,8 @@ class NothingToOpen(Refusal):
     code = "origin_not_needed"
     status = 409
     sentence = gettext_noop(
-        "The database contains the last checkpoint, so no other origin is needed. "
-        "Sign the next checkpoint: manage.py ledger_checkpoint."
+        "The database contains the last checkpoint, so no new origin is needed. Sign the next "
+        "checkpoint: manage.py ledger_checkpoint."
     )
 
 

@@ -42,7 +42,7 @@ SUMMARY_FAULTS = {
     "none": gettext_noop(
         "No model was called, because this summary consists of extracted sentences."
     ),
-    "erased": gettext_noop("A part of this request was erased, so it cannot be rebuilt."),
+    "erased": gettext_noop("This request cannot be rebuilt, because some of its text was erased."),
     "parts": gettext_noop(
         "This summary took several calls and was written before intermediate texts were stored. "
         "Its requests cannot be rebuilt. Their commitments in the audit log remain valid."
@@ -62,9 +62,7 @@ class NoSuchCall(Refusal):
 
     code = "no_such_call"
     status = 404
-    sentence = gettext_noop(
-        "This summary has no call with this number. The first call has number 1."
-    )
+    sentence = gettext_noop("This summary has no call with this number. Calls are numbered from 1.")
 
 
 @dataclass(frozen=True, slots=True)

@@ -546,7 +546,7 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
         text = json.dumps(value, ensure_ascii=False)
         if len(text) > limit:
             problem = Sentence(
-                gettext_noop("Message {id} is over the limit of {limit:,} characters."),
+                gettext_noop("Message {id} exceeds the limit of {limit:,} characters."),
                 id=repr(own_id),
                 limit=limit,
             )

@@ -56,7 +56,7 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
         raise ImportRefused(
             "import_unknown_form",
             gettext_lazy(
-                "This archive contains documents for reading, which cannot be imported. Import an "
+                "The chats in this archive are in a format that cannot be imported. Import an "
                 "export of all chats in the JSONL format instead."
             ),
         )
@@ -74,7 +74,7 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     if not chat_id or not file.startswith(CHATS):
         problem = Sentence(
             gettext_noop(
-                "Chat {number} of {name} has no id, or does not name a file in the archive."
+                "Chat {number} of {name} has no ID, or does not name a file in the archive."
             ),
             number=place,
             name=ACCOUNT,

@@ -54,7 +54,7 @@ class LineReader:
             raise ImportRefused("import_malformed", problem) from error
         if len(message.id) > LONGEST_ID or not names.is_allowed_name(message.id):
             sentence = gettext_lazy(
-                "The id of the message in {place} is too long or contains control characters."
+                "The ID of the message in {place} is too long or contains control characters."
             )
             raise ImportRefused("import_malformed", Sentence(sentence, place=place))
         self.losses += losses
@@ -68,7 +68,7 @@ class LineReader:
         message = self.read(value, place=place)
         if message.id in self.ids:
             problem = Sentence(
-                gettext_noop("The id {id} appears twice. The second time is in {place}."),
+                gettext_noop("The ID {id} appears twice, the second time in {place}."),
                 id=repr(message.id),
                 place=place,
             )
@@ -195,7 +195,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
     for name in archive.namelist():
         known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
         if not known and not ARCHIVED.fullmatch(name):
-            problem = gettext_lazy("A bundle has no entry {name}.")
+            problem = gettext_lazy("The bundle contains the unexpected entry {name}.")
             raise bounds.build_archive_error(Sentence(problem, name=repr(name[:80])))
     meta = read_bundle_metadata(archive)
     now_read, then_read = LineReader(), LineReader()
@@ -258,7 +258,7 @@ def merge_bundle_messages(
     kept = [m for m in now_read.messages[at + 1 :] if m.id not in then_read.ids]
     messages = [*head, *then_read.messages, *kept]
     if len({message.id for message in messages}) < len(messages):
-        problem = gettext_lazy("The bundle contains a duplicate id.")
+        problem = gettext_lazy("The bundle contains a duplicate ID.")
         raise ImportRefused("import_malformed", problem)
     nodes, active = link_messages(messages)
     text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))

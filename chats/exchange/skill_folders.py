@@ -57,8 +57,8 @@ class SkillArchiveInvalid(Refusal):
     code = "skill_archive_invalid"
     status = 422
     sentence = gettext_noop(
-        "The file is not a ZIP archive with a readable SKILL.md. Send a ZIP archive of "
-        "folders, each with its SKILL.md."
+        "The file is not a ZIP archive with a readable SKILL.md. Send a ZIP archive of folders "
+        "that each contain a SKILL.md."
     )
     param = "archive"
 

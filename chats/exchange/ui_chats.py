@@ -135,7 +135,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     if message_id is not None:
         check_id(message_id, name="messageId")
     if not isinstance(model, str):
-        raise InvalidUIRequest(problem=gettext_lazy("`model` must be the id of a model."))
+        raise InvalidUIRequest(problem=gettext_lazy("`model` must be the ID of a model."))
     request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
     listed = [body["message"]] if "message" in body else body.get("messages")
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
@@ -168,7 +168,7 @@ def check_id(value: object, *, name: str) -> str:
     """Return an id of the client. Raises `InvalidUIRequest`."""
     if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
         return value
-    sentence = gettext_lazy("`{name}` needs an id of 1 to {limit} characters.")
+    sentence = gettext_lazy("`{name}` needs an ID of 1 to {limit} characters.")
     raise InvalidUIRequest(problem=format_lazy(sentence, name=name, limit=LONGEST_ID))
 
 

@@ -5,7 +5,9 @@ from collections.abc import Mapping
 from django.utils.translation import gettext, gettext_noop
 
 WORDS: Mapping[str, str] = {
-    "part_dropped": gettext_noop("Parts other than messages, such as sources, were left out."),
+    "part_dropped": gettext_noop(
+        "Message content other than text, files and tool calls, such as sources, was left out."
+    ),
     "output_as_text": gettext_noop("Tool results other than text were stored as JSON."),
     "error_as_output": gettext_noop("Tool errors were stored as tool results."),
     "content_dropped": gettext_noop("Content of unsupported kinds, such as audio, was left out."),
@@ -18,7 +20,7 @@ WORDS: Mapping[str, str] = {
         "Pictures were left out because they are damaged, too large, in an unsupported format, or "
         "not part of a message."
     ),
-    "id_twice": gettext_noop("Messages with the same id got new ids."),
+    "id_twice": gettext_noop("Messages with the same ID got new IDs."),
     "message_dropped": gettext_noop("Entries other than messages were left out."),
     "message_changed": gettext_noop(
         "The file has a different text for messages that were imported before. The earlier text "

@@ -28,7 +28,7 @@ class InvalidInlineFile(Refusal):
     status = 422
     sentence = gettext_noop(
         "{name} is not a base64 data URL. Send it as data:text/plain;base64,…, or upload the file "
-        "and send its id."
+        "and send its ID."
     )
     param = "inline_files"
 
@@ -39,8 +39,8 @@ class InlineFilesTooLarge(Refusal):
     code = "inline_files_too_large"
     status = 413
     sentence = gettext_noop(
-        "The inline files of this request exceed {limit} MiB. Upload them with POST "
-        "/api/v1/files and send their ids in `files`."
+        "The inline files of this request exceed {limit} MiB. Upload them with POST /api/v1/files "
+        "and send their IDs in `files`."
     )
     param = "inline_files"
 

@@ -23,8 +23,8 @@ READING_FAILURES = {
         " or a version with text."
     ),
     "file_unpacks_too_large": gettext_noop(
-        "The file unpacks to more than 200 MiB or 10,000 parts, which is not read. Attach a smaller"
-        " document."
+        "Files that unpack to more than 200 MiB or 10,000 parts are not read. Attach a smaller "
+        "document."
     ),
     "file_needs_memory": gettext_noop(
         "Reading the file needs more than 512 MiB of memory. Attach a smaller document."

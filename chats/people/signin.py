@@ -37,7 +37,9 @@ class LinkInvalid(Refusal):
 
     code = "login_link_invalid"
     status = 403
-    sentence = gettext_noop("This sign-in link is used, expired or unknown. Request a new one.")
+    sentence = gettext_noop(
+        "This sign-in link was used, has expired or is unknown. Request a new one."
+    )
 
 
 class WrongCredentials(Refusal):
@@ -196,8 +198,7 @@ def verify_identity(
     except LinkInvalid:
         raise NotConfirmed(
             proof=gettext_lazy(
-                "This is not one of your unused sign-in links, or it has expired. Request a "
-                "new link."
+                "This sign-in link is not yours, was used or has expired. Request a new one."
             )
         ) from None
     sessions.confirm_session(session=session, now=now)

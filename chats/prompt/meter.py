@@ -329,9 +329,13 @@ def describe_free_room(outlook: Outlook) -> str:
 def describe_full_room(values: PolicyValues, *, limit: int) -> str:
     """Return a sentence about the prompt limit and its effect on the history."""
     if values.strategy == "entity_state":
-        return gettext("Of {limit:,}; the state does not grow with the chat").format(limit=limit)
+        return gettext("Prompt limit: {limit:,}. The state does not grow with the chat").format(
+            limit=limit
+        )
     if values.strategy == "simple":
-        return gettext("Of {limit:,}; only the newest messages are sent").format(limit=limit)
+        return gettext("Prompt limit: {limit:,}. Only the newest messages are sent").format(
+            limit=limit
+        )
     if values.strategy == "dynamic_summary":
         mark = compute_prepare_mark(values, prompt_limit=limit)
         # xgettext:no-python-format, a percent sign

@@ -61,8 +61,8 @@ def find_viewpoint_by_names(
         chat = Chat.objects.filter(pk=chat_id, owner=person).select_related("model").first()
         if chat is None:
             raise NotThere(
-                what=gettext_lazy("chat with this id for this user"),
-                do=gettext_lazy("Leave the field empty, or look up the id."),
+                what=gettext_lazy("chat with this ID for this user"),
+                do=gettext_lazy("Leave the field empty, or look up the ID."),
             )
     return resolve_viewpoint(person, chat=chat, role_id=role_id, model=model)
 
@@ -82,7 +82,7 @@ def resolve_viewpoint(
         if team is None or agent is None:
             raise NotThere(
                 what=gettext_lazy("agent with this role in the team of this chat"),
-                do=gettext_lazy("Enter a chat with a team, and the id of one of its roles."),
+                do=gettext_lazy("Enter a chat with a team, and the ID of one of its roles."),
             )
     if model:
         spec = ModelSpec.objects.filter(slug=model).first()

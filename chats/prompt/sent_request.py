@@ -23,8 +23,10 @@ from contextpolicy.resolution import load_policy_values
 
 Kind = Literal["same", "gone", "new"]
 FAULTS = {
-    "erased": gettext_noop("A part of this prompt was erased, so it cannot be rebuilt."),
-    "missing": gettext_noop("A part of this prompt is no longer stored, so it cannot be rebuilt."),
+    "erased": gettext_noop("This prompt cannot be rebuilt, because some of its text was erased."),
+    "missing": gettext_noop(
+        "This prompt cannot be rebuilt, because some of its text is no longer stored."
+    ),
     "differs": gettext_noop(
         "The prompt rebuilt from stored data differs from the prompt as sent. A message, a "
         "text or the receipt was changed outside the product. Verify the audit log."
@@ -52,7 +54,7 @@ class RequestNotWhole(Refusal):
     code = "request_not_whole"
     status = 409
     sentence = gettext_noop(
-        "This request cannot be downloaded, because a part of it is hidden by the policy, was "
+        "This request cannot be downloaded, because some of its text is hidden by the policy, was "
         "erased, or has changed. The page of the request has the details."
     )
 

@@ -32,7 +32,8 @@ LIMIT = 2**63
 REST = 0.001
 COMPARED = gettext_noop("Chats whose messages were compared with sent prompts")
 LATE = gettext_noop(
-    "Time limits reached before all messages were compared; the next run continues there"
+    "Time limits reached before all messages were compared; the next run continues after the last "
+    "compared message"
 )
 FITS = gettext_noop("Prompts rebuilt from stored messages that equal the prompts as sent")
 MESSAGES_ABSENT = gettext_noop(
@@ -41,7 +42,7 @@ MESSAGES_ABSENT = gettext_noop(
 DIFFERS = "differs from its stored messages"
 MATCHED = gettext_noop("Messages that equal their commitments in the audit log or the sent prompts")
 NOT_COMPARABLE = gettext_noop(
-    "Messages of older versions that could not be compared, because no sent prompt had them"
+    "Messages of older versions that could not be compared, because no sent prompt contained them"
 )
 NOT_BUILT = gettext_noop("Prompts that could not be rebuilt, so their messages were not compared")
 

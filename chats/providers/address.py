@@ -240,7 +240,7 @@ def _checked_ipv6(host: str) -> str:
     if address.scope_id or address.ipv4_mapped:
         raise AddressRefused(
             gettext_noop(
-                "Write the IPv6 address without a zone. Write an IPv4 address in the IPv4 form."
+                "Write the IPv6 address without a zone. Write an IPv4 address in IPv4 notation."
             )
         )
     return str(address)

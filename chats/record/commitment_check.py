@@ -92,7 +92,7 @@ rollback.COMMITTED_BY.update(
 LAST = 2**63
 HELD = gettext_noop("Model calls and summaries that match the audit log")
 ERASED = gettext_noop(
-    "Model calls and summaries that cannot be rebuilt, because a part of them was erased"
+    "Model calls and summaries that cannot be rebuilt, because some of their text was erased"
 )
 BEFORE = gettext_noop("Model calls from before the audit log recorded commitments")
 

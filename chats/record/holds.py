@@ -23,7 +23,7 @@ from contextpolicy import holds, ledger
 CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden from everyone.")
 MESSAGE_STAYS = gettext_lazy("Until then the message remains visible.")
 PREFERENCE_UNUSED = gettext_lazy("Until then the preference is not used.")
-UNCHANGED = gettext_lazy("Until then it remains unchanged.")
+UNCHANGED = gettext_lazy("Until then the data remains unchanged.")
 
 
 class UnderHold(Refusal):
@@ -32,8 +32,8 @@ class UnderHold(Refusal):
     code = "under_legal_hold"
     status = 409
     sentence = gettext_noop(
-        "A legal hold covers this, so it cannot be erased now. It is erased automatically when the"
-        " hold ends. {meanwhile}"
+        "A legal hold covers this data, so it cannot be erased now. It is erased automatically "
+        "when the hold ends. {meanwhile}"
     )
 
     def __init__(self, *, meanwhile: Promise = UNCHANGED) -> None:

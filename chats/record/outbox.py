@@ -36,7 +36,9 @@ EVENTS: Mapping[str, str] = {
     ),
     "compaction.published": gettext_noop("A summary took effect in one of your chats"),
     "task.changed": gettext_noop("The task of one of your team chats changed"),
-    "tool.consent_asked": gettext_noop("A tool call in one of your chats waits for your consent"),
+    "tool.consent_asked": gettext_noop(
+        "A tool call in one of your chats is waiting for your consent"
+    ),
     "policy.changed": gettext_noop("A policy or its assignments changed"),
     CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed (auditors only)"),
     AUDIT: gettext_noop("Any audit event of any person"),

@@ -38,8 +38,8 @@ class NothingToEvaluate(Refusal):
     code = "nothing_to_evaluate"
     status = 409
     sentence = gettext_noop(
-        "Only the newest version can be evaluated, while it is a draft. Save the policy as a "
-        "draft, then evaluate it."
+        "Only the newest version can be evaluated, and only while it is a draft. Save the policy "
+        "as a draft, then evaluate it."
     )
 
 

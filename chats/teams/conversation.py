@@ -73,7 +73,7 @@ class InvalidSpeaker(Refusal):
     code = "invalid_speaker"
     status = 422
     sentence = gettext_noop(
-        "The id of a role, its name and each addressee must have 1 to {limit} printable "
+        "The ID of a role, its name and each addressee must have 1 to {limit} printable "
         "characters. A message can have up to {most} addressees."
     )
     param = "message"
@@ -85,7 +85,7 @@ class ReplyUnderWay(Refusal):
     code = "reply_under_way"
     status = 409
     sentence = gettext_noop(
-        "A reply is being written in this chat. Add the message when it is finished."
+        "A reply is being written in this chat. Add the message when the reply is finished."
     )
     retry_after = 2
 

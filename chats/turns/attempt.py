@@ -70,8 +70,8 @@ INTERNAL_SENTENCE = gettext_noop(
 )
 ASKED_SENTENCE = gettext_noop("called {calls} times")
 WAIT_SENTENCE = gettext_noop(
-    "The model provider asks to wait {seconds:.0f} seconds. Your message is saved. Try again after "
-    "that."
+    "The model provider requires a wait of {seconds:.0f} seconds. Your message is saved. Try "
+    "again after that."
 )
 
 

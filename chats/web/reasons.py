@@ -114,7 +114,7 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "rejected_by_person": gettext_lazy("a user rejected the summary"),
     "context_changed": gettext_lazy("the chat had changed before the summary was used"),
     "insufficient": gettext_lazy(
-        "even with the summary, the prompt exceeds the policy’s target size"
+        "even with the summary, the prompt would exceed the policy’s target size"
     ),
     "lost_facts": gettext_lazy("the summary lost required facts"),
     "undone": gettext_lazy("a user undid the previous summary"),
@@ -201,7 +201,7 @@ CALL_OUTCOMES: Mapping[str, tuple[str, StrOrPromise]] = {
 ORIGINS: Mapping[str, StrOrPromise] = {
     "system": gettext_lazy("System"),
     "tools": gettext_lazy("Tools"),
-    "opening": gettext_lazy("Added opening message"),
+    "opening": gettext_lazy("Opening message (added by the server)"),
     "summary": gettext_lazy("Summary"),
     "pin": pgettext_lazy("part of a prompt", "Pin"),
     "day": gettext_lazy("Date"),
@@ -249,7 +249,7 @@ REPAIRS: Mapping[str, StrOrPromise] = {
         "a tool call had no result, so a placeholder was added as its result"
     ),
     "stray_result": gettext_lazy("a tool result without its call was removed"),
-    "call_id_renamed": gettext_lazy("two tool calls had the same id, so one got a new id"),
+    "call_id_renamed": gettext_lazy("two tool calls had the same ID, so one got a new ID"),
     "tool_part_in_user_message": gettext_lazy("tool parts in a user message were removed"),
     "results_left_out": gettext_lazy("tool results were left out by the policy’s rules for tools"),
     "tool_parts_left_out": gettext_lazy("its tool calls and results cannot be shown as text"),

@@ -107,7 +107,7 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
     if len(text) > LONGEST or len(words) > MOST_TERMS:
         raise SearchNotUnderstood(
             gettext(
-                "A search can have at most {n} characters and {parts} parts. Shorten the search."
+                "A search can have at most {n} characters and {parts} terms. Shorten the search."
             ).format(n=LONGEST, parts=MOST_TERMS),
             reason="too_long",
         )
@@ -229,13 +229,13 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     found = find_person_by_name(name)
     if found is None:
         sentence = gettext(
-            "No person is named “{name}” here. Enter a user name, or user:<id> for a person who "
-            "was removed."
+            "No person is named “{name}”. Enter a user name, or user:<id> for a person who was "
+            "removed."
         )
         if is_actor:
             sentence = gettext(
-                "No person is named “{name}” here. Enter a user name, user:<id> for a person who "
-                "was removed, people, worker or system."
+                "No person is named “{name}”. Enter a user name, user:<id> for a person who was "
+                "removed, people, worker or system."
             )
         raise SearchNotUnderstood(sentence.format(name=name), reason="unknown_person")
     return f"user:{found.pk}"
@@ -249,8 +249,8 @@ def filter_by_object(value: str) -> tuple[Q, str]:
     if not OBJECT.fullmatch(value):
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an id or slug. “object:” finds a policy, model, key, "
-                "webhook, team, message or summary by the id or slug on its page."
+                "“{value}” is not an ID or slug. “object:” finds a policy, model, key, webhook, "
+                "team, message or summary by the ID or slug on its page."
             ).format(value=value),
             reason="no_object",
         )
@@ -350,7 +350,7 @@ def parse_search_id(key: str, value: str) -> UUID:
     if found is None:
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an id. “{key}:” needs a complete id: 32 digits and letters with "
+                "“{value}” is not an ID. “{key}:” needs a complete ID: 32 digits and letters with "
                 "dashes."
             ).format(value=value, key=key),
             reason="not_an_id",

@@ -103,8 +103,8 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
-            "Clients can request that their requests are sent unchanged, without the text and "
-            "limits of this policy. Their text is not stored. Only the allowed models still apply."
+            "Clients can ask for their requests to be sent unchanged, without the text and limits "
+            "of this policy. Their text is not stored. Only the allowed models still apply."
         )
         if values.unmanaged == "all":
             sentence = gettext(

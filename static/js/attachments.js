@@ -38,7 +38,7 @@ function upload(file) {
   list().append(item);
   const limit = Number(list().dataset.limit);
   if (file.size > limit) {
-    const sentence = gettext("{name} has more than {limit} MiB, the limit of a file. Attach a smaller one.");
+    const sentence = gettext("{name} is larger than the limit of {limit} MiB per file. Attach a smaller file.");
     fail(item, fill(sentence, { name: file.name, limit: sizeOf(limit) }));
     return;
   }

@@ -146,7 +146,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
         browser, page_of(policy), token_budget="20000", **{"seen-group": str(support.pk)}
     )
     row = next(row for row in editor.rows if row.name == "token_budget")
-    assert row.hint == "Not in effect here: 6,000 · everyone · Strict v1, locked"
+    assert row.hint == "Overridden. In effect: 6,000 · everyone · Strict v1, locked"
 
 
 def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -> None:

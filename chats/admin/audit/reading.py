@@ -143,7 +143,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 asked_id, is_granted=is_granted, actor=actor, now=timezone.now()
             )
         except (ValueError, NotFound):
-            message = gettext("This request was already answered.")
+            message = gettext("This request was already granted or refused.")
             self.message_user(request, message, messages.ERROR, "already_answered")
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)

@@ -53,8 +53,8 @@ class CompactionDeeds(ReadOnlyAdmin):
             select_compacted_chats(queryset),
             title=gettext("Compact now"),
             sentence=gettext(
-                "Requests a summary in the chats of these compactions, even if their prompts are "
-                "not full. The summaries are written in the background."
+                "Requests a summary for each chat of the selected compactions, even if its prompt "
+                "is not full. The summaries are written in the background."
             ),
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
             done=gettext("Summary requested. It is written in the background."),
@@ -136,8 +136,8 @@ class CompactionDeeds(ReadOnlyAdmin):
             select_compacted_chats(queryset),
             title=gettext("Resume automatic compaction"),
             sentence=gettext(
-                "Ends the pause after an undo: summaries are written automatically again in the "
-                "chats of these compactions."
+                "Ends the pause that followed an undo, so that summaries are written "
+                "automatically again in these chats."
             ),
             action=lambda chat: pauses.resume_compaction(chat=chat, actor=actor, now=now),
             done=gettext("Automatic compaction resumed."),

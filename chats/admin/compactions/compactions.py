@@ -209,7 +209,7 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Request"))
     def words(self, row: Compaction) -> SafeString:
         """Link to the summary request, which auditors can read after giving a reason."""
-        label = gettext("Read request (auditors, requires a reason)")
+        label = gettext("Read the request (auditors only, requires a reason)")
         address = reverse("admin:chats_receipt_words")
         return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, label)
 

@@ -86,7 +86,7 @@ class PreviewForm(forms.Form):
             groups = Group.objects.order_by("name")[:GROUPS_OFFERED]
             label = gettext("the members of {group}")
             members = [(f"{GROUP}:{each.pk}", label.format(group=each.name)) for each in groups]
-            label = gettext("no chats of {group} (as if the policy were removed there)")
+            label = gettext("no chats of {group} (as if the policy were removed from this group)")
             without = [(f"{REMOVED}:{each.pk}", label.format(group=each.name)) for each in groups]
             place.choices = [*PLACES, *members, *without]
         chats = [(str(chat.pk), chat.title or gettext("Untitled chat")) for chat in own]

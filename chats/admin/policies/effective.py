@@ -50,7 +50,7 @@ class EffectivePolicyForm(forms.Form):
     person = forms.CharField(
         label=gettext_lazy("Person"),
         max_length=150,
-        help_text=gettext_lazy("Enter a user name or a part of it."),
+        help_text=gettext_lazy("Enter a user name or part of one."),
     )
     chat = forms.ChoiceField(
         label=gettext_lazy("Chat"),
@@ -103,7 +103,7 @@ class EffectivePolicyForm(forms.Form):
                 gettext("Several people match. Choose one of them below."), code="several_people"
             )
         raise forms.ValidationError(
-            gettext("No user has this name. Try a part of it."), code="unknown_person"
+            gettext("No user has this name. Try part of the name."), code="unknown_person"
         )
 
     def explained(self) -> Explanation:

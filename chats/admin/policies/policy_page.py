@@ -227,7 +227,7 @@ def describe_effective_value(
         return f"{value} · {holds.source_of(name)}"
     if is_ours:
         return ""
-    return gettext("Not in effect here: {value} · {source}").format(
+    return gettext("Overridden. In effect: {value} · {source}").format(
         value=value, source=holds.source_of(name)
     )
 

@@ -87,7 +87,7 @@ class ViewpointForm(forms.Form):
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
         required=False,
-        help_text=gettext_lazy("Enter the id of one of this person’s chats."),
+        help_text=gettext_lazy("Enter the ID of one of this person’s chats."),
     )
     model = forms.ModelChoiceField(
         ModelSpec.objects.all(),

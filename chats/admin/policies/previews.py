@@ -73,7 +73,7 @@ def format_estimate_rows(likely: Estimate) -> list[tuple[str, str]]:
             likely.by_turns,
         )
         turns = form.format(usual=usual, fast=fast, slow=slow, n=likely.by_turns)
-        rows.append((gettext("Turns to the next compaction"), turns))
+        rows.append((gettext("Turns until the next compaction"), turns))
     if likely.cost is None:
         rows.append((str(NEXT_COST), str(COST_UNKNOWN)))
     else:

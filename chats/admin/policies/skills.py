@@ -114,8 +114,8 @@ class SkillForm(forms.ModelForm[Skill]):
                 n=LONGEST_SKILL,
             ),
             "group": gettext_lazy(
-                "All chats of the members of this group can use this skill. Without a group "
-                "and a team, policies select the skill."
+                "All chats of the members of this group can use this skill. Without a group or "
+                "team, policies select the skill."
             ),
         }
 

@@ -55,7 +55,11 @@ class NewChat(WithFiles):
         """Refuse files if there is no message to attach them to."""
         if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
             raise serializers.ValidationError(
-                {"files": gettext("Files can be sent only with a message. Also send “text”.")}
+                {
+                    "files": gettext(
+                        "Files can be sent only with a message. Add “text” to the request."
+                    )
+                }
             )
         return attrs
 

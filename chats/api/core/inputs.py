@@ -20,7 +20,9 @@ FIELD_UNKNOWN = gettext_noop("This field does not exist or cannot be set. Remove
 class PlainText(serializers.CharField):
     """A string, unchanged. Other JSON types are refused."""
 
-    default_error_messages: ClassVar = {"invalid": gettext_lazy("Send a JSON string here.")}
+    default_error_messages: ClassVar = {
+        "invalid": gettext_lazy("Send a JSON string for this field.")
+    }
 
     def __init__(self, **options: Any) -> None:
         super().__init__(trim_whitespace=False, allow_blank=True, **options)

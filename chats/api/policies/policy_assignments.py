@@ -51,7 +51,7 @@ def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
         raise build_field_error("user", gettext_lazy("No user has this user name. Check the name."))
     chat = asked["chat"]
     if chat and not Chat.objects.filter(pk=chat).exists():
-        raise build_field_error("chat", gettext_lazy("No chat has this id. Check the id."))
+        raise build_field_error("chat", gettext_lazy("No chat has this ID. Check the ID."))
     return {"group": group, "user": user, "chat_id": chat}
 
 

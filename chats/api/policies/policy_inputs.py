@@ -41,7 +41,9 @@ class Slug(PlainText):
         text = super().to_internal_value(data)
         if not SLUG.fullmatch(text):
             raise serializers.ValidationError(
-                gettext("Enter 1 to 60 letters without accents, digits, hyphens and underscores.")
+                gettext(
+                    "Enter 1 to 60 characters: unaccented letters, digits, hyphens and underscores."
+                )
             )
         return text
 

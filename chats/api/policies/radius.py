@@ -240,7 +240,7 @@ def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
     place = asked.get("place", BlastRadius.Place.INSTANCE)
     if "place" in asked and place != BlastRadius.Place.REMOVED:
         raise build_field_error(
-            "place", gettext_lazy("With a group, leave `place` out or set it to “removed”.")
+            "place", gettext_lazy("If you set a group, omit `place` or set it to “removed”.")
         )
     group = Group.objects.filter(name=asked["group"]).first()
     if group is None:

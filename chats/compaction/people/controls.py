@@ -60,7 +60,7 @@ class UnknownSummariser(Refusal):
     code = "unknown_summariser"
     status = 422
     sentence = gettext_noop(
-        "The model “{model}” cannot write summaries here. Choose another model."
+        "The model “{model}” cannot write summaries in this chat. Choose another model."
     )
     param = "model"
 
@@ -71,7 +71,8 @@ class NotBeingWritten(Refusal):
     code = "not_being_written"
     status = 409
     sentence = gettext_noop(
-        "This summary has ended, so it cannot be cancelled. Reload the chat to see the result."
+        "This summary is no longer running, so it cannot be cancelled. Reload the chat to see the "
+        "result."
     )
 
 

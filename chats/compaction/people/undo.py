@@ -46,8 +46,7 @@ class NothingToRedo(Refusal):
     code = "nothing_to_redo"
     status = 409
     sentence = gettext_noop(
-        "This summary does not match the active compaction any more. Compact the chat again "
-        "instead."
+        "This summary no longer matches the active compaction. Compact the chat again instead."
     )
 
 

@@ -69,8 +69,8 @@ class PreferenceInvalid(Refusal):
     code = "preference_invalid"
     status = 422
     sentence = gettext_noop(
-        "This preference is not valid. Enter 1 to {limit} characters in one line, without "
-        "control characters and direction overrides."
+        "This preference is not valid. Enter 1 to {limit} characters on one line, without control "
+        "characters or direction overrides."
     )
     param = "text"
 

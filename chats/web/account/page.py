@@ -56,8 +56,8 @@ class AppearanceForm(forms.Form):
         required=False,
         widget=forms.Select(attrs={"class": "input"}),
         help_text=gettext_lazy(
-            "Times on pages and dates in the prompts of new chats use this zone. A chat that has"
-            " sent dates keeps its zone."
+            "Times on pages and dates in the prompts of new chats use this zone. A chat keeps its "
+            "zone after a prompt with a date was sent."
         ),
     )
 

@@ -162,7 +162,7 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
     )
     figures = [
         ReceiptFigure(gettext("Sent"), size, gettext("tokens by the local tokenizer")),
-        ReceiptFigure(gettext("Limit for the prompt"), limit, note),
+        ReceiptFigure(gettext("Prompt limit"), limit, note),
         ReceiptFigure(gettext("Left out"), format_number(left), reasons),
     ]
     factor = budget.get("calibration", 1.0)

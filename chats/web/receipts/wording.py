@@ -22,7 +22,7 @@ def note_words(notes: Sequence[str]) -> list[str]:
         if note == "strategy":
             found.append(join_sentences(CHANGES[note], *map(_fallback, details)))
         elif note.startswith(HOSTED):
-            words = gettext("The server of the model could run its own tool {name}.")
+            words = gettext("The model’s server was allowed to run the hosted tool {name}.")
             found.append(words.format(name=note.removeprefix(HOSTED)))
         elif note not in details:
             found.append(str(CHANGES[note]) if note in CHANGES else _of_message(note))
@@ -35,7 +35,9 @@ def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
         "{name} is {used} instead of {wanted}, because the values of the policies do not work "
         "together with this model."
     )
-    of_tools = gettext("{name} is {used} instead of {wanted}: the model allows no others.")
+    of_tools = gettext(
+        "{name} is {used} instead of {wanted}, because this model allows no other tools."
+    )
     return [
         (of_tools if name == "tools" else words).format(
             name=name, used=_value(used), wanted=_value(wanted)

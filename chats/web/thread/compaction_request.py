@@ -79,7 +79,7 @@ def describe_request_status(answer: RequestStatus) -> tuple[str, str]:
         return gettext("No messages were summarised"), join_sentences(answer.sentence, next_step)
     if row is None and answer.is_late:
         return (
-            gettext("Compaction requested. No worker has started it yet"),
+            gettext("Compaction requested, but not started yet"),
             gettext("It starts when a worker is free. You can keep writing, or close this page."),
         )
     if row is None:
@@ -118,7 +118,7 @@ def describe_waiting_summary(row: Compaction) -> tuple[str, str]:
     if row.needs_approval:
         return (
             gettext("The summary is pending approval"),
-            gettext("Until then the messages are still sent."),
+            gettext("Until it is approved, the messages are still sent."),
         )
     return (
         gettext("The summary is ready"),

@@ -185,7 +185,7 @@ def _system_clashes(values: PolicyFields, limit: int, system_tokens: int) -> lis
     if system_tokens == 0:
         sentence = Phrase(
             gettext_noop(
-                "The prompt limit (token_budget less reserve_tokens) is {limit:,} tokens. It "
+                "The prompt limit (token_budget minus reserve_tokens) is {limit:,} tokens. It "
                 "must be at least {smallest:,}."
             ),
             limit=limit,

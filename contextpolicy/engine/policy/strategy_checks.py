@@ -44,8 +44,8 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
         if not name or name != " ".join(name.split()) or name[0] == "#" or name[-1] in "#:":
             sentence = Phrase(
                 gettext_noop(
-                    "The heading “{name}” in summary_sections is not valid. Write words on one "
-                    "line, without number signs or a colon around them."
+                    "The heading “{name}” in summary_sections is not valid. Write it on one line, "
+                    "without extra spaces, a “#” at the start or end, or a colon at the end."
                 ),
                 name=name,
             )

@@ -51,7 +51,7 @@ def test_the_receipt_names_it_and_counts_its_definition(program: Program) -> Non
     assert [note for note in receipt.notes if "hosted" in note] == [
         "hosted_tool:web_search_20250305"
     ]
-    sentence = "The server of the model could run its own tool web_search_20250305."
+    sentence = "The model’s server was allowed to run the hosted tool web_search_20250305."
     assert sentence in note_words(receipt.notes)
     assert receipt.budget["tools"] > Receipt.objects.get(turn=plain.turn).budget["tools"]
     own = Client()

@@ -38,15 +38,16 @@ class LimitFields:
     tools: tuple[str, ...] = declare(
         default=(),
         group="tools",
-        label=gettext_noop("Allowed tools of servers"),
+        label=gettext_noop("Allowed MCP tools"),
         help_text=gettext_noop(
-            "Approved tools of connected servers that the model can call. If no policy sets this, "
-            "none are allowed. If several policies apply, a tool must be allowed by all of them."
+            "The model can call these MCP tools, after an administrator has approved them. If no "
+            "policy sets this field, no MCP tool is allowed. If several policies apply, a tool "
+            "must be allowed by all of them."
         ),
         combine="intersection",
         choices="tools",
         wanted=Phrase(gettext_noop("a list of names such as server/tool or server/*")),
-        sentence=gettext_noop("Allowed tools of servers: {tools}."),
+        sentence=gettext_noop("Allowed MCP tools: {tools}."),
     )
     tool_output_limit: int = declare(
         default=8_000,
