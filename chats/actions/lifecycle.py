@@ -314,9 +314,9 @@ def build_model_choices(
             spec=spec,
             provider_name=spec.provider_name,
             allowed=values.allowed_models is None or spec.slug in values.allowed_models,
-            why_not=gettext("The policy {policy} does not allow this model.").format(
-                policy=effective.label
-            ),
+            why_not=gettext(
+                "The policy {policy} does not allow this model. Choose another model."
+            ).format(policy=effective.label),
             current=spec == current,
             is_demo=spec.provider_kind == ProviderAccount.Kind.DEMO,
             warms_up=spec == current

@@ -213,7 +213,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
             if not TOOL_TYPE.fullmatch(name) or name in ("function", "custom"):
                 raise forms.ValidationError(
                     gettext(
-                        "“{name}” cannot be a hosted tool. Enter tool types of the provider's "
+                        "“{name}” cannot be a hosted tool. Enter tool types of the provider’s "
                         "API, such as “web_search”, but not “function” or “custom”."
                     ).format(name=name)
                 )
@@ -265,13 +265,13 @@ class ModelSpecAdmin(DomainAdmin):
                     "currency",
                 ),
                 "description": gettext_lazy(
-                    "Prices are per million tokens. Tokens read from or written to a "
-                    "provider’s cache are part of the input. A new price applies to new calls "
-                    "only. Without a price, the cost is unknown."
+                    "Prices are per million tokens. The input includes tokens read from or "
+                    "written to the provider’s cache. A new price applies to new calls only. "
+                    "Without a price, the cost is unknown."
                 ),
             },
         ),
-        (gettext_lazy("Learned"), {"fields": ("learned_calibration", "forget_calibration")}),
+        (gettext_lazy("Learned values"), {"fields": ("learned_calibration", "forget_calibration")}),
     )
     readonly_fields = ("learned_calibration", "learned_window")
 

@@ -83,7 +83,7 @@ def render_balance_table(found: Sequence[tuple[str, Balance]]) -> SafeString:
         "",
         gettext("Prompts"),
         pgettext("tokens and money", "Saved"),
-        gettext("Own cost"),
+        gettext("Summary cost"),
         gettext("Cache losses"),
         gettext("Net effect"),
     ]

@@ -44,7 +44,7 @@ class FileUploadsOff(Refusal):
     code = "file_uploads_off"
     status = 403
     sentence = gettext_noop(
-        "Files are switched off on this server. Paste the text into the message instead."
+        "Files are disabled on this server. Paste the text into the message instead."
     )
 
 
@@ -97,8 +97,8 @@ class FileQuotaExceeded(Refusal):
     code = "file_quota_exceeded"
     status = 409
     sentence = gettext_noop(
-        "With {name} your files would exceed the limit of {limit} MiB. Delete files or erase"
-        " messages with files first."
+        "With {name}, your files would exceed the limit of {limit} MiB. Delete files or erase "
+        "messages with files first."
     )
     param = "file"
 

@@ -29,13 +29,9 @@ class SkippedRow(Stored):
     job = models.CharField(max_length=40)
     row = models.CharField(
         max_length=100,
-        help_text=gettext_lazy(
-            "This is the table and id of the skipped row, or a part of the job."
-        ),
+        help_text=gettext_lazy("Kind and ID of the skipped row, or the skipped step of the job."),
     )
-    problem = models.CharField(
-        max_length=60, help_text=gettext_lazy("This is the class name of the error.")
-    )
+    problem = models.CharField(max_length=60, help_text=gettext_lazy("Class name of the error."))
     times = models.PositiveIntegerField(default=1)
     first_at = models.DateTimeField()
     last_at = models.DateTimeField()

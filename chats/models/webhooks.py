@@ -21,9 +21,9 @@ class Webhook(Stored):
         """
 
         ON = "", gettext_lazy("active")
-        OWNER = "owner", gettext_lazy("switched off")
-        FAILING = "failing", gettext_lazy("switched off after three days of failures")
-        GONE = "gone", gettext_lazy("switched off because the address is gone")
+        OWNER = "owner", gettext_lazy("disabled")
+        FAILING = "failing", gettext_lazy("disabled after three days of failures")
+        GONE = "gone", gettext_lazy("disabled because the address no longer exists")
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)

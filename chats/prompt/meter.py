@@ -161,7 +161,7 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
     limit = outlook.sent.budget.prompt_limit
     why = {
         "system": (pgettext("part of a prompt", "System"), describe_system_sources(outlook)),
-        "tools": (gettext("Tools"), gettext("Definitions of the tools the model may call")),
+        "tools": (gettext("Tools"), gettext("Definitions of the tools that the model can call")),
         "summary": describe_summary_layer(outlook),
         "pins": (gettext("Pins"), describe_pins(outlook)),
         "history": (gettext("History"), describe_history(outlook)),
@@ -281,7 +281,7 @@ def describe_tail(outlook: Outlook) -> tuple[str, str]:
     """Return the label of the tail and the names of its parts."""
     if outlook.kept is not None:
         left = describe_left_out(outlook, "state") or gettext("none yet")
-        return gettext("State"), gettext("Replaces dialogue: {left}").format(left=left)
+        return gettext("State"), gettext("Replaces the dialogue: {left}").format(left=left)
     names = {s.message_id for s in outlook.sent.segments if s.origin == "tail"}
     found = [str(words) for name, words in TAIL_PARTS.items() if name in names]
     words = join_items(found) or gettext("further text")
@@ -329,11 +329,11 @@ def describe_free_room(outlook: Outlook) -> str:
 def describe_full_room(values: PolicyValues, *, limit: int) -> str:
     """Return a sentence about the prompt limit and its effect on the history."""
     if values.strategy == "entity_state":
-        return gettext("Prompt limit: {limit:,}. The state does not grow with the chat").format(
+        return gettext("Prompt limit: {limit:,}; the state does not grow with the chat").format(
             limit=limit
         )
     if values.strategy == "simple":
-        return gettext("Prompt limit: {limit:,}. Only the newest messages are sent").format(
+        return gettext("Prompt limit: {limit:,}; only the newest messages are sent").format(
             limit=limit
         )
     if values.strategy == "dynamic_summary":

@@ -39,8 +39,8 @@ ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
 SETUP_SENTENCES = {
     "provider_auth": gettext_lazy("The server rejected the API key. Check the key."),
     "provider_unavailable": gettext_lazy(
-        "The server could not be reached. Check that the address is correct, and that the "
-        "server runs and accepts connections from this server."
+        "The server could not be reached. Check that the address is correct, and that the server "
+        "is running and accepts connections from this server."
     ),
     "provider_timeout": gettext_lazy(
         "The server did not answer in time. Check the address and try again."
@@ -63,7 +63,7 @@ ANSWERED_SENTENCES = {
     ),
     "provider_unavailable": gettext_lazy(
         "The server is not available (status {status}). Check that the address is correct, and "
-        "that the server runs."
+        "that the server is running."
     ),
     "provider_rate_limited": gettext_lazy(
         "The server is receiving too many requests (it answered {status}). Try again in a minute."
@@ -97,8 +97,8 @@ class NoModelsOffered(Refusal):
     code = "no_models_offered"
     status = 422
     sentence = gettext_noop(
-        "The server answers but has no models. Load one there (for Ollama: ollama pull), then "
-        "connect again."
+        "The server responded but has no models. Load a model on the server (for Ollama: ollama "
+        "pull), then connect again."
     )
 
 

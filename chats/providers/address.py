@@ -217,7 +217,7 @@ def _checked_host(parts: SplitResult) -> str:
     if host in _METADATA_NAMES:
         raise AddressRefused(
             gettext_noop(
-                "This host name belongs to a cloud's metadata service, which is never allowed. "
+                "This host name belongs to a cloud’s metadata service, which is never allowed. "
                 "Enter the address of a model server."
             )
         )

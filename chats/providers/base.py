@@ -212,7 +212,7 @@ class Provider(Protocol):
 
 _SENTENCES: dict[ErrorCode, str] = {
     "provider_auth": gettext_noop(
-        "The model provider rejected the API key. An operator needs to check the provider's key."
+        "The model provider rejected the API key. An operator needs to check the provider’s key."
     ),
     "provider_unavailable": gettext_noop(
         "The model provider could not be reached, or the connection was lost. Try again in a "
@@ -226,20 +226,20 @@ _SENTENCES: dict[ErrorCode, str] = {
     ),
     "provider_protocol": gettext_noop(
         "The model provider sent an unreadable response. Try again. If the error persists, an "
-        "operator needs to check the provider's address."
+        "operator needs to check the provider’s address."
     ),
     "provider_rejected": gettext_noop(
-        "The model provider rejected the request. An operator needs to check the model's name and "
+        "The model provider rejected the request. An operator needs to check the model’s name and "
         "settings."
     ),
     "context_overflow": gettext_noop(
         "The chat is too long for this model. Shorten the message or choose another model."
     ),
     "tools_unsupported": gettext_noop(
-        "This model does not support tools. An operator can disable them in the model's settings."
+        "This model does not support tools. An operator can disable them in the model’s settings."
     ),
     "content_filtered": gettext_noop(
-        "The model provider's content filter blocked the reply. Edit your message or choose "
+        "The model provider’s content filter blocked the reply. Edit your message or choose "
         "another model."
     ),
     "too_many_tool_calls": gettext_noop(

@@ -46,7 +46,7 @@ _FILTERED = frozenset(
     }
 )
 CUT_BY_FILTER = gettext_noop(
-    "The model provider's content filter ended this reply. The text so far is saved, but later "
+    "The model provider’s content filter ended this reply. The text so far is saved, but later "
     "prompts leave it out unless you keep it. Edit your message or choose another model."
 )
 END_MARK = b"[DONE]"

@@ -13,11 +13,11 @@ from chats.providers.base import ErrorCode, ProviderError
 from chats.providers.overflow import find_overflow
 
 QUOTA_SENTENCE = gettext_noop(
-    "The quota or credit at the model provider is used up. "
-    "An operator needs to check the provider's account."
+    "The quota or credit at the model provider is used up. An operator needs to check the "
+    "provider’s account."
 )
 _REDIRECT = gettext_noop(
-    "The provider's address redirects to another address, and redirects are not followed. An "
+    "The provider’s address redirects to another address, and redirects are not followed. An "
     "operator needs to enter the final address."
 )
 _BY_STATUS: dict[int, ErrorCode] = {

@@ -21,7 +21,7 @@ class PackageMissing(Refusal):
     code = "package_missing"
     status = 409
     sentence = gettext_noop(
-        "The package for Anthropic's API is not installed. Run “make anthropic”, then restart."
+        "The package for Anthropic’s API is not installed. Run “make anthropic”, then restart."
     )
     param = "kind"
 

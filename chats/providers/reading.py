@@ -26,8 +26,8 @@ DRAIN_SECONDS = 0.25
 # Wait after a finish reason that follows the text, for servers that never send an end mark.
 AFTER_FINISH_SECONDS = 5.0
 _ADDRESS_REFUSED = gettext_noop(
-    "The provider's address is not allowed on this instance. "
-    "An operator needs to check the provider's address."
+    "The provider’s address is not allowed on this instance. An operator needs to check the "
+    "provider’s address."
 )
 
 

@@ -259,7 +259,7 @@ def describe_chat_change(before: str, after: str) -> str:
             "{n:,} messages since the last preview.",
             count,
         ).format(n=count)
-    return gettext("The chat's prompt or its policies changed since the last preview.")
+    return gettext("The chat’s prompt or its policies changed since the last preview.")
 
 
 def parse_last_seq(token: str) -> int:

@@ -51,7 +51,7 @@ class RadiusOver(Refusal):
 
     code = "radius_over"
     status = 409
-    sentence = gettext_noop("This count has ended with the status “{state}”. Start another one.")
+    sentence = gettext_noop("This count has ended with the status “{state}”. Start another count.")
 
 
 CountLease = JobLease[BlastRadius]

@@ -63,7 +63,8 @@ SENTENCES: Mapping[str, str] = {
         "The package for tool servers is not installed. Run “make tools”, then restart."
     ),
     "tool_server_unavailable": gettext_noop(
-        "The tool server cannot be reached, or it closed the connection. Check that it runs."
+        "The tool server cannot be reached, or it closed the connection. Check that the server is "
+        "running."
     ),
     "tool_server_protocol": gettext_noop(
         "The tool server’s response does not follow the protocol, or it is too large."

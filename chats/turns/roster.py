@@ -18,7 +18,7 @@ class TeamGone(Refusal):
     code = "team_gone"
     status = 409
     sentence = gettext_noop(
-        "This chat's team no longer exists. Choose another team, or none, for this chat."
+        "This chat’s team no longer exists. Choose another team, or none, for this chat."
     )
 
 

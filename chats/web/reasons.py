@@ -88,7 +88,9 @@ WINDOW_REASONS: Mapping[str, StrOrPromise] = {
     "turns": gettext_lazy("the chat has as many turns as its policy sends"),
     "tokens": gettext_lazy("the prompt reached its limit"),
     "unloaded": gettext_lazy("the prompt reached its limit"),
-    "widened": gettext_lazy("the policy or the model changed and has room for more messages"),
+    "widened": gettext_lazy(
+        "the policy or the model changed, and the new limit has room for more messages"
+    ),
     "cap": gettext_lazy("the chat has more messages than its team keeps in prompts"),
 }
 # Reasons a summary was not used: failed checks, user actions and errors.
@@ -219,7 +221,7 @@ PARTS: Mapping[str, StrOrPromise] = {
     "policy": gettext_lazy("Policy text"),
     "agent": gettext_lazy("Agent instructions"),
     "team": gettext_lazy("Rules of the team"),
-    "task": gettext_lazy("The team's task"),
+    "task": gettext_lazy("The team’s task"),
     "chat": gettext_lazy("Chat text"),
     "skills": gettext_lazy("Skills"),
     "team_skills": gettext_lazy("Skills of the team"),

@@ -290,9 +290,9 @@ def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
         yield Finding(
             "pins_crowd_out",
             "pins_tokens",
-            gettext(
-                "Pins may take {n:,} of {limit:,} prompt tokens, more than the history."
-            ).format(n=pins, limit=limit),
+            gettext("Pins may use {n:,} of {limit:,} prompt tokens, more than the history.").format(
+                n=pins, limit=limit
+            ),
             mend={"pins_tokens": limit // 4},
         )
 

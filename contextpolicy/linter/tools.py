@@ -102,8 +102,8 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
             "tools_take_half",
             "tools",
             gettext(
-                "The definitions of tools take {tokens:,} of {limit:,} prompt tokens, more than "
-                "the history."
+                "The tool definitions use {tokens:,} of {limit:,} prompt tokens, more than the "
+                "history."
             ).format(tokens=tokens, limit=limit),
         )
 

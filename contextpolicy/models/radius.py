@@ -24,7 +24,7 @@ class BlastRadius(Stored):
         COUNTING = "counting", gettext_lazy("Counting")
         STOPPED = "stopped", gettext_lazy("Stopped")
         FINISHED = "finished", gettext_lazy("Finished")
-        VOID = "void", gettext_lazy("Void")
+        VOID = "void", gettext_lazy("Outdated")
 
     class Place(models.TextChoices):
         INSTANCE = "instance", gettext_lazy("Everyone")

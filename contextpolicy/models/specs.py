@@ -36,7 +36,7 @@ class ModelSpec(Stored):
     name = models.CharField(
         max_length=200,
         help_text=gettext_lazy(
-            "Enter the name of the model in the provider's API, such as “gpt-4o-mini”."
+            "Enter the name of the model in the provider’s API, such as “gpt-4o-mini”."
         ),
         verbose_name=gettext_lazy("name"),
     )
@@ -47,8 +47,8 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         help_text=gettext_lazy(
-            "The context window of the model has this many tokens. Empty: only the policy's "
-            "token budget limits prompts."
+            "The context window of the model has this many tokens. Empty: only the policy’s token "
+            "budget limits prompts."
         ),
         verbose_name=gettext_lazy("context window"),
     )
@@ -119,7 +119,7 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         default=None,
-        verbose_name=gettext_lazy("allowed tools of servers"),
+        verbose_name=gettext_lazy("allowed MCP tools"),
     )
     hosted_tools = models.CharField(
         max_length=500,
@@ -136,7 +136,7 @@ class ModelSpec(Stored):
     strict_roles = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
-            "The server requires alternating roles that begin with the user. Consecutive "
+            "For servers that require alternating roles, starting with the user. Consecutive "
             "messages of one role are sent as one message."
         ),
         verbose_name=gettext_lazy("strict roles"),
@@ -144,7 +144,7 @@ class ModelSpec(Stored):
     cannot_stream = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
-            "The server does not support streaming. Replies appear when they are complete."
+            "For servers that do not support streaming. Replies appear when they are complete."
         ),
         verbose_name=gettext_lazy("no streaming"),
     )

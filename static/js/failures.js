@@ -18,7 +18,7 @@ export const signIn = gettext(
   "The server answered with an unexpected page. You may have to sign in in another tab, then try again.",
 );
 const stopped = gettext("The request was stopped before the server answered. Check whether the action was completed, then try again.");
-const stale = gettext("You signed in again since this page was opened. Try again.");
+const stale = gettext("You have signed in again since this page was opened. Try again.");
 
 // Milliseconds.
 const firstRetry = 1000;

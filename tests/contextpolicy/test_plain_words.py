@@ -54,7 +54,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(keep_last_messages=1), "The newest 1 message stays in full"),
         (PolicyValues(strategy="simple", window_size=1), "Sends the last 1 message."),
         (PolicyValues(max_bytes=60_000), "A prompt has at most 60,000 bytes."),
-        (PolicyValues(pins_tokens=900), "Pins may take 900 tokens."),
+        (PolicyValues(pins_tokens=900), "Pins may use 900 tokens."),
         (
             PolicyValues(pinned_kinds=("url", "number")),
             "that loses any of these is rejected: addresses (URLs), numbers.",

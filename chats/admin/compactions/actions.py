@@ -57,7 +57,7 @@ class CompactionDeeds(ReadOnlyAdmin):
                 "is not full. The summaries are written in the background."
             ),
             action=lambda chat: controls.compact_now(user=user, chat=chat, now=now),
-            done=gettext("Summary requested. It is written in the background."),
+            done=gettext("Summary requested. It will be written in the background."),
             name=format_chat_name,
         )
 

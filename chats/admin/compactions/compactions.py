@@ -128,7 +128,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             title=gettext("Retry summaries"),
             sentence=gettext(
                 "Resets the failure count of these chats. The next attempt starts immediately and "
-                "uses the policy's model."
+                "uses the policy’s model."
             ),
         )
         if asked is not None:

@@ -136,7 +136,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
             key="stopped",
         ),
         NumberInWords(
-            gettext("First token"),
+            gettext("Time to first token"),
             format_bucket_seconds(whole.first_token(0.5)),
             gettext("median; 95th percentile: {time}").format(time=slow),
             replies,
@@ -282,7 +282,10 @@ def build_dashboard_line(name: str, total: Totals, *, within: Range, rows: Rows)
         NumberInWords(gettext("Replies"), f"{n['replies']:,}", "", ended),
         NumberInWords(gettext("Failed"), f"{n['failed']:,}", "", failed),
         NumberInWords(
-            gettext("First token, median"), format_bucket_seconds(total.first_token(0.5)), "", ended
+            gettext("Time to first token, median"),
+            format_bucket_seconds(total.first_token(0.5)),
+            "",
+            ended,
         ),
         NumberInWords(
             gettext("95th percentile"), format_bucket_seconds(total.first_token(0.95)), "", ended
@@ -354,7 +357,7 @@ def build_state_numbers(request: HttpRequest, *, now: datetime) -> list[NumberIn
             NumberInWords(
                 gettext("Audit log lines pending export"),
                 f"{ledger_export_lines.count_unshipped_events():,}",
-                gettext("These lines are written to the standard output."),
+                gettext("These lines are written to standard output."),
                 of_ledger("auditevent_changelist"),
                 key="ledger-lines",
             )

@@ -40,7 +40,7 @@ SENTENCES = {
     "no_gain": gettext_noop("A summary would have saved too few tokens."),
     "too_early": gettext_noop("Too few messages could be summarised. The next turn checks again."),
     "no_model": gettext_noop("No summarising model was configured."),
-    "model_not_allowed": gettext_noop("The policy did not allow the chat's model."),
+    "model_not_allowed": gettext_noop("The policy did not allow the chat’s model."),
     "policy_impossible": gettext_noop(
         "The policies of this chat contradicted each other or did not fit its model."
     ),

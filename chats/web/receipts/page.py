@@ -132,7 +132,7 @@ def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> 
 def format_receipt_title(row: Receipt, *, many: bool) -> str:
     """Return the heading of a call. `many` is True if the turn has several calls."""
     if row.purpose == "title":
-        return gettext("The chat's title")
+        return gettext("The chat’s title")
     if row.purpose == "preferences":
         return gettext("Inferred preferences")
     if row.purpose == "warm_up":

@@ -180,7 +180,7 @@ def test_a_server_that_fails_is_named(
 
     operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
 
-    assert "Hosted: The server answers but has no models." in opened(operator, LIST).words
+    assert "Hosted: The server responded but has no models." in opened(operator, LIST).words
 
 
 def test_an_account_is_removed_with_a_record(operator: Client, account: ProviderAccount) -> None:

@@ -94,7 +94,7 @@ def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook
     fresh.post(f"{one}switch", {"on": "0"})
     html = fresh.get(one).content.decode()
     assert "Enable webhook" in html
-    assert "Switched off" in html
+    assert "Disabled" in html
     assert fresh.post(f"{one}test").status_code == 409
     fresh.post(f"{one}switch", {"on": "1"})
     assert Webhook.objects.get().off == Webhook.Off.ON

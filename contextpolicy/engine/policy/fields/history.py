@@ -55,7 +55,7 @@ class HistoryFields:
             "exceeded, the oldest pins are left out."
         ),
         combine="min",
-        sentence=ngettext_noop("Pins may take {n} token.", "Pins may take {n} tokens."),
+        sentence=ngettext_noop("Pins may use {n} token.", "Pins may use {n} tokens."),
     )
     window_size: int | None = declare(
         default=None,
@@ -94,7 +94,7 @@ class HistoryFields:
     max_chars_per_message: int | None = declare(
         default=None,
         group="history",
-        label=gettext_noop("Cut messages at"),
+        label=gettext_noop("Cut messages at (characters)"),
         help_text=gettext_noop(
             "Prompts contain at most this many characters of each message of the history. The "
             "stored messages do not change."

@@ -59,9 +59,9 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Prompt share for excerpts"),
         help_text=gettext_noop(
-            "For each question, the best matches among the messages that the prompt leaves out "
-            "are added. They use at most this share of the prompt limit, and only unused "
-            "space. 0: off; the limits above then apply."
+            "For each question, adds the best matches among the messages that are left out of the "
+            "prompt. They use at most this share of the prompt limit, and only unused space. 0: "
+            "off; the limits above then apply."
         ),
         smallest=0,
         largest=0.9,
@@ -72,7 +72,7 @@ class MemoryFields:
         label=gettext_noop("Sources of excerpts"),
         help_text=gettext_noop("Temporary chats and chats of other people are never used."),
         labels={
-            "chat": gettext_noop("Messages of this chat that its prompt leaves out"),
+            "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
             "folder": gettext_noop("Chats of the same folder, or without a folder"),
             "person": gettext_noop("All chats of the person"),
         },
@@ -119,8 +119,8 @@ class MemoryFields:
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),
         sentence=ngettext_noop(
-            "Sends the newest {n} message of the person's other chats.",
-            "Sends the newest {n} messages of the person's other chats.",
+            "Sends the newest {n} message of the person’s other chats.",
+            "Sends the newest {n} messages of the person’s other chats.",
         ),
     )
     # The providers that may get preferences, instructions and content of other chats.

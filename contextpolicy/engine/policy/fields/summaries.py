@@ -10,7 +10,7 @@ from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 # A permission on the summaries of a chat: for its owner, for people who edit policies, or for none.
 Right = Literal["owner", "admins", "nobody"]
 RIGHTS = {
-    "owner": gettext_noop("The chat's owner"),
+    "owner": gettext_noop("The chat’s owner"),
     "admins": gettext_noop("Policy administrators"),
     "nobody": gettext_noop("No user"),
 }
@@ -146,7 +146,7 @@ class SummaryFields:
         ),
         labels={
             "nobody": gettext_noop("Not required: summaries are used when they are ready"),
-            "owner": gettext_noop("The chat's owner"),
+            "owner": gettext_noop("The chat’s owner"),
             "admins": gettext_noop("A policy administrator"),
         },
     )
