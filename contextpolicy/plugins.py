@@ -145,7 +145,8 @@ def parse_imported_strategy(data: object) -> dict[str, object]:
     plugin_id, config = form.get("pluginId"), form.get("config", {})
     if not isinstance(plugin_id, str) or not isinstance(config, Mapping):
         raise MalformedImport(
-            gettext("pluginId must be a string and config an object."), reason="wrong_types"
+            gettext("pluginId must be a string, and config must be an object."),
+            reason="wrong_types",
         )
     name = FOREIGN_IDS.get(plugin_id, plugin_id)
     if find_strategy(name) is None:

@@ -171,8 +171,8 @@ class LastOwner(Exception):
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "This change would leave no active Owner, who can grant roles. Make another "
-                "active person Owner first."
+                "This change would leave no active Owner, and only Owners can grant roles. Make "
+                "another active person an Owner first."
             )
         )
 

@@ -79,8 +79,8 @@ class UnknownHost(Malformed):
     """The request names a host that this server does not serve."""
 
     sentence = gettext_noop(
-        "This server does not serve the host name of this address. Open it at its public address. "
-        "An operator can add host names with PALIMPSEST_PUBLIC_URL or ALLOWED_HOSTS."
+        "This server does not serve the host name of this address. Open the server at its public "
+        "address. An operator can add host names with PALIMPSEST_PUBLIC_URL or ALLOWED_HOSTS."
     )
 
 

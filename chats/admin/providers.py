@@ -178,8 +178,8 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         label=gettext_lazy("Reset the calibration"),
         required=False,
         help_text=gettext_lazy(
-            "Uses uncalibrated token counts until new replies are counted. Select this after the "
-            "server was replaced, for example."
+            "Uses uncalibrated token counts until new replies are counted. Select this, for "
+            "example, after the server was replaced."
         ),
     )
 
@@ -328,7 +328,7 @@ class ModelSpecAdmin(DomainAdmin):
             title=gettext("Reset the learned limit"),
             sentence=gettext(
                 "Prompts for these models use the configured context window again. The next "
-                "overflow sets a new limit."
+                "prompt that the server refuses as too long sets a new limit."
             ),
         )
         if asked is not None:

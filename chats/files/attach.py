@@ -38,7 +38,7 @@ class FileNotFound(Refusal):
     code = "file_not_found"
     status = 422
     sentence = gettext_noop(
-        "A file of this message does not exist any more. Attach it again, or remove it."
+        "A file of this message no longer exists. Attach it again, or remove it."
     )
     param = "files"
 

@@ -86,8 +86,8 @@ class FileInUse(Refusal):
     code = "file_in_use"
     status = 409
     sentence = gettext_noop(
-        "{number} of your messages use this file. Erase these messages first. The file is "
-        "deleted with the last of them."
+        "{number} of your messages use this file. Erase these messages first. The file is deleted "
+        "with the last of these messages."
     )
 
 

@@ -54,7 +54,7 @@ CAUSES: Mapping[str, str] = {
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
     "option_invalid": gettext_noop("an option of its address has an invalid value"),
-    "requirement_unmet": gettext_noop("it does not meet an option of its address"),
+    "requirement_unmet": gettext_noop("it does not satisfy an option of its address"),
     "not_permitted": gettext_noop("the user has no permission to connect"),
     "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),

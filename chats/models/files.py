@@ -36,8 +36,8 @@ READING_FAILURES = {
         "The image has more than 50 million pixels. Attach a smaller one."
     ),
     "file_refused": gettext_noop(
-        "The virus scanner of this instance refused the file. Remove it from the message. If you"
-        " trust it, ask your administrator."
+        "The virus scanner of this instance refused the file. Remove it from the message. If you "
+        "trust the file, ask your administrator."
     ),
     "scanner_unavailable": gettext_noop(
         "The virus scanner of this instance does not answer, so the file was not read. Attach it"

@@ -37,7 +37,7 @@ class ModelNotAllowed(Refusal):
     code = "model_not_allowed"
     status = 403
     sentence = gettext_noop(
-        "The policy {policy} does not allow the model {model}. Choose another one."
+        "The policy {policy} does not allow the model {model}. Choose another model."
     )
 
 
@@ -46,7 +46,7 @@ class ModelUnavailable(Refusal):
 
     code = "model_unavailable"
     status = 409
-    sentence = gettext_noop("The model {model} cannot be used now: {reason}. Choose another one.")
+    sentence = gettext_noop("The model {model} cannot be used now: {reason}. Choose another model.")
 
 
 class PolicyRefused(Refusal):

@@ -59,18 +59,18 @@ SETUP_SENTENCES = {
 # The same for a server that answered with an HTTP status.
 ANSWERED_SENTENCES = {
     "provider_auth": gettext_lazy(
-        "The server rejected the API key (it answered {status}). Check the key."
+        "The server rejected the API key (status {status}). Check the key."
     ),
     "provider_unavailable": gettext_lazy(
         "The server is not available (status {status}). Check that the address is correct, and "
         "that the server is running."
     ),
     "provider_rate_limited": gettext_lazy(
-        "The server is receiving too many requests (it answered {status}). Try again in a minute."
+        "The server is receiving too many requests (status {status}). Try again in a minute."
     ),
     "provider_rejected": gettext_lazy(
-        "The server did not list its models (it answered {status}). Check the address. Most "
-        "addresses end with /v1."
+        "The server did not list its models (status {status}). Check the address. Most addresses "
+        "end with /v1."
     ),
 }
 

@@ -31,7 +31,7 @@ class PriceNotRead(Refusal):
     status = 422
     sentence = gettext_noop(
         "The price “{typed}” of {model} is not valid. Enter a number from 0 to 999,999 with a "
-        "point and up to six decimals. Leave the field empty if the price is unknown."
+        "decimal point and at most six decimals. Leave the field empty if the price is unknown."
     )
 
 

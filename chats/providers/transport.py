@@ -44,8 +44,8 @@ _SENT_HEADERS = frozenset(
     }
 )
 _CERTIFICATE_REFUSED = gettext_noop(
-    "The provider’s certificate is not valid, so nothing was sent to it. An operator needs to "
-    "check the provider’s address and its certificate."
+    "The provider’s certificate is not valid, so nothing was sent to the provider. An operator "
+    "needs to check the provider’s address and its certificate."
 )
 
 Client = httpx2.AsyncClient

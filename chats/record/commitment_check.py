@@ -94,7 +94,7 @@ HELD = gettext_noop("Model calls and summaries that match the audit log")
 ERASED = gettext_noop(
     "Model calls and summaries that cannot be rebuilt, because some of their text was erased"
 )
-BEFORE = gettext_noop("Model calls from before the audit log recorded commitments")
+BEFORE = gettext_noop("Model calls made before the audit log recorded commitments")
 
 
 def verify_commitments(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:

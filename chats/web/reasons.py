@@ -348,7 +348,7 @@ FALLBACKS: Mapping[str, StrOrPromise] = {
     "failed": gettext_lazy("The plugin failed with {detail}."),
     "changed_tools": gettext_lazy("The plugin changed the tools."),
     "unsound": gettext_lazy(
-        "The messages chosen by the plugin did not fit the prompt, or did not list each message "
+        "The selection of the plugin did not fit the prompt, or did not list each message exactly "
         "once."
     ),
 }

@@ -43,7 +43,9 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "compaction.skipped": gettext_lazy("Compaction skipped"),
     "compaction.started": gettext_lazy("Compaction started"),
     "compaction.undone": gettext_lazy("Compaction undone"),
-    "content.asked": gettext_lazy("Access to the chat requested (pending second auditor)"),
+    "content.asked": gettext_lazy(
+        "Access to the chat requested (pending approval by a second auditor)"
+    ),
     "content.closed": gettext_lazy("Access to the chat ended early by the auditor"),
     "content.downloaded": gettext_lazy("Prompt of the chat downloaded by an auditor"),
     "content.granted": gettext_lazy("Access to the chat granted to another auditor"),

@@ -104,12 +104,13 @@ def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
             "Clients can ask for their requests to be sent unchanged, without the text and limits "
-            "of this policy. Their text is not stored. Only the allowed models still apply."
+            "of this policy. Their text is not stored. Only the list of allowed models still "
+            "applies."
         )
         if values.unmanaged == "all":
             sentence = gettext(
                 "All requests of clients are sent unchanged, without the text and limits of this "
-                "policy. Their text is not stored. Only the allowed models still apply."
+                "policy. Their text is not stored. Only the list of allowed models still applies."
             )
         yield Finding(
             "programs_unrecorded",

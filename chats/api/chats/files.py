@@ -33,8 +33,8 @@ class UploadMalformed(Refusal):
     code = "upload_malformed"
     status = 400
     sentence = gettext_noop(
-        "The body is not multipart/form-data with exactly one field named “file”. Send "
-        "the file in this form."
+        "The body is not multipart/form-data with exactly one field named “file”. Send the file "
+        "in this format."
     )
     param = FIELD
 

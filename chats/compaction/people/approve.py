@@ -42,7 +42,7 @@ class Overtaken(Refusal):
     code = "draft_overtaken"
     status = 409
     sentence = gettext_noop(
-        "The chat has changed since this summary was written, so it was not used. A new "
+        "The chat has changed since this summary was written, so the summary was not used. A new "
         "summary follows automatically."
     )
 

@@ -34,7 +34,7 @@ class UndoDoesNotFit(Refusal):
     code = "undo_does_not_fit"
     status = 409
     sentence = gettext_noop(
-        "Without this summary, the prompt would take about {tokens:,} tokens; the limit is "
+        "Without this summary, the prompt would have about {tokens:,} tokens; the limit is "
         "{limit:,}. Keep the summary, or choose a policy with a higher limit or a model with a "
         "larger context window."
     )

@@ -74,7 +74,7 @@ OFFERED = (
         "ui",
         "all",
         gettext_lazy("All branches (JSONL)"),
-        gettext_lazy("Contains every message of every branch. It can be imported again."),
+        gettext_lazy("Contains every message of every branch. The file can be imported again."),
     ),
 )
 EVERYTHING = (

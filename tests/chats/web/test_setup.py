@@ -446,13 +446,13 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
     [
         (
             {"code": "provider_auth", "status": 401},
-            "key (it answered 401). Check the key",
+            "key (status 401). Check the key",
         ),
         (
             {"code": "provider_unavailable"},
             str(accounts.SETUP_SENTENCES["provider_unavailable"]),
         ),
-        ({"code": "provider_rejected", "status": 404}, "(it answered 404). Check the address"),
+        ({"code": "provider_rejected", "status": 404}, "(status 404). Check the address"),
         ({"code": "provider_rejected", "sentence": "Out of credit."}, "Out of credit."),
     ],
 )
