@@ -54,7 +54,7 @@ class Preference(Stored):
         INFERRED = "inferred", gettext_lazy("Inferred from your chats")
 
     class Status(models.TextChoices):
-        PROPOSED = "proposed", gettext_lazy("Proposed")
+        PROPOSED = "proposed", gettext_lazy("Suggested")
         CURRENT = "current", gettext_lazy("In use")
         SUPERSEDED = "superseded", gettext_lazy("Outdated")
 

@@ -369,7 +369,7 @@ ERASED: Mapping[str, StrOrPromise] = {
     "messages": gettext_lazy("Messages"),
     "summaries": gettext_lazy("Summaries"),
     "renderings": gettext_lazy("Stored pages"),
-    "prompt_texts": gettext_lazy("Texts of prompts"),
+    "prompt_texts": gettext_lazy("Prompt texts"),
     "states": gettext_lazy("States"),
     "receipts": gettext_lazy("Receipts"),
     "requests": gettext_lazy("Stored responses for repeated requests"),
