@@ -51,7 +51,8 @@ class SkillFileNameTaken(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(
             gettext(
-                "The skill has two files at “{name}” (ignoring case). Choose another name."
+                "The skill has two files with the path “{name}” (ignoring case). Choose another "
+                "path."
             ).format(name=name)
         )
 

@@ -101,7 +101,10 @@ def read_text_lines(file: IO[bytes]) -> Iterator[str]:
             yield line.decode("utf-8-sig")
         except UnicodeDecodeError as error:
             problem = Sentence(
-                gettext_noop("The text in {place} is not valid UTF-8."),
+                gettext_noop(
+                    "The text in {place} is not valid UTF-8. Save the file as UTF-8, then upload "
+                    "it again."
+                ),
                 place=bounds.describe_line(number),
             )
             raise ImportRefused("import_malformed", problem) from error

@@ -74,7 +74,7 @@ def check_size(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an empty file, or a file over the size limit."""
     size = measure_file_size(file)
     if not size:
-        raise ImportRefused("import_empty", gettext_lazy("The file is empty."))
+        raise ImportRefused("import_empty", gettext_lazy("The file is empty. Choose another file."))
     if size > settings.IMPORT_FILE_BYTES:
         raise build_file_size_error(settings.IMPORT_FILE_BYTES)
 
@@ -140,7 +140,13 @@ def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
         text = data.decode("utf-8-sig")
         return load_strict_json(text, floats=parse_storable_float, ints=parse_bounded_int)
     except UnicodeDecodeError as error:
-        problem = Sentence(gettext_noop("The text in {place} is not valid UTF-8."), place=place)
+        problem = Sentence(
+            gettext_noop(
+                "The text in {place} is not valid UTF-8. Save the file as UTF-8, then upload it "
+                "again."
+            ),
+            place=place,
+        )
         raise ImportRefused("import_malformed", problem) from error
     except AmbiguousJSON as error:
         problem = Sentence(gettext_noop("{name} is not valid JSON"), name=error.value)
@@ -198,14 +204,18 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
         archive = zipfile.ZipFile(file)
     except (zipfile.BadZipFile, OSError, ValueError, NotImplementedError) as error:
         raise build_archive_error(
-            gettext_lazy("The file is damaged or not a ZIP archive.")
+            gettext_lazy("The file is damaged or not a ZIP archive. Export or download it again.")
         ) from error
     entries = archive.infolist()
     names = [entry.filename for entry in entries]
     if len(entries) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
     if len(set(names)) < len(names):
-        raise build_archive_error(gettext_lazy("The archive has two entries with the same name."))
+        raise build_archive_error(
+            gettext_lazy(
+                "The archive has two entries with the same name. Create the archive again."
+            )
+        )
     for entry in entries:
         check_entry(entry)
     if sum(entry.file_size for entry in entries) > settings.IMPORT_UNPACKED_BYTES:
@@ -255,7 +265,9 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
     if at < 0 or not (tail.startswith(b"PK\x05\x06", at) and tail.endswith(b"\0\0")):
         at = tail.rfind(b"PK\x05\x06")
     if at < 0 or len(tail) - at < 22:
-        raise build_archive_error(gettext_lazy("The file is damaged or not a ZIP archive."))
+        raise build_archive_error(
+            gettext_lazy("The file is damaged or not a ZIP archive. Export or download it again.")
+        )
     end = tail_at + at
     listed = int.from_bytes(tail[at + 12 : at + 16], "little")
     found = [(max(end - listed, 0), listed)]
@@ -277,7 +289,11 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     name = entry.filename
     is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
-        raise build_archive_error(gettext_lazy("The path of an entry leads outside the archive."))
+        raise build_archive_error(
+            gettext_lazy(
+                "The path of an entry leads outside the archive. Create the archive again."
+            )
+        )
     if entry.flag_bits & 1:
         raise build_archive_error(
             gettext_lazy("The archive is encrypted. Upload an unencrypted archive.")
@@ -304,7 +320,9 @@ def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
 
 
 def build_damaged_entry_error(name: str) -> ImportRefused:
-    return build_archive_error(Sentence(gettext_noop("The entry {name} is damaged."), name=name))
+    return build_archive_error(
+        Sentence(gettext_noop("The entry {name} is damaged. Create the archive again."), name=name)
+    )
 
 
 def build_archive_error(problem: str | Promise) -> ImportRefused:

@@ -51,7 +51,9 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
         for place, chat in enumerate(jsonstream.get_list_items(chats), start=1)
     ]
     if not found:
-        raise ImportRefused("import_empty", gettext_lazy("The archive contains no chat."))
+        raise ImportRefused(
+            "import_empty", gettext_lazy("The archive contains no chat. Choose another archive.")
+        )
     if not any(chat.file.endswith(READABLE) for chat in found):
         raise ImportRefused(
             "import_unknown_form",
@@ -124,7 +126,9 @@ def read_archived_chat(
     try:
         entry = archive.getinfo(chat.file)
     except KeyError:
-        problem = gettext_lazy("The file of this chat is missing from the archive.")
+        problem = gettext_lazy(
+            "The file of this chat is missing from the archive. Export the chat again."
+        )
         raise ImportRefused("import_bad_archive", problem) from None
     if entry.file_size > settings.IMPORT_CHAT_BYTES:
         raise bounds.build_chat_size_error()
@@ -133,7 +137,7 @@ def read_archived_chat(
             draft = reading.read_lines(file)
     except bounds.UNREADABLE as error:
         raise bounds.build_archive_error(
-            gettext_lazy("The file of this chat is damaged.")
+            gettext_lazy("The file of this chat is damaged. Export the chat again.")
         ) from error
     found, losses = pictures.read_wanted_images(
         archive, images, wanted=pictures.collect_image_hashes(draft.nodes)

@@ -131,7 +131,9 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
     A line without `parentId` follows the previous line. Raises `ImportRefused`.
     """
     if not messages:
-        raise ImportRefused("import_empty", gettext_lazy("The file contains no messages."))
+        raise ImportRefused(
+            "import_empty", gettext_lazy("The file contains no messages. Choose another file.")
+        )
     nodes: list[Node] = []
     known: set[str] = set()
     before: str | None = None
@@ -195,7 +197,9 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
     for name in archive.namelist():
         known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
         if not known and not ARCHIVED.fullmatch(name):
-            problem = gettext_lazy("The bundle contains the unexpected entry {name}.")
+            problem = gettext_lazy(
+                "The bundle contains the unexpected entry {name}. Remove the entry."
+            )
             raise bounds.build_archive_error(Sentence(problem, name=repr(name[:80])))
     meta = read_bundle_metadata(archive)
     now_read, then_read = LineReader(), LineReader()
@@ -228,7 +232,9 @@ def read_bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
 def read_bundle_metadata(archive: zipfile.ZipFile) -> dict[str, Any]:
     """Return the metadata of a bundle. Raises `ImportRefused`."""
     if "meta.json" not in archive.namelist():
-        raise bounds.build_archive_error(gettext_lazy("The bundle contains no meta.json."))
+        raise bounds.build_archive_error(
+            gettext_lazy("The bundle contains no meta.json. Export the chat again.")
+        )
     data = bounds.read_entry(archive, "meta.json", most=META_BYTES)
     meta = bounds.parse_bounded_json(data, place="meta.json")
     if not isinstance(meta, dict) or meta.get("version") != 1:
@@ -247,7 +253,10 @@ def merge_bundle_messages(
     at = next((n for n, m in enumerate(now_read.messages) if m.kind == "summary"), None)
     if not then_read.messages or at is None:
         if then_read.messages:
-            problem = gettext_lazy("The bundle contains archived messages, but no summary of them.")
+            problem = gettext_lazy(
+                "The bundle contains archived messages, but no summary of them. Export the chat "
+                "again."
+            )
             raise ImportRefused("import_malformed", problem)
         nodes, active = link_messages(now_read.messages)
         return build_bundle_draft(
@@ -258,7 +267,7 @@ def merge_bundle_messages(
     kept = [m for m in now_read.messages[at + 1 :] if m.id not in then_read.ids]
     messages = [*head, *then_read.messages, *kept]
     if len({message.id for message in messages}) < len(messages):
-        problem = gettext_lazy("The bundle contains a duplicate ID.")
+        problem = gettext_lazy("The bundle contains a duplicate ID. Export the chat again.")
         raise ImportRefused("import_malformed", problem)
     nodes, active = link_messages(messages)
     text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))

@@ -32,8 +32,8 @@ LIMIT = 2**63
 REST = 0.001
 COMPARED = gettext_noop("Chats whose messages were compared with sent prompts")
 LATE = gettext_noop(
-    "Time limits reached before all messages were compared; the next run continues after the last "
-    "compared message"
+    "Time limits reached before all messages were compared; the next run continues with the next "
+    "chat"
 )
 FITS = gettext_noop("Prompts rebuilt from stored messages that equal the prompts as sent")
 MESSAGES_ABSENT = gettext_noop(

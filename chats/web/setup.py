@@ -134,7 +134,7 @@ def server_disconnect(request: PersonRequest, slug: str) -> HttpResponse:
         accounts.delete_account(account=account, actor=format_actor(request), now=timezone.now())
     except Refusal as refusal:
         return render_setup_page(request, refusal=refusal, edited=account)
-    words = gettext("{name} was disconnected and its key deleted.").format(name=account.name)
+    words = gettext("{name} was disconnected, and its key was deleted.").format(name=account.name)
     messages.success(request, words)
     return redirect_to_setup(request)
 

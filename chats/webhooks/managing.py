@@ -86,7 +86,7 @@ class DeliveryWaits(Refusal):
     code = "delivery_waits"
     status = 409
     sentence = gettext_noop(
-        "This delivery is waiting for its next attempt. It is sent automatically."
+        "This delivery is waiting for its next attempt, which starts automatically."
     )
 
 

@@ -84,8 +84,8 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "instruction_unread",
             "summary_instruction",
             gettext(
-                "No model writes the summaries, and the built-in extractor ignores instructions. "
-                "It selects sentences from the messages of people."
+                "No model writes the summaries. The built-in extractor selects sentences from the "
+                "messages of people and ignores instructions."
             ),
             mend={"summary_instruction": UNSET},
         )

@@ -138,8 +138,8 @@ def _small_rooms(values: PolicyFields, limit: int) -> list[Clash]:
     if values.max_bytes is not None and values.max_bytes - system < SMALLEST_BYTES:
         sentence = Phrase(
             gettext_noop(
-                "system_text uses {system:,} of the {max_bytes:,} bytes in max_bytes. Set "
-                "max_bytes to {at_least:,} or more."
+                "system_text uses {system:,} of the {max_bytes:,} bytes that max_bytes allows. "
+                "Set max_bytes to {at_least:,} or more."
             ),
             max_bytes=values.max_bytes,
             system=system,
