@@ -60,7 +60,7 @@ def test_a_reply_is_told_tried_again_and_read_in_the_log(
     row.get_by_role("button", name="Send again").click()
     until(lambda: len(receiver.came) == 6, seconds=30)
     page.get_by_role("button", name="Disable webhook").click()
-    expect(page.get_by_text("Switched off")).to_be_visible()
+    expect(page.get_by_text("Disabled")).to_be_visible()
     expect(page.get_by_role("button", name="Send test")).to_have_count(0)
     page.set_viewport_size(PHONE)
     assert page.evaluate("document.documentElement.scrollWidth") <= PHONE["width"]
