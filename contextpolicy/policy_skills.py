@@ -40,7 +40,7 @@ _SLUG = re.compile(r"[-a-zA-Z0-9_]{1,60}")
 
 
 class PolicySkillsRefused(Exception):
-    """The imported policy has skills that do not exist here, and the importer cannot create any."""
+    """The policy has skills that do not exist on this instance, and you may not create skills."""
 
     code = "policy_skills_refused"
     status = 403

@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)
 
 
 class SkillFileNameInvalid(Exception):
-    """The name of a file of a skill is not a relative path of allowed characters."""
+    """The name of a skill's file is not a relative path, or has forbidden characters."""
 
     code = "skill_file_name_invalid"
     status = 422
@@ -58,7 +58,7 @@ class SkillFileNameTaken(Exception):
 
 
 class SkillFileTooLong(Exception):
-    """A file of a skill, or all of its files together, exceed the maximum length."""
+    """A file of the skill, or all its files together, exceed the maximum length."""
 
     code = "skill_file_too_long"
     status = 422

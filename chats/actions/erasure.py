@@ -57,7 +57,7 @@ from contextpolicy.models import AuditEvent
 
 
 class StillAnswering(Refusal):
-    """A reply of the chat is being written, or uses the message. Stop it first."""
+    """A running reply belongs to the chat or uses the message. Stop the reply first."""
 
     code = "turn_not_over"
     status = 409

@@ -77,7 +77,7 @@ class SkillTextMissing(Refusal):
 
 
 class SkillPlaceRefused(Refusal):
-    """You do not own the group or team, or only administrators may do this."""
+    """You do not own the group or team, or you left both empty without being an administrator."""
 
     code = "skill_place_refused"
     status = 403
@@ -98,7 +98,7 @@ class SkillModeRefused(Refusal):
 
 
 class SkillOfInstallation(Refusal):
-    """The skill belongs to the installation, so policies may refer to it. Disable it instead."""
+    """The skill belongs to the whole instance, so policies may refer to it. Disable it instead."""
 
     code = "skill_of_installation"
     status = 409

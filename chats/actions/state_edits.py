@@ -27,7 +27,7 @@ from contextpolicy.engine.strategies.entity_state import (
 
 
 class NoStateKept(Refusal):
-    """The chat's policy maintains no state, so there is no state to read or change."""
+    """The chat's policy does not maintain a state, so none can be read or changed."""
 
     code = "no_state"
     status = 409

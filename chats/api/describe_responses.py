@@ -40,8 +40,8 @@ NO_FIELDS = (
         "unknown_field",
         "The operation accepts no fields; `param` names the first field of the body.",
     ),
-    Case(413, "request_too_large", "A body was sent that exceeds the size limit of the server."),
-    Case(415, "unsupported_media_type", "A body was sent that is not `application/json`."),
+    Case(413, "request_too_large", "The request has a body that exceeds the server's size limit."),
+    Case(415, "unsupported_media_type", "The request has a body that is not `application/json`."),
 )
 
 
@@ -140,5 +140,11 @@ def build_case(kind: Foreseen) -> Case:
 
 def format_codes(codes: Mapping[str, list[str]]) -> str:
     """Return the codes of one status as Markdown: a sentence, or a list of them."""
-    lines = [f"`{code}`: {' Or: '.join(conditions)}" for code, conditions in codes.items()]
+    lines = [f"`{code}`: {join_conditions(conditions)}" for code, conditions in codes.items()]
     return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)
+
+
+def join_conditions(conditions: Sequence[str]) -> str:
+    """Return the sentences of the conditions, of which each but the first begins with “Or”."""
+    first, *others = conditions
+    return " ".join([first, *(f"Or {each[0].lower()}{each[1:]}" for each in others)])

@@ -42,7 +42,7 @@ CONTROLS = bytes(set(range(0x20)) - {*b"\t\n\f\r\x1b"})
 
 
 class FileKindRefused(Refusal):
-    """The content is not an image, a PDF, a document or a text that can be attached."""
+    """The content is not an image, PDF, document or text of a supported format."""
 
     code = "file_kind_refused"
     status = 422

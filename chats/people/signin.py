@@ -51,7 +51,7 @@ class WrongCredentials(Refusal):
 
 
 class LoginThrottled(Refusal):
-    """Too many failed sign-ins or invalid keys from this address or for this account.
+    """Too many failed sign-ins or invalid API keys came from this address or account.
 
     Wait, then try again.
     """

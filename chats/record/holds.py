@@ -27,7 +27,7 @@ UNCHANGED = gettext_lazy("Until then the data remains unchanged.")
 
 
 class UnderHold(Refusal):
-    """A legal hold covers the content. It is erased automatically when the hold ends."""
+    """A legal hold covers the content, which is erased automatically when the hold ends."""
 
     code = "under_legal_hold"
     status = 409

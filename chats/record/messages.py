@@ -43,7 +43,7 @@ ERASED = ("parts", "speaker", "addressees", "metadata", "token_count", "erased_a
 
 
 class MessageEmpty(Refusal):
-    """The text is empty or only white space."""
+    """The text is empty or contains only whitespace."""
 
     code = "message_empty"
     status = 422

@@ -40,7 +40,7 @@ class TooManyPassedOn(Refusal):
 
 
 class TrialUnderWay(Refusal):
-    """You already have a running trial summary. Wait until it ends."""
+    """Another trial summary of yours is still running. Wait until it ends."""
 
     code = "trial_under_way"
     status = 429

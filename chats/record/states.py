@@ -20,7 +20,7 @@ from contextpolicy.engine.strategies.entity_state import EntityState
 
 
 class StateChanged(Refusal):
-    """The state has a newer version than the given one, so nothing was saved.
+    """The state has a newer version than the one you edited, so nothing was saved.
 
     Load the newest version and retry.
     """

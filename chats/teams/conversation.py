@@ -80,7 +80,7 @@ class InvalidSpeaker(Refusal):
 
 
 class ReplyUnderWay(Refusal):
-    """A reply is being written in the chat. Retry when it has ended."""
+    """A reply is being written in the chat. Retry after the reply has ended."""
 
     code = "reply_under_way"
     status = 409

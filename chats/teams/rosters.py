@@ -81,7 +81,7 @@ class TooManyTeams(Refusal):
 
 
 class TeamBusy(Refusal):
-    """A reply is being written in the chat. Choose the team when it has ended."""
+    """A reply is being written in the chat. Choose the team after the reply has ended."""
 
     code = "team_busy"
     status = 409

@@ -28,7 +28,7 @@ _QUERY = re.compile(r"[\x21-\x7e]*")
 
 
 class WebhookAddressRefused(Refusal):
-    """The URL is not a public `https://` address, or not allowed on this instance."""
+    """The URL is not a public `https://` address, or this instance does not allow it."""
 
     code = "webhook_address_refused"
     status = 422

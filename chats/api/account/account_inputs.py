@@ -77,8 +77,8 @@ class PreferenceDeletion(Strict):
     reopen = serializers.BooleanField(
         default=False,
         help_text=(
-            "True: the preference that it replaced becomes current again. False: the slot "
-            "stays empty."
+            "True: the preference that the deleted one replaced becomes current again. False: "
+            "the slot stays empty."
         ),
     )
 

@@ -26,7 +26,7 @@ from chats.record import access
 
 
 class EvidenceOut(serializers.Serializer[object]):
-    """The part of a message that a preference was taken from."""
+    """The excerpt of a message from which a preference was taken."""
 
     chat = serializers.UUIDField()
     message = serializers.UUIDField()
@@ -124,7 +124,7 @@ class PreferenceViewSet(Endpoint):
 
     @extend_schema(summary="Add a preference", request=NewPreference)
     def create(self, request: Request) -> Response:
-        """Add a preference. It replaces the current one in its slot, except in `note`.
+        """Add a preference. It replaces the current preference in its slot, except in `note`.
 
         Returns 409 `memory_off` while the memory is off.
         """
@@ -158,9 +158,9 @@ class PreferenceViewSet(Endpoint):
 
     @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Delete a preference, also from stored prompts. It is not inferred again.
+        """Delete a preference, also from stored prompts. It will not be inferred again.
 
-        You can still add it yourself. The messages that it was taken from are not deleted.
+        You can still add it yourself. The messages from which it was taken are not deleted.
         """
         preferences.get_preference(owner_id=self.user.pk, preference_id=preference_id)
         values = PreferenceDeletion.read(request.query_params.dict())

@@ -32,13 +32,17 @@ class UsageQuery(Strict):
     by = serializers.ChoiceField(
         choices=list(GROUPS),
         default="day",
-        help_text="`day` (UTC), `model`, `purpose`, or `key`: the name of the API key, empty "
-        "for calls without one.",
+        help_text=(
+            "Grouping: `day` (UTC), `model`, `purpose`, or `key` (name of the API key; empty for "
+            "calls without a key)."
+        ),
     )
 
 
 class UsageRowOut(serializers.Serializer[object]):
-    """The calls of one day, model, purpose or API key. Tokens are those the providers reported."""
+    """The calls of one day, model, purpose or API key. Token counts are those that the providers
+    reported.
+    """
 
     group = serializers.CharField(
         help_text=(
@@ -87,7 +91,7 @@ class UsageRowOut(serializers.Serializer[object]):
     )
     summary_currency = serializers.CharField(
         source="currency",
-        help_text="Currency of `summary_cost`. Empty if no model has a price with a currency.",
+        help_text="Currency of `summary_cost`. Empty: no model has a price with a currency.",
     )
 
 
@@ -106,7 +110,7 @@ class UsageViewSet(Endpoint):
 
     @extend_schema(operation_id="usage", summary="Get your usage", parameters=[UsageQuery])
     def retrieve(self, request: Request) -> Response:
-        """Get your usage, in tokens and summaries, by day, model, purpose or API key.
+        """Get your calls, tokens and summaries, by day, model, purpose or API key.
 
         Raises `InvalidField` if the range is longer than 366 days or ends before it starts.
         """

@@ -58,7 +58,7 @@ class WebhookChange(Strict):
 
 
 class WebhookOut(serializers.Serializer[Webhook]):
-    """A webhook with its state, without its secret."""
+    """A webhook and its state, without the secret."""
 
     id = serializers.UUIDField()
     url = serializers.CharField(help_text="URL that receives the events.")
@@ -172,7 +172,8 @@ class WebhookViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """Change the URL or the events of a webhook, or enable or disable it.
 
-        A change of an enabled webhook resets `failing_since` and sends pending deliveries at once.
+        If the webhook is enabled, a change resets `failing_since`, and pending deliveries are sent
+        immediately.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
@@ -189,7 +190,7 @@ class WebhookViewSet(ConditionalEndpoint):
     @extend_schema(summary="Send a test event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def test(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Queue a test delivery of the event `webhook.test`. The delivery log shows its result."""
+        """Queue a test delivery of the event `webhook.test`. The delivery log shows the result."""
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         EmptyBody.read(request.data)
         sent = managing.queue_test_event(webhook=webhook, now=timezone.now())
@@ -215,7 +216,7 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Send a delivery again under the same id, once it has succeeded or finally failed."""
+        """Resend a delivery that succeeded or was given up. Its id stays the same."""
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)

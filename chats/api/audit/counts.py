@@ -111,7 +111,7 @@ class CountsQuery(Strict):
         default="",
         allow_blank=True,
         max_length=60,
-        help_text="Only replies under the policy with this slug. Empty: all policies.",
+        help_text="Only replies to which the policy with this slug applied. Empty: all policies.",
     )
 
 
@@ -144,11 +144,15 @@ class CountRowOut(serializers.Serializer[object]):
             "Calls for which the provider reported no token usage. The token sums exclude them."
         )
     )
-    input = serializers.IntegerField(help_text="Input tokens, including `cached` and `written`.")
+    input = serializers.IntegerField(
+        help_text=("Number of input tokens, including `cached` and `written`.")
+    )
     cached = serializers.IntegerField(help_text="Input tokens read from the provider's cache.")
     written = serializers.IntegerField(help_text="Input tokens written to the provider's cache.")
     output = serializers.IntegerField(help_text="Output tokens.")
-    summaries = serializers.IntegerField(help_text="Summaries for which a model was called.")
+    summaries = serializers.IntegerField(
+        help_text=("Number of summaries for which a model was called.")
+    )
     governed = serializers.IntegerField(help_text="Calls whose prompt used an active compaction.")
     saved_tokens = serializers.IntegerField(
         help_text="Estimated tokens that compactions kept out of prompts."
@@ -177,7 +181,7 @@ class CountRowOut(serializers.Serializer[object]):
 
 
 class CountsOut(serializers.Serializer[object]):
-    """The daily counts of the instance, including data that was erased later."""
+    """The daily counts of the instance, including those of data that was erased later."""
 
     since = serializers.DateField(help_text="First day (UTC).")
     until = serializers.DateField(help_text="Last day (UTC), inclusive.")
@@ -230,9 +234,9 @@ class PolicyBalanceViewSet(Endpoint):
         operation_id="policies_balance", summary="Get the compaction savings of a policy"
     )
     def retrieve(self, request: Request, slug: str) -> Response:
-        """Get the cost of compactions and their savings, for each version of a policy.
+        """Get the cost and the savings of compactions, for each version of a policy.
 
-        Savings are counted in later calls, over the chats of all users.
+        The savings occur in later model calls. The chats of all users count.
         """
         policy = find_policy(slug)
         rows = [
@@ -251,7 +255,7 @@ class CountViewSet(Endpoint):
         operation_id="counts", summary="Get daily counts of the instance", parameters=[CountsQuery]
     )
     def retrieve(self, request: Request) -> Response:
-        """Get replies, failures, tokens and compaction savings by day, model or policy.
+        """Get the replies, failures, tokens and compaction savings of each day, model or policy.
 
         Raises `InvalidField`.
         """

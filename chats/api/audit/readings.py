@@ -94,7 +94,7 @@ class ReadingViewSet(Endpoint):
     )
     lookup_url_kwarg = "chat_id"
 
-    @extend_schema(summary="List your open readings", responses=ReadingsOut)
+    @extend_schema(summary="List chats opened for reading", responses=ReadingsOut)
     def list(self, request: Request) -> Response:
         """List the chats that you have opened for reading and can read now, last opened first."""
         found = audit_access.list_open_readings(actor=self.actor, now=timezone.now())
@@ -129,15 +129,15 @@ class ReadingViewSet(Endpoint):
             return Response(serialize_row(ReadingRequestOut, asked), status=202)
         return Response(serialize_reading(chat_id, actor=self.actor, now=now), status=201)
 
-    @extend_schema(summary="Get an open reading")
+    @extend_schema(summary="Get your access to a chat")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Get the reason and the end of your access to a chat.
+        """Get the reason for your access to a chat, and the time at which the access ends.
 
         Raises `NotFound` if you have no access.
         """
         return Response(serialize_reading(chat_id, actor=self.actor, now=timezone.now()))
 
-    @extend_schema(operation_id="audit_readings_end", summary="End a reading")
+    @extend_schema(operation_id="audit_readings_end", summary="End your access to a chat")
     def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """End your access to a chat early. Raises `NotFound` if you have no access."""
         EmptyBody.read(request.data)
@@ -165,7 +165,7 @@ class ReadingViewSet(Endpoint):
     @extend_schema(summary="Grant a reading request", responses=ReadingRequestOut)
     @action(detail=False, methods=["post"], url_path=f"{ASKED}/grant")
     def grant(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Grant another auditor's request to read a chat. Access ends 30 minutes after it.
+        """Grant another auditor's request to read a chat. Their access ends 30 minutes later.
 
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your own.
         """

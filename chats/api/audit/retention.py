@@ -178,7 +178,7 @@ class RetentionRunViewSet(Endpoint):
     )
     @action(detail=True)
     def certificate(self, request: Request, run_id: uuid.UUID) -> Response:
-        """Get the certificate of a finished retention run: ids, numbers and hashes, no texts.
+        """Get the certificate of a finished retention run: ids, numbers and hashes, but no texts.
 
         Returns 404 until the run has finished.
         """

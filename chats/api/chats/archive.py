@@ -27,8 +27,7 @@ class ArchiveHitOut(serializers.Serializer[Any]):
     )
     to_seq = serializers.IntegerField(
         help_text=(
-            "Seq of the last message in the archive. Later messages are not searched. 0: the "
-            "archive is empty."
+            "Sequence number of the last message that is searched. 0: no messages are searched."
         )
     )
 
@@ -38,15 +37,16 @@ class ArchiveViewSet(Endpoint):
 
     @extend_schema(
         operation_id="chats_archive_search",
-        summary="Search the originals of a chat",
+        summary="Search the original messages of a chat",
         parameters=[ArchiveQuery],
     )
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Search the original messages of a chat by keywords, optionally of one speaker.
+        """Search the original messages of a chat for keywords.
 
-        Only messages that a summary or a window replaced in the prompt are searched. Excluded
-        messages are not found. The chat page and the model's search tool return the same results.
-        Returns 403 `archive_closed` if the policy disables the archive.
+        Only messages that the active summary covers or the window leaves out are searched.
+        `speaker` limits the search to one speaker. Excluded messages are not found. The chat page
+        and the model's search tool return the same results. Returns 403 `archive_closed` if the
+        policy does not allow searching the originals.
         """
         branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

@@ -135,8 +135,7 @@ class StateChange(Strict):
 
     version = WholeNumber(
         help_text=(
-            "Number of the latest version, which you corrected. Returns 409 if this is not the "
-            "latest version."
+            "Number of the version that you corrected. Returns 409 if it is not the latest version."
         )
     )
     values = serializers.DictField(
@@ -153,7 +152,9 @@ class StateRestoration(Strict):
     """The version to restore, and the latest version that the client knows."""
 
     version = WholeNumber(
-        help_text="Number of the latest version. Returns 409 if this is not the latest version."
+        help_text=(
+            "Number of the latest version that you know. Returns 409 if a newer version exists."
+        )
     )
     to = WholeNumber(help_text="Number of the version whose values are restored.")
 
@@ -274,12 +275,10 @@ class ExplainQuery(Strict):
 class EffectiveQuery(ExplainQuery):
     """The user, chat, agent and model for which to explain the policy."""
 
-    person = PlainText(
-        max_length=150, help_text="User name of the person whose policy is explained."
-    )
+    person = PlainText(max_length=150, help_text="User name of the user whose policy is explained.")
     chat = serializers.UUIDField(
         required=False,
-        help_text="Id of a chat of the same user, whose policies also count. Absent: no chat.",
+        help_text="Id of a chat of the same user, whose policies also apply. Absent: no chat.",
     )
 
 

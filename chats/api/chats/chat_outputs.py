@@ -93,11 +93,11 @@ class OriginOut(serializers.Serializer[Mapping[str, Any]]):
     """The origin of a value of the state."""
 
     seq = serializers.IntegerField(
-        help_text="Seq of the newest message that the value takes into account."
+        help_text="Sequence number of the newest message that the value takes into account."
     )
     by = serializers.ChoiceField(
         choices=ChatState.Kind.choices,
-        help_text="`kind` of the version that set the value.",
+        help_text="Kind of the version that set the value, as in the list of versions.",
     )
     at = serializers.DateTimeField(help_text="Time at which the value was set.")
 
@@ -110,14 +110,14 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 
     branch = serializers.UUIDField()
     version = serializers.IntegerField(
-        help_text="Number of the latest version, for `version` of a correction."
+        help_text="Number of the latest version. Send it as `version` with a correction."
     )
     values = serializers.DictField()
     origins = serializers.DictField(
         child=OriginOut(), help_text="Origin of each value, by field name."
     )
     to_seq = serializers.IntegerField(
-        help_text="Seq of the last message that the state takes into account."
+        help_text="Sequence number of the last message that the state takes into account."
     )
     model = serializers.CharField(
         help_text=(
@@ -149,7 +149,7 @@ class BranchOut(serializers.Serializer[Branch]):
         help_text="Id of the branch that this one was created from. Null: the first branch.",
     )
     fork_seq = serializers.IntegerField(
-        help_text="Seq of the last message shared with the parent branch. 0: none."
+        help_text="Sequence number of the last message shared with the parent branch. 0: none."
     )
     message_count = serializers.IntegerField(
         source="last_seq", help_text="Number of messages on the branch, including the shared ones."

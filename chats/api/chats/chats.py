@@ -74,10 +74,10 @@ class ChatViewSet(ConditionalEndpoint):
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
-        """Create a chat. Without `text`, it is empty, and the status is 201.
+        """Create a chat. Without `text`, the chat is empty, and the status is 201.
 
-        With `text`, its first message is stored and a reply starts. Returns 202 with the chat, the
-        message and the turn; follow the turn's events to receive the reply.
+        With `text`, the text is stored as the first message, and a reply starts. Returns 202 with
+        the chat, the message and the turn; follow the turn's events to receive the reply.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
@@ -102,7 +102,7 @@ class ChatViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Get a chat")
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Retrieve a chat of yours with its settings and its own system text.
+        """Retrieve one of your chats, including its settings and its own system text.
 
         Returns 404 while the chat is deleted.
         """

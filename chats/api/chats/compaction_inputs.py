@@ -30,8 +30,8 @@ class Revision(Strict):
 
     text = PlainText(
         help_text=(
-            "Complete text of the summary in Markdown: headings, and bullets that end "
-            "with the seqs of their sources, such as `- … [#3, #7]`."
+            "Complete text of the summary in Markdown: headings, and bullets that end with the "
+            "sequence numbers of their sources, such as `- … [#3, #7]`."
         )
     )
 

@@ -18,7 +18,7 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     to_seq = serializers.IntegerField(help_text="Seq of the last message.")
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
-        help_text="Seqs in the range that the summary does not cover.",
+        help_text="Sequence numbers in the range that the summary does not cover.",
     )
     count = serializers.IntegerField(
         source="source_count", help_text="Number of messages that the compaction covers."
@@ -33,7 +33,7 @@ class BulletOut(serializers.Serializer[Mapping[str, Any]]):
 
     text = serializers.CharField(help_text="Text of the line, without its citations.")
     sources = serializers.ListField(
-        child=serializers.IntegerField(), help_text="Seqs of the source messages."
+        child=serializers.IntegerField(), help_text="Sequence numbers of the source messages."
     )
     source_ids = serializers.ListField(
         child=serializers.UUIDField(), default=list, help_text="Ids of the source messages."
@@ -41,10 +41,10 @@ class BulletOut(serializers.Serializer[Mapping[str, Any]]):
     invalid = serializers.ListField(
         child=serializers.IntegerField(),
         default=list,
-        help_text="Seqs that the line cites but the summary does not cover.",
+        help_text="Sequence numbers of cited messages that the summary does not cover.",
     )
     unsupported = serializers.BooleanField(
-        default=False, help_text="True if the line cites no message that the summary covers."
+        default=False, help_text="True: the line cites no message that the summary covers."
     )
 
 
@@ -68,7 +68,17 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="`summary`, or `window`: the messages are left out without a summary.",
     )
     # Not a ChoiceField: drf-spectacular would give it the same enum name as a turn's status.
-    status = serializers.CharField(help_text=f"One of {', '.join(Compaction.Status.values)}.")
+    status = serializers.CharField(
+        help_text=(
+            "- `preparing`: the summary is being written.\n- `prepared`: the summary is ready, "
+            "but waits for approval or for its threshold.\n- `published`: active on at least one "
+            "branch.\n- `replaced`: no longer active on any branch.\n- `undone`: a user undid "
+            "the compaction.\n- `overtaken`: the chat changed, so the compaction can no longer "
+            "be used.\n- `rejected`: the summary failed validation, or a person rejected it.\n- "
+            "`failed`: no summary was written, because of an error or because the attempt was "
+            "cancelled."
+        )
+    )
     originals = OriginalsOut(source="*")
     base = serializers.UUIDField(
         source="base_id",
@@ -100,8 +110,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     sections = SectionOut(many=True, help_text="Sections of the summary with their citations.")
     retention = serializers.DictField(
         help_text=(
-            "Facts of the originals, such as numbers, dates and names: `kept` and `lost` have "
-            "lists by kind, and `share` the kept share, 0 to 1."
+            "Facts in the original messages, such as numbers, dates and names. `kept` and `lost` "
+            "list them by kind; `share` is the share of facts that the summary keeps, 0 to 1."
         )
     )
     commitment = serializers.CharField(
@@ -176,9 +186,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
             "Cost of the calls that wrote the summary, in `currency`. Null: the model has no price."
         ),
     )
-    currency = serializers.CharField(
-        help_text="Currency of `cost`; empty if the model has no price."
-    )
+    currency = serializers.CharField(help_text="Currency of `cost`. Empty: the model has no price.")
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the attempt ended. Null: in progress."
@@ -197,8 +205,8 @@ class CursorOut(serializers.Serializer[Cursor]):
     cursor = serializers.IntegerField(
         source="position",
         help_text=(
-            "Last seq that the active summary covers; the next summary covers only later messages."
-            " 0: no active summary."
+            "Sequence number of the last message that the active summary covers; the next "
+            "summary covers only later messages. 0: no active summary."
         ),
     )
     compacted_at = serializers.DateTimeField(
@@ -223,7 +231,7 @@ class ChangeOut(serializers.Serializer[Any]):
     """Consecutive lines of a comparison with the same kind of change."""
 
     kind = serializers.CharField(
-        help_text="`equal`, `replace`, `delete` or `insert`: the change from `before` to `after`."
+        help_text="Change from `before` to `after`: `equal`, `replace`, `delete` or `insert`."
     )
     before = serializers.ListField(
         child=serializers.CharField(), help_text="Lines of the older summary."

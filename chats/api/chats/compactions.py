@@ -66,8 +66,8 @@ class CompactionViewSet(Endpoint):
         """Request a compaction now, regardless of the policy's thresholds.
 
         Returns 202 with the branch; a worker starts the compaction. Requests that no worker has
-        started yet are merged; the newest one applies. The progress is in the branch's
-        `compaction`. If the attempt fails, the list of compactions has the reason.
+        started yet are merged; the newest one applies. Once the summary is active, `compaction` of
+        the branch contains its id. If the attempt fails, the list of compactions gives the reason.
         """
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         wish = NewCompaction.read(request.data)
@@ -131,7 +131,8 @@ class CompactionViewSet(Endpoint):
     def redo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect.
 
-        409 `nothing_to_redo` if it was not undone, or if another summary has become active.
+        Returns 409 `nothing_to_redo` if the summary was not undone, or if another summary has
+        become active.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -175,7 +176,7 @@ class CompactionViewSet(Endpoint):
     def approve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Approve a pending summary. It becomes active, and later prompts contain it.
 
-        409 `not_waiting` if the summary is no longer pending.
+        Returns 409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -187,7 +188,7 @@ class CompactionViewSet(Endpoint):
     def reject(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Reject a pending summary. The prompt does not change.
 
-        The summary stays readable. 409 `not_waiting` if the summary is no longer pending.
+        The summary stays readable. Returns 409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()
         reason = Rejection.read(request.data)["reason"]

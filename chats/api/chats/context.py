@@ -73,7 +73,7 @@ class SentReceiptOut(ReceiptOut):
 
 
 class SentReceiptsOut(serializers.Serializer[Any]):
-    """The receipts of a turn, in order of its calls."""
+    """The receipts of a turn, in the order of its model calls."""
 
     data = SentReceiptOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 
@@ -89,7 +89,7 @@ class ContextOut(serializers.Serializer[Any]):
         help_text="Digest of the effective policy. Equal digests mean equal values and sources."
     )
     strategy = serializers.CharField(help_text="Strategy of the policy, such as `dynamic_summary`.")
-    layout = serializers.CharField(help_text="Layout of the prompt that the policy sets.")
+    layout = serializers.CharField(help_text="Prompt layout, which the policy sets.")
     messages = serializers.ListField(
         child=serializers.DictField(),
         allow_null=True,
@@ -99,37 +99,48 @@ class ContextOut(serializers.Serializer[Any]):
         allow_null=True, help_text="Prompt as one text. Null unless `form` is `text`."
     )
     system_hidden = serializers.BooleanField(
-        help_text="True if the policy hides its system text. It is then empty in `sent` and "
-        "left out of the other formats."
+        help_text=(
+            "True: the policy hides its system text, which is then empty in `sent` and left out "
+            "of the other formats."
+        )
     )
-    segments = SegmentTextOut(many=True, help_text="Segments of the prompt, with their sizes.")
+    segments = SegmentTextOut(
+        many=True, help_text=("Segments of the prompt, with their texts and sizes.")
+    )
     left_out = serializers.ListField(
         child=serializers.ListField(),
         help_text=(
-            "Ranges of messages left out of the prompt, each as [first seq, last seq, reason]."
+            "Ranges of messages left out of the prompt, each as [first sequence number, last "
+            "sequence number, reason]."
         ),
     )
     tokens = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Tokens of each part, as the provider is expected to count them.",
+        help_text=(
+            "Estimated number of tokens of each part of the prompt, as the provider counts them."
+        ),
     )
     prompt_tokens = serializers.IntegerField(
         help_text="Tokens of the complete prompt, by the local tokenizer."
     )
     approximate = serializers.BooleanField(
-        help_text="True: the token counts are estimates, because the tokenizer is still "
-        "loading. False: they equal those of the next message's receipt."
+        help_text=(
+            "True: the token counts are estimates, because the tokenizer is still loading. "
+            "False: the receipt of the next message will have the same counts."
+        )
     )
     budget = serializers.DictField(
         help_text=(
-            "Tokens that the prompt can use, and that each part uses. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others by "
-            "the local tokenizer."
+            "Token limits of the prompt, and the tokens that each part uses. `token_budget`, "
+            "`reserve` and `prompt_limit` are counted as by the provider, the others by the "
+            "local tokenizer."
         )
     )
     notes = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Codes of changes that the prompt needed, and reasons for missing context.",
+        help_text=(
+            "Codes of the changes that the prompt needed, and of the reasons for missing context."
+        ),
     )
 
 
@@ -220,7 +231,7 @@ class ReceiptViewSet(Endpoint):
     @extend_schema(summary="List receipts of a turn", responses=SentReceiptsOut)
     @action(detail=False)
     def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """List the receipts of a turn in order of its calls.
+        """List the receipts of a turn, in the order of its model calls.
 
         Each receipt has the segments of the prompt with their texts.
         """

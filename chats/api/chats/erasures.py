@@ -73,9 +73,9 @@ class EraseMessageViewSet(Erasure):
     def create(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
-        The message keeps its id and its position, and the audit log gets a certificate.
-        `quoted_by` lists messages that quote it. To erase them too, send `quotes` now or later.
-        Returns 409 `under_legal_hold` if a legal hold covers the message. The message is then
+        The message keeps its id and its position, and the audit log records a certificate.
+        `quoted_by` lists messages that quote it. To erase them too, send `quotes` now or later. If
+        a legal hold covers the message, the status is 409 `under_legal_hold`; the message is then
         erased when the hold ends.
         """
         message = access.get_message(user=self.user, chat_id=chat_id, message_id=message_id)
@@ -101,10 +101,10 @@ class EraseChatViewSet(Erasure):
         operation_id="chats_erase", summary="Erase a chat permanently", responses={200: ProofOut}
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Erase a chat permanently, deleted or not, and every copy of its text.
+        """Erase a chat permanently, including every copy of its text. It need not be deleted first.
 
-        The audit log gets a certificate. Returns 409 `under_legal_hold` if a legal hold covers
-        the chat. The chat is then hidden, and erased when the hold ends.
+        The audit log records a certificate. If a legal hold covers the chat, the status is 409
+        `under_legal_hold`; the chat is then hidden, and erased when the hold ends.
         """
         chat = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         self.check(request)

@@ -170,7 +170,7 @@ class FileViewSet(Endpoint):
     )
     @action(detail=True)
     def content(self, request: Request, file_id: uuid.UUID) -> HttpResponseBase:
-        """Download the bytes of a file. Browsers save the file instead of opening it."""
+        """Download the content of a file. Browsers save the file instead of opening it."""
         row = uploads.get_file(user=self.user, file_id=file_id)
         file = uploads.open_stored_file(row)
         answer = files.build_file_download(file, name=row.name, kind=OF_BYTES)

@@ -99,7 +99,7 @@ class ImportConditionsOut(serializers.Serializer[Any]):
     )
     notice = serializers.CharField(
         help_text=(
-            "Sentence that says which imported messages the retention period erases the next "
+            "Sentence that states which imported messages the retention period erases the next "
             "night. Empty: none."
         )
     )
@@ -116,7 +116,7 @@ class ImportStartedOut(ImportOut):
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Sentence about the retention period of imported messages. Empty if none are erased."""
+        """Sentence about the retention period of imported messages. Empty: none are erased."""
         return format_retention_notice(self.get_retention_days(row))
 
 
@@ -154,7 +154,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
         "before.",
     )
     was_here = serializers.BooleanField(
-        help_text="True if the chat was imported before; `messages` then counts new messages only."
+        help_text="True: the chat was imported before; `messages` then counts only new messages."
     )
     losses = serializers.ListField(
         child=serializers.CharField(),
@@ -227,8 +227,8 @@ class ImportViewSet(Endpoint):
         not at all. If a chat was imported before, only its new messages are added.
 
         An empty body, a body that is too large, and a damaged archive are refused immediately.
-        Other refusals are in `code` and `reason` of the import. `notice` says whether a
-        retention period erases old messages the night after the import.
+        Other refusals are in `code` and `reason` of the import. `notice` states whether a retention
+        period will erase old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
         row = upload.start_import(file, owner=self.user, now=timezone.now())
@@ -268,14 +268,14 @@ class ImportViewSet(Endpoint):
 
     @extend_schema(summary="Delete an import report")
     def destroy(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Delete the report of a finished import. The imported chats stay."""
+        """Delete the report of a finished import. The imported chats are kept."""
         upload.delete_import(user=self.user, import_id=import_id)
         return Response(status=204)
 
     @extend_schema(summary="Cancel an import")
     @action(detail=True, methods=["post"], parser_classes=[StrictJSONParser])
     def stop(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Cancel an import. Chats that were imported already stay; the uploaded file is deleted.
+        """Cancel an import. Chats already imported are kept; the uploaded file is deleted.
 
         Has no effect on a finished import.
         """
@@ -291,7 +291,7 @@ class ImportViewSet(Endpoint):
     )
     @action(detail=True)
     def chats(self, request: Request, import_id: uuid.UUID) -> Response:
-        """List the processed chats of an import, in file order, with their outcome."""
+        """List the processed chats of an import and their outcomes, in file order."""
         row = upload.get_import(user=self.user, import_id=import_id)
         name = f"import:{row.pk}"
         return self.respond_page(

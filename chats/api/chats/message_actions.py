@@ -90,7 +90,7 @@ class MessageActionViewSet(Endpoint):
     @extend_schema(summary="Keep an incomplete reply")
     @action(detail=False, methods=["post"])
     def keep(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Include the text of an incomplete reply in later prompts. Otherwise it is left out.
+        """Include the text of an incomplete reply in later prompts, which otherwise omit it.
 
         Returns 409 `nothing_to_keep` if the message is not an incomplete reply.
         """

@@ -50,8 +50,8 @@ class RegenerateRequest(Strict):
     play_on = Flag(
         default=False,
         help_text=(
-            "True: in a team, the agents that replied after this agent also reply again. "
-            "False: only this agent replies again."
+            "True: in a team, the agents that replied after this one also reply again. False: "
+            "only this agent replies again."
         ),
     )
 
@@ -82,8 +82,12 @@ class MessagesQuery(PageQuery):
     """The range of messages to list, such as the originals of a compaction."""
 
     from_seq = serializers.IntegerField(
-        min_value=1, required=False, help_text="Only messages from this seq on, inclusive."
+        min_value=1,
+        required=False,
+        help_text=("Only messages with this sequence number (`seq`) or a higher one."),
     )
     to_seq = serializers.IntegerField(
-        min_value=1, required=False, help_text="Only messages up to this seq, inclusive."
+        min_value=1,
+        required=False,
+        help_text=("Only messages with this sequence number (`seq`) or a lower one."),
     )

@@ -30,7 +30,10 @@ class MessageOut(serializers.Serializer[Message]):
         help_text="Names of the team members that the message addresses. Empty: all.",
     )
     parts = serializers.SerializerMethodField(
-        help_text="Texts, reasoning, tool calls and results, and files (without their text)."
+        help_text=(
+            "Parts of the message: texts, reasoning, tool calls and results, and files (without "
+            "their text)."
+        )
     )
     finish = serializers.CharField(
         help_text=(
@@ -83,7 +86,7 @@ class MessageOut(serializers.Serializer[Message]):
 
 
 class ProofOut(serializers.Serializer[Any]):
-    """A proof of the erased text, for anyone who still has a copy.
+    """A proof with which the holder of a copy can verify the erased text.
 
     The salt is not stored, so only this response contains it.
     """

@@ -74,7 +74,7 @@ class MessageViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the messages of the active branch, oldest first.
 
-        Queued messages follow at the end of the last page, beyond its limit.
+        The last page also contains the queued messages, even if they exceed `limit`.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())

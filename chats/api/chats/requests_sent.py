@@ -104,7 +104,9 @@ class PrefixOut(serializers.Serializer[Any]):
         )
     )
     seq = serializers.IntegerField(
-        help_text="Seq of the message that differs. 0: the difference is not in a message."
+        help_text=(
+            "Sequence number of the message that differs. 0: the difference is not in a message."
+        )
     )
     before = serializers.UUIDField(
         allow_null=True,
@@ -156,7 +158,8 @@ class SentRequestOut(serializers.Serializer[Any]):
     left_out = serializers.ListField(
         child=serializers.ListField(),
         help_text=(
-            "Ranges of messages left out of the prompt, each as [first seq, last seq, reason]."
+            "Ranges of messages left out of the prompt, each as [first sequence number, last "
+            "sequence number, reason]."
         ),
     )
 
@@ -247,7 +250,7 @@ class SummaryRequestViewSet(Endpoint):
         parameters=[CallQuery],
     )
     def retrieve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
-        """Read one of the requests for a summary, rebuilt from stored data.
+        """Read one of the requests that wrote a summary, rebuilt from stored data.
 
         Raises `NotFound` and `NoSuchCall`.
         """

@@ -29,7 +29,8 @@ class StateChangeOut(serializers.Serializer[object]):
     seq = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Seq of the message after which the field was set. Null: the field was removed."
+            "Sequence number of the message after which the field was set. Null: the field was "
+            "removed."
         ),
     )
 
@@ -68,7 +69,7 @@ class StateViewSet(ConditionalEndpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Get the state of a chat, with the origin of each value and the schema.
 
-        Returns 409 `no_state` if the policy maintains no state.
+        Returns 409 `no_state` if the chat's policy does not maintain a state.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         return self.respond(serialize_state(state_edits.load_chat_state(chat=chat)))
@@ -97,7 +98,7 @@ class StateViewSet(ConditionalEndpoint):
     def versions(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the latest 100 versions of the state with their changes.
 
-        Returns 409 `no_state` if the policy maintains no state.
+        Returns 409 `no_state` if the chat's policy does not maintain a state.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         _, versions = state_edits.list_state_history(chat=chat)

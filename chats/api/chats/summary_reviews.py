@@ -41,7 +41,7 @@ class SummaryReviewOut(serializers.Serializer[Any]):
 
     text = serializers.CharField()
     earlier = serializers.CharField(
-        help_text="Text of the earlier summary that this one continues, or empty."
+        help_text="Text of the earlier summary that this one continues. Empty: none."
     )
     sources = ReviewSourceOut(many=True)
     left_out = serializers.IntegerField(
@@ -59,9 +59,9 @@ class ReviewViewSet(Endpoint):
     def review(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
 
-        The audit log records the reason and the reading first. Without a reason, the status is
-        403 `reading_not_open`. If the instance requires two people, this error is also returned
-        until another auditor grants the request.
+        The audit log records the reason and the access first. Without a reason, the status is 403
+        `reading_not_open`. On an instance that requires two people, the status is also 403 until
+        another auditor grants the request.
         """
         user, now = self.user, timezone.now()
         row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)

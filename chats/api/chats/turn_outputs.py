@@ -123,7 +123,7 @@ class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
     """The decision about a compaction after a turn: whether one was started, and why."""
 
     code = serializers.CharField(
-        help_text=f"Stable code, explained by `message`. One of {', '.join(SENTENCES)}."
+        help_text="\n".join(f"- `{code}`: {sentence}" for code, sentence in SENTENCES.items())
     )
     message = serializers.CharField(
         source="sentence",
@@ -172,7 +172,9 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     end = serializers.IntegerField(help_text="Position after the last character, in code points.")
     score = serializers.FloatField(
         allow_null=True,
-        help_text="Relevance, higher is better. Null: the turn is from before scores were stored.",
+        help_text=(
+            "Relevance, higher is better. Null: scores were not yet stored when the turn ran."
+        ),
     )
     words = serializers.ListField(
         child=serializers.CharField(),
@@ -181,7 +183,7 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
 
 
 class WaitingCallOut(serializers.Serializer[WaitingCall]):
-    """A tool call that waits for the person's consent."""
+    """A tool call that waits for the user's consent."""
 
     id = serializers.IntegerField()
     server = serializers.CharField(help_text="Slug of the tool server.")
@@ -206,7 +208,7 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
     outcome = serializers.CharField(
         help_text=(
             "`open` (in progress), `ok`, `error` (reported by the tool), `refused` (not called), "
-            "`failed` (before the call) or `unknown` (the tool may have run)."
+            "`failed` (an error before the call) or `unknown` (the tool may have run)."
         )
     )
     code = serializers.CharField(

@@ -86,8 +86,8 @@ class TurnViewSet(Endpoint):
     def consent(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """Decide about a tool call that waits for consent. The last decision continues the turn.
 
-        409 `consent_is_over` if the request for consent was answered, expired, or ended with
-        its reply.
+        Returns 409 `consent_is_over` if the request for consent was answered or has expired, or if
+        its reply has ended.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         given = ConsentIn.read(request.data)

@@ -75,7 +75,10 @@ class UIMessagesQuery(Strict):
         default=LARGEST_PAGE,
         min_value=1,
         max_value=LARGEST_PAGE,
-        help_text="Maximum number of stored messages; steps of a reply are merged afterwards.",
+        help_text=(
+            "Maximum number of stored messages. Each step of a reply counts as one; the steps "
+            "are merged afterwards."
+        ),
     )
     before = PlainText(
         default="",
@@ -119,12 +122,12 @@ class UIChatsViewSet(Endpoint):
     def create(self, request: Request) -> HttpResponseBase:
         """Send, replace or regenerate a message, or answer a consent request. Streams the reply.
 
-        A new `id` creates a chat. An API key also needs the scope `chats:read`.
+        An unknown `id` creates a chat. An API key also needs the scope `chats:read`.
 
-        A tool call that waits for consent is a part in the state `approval-requested`, and ends
-        the stream. Send the reply back with the state `approval-responded` and `approval`
-        (`id`, `approved`). With the `reason` “chat”, later calls of the tool in the chat are
-        allowed too.
+        A tool call that waits for consent arrives as a part in the state `approval-requested`, and
+        the stream ends. To answer, send the reply back; set the state of the part to
+        `approval-responded`, and `approval` to `{id, approved}`. In `approval`, the `reason` “chat”
+        also allows later calls of the tool in the chat.
         """
         asked = ui_chats.parse_ui_request(cast(dict[str, Any], request.data))
         viewer = build_follower(request)

@@ -24,7 +24,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         help_text="Id of the message that the segment contains. Null: not a message."
     )
     seq = serializers.SerializerMethodField(
-        help_text="Seq of the message that the segment contains. Null: not a message."
+        help_text="Sequence number of the message that the segment contains. Null: not a message."
     )
     tokens = serializers.SerializerMethodField(
         help_text="Number of tokens, counted by the local tokenizer."
@@ -79,7 +79,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     id = serializers.UUIDField()
     attempt = serializers.IntegerField(help_text="Number of the turn's attempt, from 1.")
     step = serializers.IntegerField(
-        help_text="Number of the step in the attempt, from 1. 0: a call after the turn."
+        help_text="Number of the step in the attempt, from 1. 0: the call was made after the turn."
     )
     call = serializers.IntegerField(help_text="Number of the call in the step.")
     purpose = serializers.CharField(
@@ -105,14 +105,15 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     left_out = serializers.ListField(
         child=serializers.ListField(),
         help_text=(
-            "Ranges of messages left out of the prompt, each as [first seq, last seq, reason]."
+            "Ranges of messages left out of the prompt, each as [first sequence number, last "
+            "sequence number, reason]."
         ),
     )
     budget = serializers.DictField(
         help_text=(
-            "Tokens that the prompt could use, and that each part uses. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others by "
-            "the local tokenizer."
+            "Token limits of the prompt, and the tokens that each part used. `token_budget`, "
+            "`reserve` and `prompt_limit` are counted as by the provider, the others by the "
+            "local tokenizer."
         )
     )
     prompt_tokens = serializers.IntegerField(
@@ -143,7 +144,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
         )
     )
     notes = serializers.ListField(
-        help_text="Codes of changes that the prompt needed, and reasons for missing context."
+        help_text=(
+            "Codes of the changes that the prompt needed, and of the reasons for missing context."
+        )
     )
     outcome = serializers.ChoiceField(
         choices=Receipt.Outcome.choices,

@@ -59,28 +59,28 @@ PERMISSIONS = "x-permissions"
 # The sentence of a docstring that names Python exceptions.
 EXCEPTIONS = re.compile(r"\s*\bRaises\b.*?\.(?=\s|$)", re.DOTALL)
 EVENTS = """Stream the server-sent events of a turn. The data of each event is the JSON object
-         `{turn, attempt, step, offset, text}`.
+`{turn, attempt, step, offset, text}`.
 
-- `snapshot`: the text of the running step so far; replaces the text received before.
-- `delta`: more text, `offset` code points into the step.
-- `state`: a status message of the turn, or an empty text when it continues.
-- `reshaped`: another step or attempt started, or the text restarts; a snapshot follows. Text is
-  withdrawn only after this event.
-- `done`: the turn has ended. `status` gives the outcome, `code` the reason for a failure.
-         Retrieve the turn for details.
-- `server.restarting`, `server.resume`: the stream ends here; reconnect.
+- `snapshot`: the text of the running step so far. It replaces the text received before.
+- `delta`: more text. `offset` is its position in the text of the step, in code points.
+- `state`: a status message of the turn. An empty text means that the turn continues.
+- `reshaped`: another step or attempt started, or the text starts again. A snapshot follows. Only
+  this event withdraws text.
+- `done`: the turn has ended. `status` gives the outcome, `code` the reason for a failure. Retrieve
+  the turn for details.
+- `server.restarting`, `server.resume`: the stream ends. Reconnect.
 
-`snapshot`, `delta` and `done` have an id, which is the position in the text. Send the last one as
-`Last-Event-ID` to resume the stream without lost or repeated characters. Permission is checked
-again every minute.
+The id of `snapshot`, `delta` and `done` is the position in the text. To resume the stream without
+lost or repeated characters, send the last id as `Last-Event-ID`. Your access is checked again
+every minute.
 
 API keys need the scope `chats:read`.
 """
 ACCEPTED_EVENTS = """A stream of server-sent events: first `accepted`, with the body of the 202
-                  response, then the events of the turn.
+response, then the events of the turn.
 
-The events are those of `chats_turns_events`. After a disconnect, resume there with
-                  `Last-Event-ID`. The server completes the reply even if the client disconnects."""
+The operation `chats_turns_events` describes these events. After a disconnect, resume the stream
+there with `Last-Event-ID`. The server completes the reply even if the client disconnects."""
 
 
 class EndpointSchema(AutoSchema):

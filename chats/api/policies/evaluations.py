@@ -85,7 +85,10 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
     judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
     unknown = serializers.IntegerField(help_text="Replies that could not be evaluated.")
     changed = serializers.IntegerField(
-        help_text="Number of replies whose prompt the draft would change, or that it would refuse."
+        help_text=(
+            "Number of replies whose prompt the draft would change, and of those that it would "
+            "refuse."
+        )
     )
     would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
     compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
@@ -108,7 +111,10 @@ class EvaluationDayOut(serializers.Serializer[Day]):
     turns = serializers.IntegerField(help_text="Replies of the day.")
     judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
     changed = serializers.IntegerField(
-        help_text="Number of replies whose prompt the draft would change, or that it would refuse."
+        help_text=(
+            "Number of replies whose prompt the draft would change, and of those that it would "
+            "refuse."
+        )
     )
     would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
     compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
@@ -118,11 +124,14 @@ class EvaluationDayOut(serializers.Serializer[Day]):
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
-    """A reply whose prompt would change under the draft, or be refused."""
+    """A reply whose prompt would change under the draft, or that the draft would refuse."""
 
     turn = serializers.UUIDField(source="turn_id", help_text="Id of the turn.")
     outcome = serializers.ChoiceField(
-        choices=EvaluatedTurn.Outcome.choices, help_text="`changed` (another prompt) or `refused`."
+        choices=EvaluatedTurn.Outcome.choices,
+        help_text=(
+            "`changed` (the prompt would differ) or `refused` (the draft would refuse the reply)."
+        ),
     )
     reason = serializers.CharField(
         allow_blank=True,
@@ -146,7 +155,11 @@ class EvaluationDetailOut(EvaluationOut):
     )
     days = EvaluationDayOut(many=True, help_text="Totals by day.")
     worst = EvaluatedTurnOut(
-        many=True, help_text="Up to 10 replies that change most, refused ones first."
+        many=True,
+        help_text=(
+            "Up to 10 replies whose prompts would change most, after those that the draft would "
+            "refuse."
+        ),
     )
 
 
@@ -170,7 +183,7 @@ class EvaluationViewSet(Endpoint):
         responses=build_page_serializer(EvaluationOut),
     )
     def list(self, request: Request) -> Response:
-        """List the shadow evaluations, running and ended, newest first."""
+        """List the shadow evaluations, newest first, including ended ones."""
         return self.respond_page(
             ROWS.all(), order=("-started_at", "-id"), name="evaluations", kind=EvaluationOut
         )
@@ -182,10 +195,11 @@ class EvaluationViewSet(Endpoint):
         responses={202: EvaluationOut},
     )
     def create(self, request: Request) -> Response:
-        """Evaluate a draft on each reply for some days, in the background. Prompts do not change.
+        """Evaluate a draft on each reply for several days, in the background.
 
-        Returns 409 `nothing_to_evaluate` unless the version is a draft and the newest version,
-        and 409 `too_many_evaluations` while three other evaluations are running.
+        Prompts do not change. Returns 409 `nothing_to_evaluate` unless the version is a draft and
+        the newest version, and 409 `too_many_evaluations` while three other evaluations are
+        running.
         """
         asked = validate_storable_texts(NewEvaluation.read(request.data))
         policy = find_policy(asked["policy"])

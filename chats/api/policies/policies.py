@@ -162,9 +162,9 @@ class PolicyViewSet(ConditionalEndpoint):
     def import_policy(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new policy is not assigned to anything yet. Skills of the file that do not exist here
-        are created; others do not change. Returns 409 `policy_not_in_use` if the existing policy
-        is retired. Raises `PolicyNotInUse`.
+        A new policy is not assigned to anything yet. Skills in the file that do not exist on this
+        instance are created; existing skills do not change. Returns 409 `policy_not_in_use` if the
+        existing policy is retired. Raises `PolicyNotInUse`.
         """
         asked = PolicyImport.read(request.data)
         into = find_policy(asked["into"]) if asked["into"] else None
@@ -186,7 +186,7 @@ class PolicyViewSet(ConditionalEndpoint):
     def export(self, request: Request, slug: str) -> Response:
         """Export the newest version of a policy, even a draft, in the import format.
 
-        Its skills are included if you may read them, up to 1,900,000 bytes of JSON.
+        The export includes the policy's skills that you may read, up to 1,900,000 bytes of JSON.
         """
         form = export_policy(find_policy(slug), with_skills=self.user.has_perm(READS_SKILLS))
         return Response(serialize_row(ExportedPolicyOut, form))
@@ -201,7 +201,7 @@ class RecommendedDraftViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List the active policies that lack recommended values for retrieved context or dates.
 
-        Each policy is returned with its missing values.
+        The response contains the missing values of each policy.
         """
         data = [
             {

@@ -105,7 +105,7 @@ class AssignmentViewSet(Endpoint):
 
     @extend_schema(summary="Remove a policy assignment")
     def destroy(self, request: Request, assignment_id: int) -> Response:
-        """Remove a policy assignment. Other assignments then apply instead.
+        """Remove a policy assignment. The remaining assignments then apply.
 
         Raises `NotFound` and `PolicyNotChanged`.
         """

@@ -60,7 +60,7 @@ class PoliciesQuery(PageQuery):
 
 
 class Lint(Strict):
-    """Unsaved values and locks of a policy, to be checked."""
+    """The unsaved values and locks of a policy to check."""
 
     values = serializers.DictField(
         default=dict,
@@ -84,7 +84,7 @@ class NewPolicy(Lint):
         )
     )
     name = Words(
-        least=1, most=200, help_text="Name on pages, 1 to 200 characters, unique ignoring case."
+        least=1, most=200, help_text="Display name, 1 to 200 characters, unique ignoring case."
     )
     description = Words(
         most=2000, default="", help_text="Description for administrators, at most 2,000 characters."
@@ -93,8 +93,7 @@ class NewPolicy(Lint):
         most=500,
         default="",
         help_text=(
-            "Note on why the version was made, shown in the list of versions. At most 500 "
-            "characters."
+            "Reason for the version, shown in the list of versions. At most 500 characters."
         ),
     )
     draft = Flag(
@@ -110,8 +109,7 @@ class NewVersion(Lint):
         most=500,
         default="",
         help_text=(
-            "Note on why the version was made, shown in the list of versions. At most 500 "
-            "characters."
+            "Reason for the version, shown in the list of versions. At most 500 characters."
         ),
     )
     draft = Flag(
@@ -132,7 +130,7 @@ class PolicyChange(Strict):
         least=1,
         most=200,
         required=False,
-        help_text="Name on pages, 1 to 200 characters, unique ignoring case.",
+        help_text="Display name, 1 to 200 characters, unique ignoring case.",
     )
     description = Words(
         most=2000,
@@ -197,7 +195,7 @@ def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
 
 
 class Activation(Strict):
-    """The publication of a version, with a reason if it is an emergency."""
+    """Options for publishing a policy version."""
 
     emergency = Words(
         most=500,
@@ -211,7 +209,7 @@ class Activation(Strict):
 
 
 class SampleRequest(Strict):
-    """Unsaved values and locks of a policy, and the place where the policy would apply."""
+    """Unsaved values and locks of a policy, and the level at which the policy would apply."""
 
     values = serializers.DictField(
         default=dict,

@@ -39,7 +39,7 @@ class VersionRowOut(serializers.Serializer[Row]):
         choices=["draft", "active", "retired"],
         help_text="`draft`, `active`, or `retired` (replaced by a newer version).",
     )
-    note = serializers.CharField(help_text="Note on why the version was made. Empty: none.")
+    note = serializers.CharField(help_text="Reason for the version. Empty: none.")
     created_by = serializers.CharField(
         allow_null=True,
         help_text=("User name of the author. Null: a built-in version, or the user was deleted."),
@@ -159,7 +159,7 @@ def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 
 
 class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
-    """A chat whose next prompt would change, with both prompts in numbers."""
+    """A chat whose next prompt would change, with the numbers of both prompts."""
 
     chat = serializers.UUIDField()
     now = PreviewSideOut()
@@ -167,7 +167,7 @@ class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
-    """Warnings about a policy, and the share of chats that it would change, from a sample.
+    """Warnings about a policy, and the share of chats that it would affect, from a sample.
 
     Counts refer to the evaluated chats. `low` and `high` are the 95% confidence bounds of the share
     among all chats in use.

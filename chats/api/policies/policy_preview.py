@@ -35,7 +35,7 @@ class PreviewViewSet(Endpoint):
     def preview(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
-        Returns token and message counts, no texts. Nothing is saved. For invalid values, the
+        Returns token and message counts but no texts. Nothing is saved. For invalid values, the
         response contains only the warnings. Raises `NotFound` without permission to change policies
         and for an unknown chat, and `InvalidCharacter`.
         """

@@ -78,8 +78,8 @@ class TrialViewSet(Endpoint):
     def trial(self, request: Request) -> Response:
         """Write a trial summary of one of your chats under an unsaved policy.
 
-        Makes one model call, which is billed. The audit log records the call but not the text.
-        An API key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`,
+        The request makes one billed model call. The audit log records the call but not the text. An
+        API key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`,
         `InsufficientScope`, `PolicyNotChanged` for invalid values, and the errors of
         `trial.run_trial`.
         """

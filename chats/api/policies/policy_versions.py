@@ -106,8 +106,8 @@ class VersionViewSet(Endpoint):
     def create(self, request: Request, slug: str) -> Response:
         """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
-        `error.details` lists all invalid values. If another version was saved after `based_on`,
-        nothing is saved. `error.details` then lists each field that either version changed.
+        `error.details` lists all invalid values. If a version newer than `based_on` exists, nothing
+        is saved, and `error.details` lists each field that either version changed.
         """
         policy = find_policy(slug)
         asked = validate_storable_texts(NewVersion.read(request.data))
@@ -125,7 +125,7 @@ class VersionViewSet(Endpoint):
 
     @extend_schema(summary="Get a policy version")
     def retrieve(self, request: Request, slug: str, number: int) -> Response:
-        """Retrieve a version with its changes since the previous version."""
+        """Retrieve a policy version and its changes since the previous version."""
         policy = find_policy(slug)
         with translate_policy_errors():
             return Response(retrieve_version(policy, number))
@@ -153,9 +153,9 @@ class VersionViewSet(Endpoint):
     @extend_schema(summary="Restore a policy version", responses={201: VersionOut})
     @action(detail=True, methods=["post"])
     def restore(self, request: Request, slug: str, number: int) -> Response:
-        """Create a version with the values and locks of an older one. It is active immediately.
+        """Create a version with the values and locks of an older version.
 
-        The versions in between do not change.
+        The new version is active immediately. The versions in between do not change.
         """
         policy = find_policy(slug)
         EmptyBody.read(request.data)

@@ -19,7 +19,7 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
     level = serializers.ChoiceField(
         choices=["error", "risk", "note"],
         help_text=(
-            "`error`: the values cannot be saved. `risk`: they work, with side effects. "
+            "`error`: the values cannot be saved. `risk`: the values work but have side effects. "
             "`note`: information."
         ),
     )
@@ -35,7 +35,7 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
-    """The reason why no prompt can be built: a stable `code`, and a localized `message`."""
+    """The reason that no prompt can be built: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField()
     message = serializers.CharField()
@@ -58,8 +58,8 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
         child=serializers.IntegerField(allow_null=True),
         allow_null=True,
         help_text=(
-            "Number of turns until the next compaction, as [short, typical, long turns]. "
-            "Null: none within 500 turns."
+            "Number of turns until the next compaction if the turns are short, typical or long, "
+            "in this order. Null: none within 500 turns."
         ),
     )
     by_turns = serializers.IntegerField(

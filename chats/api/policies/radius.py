@@ -179,7 +179,7 @@ class RadiusViewSet(Endpoint):
         responses=build_page_serializer(RadiusOut),
     )
     def list(self, request: Request) -> Response:
-        """List the counts of affected chats, running and ended, newest first."""
+        """List the counts of affected chats, newest first, including ended ones."""
         return self.respond_page(ROWS.all(), order=("-started_at", "-id"), name="radii")
 
     @extend_schema(
@@ -191,9 +191,9 @@ class RadiusViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Count in the background how many active chats a policy change would affect.
 
-        If a count with the same values is running or stopped, it continues. Other values end
-        the open count of the policy. Some instances require such a count before an assigned
-        policy version can be published.
+        If a count with the same values is running or stopped, that count continues. An open count
+        of the policy with other values becomes `void`. Some instances require such a count before
+        an assigned policy version can be published.
         """
         asked = validate_storable_texts(NewRadius.read(request.data))
         policy = find_policy(asked["policy"])
@@ -210,7 +210,7 @@ class RadiusViewSet(Endpoint):
 
     @extend_schema(summary="Get a count of affected chats")
     def retrieve(self, request: Request, radius_id: uuid.UUID) -> Response:
-        """Retrieve a count with its progress and its results so far. Raises `NotFound`."""
+        """Retrieve the progress and the results of a count of affected chats. Raises `NotFound`."""
         return self.respond(find_radius(radius_id))
 
     @extend_schema(summary="Stop a count of affected chats")

@@ -46,9 +46,13 @@ class SkillFileText(serializers.Serializer[SkillFile]):
 class SkillOut(serializers.Serializer[Skill]):
     """A skill with its text and the list of its files."""
 
-    slug = serializers.CharField(help_text="Id of the skill, and its name for the model.")
+    slug = serializers.CharField(
+        help_text=("Id of the skill, which the model uses to load the skill.")
+    )
     name = serializers.CharField()
-    description = serializers.CharField(help_text="One line for the model: when to load the text.")
+    description = serializers.CharField(
+        help_text=("One line that describes when the model should load the text.")
+    )
     text = serializers.CharField()
     mode = serializers.ChoiceField(
         choices=Skill.Mode.choices,
@@ -88,14 +92,14 @@ class SkillFileChange(Strict):
 
 
 class SkillChange(Strict):
-    """The values of a skill to change. Absent fields keep their value."""
+    """The fields of a skill to change. Absent fields keep their value."""
 
     name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
     description = PlainText(
         required=False,
         help_text=(
-            "One line for the model: when to load the text, at most 1,024 characters. "
-            "Required for the mode `on_demand`."
+            "One line, at most 1,024 characters, that describes when the model should load the "
+            "text. Required for the mode `on_demand`."
         ),
     )
     text = PlainText(required=False, help_text="Text of the skill, 1 to 10,000 characters.")
@@ -201,7 +205,7 @@ class SkillViewSet(Endpoint):
         summary="List skills", parameters=[PageQuery], responses=build_page_serializer(SkillOut)
     )
     def list(self, request: Request) -> Response:
-        """List the skills of your groups and teams. Administrators get all skills."""
+        """List the skills of your groups and teams, or all skills if you are an administrator."""
         rows = skills.list_visible_skills(self.user)
         return self.respond_page(rows, order=("slug",), name="skills")
 
@@ -237,7 +241,7 @@ class SkillViewSet(Endpoint):
 
     @extend_schema(summary="Delete a skill")
     def destroy(self, request: Request, slug: str) -> Response:
-        """Delete a skill of a group or a team permanently. Loaded texts stay in their chats."""
+        """Delete a skill of a group or team permanently. Texts that chats have loaded are kept."""
         skill = skills.get_editable_skill(user=self.user, slug=slug)
         EmptyBody.read(request.data)
         skills.delete_own_skill(user=self.user, skill=skill, now=timezone.now())
@@ -251,7 +255,7 @@ class SkillViewSet(Endpoint):
     )
     @action(detail=True)
     def files(self, request: Request, slug: str) -> Response:
-        """List the files of a skill with their texts, ordered by name."""
+        """List the files of a skill and their texts, ordered by name."""
         rows = skills.select_visible_files(user=self.user, slug=slug)
         return self.respond_page(
             rows, order=("name",), name=f"skill-files:{slug}", kind=SkillFileText
@@ -264,7 +268,7 @@ class SkillViewSet(Endpoint):
     )
     @action(detail=True)
     def export(self, request: Request, slug: str) -> HttpResponse:
-        """Download a skill as a ZIP archive with one folder: its `SKILL.md` and its files."""
+        """Download a skill as a ZIP archive: one folder with `SKILL.md` and the skill's files."""
         skill = skills.get_visible_skill(user=self.user, slug=slug)
         return build_archive_response([skill], name=skill.slug)
 
@@ -278,8 +282,8 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        An existing skill with the same name is updated, and its files are replaced by the files
-        of the folder. Files that are not text are left out. If one folder is invalid, nothing is
+        An existing skill with the same name is updated, and its files are replaced by the files of
+        the folder. Files that are not text are skipped. If one folder is invalid, nothing is
         imported.
         """
         values = SkillArchive.read(request.data)

@@ -100,7 +100,7 @@ class RosterViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Create a team", request=team_inputs.TeamBody, responses=SavedRosterOut)
     def create(self, request: Request) -> Response:
-        """Create a team. Only administrators can set `shared`, which makes it available to all."""
+        """Create a team. Only administrators can create shared teams, which everyone can use."""
         shared = team_inputs.TeamBody.read(request.data)["shared"]
         saved = rosters.create_team(
             user=self.user, draft=parse_team_body(request.data), shared=shared, now=timezone.now()
@@ -114,7 +114,7 @@ class RosterViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Replace a team", request=team_inputs.TeamBody, responses=SavedRosterOut)
     def update(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Replace a team with a new version. A running round keeps the version it started with.
+        """Replace a team with a new version. A running round continues with its own version.
 
         An agent without a `role_id` is created.
         """
@@ -129,7 +129,7 @@ class RosterViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Delete a team")
     def destroy(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Delete a team. Chats that use it continue with it; new chats cannot choose it."""
+        """Delete a team. Chats that use the team keep it; new chats cannot choose it."""
         EmptyBody.read(request.data)
         rosters.delete_team(user=self.user, team_id=team_id, now=timezone.now())
         return Response(status=204)
@@ -137,7 +137,7 @@ class RosterViewSet(ConditionalEndpoint):
     @extend_schema(summary="Copy a team", responses={201: SavedRosterOut})
     @action(detail=True, methods=["post"])
     def copy(self, request: Request, team_id: uuid.UUID) -> Response:
-        """Copy a team of yours or a shared one, with its agents, into a new team of yours."""
+        """Copy one of your teams or a shared team with its agents. The copy belongs to you."""
         EmptyBody.read(request.data)
         saved = rosters.copy_team(user=self.user, team_id=team_id, now=timezone.now())
         return Response({**serialize_team(saved.team), "warnings": saved.warnings}, status=201)
@@ -189,7 +189,7 @@ class RoundViewSet(Endpoint):
         summary="List rounds", parameters=[PageQuery], responses=build_page_serializer(RoundOut)
     )
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the rounds of a team chat, newest first. Each round replies to one message."""
+        """List the rounds of a team chat, newest first. Each holds the replies to one message."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         branch = get_active_branch(chat)
@@ -205,7 +205,7 @@ class RoundViewSet(Endpoint):
     @extend_schema(summary="Continue a round", responses={202: TurnOut})
     @action(detail=False, methods=["post"], url_path="go-on")
     def go_on(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Continue the latest round, if it ended early, with its limits reset.
+        """Continue the latest round if it ended early. Its limits are reset.
 
         Returns 202 with the turn of the next agent; follow its events to receive the reply.
         """

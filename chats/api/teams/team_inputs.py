@@ -15,13 +15,14 @@ class TeamTask(Strict):
 
     teamTask = PlainText(
         help_text=(
-            "Task that is sent to every agent. Longer text is cut at 5,120 bytes. Empty: no task."
+            "Task that is sent to every agent. Texts over 5,120 bytes are truncated. Empty: no "
+            "task."
         )
     )
 
 
 class NewTeamMessage(Strict):
-    """A message of a team member, to be added without a reply."""
+    """A message of a team member to add without a reply."""
 
     # Validated by the domain, whose error messages clients rely on.
     message = serializers.JSONField(
@@ -92,7 +93,7 @@ class AgentBody(Strict):
     name = PlainText(help_text="Name of the agent, 1 to 60 characters, unique in the team.")
     role_id = PlainText(
         default="",
-        help_text="Id of an existing agent of the team, which is changed. Empty: a new agent.",
+        help_text="Id of the existing agent to change. Empty: a new agent is created.",
     )
     type = PlainText(
         default="ai",
@@ -208,7 +209,8 @@ class TeamBody(Strict):
     task = PlainText(
         default="",
         help_text=(
-            "Task that is sent to every agent. Longer text is cut at 5,120 bytes. Empty: no task."
+            "Task that is sent to every agent. Texts over 5,120 bytes are truncated. Empty: no "
+            "task."
         ),
     )
 

@@ -5,7 +5,6 @@ from typing import Any
 from rest_framework import serializers
 
 from chats.api.teams.team_inputs import PROMPT_FORMS
-from chats.models import Round
 
 
 class SpeakerOut(serializers.Serializer[Any]):
@@ -40,7 +39,7 @@ class SnapshotMessageOut(serializers.Serializer[Any]):
 
 
 class TeamMessageOut(SnapshotMessageOut):
-    """A message of a team chat, with its id in the rest of the API and its time."""
+    """A message of a team chat, with its time and with the id that other endpoints use."""
 
     message = serializers.UUIDField(help_text="Id of the message in all other endpoints.")
     createdAt = serializers.DateTimeField(help_text="Time at which the message was stored.")
@@ -54,7 +53,8 @@ class TeamOut(serializers.Serializer[Any]):
     )
     notice = serializers.CharField(
         help_text=(
-            "Sentence with the saved length, if the task was cut. Empty: the whole task was saved."
+            "Sentence with the saved length, if the task was truncated. Empty: the whole task "
+            "was saved."
         )
     )
     messageCount = serializers.IntegerField(help_text="Number of messages on the active branch.")
@@ -115,7 +115,10 @@ class AgentPromptOut(serializers.Serializer[Any]):
         help_text="System text for the client's system prompt option. Absent if there is none.",
     )
     omitted = serializers.IntegerField(
-        help_text="Number of the oldest messages that were left out to stay within the limit."
+        help_text=(
+            "Number of messages left out to keep the prompt within the limit. The oldest are "
+            "left out first."
+        )
     )
 
 
@@ -129,7 +132,7 @@ class SnapshotOut(serializers.Serializer[Any]):
     timestamp = serializers.IntegerField(
         help_text="Time of the export, in milliseconds since 1970-01-01 UTC."
     )
-    version = serializers.IntegerField(help_text="Version of the snapshot format, always 1.")
+    version = serializers.IntegerField(help_text="Version of the snapshot format: 1.")
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -223,7 +226,15 @@ class RoundOut(serializers.Serializer[Any]):
     """A round of a team chat: the replies of agents to one message of a user."""
 
     id = serializers.UUIDField()
-    status = serializers.CharField(help_text=f"One of {', '.join(Round.Status.values)}.")
+    status = serializers.CharField(
+        help_text=(
+            "- `running`: agents are replying.\n- `waiting`: a human member of the team is next.\n"
+            "- `settled`: all agents of the round have replied.\n- `limit`: the round reached a "
+            "limit, which `reason` names.\n- `pair`: two agents replied only to each other.\n- "
+            "`stopped`: a user stopped the round.\n- `failed`: a reply failed.\n- `replaced`: a "
+            "newer message, or a continuation, ended the round."
+        )
+    )
     reason = serializers.CharField(
         help_text=(
             "Limit that ended the round: `hops` (replies), `tokens` or `time`. `only_this`: a "

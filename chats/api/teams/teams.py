@@ -124,7 +124,7 @@ class TeamMessageViewSet(Endpoint):
         parameters=[IDEMPOTENCY_KEY],
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Add a message of a team member to the active branch. It does not start a reply."""
+        """Add a message of a team member to the active branch. No agent replies."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         added = conversation.add_message(
             user=self.user,
@@ -193,9 +193,9 @@ class TeamChatViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Set the task of a team chat", request=team_inputs.TeamTask)
     def partial_update(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Set the task that is sent to every agent. Longer texts are cut at 5,120 bytes.
+        """Set the task that is sent to every agent. Texts over 5,120 bytes are truncated.
 
-        If the text was cut, `notice` contains the saved length.
+        If the text was truncated, `notice` contains the saved length.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         task = team_inputs.TeamTask.read(request.data)["teamTask"]
@@ -213,7 +213,7 @@ class TeamChatViewSet(ConditionalEndpoint):
         """Preview the context of an agent. Nothing is stored.
 
         The newest message is returned separately. The window counts the messages before it.
-        `leftOut` lists the other messages with reasons.
+        `leftOut` lists the omitted messages, each with the reason.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         context = conversation.assemble_agent_context(
@@ -242,9 +242,9 @@ class TeamChatViewSet(ConditionalEndpoint):
     @extend_schema(summary="Clear a team chat")
     @action(detail=False, methods=["post"])
     def clear(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Clear the messages and the task of a team chat. New messages start at `msg-1`.
+        """Clear the messages and the task of a team chat. The ids of new messages start at `msg-1`.
 
-        The old branch keeps its messages.
+        The previous branch keeps its messages.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

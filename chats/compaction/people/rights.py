@@ -33,7 +33,7 @@ class NotAllowedByPolicy(Refusal):
 
 
 class ArchiveClosed(Refusal):
-    """The policy excludes the originals from search."""
+    """The policy does not allow searching the original messages."""
 
     code = "archive_closed"
     status = 403

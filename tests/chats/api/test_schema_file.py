@@ -10,6 +10,8 @@ from drf_spectacular.renderers import OpenApiYamlRenderer
 
 from chats.api.core.schema import Generator
 from chats.api.operation_refusals import OPERATIONS
+from chats.compaction.report.skip_reasons import SENTENCES
+from chats.models import Compaction, Round
 from tests.chats.api.listed_refusals import is_listed
 from tests.faults.programs import ROOT
 
@@ -95,3 +97,27 @@ def test_each_entry_of_the_table_is_an_operation(schema: dict[str, Any]) -> None
     operations = [each for path in schema["paths"].values() for each in path.values()]
 
     assert OPERATIONS.keys() <= {each["operationId"] for each in operations}
+
+
+def test_the_schema_explains_each_status_of_a_compaction_and_of_a_round(
+    schema: dict[str, Any],
+) -> None:
+    schemas = schema["components"]["schemas"]
+    explained = {
+        name: re.findall(r"^- `(\w+)`: \w", schemas[name]["properties"][field]["description"], re.M)
+        for name, field in [
+            ("CompactionOut", "status"),
+            ("RoundOut", "status"),
+            ("SkipReasonOut", "code"),
+        ]
+    }
+
+    assert sorted(explained["CompactionOut"]) == sorted(Compaction.Status.values)
+    assert sorted(explained["RoundOut"]) == sorted(Round.Status.values)
+    assert explained["SkipReasonOut"] == list(SENTENCES)
+
+
+def test_several_conditions_of_a_code_are_joined_as_sentences(schema: dict[str, Any]) -> None:
+    responses = schema["paths"]["/api/v1/chats"]["post"]["responses"]
+
+    assert "Start a new chat. Or you have 20,000 chats" in responses["409"]["description"]
