@@ -49,7 +49,7 @@ class NewPreference(Strict):
 
     slot = PlainText(
         help_text=f"One of {', '.join(f'`{slot}`' for slot in Preference.Slot.values)}. "
-        "Only `note` can have several preferences; elsewhere a new preference replaces the old one."
+        "Only `note` can have several preferences; in the others, a new one replaces the old one."
     )
     text = PlainText(help_text="The preference, one line of 1 to 200 characters.")
     folder = serializers.UUIDField(

@@ -50,35 +50,42 @@ class UsageRowOut(serializers.Serializer[object]):
         )
     )
     calls = serializers.IntegerField(
-        help_text="Calls for replies, titles, states, preferences and cache warm-ups, and "
-        "pass-through requests of clients."
+        help_text=(
+            "Number of calls for replies, titles, states, preferences and cache warm-ups, and "
+            "pass-through requests of clients."
+        )
     )
     failed = serializers.IntegerField(help_text="Number of these calls that failed.")
     unreported = serializers.IntegerField(
-        help_text="Calls whose provider reported no usage. Their tokens are unknown and not "
-        "part of the sums."
+        help_text=(
+            "Number of calls for which the provider reported no usage. The token sums exclude them."
+        )
     )
     input_tokens = serializers.IntegerField(
-        source="input", help_text="Input tokens of the calls, including cached ones."
+        source="input", help_text="Number of input tokens of the calls, including cached ones."
     )
     cached_tokens = serializers.IntegerField(
         source="cached",
-        help_text="Input tokens read from the provider's cache. They are part of the input tokens.",
+        help_text=(
+            "Number of input tokens read from the provider's cache, which `input_tokens` includes."
+        ),
     )
     output_tokens = serializers.IntegerField(
-        source="output", help_text="Output tokens of the calls."
+        source="output", help_text="Number of output tokens of the calls."
     )
     summaries = serializers.IntegerField(
-        help_text="Summaries written by a model. They are not part of `calls`."
+        help_text="Number of summaries written by a model, which `calls` excludes."
     )
     summaries_unreported = serializers.IntegerField(
-        help_text="Summaries whose provider reported no usage. The token sums exclude them."
+        help_text=(
+            "Number of summaries whose provider reported no usage. The token sums exclude them."
+        )
     )
     summary_input_tokens = serializers.IntegerField(
-        source="summary_input", help_text="Input tokens of the summary calls."
+        source="summary_input", help_text="Number of input tokens of the summary calls."
     )
     summary_output_tokens = serializers.IntegerField(
-        source="summary_output", help_text="Output tokens of the summary calls."
+        source="summary_output", help_text="Number of output tokens of the summary calls."
     )
     summary_cost = serializers.DecimalField(
         max_digits=20,

@@ -165,7 +165,7 @@ class WebhookViewSet(ConditionalEndpoint):
 
     @extend_schema(operation_id="webhooks_retrieve", summary="Get a webhook")
     def retrieve(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """Retrieve a webhook of yours, without its secret."""
+        """Retrieve one of your webhooks, without its secret."""
         return self.respond(managing.get_webhook(user=self.user, webhook_id=webhook_id))
 
     @extend_schema(summary="Update a webhook", request=WebhookChange)

@@ -36,15 +36,19 @@ class EffectOut(serializers.Serializer[object]):
         help_text="Number of model calls whose prompt used an active compaction."
     )
     unreported = serializers.IntegerField(
-        help_text="Calls for which the provider reported no token usage. The other figures exclude "
-        "them."
+        help_text=(
+            "Number of calls for which the provider reported no token usage. The other figures "
+            "exclude them."
+        )
     )
     saved_tokens = serializers.IntegerField(
-        help_text="Estimated tokens that compactions kept out of these prompts."
+        help_text="Estimated number of tokens that compactions kept out of these prompts."
     )
     lost_tokens = serializers.IntegerField(
-        help_text="Tokens of the first prompt after each compaction that were not read from the "
-        "provider's cache."
+        help_text=(
+            "Number of tokens of the first prompt after each compaction that were not read from "
+            "the provider's cache."
+        )
     )
     cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
     saved = MoneyOut(
@@ -141,25 +145,32 @@ class CountRowOut(serializers.Serializer[object]):
     calls = serializers.IntegerField(help_text="Number of model calls.")
     unreported = serializers.IntegerField(
         help_text=(
-            "Calls for which the provider reported no token usage. The token sums exclude them."
+            "Number of calls for which the provider reported no token usage. The token sums "
+            "exclude them."
         )
     )
     input = serializers.IntegerField(
         help_text=("Number of input tokens, including `cached` and `written`.")
     )
-    cached = serializers.IntegerField(help_text="Input tokens read from the provider's cache.")
-    written = serializers.IntegerField(help_text="Input tokens written to the provider's cache.")
-    output = serializers.IntegerField(help_text="Output tokens.")
+    cached = serializers.IntegerField(
+        help_text="Number of input tokens read from the provider's cache."
+    )
+    written = serializers.IntegerField(
+        help_text=("Number of input tokens written to the provider's cache.")
+    )
+    output = serializers.IntegerField(help_text="Number of output tokens.")
     summaries = serializers.IntegerField(
         help_text=("Number of summaries for which a model was called.")
     )
-    governed = serializers.IntegerField(help_text="Calls whose prompt used an active compaction.")
+    governed = serializers.IntegerField(
+        help_text=("Number of calls whose prompt used an active compaction.")
+    )
     saved_tokens = serializers.IntegerField(
-        help_text="Estimated tokens that compactions kept out of prompts."
+        help_text="Estimated number of tokens that compactions kept out of prompts."
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Tokens of the first prompt after each compaction that were not read from "
+            "Number of tokens of the first prompt after each compaction that were not read from "
             "the provider's cache."
         )
     )

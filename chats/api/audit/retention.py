@@ -60,7 +60,7 @@ class RetentionOut(serializers.Serializer[object]):
 
 
 class RetentionRunOut(serializers.Serializer[RetentionRun]):
-    """A retention run with the counts of its chats and messages."""
+    """A retention run: the numbers of erased messages and of affected and skipped chats."""
 
     id = serializers.UUIDField()
     started_at = serializers.DateTimeField()
@@ -81,7 +81,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
         )
     )
     chats_failed = serializers.IntegerField(
-        help_text="Number of chats skipped because of an error. The server log has the details."
+        help_text="Number of chats skipped because of an error. The server log gives the details."
     )
     digest = serializers.CharField(
         help_text=(

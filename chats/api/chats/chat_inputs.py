@@ -289,7 +289,7 @@ class RecentQuery(Strict):
         min_value=1,
         required=False,
         help_text=(
-            "Maximum number of messages, at most the policy's window, which is also the default."
+            "Maximum number of messages. The policy's window is the default and the upper limit."
         ),
     )
     chat = serializers.UUIDField(

@@ -14,8 +14,8 @@ from chats.models import Compaction
 class OriginalsOut(serializers.Serializer[Compaction]):
     """The messages that a compaction covers. List them with `from_seq` and `to_seq`."""
 
-    from_seq = serializers.IntegerField(help_text="Seq of the first message.")
-    to_seq = serializers.IntegerField(help_text="Seq of the last message.")
+    from_seq = serializers.IntegerField(help_text="Sequence number of the first message.")
+    to_seq = serializers.IntegerField(help_text="Sequence number of the last message.")
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
         help_text="Sequence numbers in the range that the summary does not cover.",
@@ -169,7 +169,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
-        help_text="Tokens of the summary text, by the local tokenizer. Null: not written yet.",
+        help_text=(
+            "Number of tokens of the summary text, by the local tokenizer. Null: not written yet."
+        ),
     )
     usage = serializers.DictField(
         help_text="Tokens of the calls that wrote the summary, as reported by the provider."

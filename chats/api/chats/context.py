@@ -121,7 +121,7 @@ class ContextOut(serializers.Serializer[Any]):
         ),
     )
     prompt_tokens = serializers.IntegerField(
-        help_text="Tokens of the complete prompt, by the local tokenizer."
+        help_text="Number of tokens of the complete prompt, by the local tokenizer."
     )
     approximate = serializers.BooleanField(
         help_text=(
@@ -233,7 +233,7 @@ class ReceiptViewSet(Endpoint):
     def receipts(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """List the receipts of a turn, in the order of its model calls.
 
-        Each receipt has the segments of the prompt with their texts.
+        Each receipt contains the segments of the prompt and their texts.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         rows = list(

@@ -89,7 +89,7 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
         choices=list(WON.items()), help_text="Reason that this value applies."
     )
     used = serializers.BooleanField(help_text="False: the policy's strategy ignores this field.")
-    lost = LostOut(many=True, help_text="Values of other policies that do not apply.")
+    lost = LostOut(many=True, help_text="Values of other policies, which this value overrides.")
 
 
 class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):

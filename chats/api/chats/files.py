@@ -154,7 +154,7 @@ class FileViewSet(Endpoint):
 
     @extend_schema(summary="Get a file")
     def retrieve(self, request: Request, file_id: uuid.UUID) -> Response:
-        """Retrieve a file of yours: its name, kind and size, and whether its text was read."""
+        """Retrieve one of your files: its name, kind and size, and whether its text was read."""
         return self.respond(uploads.get_file(user=self.user, file_id=file_id))
 
     @extend_schema(summary="Delete a file")

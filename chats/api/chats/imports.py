@@ -29,7 +29,7 @@ from chats.models import FileImport, ImportOutcome
 
 
 class ImportOut(serializers.Serializer[FileImport]):
-    """An import with its progress. `code` and `reason` explain a failure."""
+    """An import and its progress. `code` and `reason` explain a failure."""
 
     id = serializers.UUIDField()
     state = serializers.ChoiceField(choices=FileImport.State.choices)
@@ -112,7 +112,7 @@ class ImportStartedOut(ImportOut):
     notice = serializers.SerializerMethodField()
 
     def get_retention_days(self, row: FileImport) -> int | None:
-        """Retention period of messages, in days. Null: none."""
+        """Retention period of messages in days. Null: none."""
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
@@ -263,7 +263,7 @@ class ImportViewSet(Endpoint):
 
     @extend_schema(summary="Get an import")
     def retrieve(self, request: Request, import_id: uuid.UUID) -> Response:
-        """Retrieve an import of yours with its progress and, if it failed, the reason."""
+        """Retrieve one of your imports: its progress and, if it failed, the reason."""
         return self.respond(upload.get_import(user=self.user, import_id=import_id))
 
     @extend_schema(summary="Delete an import report")

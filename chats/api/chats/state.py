@@ -96,7 +96,7 @@ class StateViewSet(ConditionalEndpoint):
     @extend_schema(summary="List versions of the state", responses=StateVersionList)
     @action(detail=False)
     def versions(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the latest 100 versions of the state with their changes.
+        """List the 100 latest versions of the state and their changes.
 
         Returns 409 `no_state` if the chat's policy does not maintain a state.
         """

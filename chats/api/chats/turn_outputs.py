@@ -18,9 +18,7 @@ class FailureOut(serializers.Serializer[Mapping[str, str]]):
     """The reason why a turn failed: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField(help_text="Stable error code.")
-    message = serializers.CharField(
-        help_text="Sentence for people, in the language of the request."
-    )
+    message = serializers.CharField(help_text="Message for people, in the language of the request.")
 
 
 class TurnOut(serializers.Serializer[Turn]):
@@ -153,7 +151,9 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     start = serializers.IntegerField(
         help_text="Position of the first character in the message's text, in code points."
     )
-    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    end = serializers.IntegerField(
+        help_text=("Position after the last character of the excerpt, in code points.")
+    )
     score = serializers.FloatField(
         help_text="Relevance, higher is better. Comparable only with excerpts of the same turn."
     )
@@ -164,12 +164,16 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
 
     file = serializers.UUIDField(source="file_id")
     name = serializers.CharField()
-    page = serializers.IntegerField(help_text="Page of the document. 0: it has no pages.")
+    page = serializers.IntegerField(
+        help_text=("Number of the page in the document, from 1. 0: the document has no pages.")
+    )
     part = serializers.IntegerField(help_text="Number of the part in the document, from 1.")
     start = serializers.IntegerField(
         help_text="Position of the first character in the document's text, in code points."
     )
-    end = serializers.IntegerField(help_text="Position after the last character, in code points.")
+    end = serializers.IntegerField(
+        help_text=("Position after the last character of the excerpt, in code points.")
+    )
     score = serializers.FloatField(
         allow_null=True,
         help_text=(
@@ -236,8 +240,8 @@ class TurnDetailOut(TurnOut):
         many=True,
         source="references_in_order",
         help_text=(
-            "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` "
-            "of the receipts has the reason."
+            "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` of "
+            "the receipts gives the reason."
         ),
     )
     file_excerpts = FileExcerptOut(
@@ -251,10 +255,10 @@ class TurnDetailOut(TurnOut):
         help_text="Calls of tools on tool servers, in order.",
     )
     waiting_calls = WaitingCallOut(
-        many=True, help_text="Tool calls that wait for consent. Empty: none wait."
+        many=True, help_text="Tool calls that wait for consent. Empty: none."
     )
     compaction = SkipReasonOut(
-        help_text="Decision about a compaction after this turn, with its reason."
+        help_text="Decision about a compaction after this turn, and the reason."
     )
 
 

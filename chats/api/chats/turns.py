@@ -87,7 +87,7 @@ class TurnViewSet(Endpoint):
         """Decide about a tool call that waits for consent. The last decision continues the turn.
 
         Returns 409 `consent_is_over` if the request for consent was answered or has expired, or if
-        its reply has ended.
+        the reply has ended.
         """
         turn = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         given = ConsentIn.read(request.data)

@@ -10,9 +10,7 @@ from rest_framework import serializers
 class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     """An error. Clients should check `code`, which is stable; `message` is for people."""
 
-    message = serializers.CharField(
-        help_text="Sentence for people, in the language of the request."
-    )
+    message = serializers.CharField(help_text="Message for people, in the language of the request.")
     type = serializers.CharField()
     param = serializers.CharField(
         allow_null=True,

@@ -81,20 +81,34 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
     ended_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the evaluation ended. Null: still open."
     )
-    turns = serializers.IntegerField(help_text="Replies of the evaluated branches so far.")
-    judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
-    unknown = serializers.IntegerField(help_text="Replies that could not be evaluated.")
+    turns = serializers.IntegerField(
+        help_text=("Number of replies of the evaluated branches so far.")
+    )
+    judged = serializers.IntegerField(
+        help_text=("Number of replies compared with the prompt under the draft.")
+    )
+    unknown = serializers.IntegerField(help_text="Number of replies that could not be evaluated.")
     changed = serializers.IntegerField(
         help_text=(
             "Number of replies whose prompt the draft would change, and of those that it would "
             "refuse."
         )
     )
-    would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
-    compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
-    compactions_then = serializers.IntegerField(help_text="Estimated compactions under the draft.")
-    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
-    tokens_then = serializers.IntegerField(help_text="Estimated prompt tokens under the draft.")
+    would_refuse = serializers.IntegerField(
+        help_text=("Number of replies that the draft would refuse.")
+    )
+    compactions_now = serializers.IntegerField(
+        help_text=("Number of compactions under the active version.")
+    )
+    compactions_then = serializers.IntegerField(
+        help_text=("Estimated number of compactions under the draft.")
+    )
+    tokens_now = serializers.IntegerField(
+        help_text=("Number of prompt tokens under the active version.")
+    )
+    tokens_then = serializers.IntegerField(
+        help_text=("Estimated number of prompt tokens under the draft.")
+    )
 
 
 class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
@@ -108,19 +122,31 @@ class EvaluationDayOut(serializers.Serializer[Day]):
     """The totals of a shadow evaluation on one day (UTC)."""
 
     day = serializers.DateField(help_text="Day (UTC).")
-    turns = serializers.IntegerField(help_text="Replies of the day.")
-    judged = serializers.IntegerField(help_text="Replies compared with the prompt under the draft.")
+    turns = serializers.IntegerField(help_text="Number of replies of the day.")
+    judged = serializers.IntegerField(
+        help_text=("Number of replies compared with the prompt under the draft.")
+    )
     changed = serializers.IntegerField(
         help_text=(
             "Number of replies whose prompt the draft would change, and of those that it would "
             "refuse."
         )
     )
-    would_refuse = serializers.IntegerField(help_text="Replies that the draft would refuse.")
-    compactions_now = serializers.IntegerField(help_text="Compactions under the active version.")
-    compactions_then = serializers.IntegerField(help_text="Estimated compactions under the draft.")
-    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
-    tokens_then = serializers.IntegerField(help_text="Estimated prompt tokens under the draft.")
+    would_refuse = serializers.IntegerField(
+        help_text=("Number of replies that the draft would refuse.")
+    )
+    compactions_now = serializers.IntegerField(
+        help_text=("Number of compactions under the active version.")
+    )
+    compactions_then = serializers.IntegerField(
+        help_text=("Estimated number of compactions under the draft.")
+    )
+    tokens_now = serializers.IntegerField(
+        help_text=("Number of prompt tokens under the active version.")
+    )
+    tokens_then = serializers.IntegerField(
+        help_text=("Estimated number of prompt tokens under the draft.")
+    )
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
@@ -137,8 +163,10 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
         allow_blank=True,
         help_text="Code of the refusal under the draft. Empty: not refused.",
     )
-    tokens_now = serializers.IntegerField(help_text="Prompt tokens under the active version.")
-    tokens_then = serializers.IntegerField(help_text="Prompt tokens under the draft.")
+    tokens_now = serializers.IntegerField(
+        help_text=("Number of prompt tokens under the active version.")
+    )
+    tokens_then = serializers.IntegerField(help_text="Number of prompt tokens under the draft.")
     full_now = serializers.IntegerField(
         help_text="Number of messages sent in full under the active version."
     )
@@ -151,7 +179,8 @@ class EvaluationDetailOut(EvaluationOut):
     """A shadow evaluation with reasons, daily totals, and the replies that would change most."""
 
     reasons = UnknownOut(
-        many=True, help_text="Reasons why replies could not be evaluated, with their number."
+        many=True,
+        help_text=("Reasons why replies could not be evaluated, each with the number of replies."),
     )
     days = EvaluationDayOut(many=True, help_text="Totals by day.")
     worst = EvaluatedTurnOut(

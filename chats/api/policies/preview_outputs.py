@@ -46,7 +46,10 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
 
     summary_tokens = serializers.IntegerField(
         allow_null=True,
-        help_text="Estimated tokens of the next summary. Null: the strategy writes no summaries.",
+        help_text=(
+            "Estimated number of tokens of the next summary. Null: the strategy writes no "
+            "summaries."
+        ),
     )
     summaries = serializers.IntegerField(
         help_text=(
@@ -94,7 +97,7 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
         help_text="Tokens of each part of the prompt, such as `system`, `summary` or `history`.",
     )
     skills = serializers.IntegerField(
-        help_text="Tokens of skills, which are included in those of `system`."
+        help_text="Number of tokens of skills, which are included in those of `system`."
     )
     full = serializers.IntegerField(help_text="Number of messages sent in full.")
     cut = serializers.IntegerField(help_text="Number of messages that the policy truncates.")

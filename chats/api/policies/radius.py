@@ -28,7 +28,7 @@ ROWS = BlastRadius.objects.select_related("policy", "group")
 
 
 class NewRadius(Strict):
-    """Unsaved values of a policy, whose affected chats are counted."""
+    """Unsaved values of a policy for which the affected chats are counted."""
 
     policy = PlainText(
         help_text="Slug of an existing policy, whose next version would have these values."
@@ -94,7 +94,7 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class RadiusOut(serializers.Serializer[BlastRadius]):
-    """A count of affected chats, with its progress and its results so far."""
+    """A count of affected chats: its progress and the results so far."""
 
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug")
@@ -134,7 +134,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
         help_text="Number of checked chats whose next message would be refused."
     )
     failed = serializers.IntegerField(
-        help_text="Number of chats skipped because of an error. The server log has the details."
+        help_text="Number of chats skipped because of an error. The server log gives the details."
     )
     sampled = serializers.IntegerField(
         allow_null=True,

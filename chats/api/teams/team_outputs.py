@@ -82,8 +82,8 @@ class LeftOutOut(serializers.Serializer[Any]):
         choices=["window", "duplicate_of_current", "markers_only"],
         help_text=(
             "`window`: the message and all messages before it are outside the window. "
-            "`duplicate_of_current`: it repeats the newest message. `markers_only`: it has only "
-            "routing markers."
+            "`duplicate_of_current`: it repeats the newest message. `markers_only`: it contains "
+            "only routing markers."
         ),
     )
 
@@ -260,7 +260,9 @@ class RoundOut(serializers.Serializer[Any]):
     )
     hops = serializers.IntegerField(help_text="Number of replies so far.")
     hop_limit = serializers.IntegerField(help_text="Maximum number of replies.")
-    tokens = serializers.IntegerField(help_text="Prompt and reply tokens of the round so far.")
+    tokens = serializers.IntegerField(
+        help_text=("Number of prompt and reply tokens of the round so far.")
+    )
     unknown_names = serializers.ListField(
         child=serializers.CharField(),
         help_text="Names that replies address but that no role of the team has.",
