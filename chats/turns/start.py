@@ -45,7 +45,9 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Retry after a reply."""
+    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Retry after the next
+    reply.
+    """
 
     code = "chat_busy"
     status = 409

@@ -79,7 +79,7 @@ class MemoryOut(serializers.Serializer[object]):
     inferring_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time since which a model may read messages and suggest preferences. Null: "
+            "Time from which on a model may read messages and suggest preferences. Null: "
             "suggestions are off."
         ),
     )

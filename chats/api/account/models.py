@@ -20,7 +20,9 @@ class ModelList(serializers.Serializer[object]):
 class ModelViewSet(Endpoint):
     @extend_schema(summary="List models", responses=ModelList)
     def list(self, request: Request) -> Response:
-        """List every enabled model. `allowed` is true if your policy allows it in a new chat."""
+        """List the enabled models. `allowed` is true for those that your policy allows in new
+        chats.
+        """
         return Response(
             {
                 "data": serialize_rows(

@@ -55,7 +55,7 @@ class UsageRowOut(serializers.Serializer[object]):
             "pass-through requests of clients."
         )
     )
-    failed = serializers.IntegerField(help_text="Number of these calls that failed.")
+    failed = serializers.IntegerField(help_text="Number of calls that failed.")
     unreported = serializers.IntegerField(
         help_text=(
             "Number of calls for which the provider reported no usage. The token sums exclude them."

@@ -86,8 +86,8 @@ class NewLedgerExport(Strict):
         choices=list(FORMS),
         default="jsonl",
         help_text=(
-            "`jsonl`: one event per line, exactly as hashed; the last line has the number of "
-            "lines and the latest checkpoint. `csv`: for spreadsheets."
+            "`jsonl`: one event per line, exactly as hashed; the last line contains the number "
+            "of lines and the latest checkpoint. `csv`: for spreadsheets."
         ),
     )
     q = PlainText(
@@ -115,9 +115,8 @@ class LedgerExportViewSet(Endpoint):
     def export(self, request: Request) -> StreamingHttpResponse:
         """Export the audit events that match a query, as a stream.
 
-        An audit event is recorded before the first line and after the last. A file without the
-        final count is incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
-        `InvalidSearch`.
+        The audit log records the start and the end of the export. A file without the final count is
+        incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `InvalidSearch`.
         """
         asked = validate_storable_texts(NewLedgerExport.read(request.data))
         search = parse_search_query(asked["q"], names=True)

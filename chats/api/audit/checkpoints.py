@@ -39,7 +39,7 @@ class TimestampOut(serializers.Serializer[LedgerTimestamp]):
 
 
 class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
-    """A signed checkpoint: the root of the whole audit log at one size."""
+    """A signed checkpoint: the root hash of the first `size` entries of the audit log."""
 
     origin = serializers.CharField(source="origin.name")
     size = serializers.IntegerField(

@@ -266,7 +266,7 @@ class CountViewSet(Endpoint):
         operation_id="counts", summary="Get daily counts of the instance", parameters=[CountsQuery]
     )
     def retrieve(self, request: Request) -> Response:
-        """Get the replies, failures, tokens and compaction savings of each day, model or policy.
+        """Get the daily counts of the instance: replies, failures, tokens and compaction savings.
 
         Raises `InvalidField`.
         """

@@ -109,9 +109,9 @@ class ReadingViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Open a chat for reading. You can read its model requests for 30 minutes.
 
-        The audit log records the reason first. If the instance requires two people, the status
-        is 202, and another auditor has to grant the request. Raises `NotFound`, `ReasonNeeded`
-        and `InvalidCharacter`.
+        The audit log records the reason first. If the instance requires two people, the status is
+        202, and another auditor must grant the request. Raises `NotFound`, `ReasonNeeded` and
+        `InvalidCharacter`.
         """
         now = timezone.now()
         wanted = NewReading.read(request.data)
@@ -239,7 +239,7 @@ class AuditedSummaryRequestViewSet(Endpoint):
         parameters=[CallQuery],
     )
     def retrieve(self, request: Request, compaction_id: uuid.UUID) -> Response:
-        """Read one summary request of a chat that you opened for reading.
+        """Read one of the requests that wrote a summary, in a chat that you opened for reading.
 
         Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """

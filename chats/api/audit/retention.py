@@ -166,7 +166,7 @@ class RetentionRunViewSet(Endpoint):
         responses={202: RetentionRunOut},
     )
     def create(self, request: Request) -> Response:
-        """Start a retention run in the background. If one is in progress, return it."""
+        """Start a retention run in the background, or return the run that is in progress."""
         EmptyBody.read(request.data)
         run = retention.start_retention_run(actor=self.actor, now=timezone.now())
         return self.respond(run, status=202)

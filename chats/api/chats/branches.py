@@ -33,7 +33,7 @@ class BranchViewSet(Endpoint):
             name=f"branches:{chat.pk}",
         )
 
-    @extend_schema(summary="Choose a branch")
+    @extend_schema(summary="Choose the active branch")
     @action(detail=True, methods=["post"])
     def choose(self, request: Request, chat_id: uuid.UUID, branch_id: uuid.UUID) -> Response:
         """Make a branch the active one, to which new messages are added.

@@ -12,7 +12,9 @@ from chats.models import Compaction
 
 
 class OriginalsOut(serializers.Serializer[Compaction]):
-    """The messages that a compaction covers. List them with `from_seq` and `to_seq`."""
+    """The messages that a compaction covers. To list them, filter the messages by sequence
+    number.
+    """
 
     from_seq = serializers.IntegerField(help_text="Sequence number of the first message.")
     to_seq = serializers.IntegerField(help_text="Sequence number of the last message.")

@@ -196,7 +196,7 @@ class ContextViewSet(Endpoint):
 
     @extend_schema(summary="Preview the next prompt", parameters=[ContextQuery])
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of the next message, without a question.
+        """Preview the next prompt of a chat, without a question.
 
         Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """
@@ -209,7 +209,7 @@ class ContextViewSet(Endpoint):
         responses={200: ContextOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of a question.
+        """Preview the next prompt of a chat, with a question.
 
         Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """

@@ -134,7 +134,9 @@ class ExportViewSet(Endpoint):
         responses={(200, "application/zip"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
-        """Export all your chats, folders and teams, and the names of your API keys, as a ZIP."""
+        """Export all your chats, folders and teams, and the names of your API keys, as a ZIP
+        archive.
+        """
         form = WholeQuery.read(request.query_params.dict())["form"]
         file = whole.build_account_archive(self.user, form=form, now=timezone.now())
         return files.build_file_download(file, name="palimpsest.zip")

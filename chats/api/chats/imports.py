@@ -140,7 +140,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     chat = serializers.UUIDField(
         source="chat_id",
         allow_null=True,
-        help_text="Id of the imported chat. Null: it could not be imported.",
+        help_text="Id of the imported chat. Null: the chat could not be imported.",
     )
     title = serializers.SerializerMethodField()
     messages = serializers.IntegerField(help_text="Number of messages added.")

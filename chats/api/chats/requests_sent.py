@@ -121,7 +121,8 @@ class SentRequestOut(serializers.Serializer[Any]):
     fault = serializers.CharField(
         help_text=(
             "Reason the request cannot be shown: `erased`, `missing` (data was deleted) or "
-            "`differs` (the hash does not match). Empty: it equals the request as sent."
+            "`differs` (the hash does not match). Empty: the rebuilt request equals the request "
+            "as sent."
         )
     )
     reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
@@ -142,7 +143,9 @@ class SentRequestOut(serializers.Serializer[Any]):
         ),
     )
     hidden = serializers.BooleanField(
-        help_text="True: the policy hides its system text, so that text is empty here."
+        help_text=(
+            "True: the policy hides its system text, which is therefore empty in the response."
+        )
     )
     messages = SentMessageOut(
         many=True,
@@ -176,9 +179,11 @@ class SummaryRequestOut(serializers.Serializer[Any]):
 
     compaction = serializers.UUIDField()
     fault = serializers.CharField(
-        help_text="Reason the request cannot be shown: `none` (no model was called), `erased`, "
-        "`parts` (intermediate texts are not stored) or `differs` (data was changed). Empty: it "
-        "matches the commitment in the audit log."
+        help_text=(
+            "Reason the request cannot be shown: `none` (no model was called), `erased`, `parts` "
+            "(intermediate texts are not stored) or `differs` (data was changed). Empty: the "
+            "request matches the commitment in the audit log."
+        )
     )
     reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
     body_sha256 = serializers.CharField(
@@ -189,7 +194,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         help_text="`same`, `options` or `unknown`, as in the request of a model call.",
     )
     call = serializers.IntegerField(help_text="Number of this call, from 1.")
-    calls = serializers.IntegerField(help_text="Number of calls that the summary took.")
+    calls = serializers.IntegerField(help_text="Number of calls that wrote the summary.")
     commitment = serializers.CharField(
         help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."
     )

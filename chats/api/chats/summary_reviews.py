@@ -45,7 +45,7 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     )
     sources = ReviewSourceOut(many=True)
     left_out = serializers.IntegerField(
-        help_text="Number of older covered messages that `sources` leaves out."
+        help_text="Number of older messages that the summary covers but `sources` omits."
     )
 
 

@@ -252,7 +252,7 @@ class TurnDetailOut(TurnOut):
     tool_calls = ToolCallOut(
         many=True,
         source="tool_calls_in_order",
-        help_text="Calls of tools on tool servers, in order.",
+        help_text="Calls to tools of tool servers, in the order in which they were made.",
     )
     waiting_calls = WaitingCallOut(
         many=True, help_text="Tool calls that wait for consent. Empty: none."

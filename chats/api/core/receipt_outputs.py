@@ -31,12 +31,12 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
     )
     cut_to = serializers.SerializerMethodField(
         help_text=(
-            "Maximum length in characters to which the policy cut the text. Null: sent in full."
+            "Length limit, in characters, to which the policy cut the text. Null: sent in full."
         )
     )
     results_cut_to = serializers.SerializerMethodField(
         help_text=(
-            "Maximum length in characters to which the policy cut tool results. Null: not cut."
+            "Length limit, in characters, to which the policy cut tool results. Null: not cut."
         )
     )
 
@@ -84,9 +84,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     call = serializers.IntegerField(help_text="Number of the call in the step.")
     purpose = serializers.CharField(
         help_text=(
-            "Purpose of the call: `reply`, `state` (extracts the state, call 0), and after "
-            "the turn, as step 0, `title`, `preferences` and `warm_up` (fills the provider's "
-            "cache for the next prompt)."
+            "Purpose of the call: `reply` or `state` (extracts the state; call 0). After the "
+            "turn, as step 0: `title`, `preferences` or `warm_up` (fills the provider's cache "
+            "for the next prompt)."
         )
     )
     model = serializers.CharField(source="model_name")

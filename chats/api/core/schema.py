@@ -218,7 +218,7 @@ def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
         "in": "header",
         "name": "Last-Event-ID",
         "schema": {"type": "string"},
-        "description": "Id of the last event received.",
+        "description": "Id of the last event that you received.",
     }
     refusals = {code: text for code, text in turn["responses"].items() if code != "200"}
     text = {"text/event-stream": {"schema": {"type": "string"}}}

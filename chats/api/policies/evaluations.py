@@ -186,8 +186,8 @@ class EvaluationDetailOut(EvaluationOut):
     worst = EvaluatedTurnOut(
         many=True,
         help_text=(
-            "Up to 10 replies whose prompts would change most, after those that the draft would "
-            "refuse."
+            "Up to 10 replies: first those that the draft would refuse, then those whose prompts "
+            "would change most."
         ),
     )
 

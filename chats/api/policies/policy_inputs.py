@@ -233,7 +233,7 @@ class SampleRequest(Strict):
 
 
 class PreviewRequest(SampleRequest):
-    """Unsaved values and locks of a policy, and a chat to preview them in."""
+    """Unsaved values and locks of a policy, and the chat in which to preview them."""
 
     place = serializers.ChoiceField(
         choices=["instance", "chat"],

@@ -23,7 +23,7 @@ from contextpolicy.publish import PolicyProblems
 
 
 class TrialOut(serializers.Serializer[Any]):
-    """A trial summary with its cost. It is not stored."""
+    """A trial summary, which is not stored, and its cost."""
 
     model = serializers.CharField()
     text = serializers.CharField()
@@ -72,7 +72,7 @@ class TrialViewSet(Endpoint):
 
     @extend_schema(
         operation_id="policies_trial",
-        summary="Try a policy's summary",
+        summary="Try a summary under a policy",
         request=PreviewRequest,
         responses={200: TrialOut, 502: ErrorBody},
     )

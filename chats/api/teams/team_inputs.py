@@ -105,7 +105,7 @@ class AgentBody(Strict):
         default="",
         help_text=(
             "Client that runs the agent, such as `claude-code`, `openai-codex` or "
-            "`google-gemini`. Empty: none. It determines the default of `prompt_form`."
+            "`google-gemini`. The client determines the default of `prompt_form`. Empty: none."
         ),
     )
     model = PlainText(
@@ -190,7 +190,8 @@ class TeamBody(Strict):
     goes_on_after_failure = Flag(
         default=True,
         help_text=(
-            "True: the round continues with the next agent after a failed reply. False: it ends."
+            "True: the round continues with the next agent after a failed reply. False: the "
+            "round ends."
         ),
     )
     message_cap = WholeNumber(
