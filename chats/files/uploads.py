@@ -70,7 +70,7 @@ class FileEmpty(Refusal):
 
 
 class FileMissing(Refusal):
-    """The server's storage does not have the content of the file. Upload the file again."""
+    """The server's storage does not contain the content of the file. Upload the file again."""
 
     code = "file_missing"
     status = 404

@@ -74,7 +74,7 @@ class KeyNameTooLong(Refusal):
 
 
 class UnknownScope(Refusal):
-    """The list of scopes is empty or has an unknown scope.
+    """The list of scopes is empty or contains an unknown scope.
 
     The error message lists the valid ones.
     """
@@ -86,7 +86,7 @@ class UnknownScope(Refusal):
 
 
 class InvalidLifetime(Refusal):
-    """The lifetime is not 1 to 365 days."""
+    """The lifetime is not between 1 and 365 days."""
 
     code = "invalid_lifetime"
     status = 422

@@ -102,7 +102,7 @@ class InvalidWindow(Refusal):
 
 
 class InstructionTooLong(Refusal):
-    """An instruction has more than 200,000 characters. It is never truncated."""
+    """An instruction has more than 200,000 characters. Instructions are never truncated."""
 
     code = "too_long"
     status = 422

@@ -32,8 +32,8 @@ class MemoryChange(Strict):
     inferring = Flag(
         required=False,
         help_text=(
-            "True: a model may read your new messages and suggest preferences. Requires that "
-            "the memory is on."
+            "True: a model may read your new messages and suggest preferences. The memory must "
+            "be on."
         ),
     )
     paused = Flag(

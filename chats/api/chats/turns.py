@@ -69,7 +69,7 @@ class TurnViewSet(Endpoint):
     @extend_schema(summary="Stop a turn", responses={202: TurnOut})
     @action(detail=True, methods=["post"])
     def stop(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Stop a queued or running turn. Text that was already written becomes its reply.
+        """Stop a queued or running turn. Text that was already written becomes the reply.
 
         The reply is marked as stopped. Returns 409 `turn_is_over` if the turn has ended.
         """

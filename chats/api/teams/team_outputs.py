@@ -103,7 +103,7 @@ class AgentContextOut(serializers.Serializer[Any]):
     maxBytes = serializers.IntegerField(
         help_text="Maximum size of the prompt in bytes. 0: no limit."
     )
-    leftOut = LeftOutOut(many=True, help_text="Messages outside the context, with the reason.")
+    leftOut = LeftOutOut(many=True, help_text="Messages outside the context, each with the reason.")
 
 
 class AgentPromptOut(serializers.Serializer[Any]):
