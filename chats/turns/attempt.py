@@ -59,8 +59,8 @@ logger = logging.getLogger(__name__)
 Result = TypeVar("Result")
 
 STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
-# How often a finished lane checks whether earlier lanes have ended, and how long it waits for one
-# without a worker, in seconds.
+# Seconds between a finished lane's checks whether earlier lanes have ended, and the longest wait
+# for a lane that has no worker.
 PLACE_EVERY, UNBEGUN_SECONDS = 0.2, 10
 CUT_SENTENCE = gettext_noop(
     "The reply was cut off. The text so far is saved. Continue it or try again."
@@ -117,7 +117,8 @@ async def run_opened_turn(
     runs[turn_id] = current
     try:
         if time.monotonic() - asked_at > settings.HEARTBEAT_EVERY:
-            # The lease has been running since the claim, and the next heartbeat may be late.
+            # Renew now: the lease has been running since the claim, and the next heartbeat may come
+            # late.
             current.on_heartbeat((await worker.db(leases.renew_leases, leases=[opening.lease]))[0])
         await current.run()
     finally:
@@ -143,14 +144,14 @@ class ConsentRequired(Exception):
 
 
 class TurnAttempt:
-    """One attempt at a turn by this worker, and the model call that it is making."""
+    """An attempt of this worker at a turn, with the model call that it is making."""
 
     def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
         self.lease = opening.lease
         self.worker = worker
         # The row that was read when the step opened.
         self.turn = opening.turn
-        # Kept until its prompt and call are used.
+        # The opening, until its prompt and its call have been used.
         self.opening: ClaimedTurn | None = opening
         self.prompt: composition.Prompt | None = None
         self.reason = ""
@@ -161,7 +162,7 @@ class TurnAttempt:
     def interrupt(self, reason: str) -> None:
         """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
 
-        Of several reasons, the first one applies.
+        If there are several reasons, the first one applies.
         """
         if not self.reason:
             self.reason = reason
@@ -176,7 +177,7 @@ class TurnAttempt:
         except Interrupted:
             await self.requeue_turn()
         except ConsentRequired:
-            # Pages read the rows, which have the request.
+            # Pages read the stored rows again, which now contain the request for consent.
             self.turn.begun_anew += 1
             self.publish("anew")
         except (OperationalError, InterfaceError) as error:
@@ -191,11 +192,11 @@ class TurnAttempt:
                 await self.end_as_failed("internal_error", INTERNAL_SENTENCE)
 
     async def run_steps(self) -> None:
-        """Repeat steps as long as tools ran or new messages arrived."""
+        """Run steps for as long as tools ran or new messages arrived in the last one."""
         if self.turn.attempt > 1:
             self.publish("restarted")
         while True:
-            # The previous step's text is stored and no part of this step.
+            # The previous step's text is already stored and does not belong to this step.
             self.call = None
             self.saved = 0
             self.publish("step")
@@ -385,7 +386,7 @@ class TurnAttempt:
         if not refused or not prompt.request.tools or self.turn.model is None:
             return None
         if self.turn.client is not None:
-            # The tools are the client's own. It gets the error and decides.
+            # The tools belong to the client, which gets the error and decides.
             return None
         await self.close_receipt(call)
         self.turn.model = await self.worker.db(
@@ -460,7 +461,7 @@ class TurnAttempt:
         )
 
     def stop_if_unwanted(self) -> None:
-        """Raise `LeaseLost` or `Interrupted` if this attempt must not write any more."""
+        """Raise `LeaseLost` or `Interrupted` if this attempt may no longer write."""
         if self.reason == LOST:
             raise LeaseLost(self.lease.turn_id)
         if self.reason == SHUTDOWN:
@@ -499,7 +500,7 @@ class TurnAttempt:
     async def finish_step(self, call: ModelCall) -> bool:
         """Store the model's reply. Return False if the turn has ended.
 
-        Raises `ConsentRequired`.
+        Raises `ConsentRequired` if a tool call needs a person's consent.
         """
         await self.run_tools(call)
         if call.ran_servers and self.reason == STOP:
@@ -523,7 +524,7 @@ class TurnAttempt:
     async def run_tools(self, call: ModelCall) -> None:
         """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`.
 
-        Raises `ConsentRequired`.
+        Raises `ConsentRequired` if a tool call needs a person's consent.
         """
         if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
             return
@@ -634,7 +635,7 @@ class TurnAttempt:
         self.publish("state", turn_notices.CALLING.format(tool=ready.tool, server=ready.server))
         ending = await run_ready_call(ready, interrupted=self.interrupted)
         self.publish("state")
-        # A call that ends with its worker stays open: its outcome is unknown to the next one.
+        # A call whose worker ends stays open: the next worker does not know the outcome.
         self.stop_if_unwanted()
         await self.worker.db(
             tool_steps.end_tool_call,

@@ -27,9 +27,9 @@ class ModelCall(ReplyCollector):
         super().__init__(say=say, clock=clock)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
-        # Tools of servers were called, so the step is also stored on its own.
+        # A tool server was called, so the step is also stored separately.
         self.ran_servers = False
-        # A `Message.Finish` value. Code that interrupts the call sets it.
+        # A `Message.Finish` value, set by code that interrupts the call.
         self.finish: str = Message.Finish.INCOMPLETE
 
     @property

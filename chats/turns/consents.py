@@ -1,6 +1,6 @@
-"""Decisions of people about tool calls: allow once, allow for the chat, deny; and their expiry.
+"""People's decisions about tool calls (allow once, allow for the chat, deny) and their expiry.
 
-A turn that waits has no worker. The last decision about its calls puts it back into the queue.
+A waiting turn has no worker. The decision about its last open call puts it back into the queue.
 """
 
 from collections.abc import Sequence
@@ -20,7 +20,7 @@ from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts
 
 Decision = Literal["once", "chat", "deny"]
 DECISIONS: Sequence[Decision] = ("once", "chat", "deny")
-# The most requests that one run of the due job ends.
+# The maximum number of requests that one run of the due job ends.
 EXPIRED_AT_ONCE = 300
 # Ids have fewer digits than this, so they fit a 64-bit column.
 MOST_DIGITS = 19
@@ -41,8 +41,8 @@ def decide_tool_call(
 ) -> Turn:
     """Store a person's decision about a waiting call of a turn that they may read.
 
-    `chat` also allows later calls of the tool in this chat, and other waiting calls of it. Raises
-    ConsentIsOver and NotFound.
+    The decision `chat` also allows the tool's other waiting calls and its later calls in this chat.
+    Raises ConsentIsOver and NotFound.
     """
     actor = f"user:{user.pk}"
     with transaction.atomic():

@@ -61,8 +61,8 @@ def open_turn(
     except LeaseLost:
         return None
     except Exception:  # noqa: BLE001  # nothing is swallowed: `turns.attempt` composes again
-        # `turns.attempt` meets the error again and handles it. Raised from here, a connection error
-        # would retry the claim, which this worker already holds. The chat would then see the error
-        # only after the lease expires.
+        # `turns.attempt` encounters the error again and handles it. If it were raised here, a
+        # connection error would retry the claim, which this worker already holds, and the chat
+        # would show the error only after the lease expires.
         return ClaimedTurn(lease, turn)
     return ClaimedTurn(lease, turn, prompt, receipt_id)

@@ -13,8 +13,8 @@ from chats.turns.calling import ModelCall
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# A smaller limit is not about the model's window, or no policy works with it. Storing it would
-# block every chat of the model.
+# A smaller limit does not describe the model's window, or is too small for every policy. Storing it
+# would block all chats of the model.
 SMALLEST_WINDOW = 4_000
 
 
@@ -77,8 +77,8 @@ def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) 
 def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
     """Return a smaller window after an overflow, in tokens, including the reserve.
 
-    The provider's token counts may differ from our estimate, so only their ratio is used, less a
-    margin of 10%.
+    The provider's token counts may differ from our estimate, so only the ratio of the two is used,
+    less a margin of 10%.
     """
     room = min(prompt.prompt_limit, estimate_prompt_size(prompt))
     if error.limit and error.actual:

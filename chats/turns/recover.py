@@ -88,7 +88,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     if not requeued:
         finish_lost_turn(turn, status=str(changes["status"]), now=now)
     if requeued and turn.lane:
-        # Its lane may come after other lanes, and blocks none of them.
+        # `enqueue_next` may choose an earlier lane, but lanes do not wait for each other.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     enqueue_next(branch_id=turn.branch_id)
     return 1

@@ -151,7 +151,7 @@ async def embed_text(
 ) -> QuestionVector:
     """Return the embedding of a text; empty if embeddings are not used.
 
-    `read` runs in a database thread with the `given` arguments and returns the text. It is
+    `read` runs in a database thread with the `given` arguments and returns the text. `read` is
     called only if an embedding model is configured.
     """
     if BREAKER.is_open():
@@ -278,7 +278,7 @@ def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences
     tail = {**(lock_held_turn(lease).tail or {}), "references": found.note}
     if found.by_words:
         tail["vectors"] = found.by_words
-    # Django collects the rows of a deletion, which takes longer than this look.
+    # A deletion with Django first collects the rows, which takes longer than this check.
     if STORED.tuples(turn=turn.pk):
         TurnReference.objects.filter(turn=turn).delete()
     prepared.insert_all(

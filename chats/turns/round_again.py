@@ -1,4 +1,4 @@
-"""Resumes rounds after they ended, and regenerates replies of a round."""
+"""Resumes ended rounds, and regenerates replies of a round."""
 
 from datetime import datetime
 from typing import Any
@@ -110,7 +110,7 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
 def open_regeneration_round(
     turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
 ) -> dict[str, Any]:
-    """Open a round on a branch that starts before an agent's reply: the agent replies again.
+    """Open a round on a branch that starts before an agent's reply; the agent replies again.
 
     With `play_on`, the agents that followed also reply again. Returns the fields of the new turn.
     """

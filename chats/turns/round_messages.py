@@ -116,8 +116,8 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
 
 
 def take_up_too(waits: Turn) -> None:
-    """Make a waiting turn also reply to another message of the person."""
-    # It sees all messages present when it starts, in an independent team too.
+    """Make a waiting turn also reply to another message of the same person."""
+    # The turn sees all messages present when it starts, even in an independent team.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:
         # A message of the person resets the counters that end exchanges between agents.

@@ -197,7 +197,7 @@ def advance_round(
             )
     is_cut_off = turn.lane and status == Turn.Status.STOPPED and reply is None
     if is_cut_off and made.status == Round.Status.STOPPED and turn.agent is not None:
-        # The agent was stopped before it said anything, so it speaks when the round resumes.
+        # The agent was stopped before it wrote any text, so it speaks when the round resumes.
         made.queue = list(dict.fromkeys([*made.queue, turn.agent.role_id]))
     made.save()
     if behind is not None and behind.agent_id is None and not others:
@@ -215,7 +215,7 @@ def advance_round(
         behind.save()
         start_parallel_turns(behind, roster=known, chat=chat, actor=WORKER, now=now)
         chat.save(update_fields=["accepted_count"])
-        # The first task of this turn ran before the turn had an agent.
+        # The turn's first task ran before the turn had an agent, and did nothing.
         queue.enqueue(queue.RUN_TURN, turn_id=behind.pk)
 
 

@@ -16,7 +16,7 @@ from chats.turns.tool_steps import CallEnding, Outcome, ReadyCall
 async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> CallEnding:
     """Call a tool until it ends or `interrupted` is set, which closes the connection.
 
-    Never raises if the server fails: the model then gets a text about the failure.
+    Never raises if the server fails: the model then gets a text that describes the failure.
     """
     if ready.access is None:
         raise ValueError(f"tool call {ready.pk} has no server")

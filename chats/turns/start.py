@@ -147,15 +147,15 @@ def start_turn(
 ) -> Accepted:
     """Accept a user message in a chat.
 
-    `api_key` is the key of the client, if any. `metadata` is stored with the message.
-    `files` are uploads of the person. `unread` attaches files without content by name only.
-    `copies` is passed to `build_attached_files`.
+    `api_key` is the key of the client, if any. `metadata` is stored with the message. `files` are
+    uploads of the person. `unread` attaches files without content by name only. `copies` is passed
+    to `build_attached_files`.
 
-    `as_role` is the human member of the chat's team in whose name it is written. Raises the
-    refusals of `record.messages.check_text`, of `files.attach.build_attached_files`,
+    `as_role` is the human member of the chat's team in whose name the message is written. Raises
+    the refusals of `record.messages.check_text`, of `files.attach.build_attached_files`,
     `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`,
-    `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of
-    resolving the policy.
+    `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of resolving the
+    policy.
     """
     body = f"as:{as_role}\n{text}" if as_role else text
     if files:
@@ -333,8 +333,8 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
     waiting = len(statements.WAITING.tuples(branch=branch.pk))
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
-    # Locked after the chat, as everywhere. Concurrent requests in two chats of a person see each
-    # other.
+    # Locked after the chat, as everywhere. Without this lock, concurrent requests in two chats of
+    # one person would not count each other's turns.
     statements.PERSON_LOCK.hold(owner=user.pk)
     if api_key is not None:
         others = statements.BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)

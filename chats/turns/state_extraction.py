@@ -166,7 +166,7 @@ def finish_extraction(
     close_call(receipt_id=extraction.receipt_id, ending=ending, now=now)
     record_extraction(extraction, turn=turn, row=row, code=code, now=now)
     if turn.model is None or extraction.model.provider != turn.model.provider:
-        # With the same provider, the reply's own call runs into the same error.
+        # With the same provider, the reply's own call would fail with the same error.
         breaker.trip_breaker(model=extraction.model, code=code, now=now)
     return write_state_tail(lease, base=row or extraction.base, note=code)
 
@@ -195,7 +195,7 @@ def publish_extracted_state(
             prompt_version=STATE_V1,
         )
     except states.StateChanged as refusal:
-        # A person edited the state during the call. The edit wins.
+        # A person edited the state during the call. The edit takes precedence.
         return None, refusal.code
     return row, ""
 

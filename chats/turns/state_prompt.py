@@ -17,8 +17,8 @@ from contextpolicy.engine.strategies.entity_state import (
 )
 from contextpolicy.models import ModelSpec
 
-# The most user messages that one extraction reads. There is more than one after a failure, or if
-# messages arrived during a reply.
+# The maximum number of user messages that one extraction reads. There is more than one after a
+# failure, or if messages arrived during a reply.
 MOST_MESSAGES = 20
 
 

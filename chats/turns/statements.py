@@ -98,8 +98,8 @@ BUSY_BRANCHES = prepared.Select(
     lambda at: (
         Turn.objects.filter(status__in=UNFINISHED, api_key=None)
         .exclude(branch=at("branch"))
-        # Checked per turn, since there are few. Starting from the person would read all turns they
-        # ever had.
+        # Checked per turn, since there are few. A query that starts from the person would read all
+        # of their turns.
         .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
         .values_list("branch")
         .distinct()
@@ -153,8 +153,8 @@ NEXT_TURNS = prepared.Select(
 def select_claimable_turn(at: prepared.At) -> QuerySet[Turn]:
     """Select the turn if it is queued and its branch is free.
 
-    A running turn is not selected, so a second task for it does nothing. If its lease has
-    expired, a scheduled job releases it and counts the loss.
+    A running turn is not selected, so a second task for it does nothing. If its lease has expired,
+    a due job releases it and counts the loss.
     """
     waiting = Turn.objects.filter(pk=at("turn"), status=Turn.Status.QUEUED, awaits_consent=False)
     # In a round, a turn without an agent waits until the current reply ends.

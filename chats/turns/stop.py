@@ -93,7 +93,7 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     pks = list(running.order_by("accepted").values_list("pk", flat=True))
     lock_turns(pks)
     for pk in pks:
-        # Read one by one: ending a turn may open a round for the next.
+        # Read one by one: ending a turn may open a round for the next one.
         turn = rows.filter(pk=pk).first()
         if turn is None:
             continue

@@ -27,7 +27,7 @@ from contextpolicy.tool_servers import load_allowed_tools
 
 WORKER = "worker"
 Outcome, Consent = ToolCall.Outcome, ToolCall.Consent
-# Why a call without consent is not made.
+# Reasons why a call without valid consent is not made, by the state of its consent.
 CONSENT_CODES: Mapping[str, str] = {
     Consent.DENIED: "denied",
     Consent.EXPIRED: "consent_expired",
@@ -88,7 +88,8 @@ def open_tool_step(
         },
     )
     if is_new:
-        # An erasure deleted the reply of an earlier attempt. Consent to its calls ends with it.
+        # An erasure deleted the reply of an earlier attempt. The consent to its calls is deleted
+        # too.
         ToolCall.objects.filter(turn=turn, step=turn.step).delete()
 
 

@@ -492,7 +492,7 @@ def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetim
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
     """Enqueue indexing of the chat, except for temporary chats.
 
-    If the task is lost, a scheduled job enqueues it again.
+    If the task is lost, a due job enqueues it again.
     """
     if reply is not None and not chat.temporary:
         queue.enqueue_indexing(chat.pk)
@@ -529,7 +529,7 @@ def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
 def build_attempt_data(turn: Turn, *, reply: Message | None = None) -> dict[str, Any]:
     """Return the ledger data of an ending attempt: its number, its calls and its replies."""
     calls, bodies = receipts.list_attempt_calls(turn_id=turn.pk, attempt=turn.attempt)
-    # Most turns have one step: its reply, without a query.
+    # Most turns have a single step, and its reply is already loaded.
     is_only = reply is not None and turn.step == 1
     replies = [reply] if reply is not None and is_only else list_turn_replies(turn.pk)
     return {

@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeasedTurn(Protocol):
-    """The part of a running turn that heartbeats need."""
+    """The interface of a running turn that heartbeats use."""
 
     lease: Lease
 

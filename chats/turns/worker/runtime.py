@@ -51,8 +51,8 @@ Result = TypeVar("Result")
 DB_THREADS = {"sqlite": 2, "postgresql": 4}
 # Few, because each may hold a connection for as long as a search takes.
 SPARE_THREADS = 2
-# How long a call may wait behind others, in seconds. At the end of a reply the reader already has
-# the text; at its start the reader is still waiting.
+# The maximum time in seconds that a call waits behind others. At the end of a reply the reader
+# already has the text; at its start the reader is still waiting.
 PATIENCE: dict[Callable[..., Any], float] = {writes.close_step: 0.25}
 # The monotonic time at which a task requested its turn.
 ASKED_AT: ContextVar[float | None] = ContextVar("asked_at", default=None)
@@ -201,7 +201,7 @@ class Runtime:
             time.sleep(0.05)
         give_up = time.monotonic() + HAND_BACK_SECONDS
         while self.begun and time.monotonic() < give_up:
-            # Repeated, because a claim in progress may have become a run.
+            # Repeated, because a claim in progress may have become a running turn.
             self.loop.call_soon_threadsafe(self.interrupt_all)
             time.sleep(0.05)
         self.schedule(self.close()).result(timeout=5)
