@@ -25,7 +25,7 @@ from contextpolicy.engine.team.team_view import (
     rewrite_for_viewer,
 )
 
-# How many of the newest messages are searched for an agent's question.
+# Number of newest messages that are searched for an agent's question.
 NEWEST = 50
 YOUR_TURN = (
     "It is your turn again, and nobody has said anything since. Add what is new, or reply only"

@@ -47,7 +47,7 @@ def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None)
 def label_client_tools(
     assembled: AssembledContext, *, client: Mapping[str, Any] | None
 ) -> AssembledContext:
-    """Mark the tools of the prompt as the client's own."""
+    """Mark the tools of the prompt as tools of the client."""
     if client is None:
         return assembled
     segments = (

@@ -102,9 +102,8 @@ class WindowMoveRequired:
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and
-    `warm_from`: the lengths of the reply, in tokens, from which a compaction or a cache
-    warm-up is due. None: never.
+    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and `warm_from`:
+    the reply lengths in tokens from which a compaction or a cache warm-up is due; None: never.
     """
 
     request: ProviderRequest
@@ -127,13 +126,13 @@ class Prompt:
     warm_from: int | None
     light_model: str
     strategy: str
-    # The messages that it answers may contain preferences to save.
+    # The answered messages may contain preferences to save.
     tells: bool = False
     # A model may suggest preferences once the chat is idle.
     infers: bool = False
     # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
-    # The skills that its tool calls can load.
+    # The skills that tool calls of the prompt can load.
     skills: SkillFacts = field(default_factory=SkillFacts)
 
     @property
@@ -239,7 +238,7 @@ def adapt_prompt_for_client(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prom
     )
 
 
-# The most attempts with a smaller window. Each leaves out at least one more message.
+# The maximum number of attempts with a smaller window. Each leaves out at least one more message.
 MOST_MOVES = 20
 
 
@@ -337,7 +336,8 @@ def compose_lead(
     `PromptRefused` and `ModelUnavailable`.
     """
     seq = branch.last_seq + 1
-    # Unlike a question without parts, it takes the tokens of a message.
+    # An empty part counts the tokens that a message takes. A question without parts would count
+    # none.
     empty = (engine.TextPart(""),)
     question = engine.Message(id="", seq=seq, role="user", parts=empty, tokens=0)
     if expected is not None:
@@ -409,7 +409,7 @@ def compose_with_search(
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Load the turn's branch again, to see changes of other transactions."""
+    """Load the turn's branch again, to see changes that other transactions made."""
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
@@ -602,7 +602,7 @@ def iter_prompt_texts(messages: Iterable[engine.Message]) -> Iterator[str]:
                 yield part.text
 
 
-# How many of the newest messages determine a chat's script, when no prompt is composed.
+# Number of newest messages that determine a chat's script when no prompt is composed.
 NEWEST = 20
 
 
@@ -901,7 +901,7 @@ def has_preference_statement(given: ComposeInput) -> bool:
 
 
 def can_warm_up_cache(choice: model_choice.ChosenModel, *, account: Account) -> bool:
-    """Return True if the policy and the server allow cache warm-ups and the model is free."""
+    """Return True if policy and server allow cache warm-ups and calls of the model are free."""
     return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
 
 

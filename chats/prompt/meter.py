@@ -33,7 +33,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.wording import join_items
 
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
-# A compaction that is more turns away is not announced.
+# The meter does not announce a compaction that is more than this many turns away.
 FORESEEN = 20
 # The parts of a prompt in display order. Optional ones are shown only if present.
 ORDER = ("system", "tools", "summary", "pins", "history", "tail", "question")
@@ -82,7 +82,7 @@ class Meter:
     writes_summaries: bool
     # Whether a policy sets a retention period.
     limits_age: bool
-    # The outlook it was made from.
+    # The outlook from which the meter was built.
     outlook: Outlook
 
 
@@ -366,7 +366,7 @@ def get_pending_summary_status(branch: Branch) -> str | None:
     return rows.values_list("status", flat=True).first()
 
 
-# Forecasts of the next compaction without a number.
+# Forecasts of the next compaction without a number of turns.
 COMPACTION_PAUSED = gettext_lazy("automatic compaction paused")
 SUMMARY_READY = gettext_lazy("a summary is ready")
 AFTER_NEXT_REPLY = gettext_lazy("compaction after the next reply")

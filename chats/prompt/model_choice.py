@@ -193,7 +193,7 @@ def get_server_defaults() -> dict[str, object]:
 
 
 def get_recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
-    """Return how many messages count as recent under a person's or their chat's policy.
+    """Return the number of messages that count as recent under a person's or their chat's policy.
 
     Raises `PolicyRefused`.
     """
@@ -260,5 +260,5 @@ def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | 
 
 
 def get_model_origin(model: ModelSpec) -> str:
-    """Return "provider/model", under which a model's own fields are stored with its tool calls."""
+    """Return "provider/model", the key under which a model's fields are stored with tool calls."""
     return f"{model.provider}/{model.name}"

@@ -22,7 +22,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.skill_files import load_moved_texts
 from contextpolicy.skills import load_chat_skills
 
-# The finish of messages with tool results.
+# The finish reasons of messages that have tool results.
 WITH_RESULTS = (Message.Finish.TOOL_CALLS, Message.Finish.LIMIT)
 
 

@@ -40,7 +40,7 @@ SKILL_PARTS = frozenset({"skills", "team_skills"})
 
 @dataclass(frozen=True, slots=True)
 class MessageDisposition:
-    """Whether and how one message is sent, or the reason why it is not.
+    """The way in which one message is sent, or the reason why it is not sent.
 
     `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
     """
@@ -62,9 +62,9 @@ class Outlook:
     given: ComposeInput
     sent: AssembledContext
     kept: states.Kept | None
-    # All messages that are sent as segments, by `seq`.
+    # The segments of all sent messages, by `seq`.
     segments: dict[int, Segment]
-    # Slugs of skills on demand whose texts it has, and keys of parts of files.
+    # Slugs of skills on demand whose texts the prompt contains, and keys of parts of files.
     loaded_skills: tuple[str, ...] = ()
 
     @property
@@ -94,7 +94,7 @@ class Outlook:
         return round(tokens * self.given.calibration)
 
     def fate(self, seq: int) -> MessageDisposition:
-        """Return how a message is sent. A newer message is sent in full."""
+        """Return the way in which a message is sent. A newer message is sent in full."""
         segment = self.segments.get(seq)
         if segment is not None:
             return get_segment_disposition(segment)
@@ -121,7 +121,7 @@ class Outlook:
 
 
 def get_segment_disposition(segment: Segment) -> MessageDisposition:
-    """Return how the message of a prompt segment is sent."""
+    """Return the way in which the message of a prompt segment is sent."""
     if segment.cut_to is None and segment.result_limit is None:
         return FULL
     return MessageDisposition("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
@@ -250,7 +250,7 @@ def build_next_question(
     now: datetime,
 ) -> composition.Question:
     """Return the question as if it were the branch's last message, with its current tail."""
-    # An empty text too, because a question without parts takes no tokens.
+    # Add an empty text too: a question without parts would count no tokens.
     parts = (*engine.parse_parts(files), engine.TextPart(question))
     zone = composition.get_prompt_zone(branch, values=choice.values)
     known = person.load_person_context(branch, choice=choice, until=now)

@@ -206,7 +206,7 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
 
 
 def serialise_body(body: Mapping[str, Any]) -> str:
-    """Serialise a body like the vendors' client libraries do."""
+    """Serialise a body as the vendors' client libraries do."""
     return json.dumps(body, ensure_ascii=False, separators=(",", ":"))
 
 

@@ -22,13 +22,13 @@ class SegmentSources:
 
     texts: Mapping[str, str]
     messages: Mapping[str, Message]
-    # The agent whose prompts these are.
+    # The agent that received the prompts.
     view: AgentView | None = None
 
 
 @dataclass(frozen=True, slots=True)
 class SentText:
-    """The text that a segment sent.
+    """The text of a segment as sent.
 
     `whole` is the message's length before the cut, in characters.
     """
@@ -64,8 +64,8 @@ def is_uuid(value: object) -> bool:
 def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
     """Return the text of a segment. Empty if it is no longer stored.
 
-    Of a text that the policy hides, only the length is returned. A person's own text for their chat
-    is never hidden from them.
+    If the policy hides the text, only its length is returned. A person's own text for their chat is
+    never hidden from them.
     """
     origin, label, _, _, _, digest, *_ = segment
     message = sources.messages.get(str(label))
@@ -82,7 +82,7 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
 def recreate_message_text(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> SentText:
-    """Return the text that a segment sent of a message. `view` is that of the receiving agent.
+    """Return the text of a message as a segment sent it. `view`: the view of the receiving agent.
 
     A cut is a pure function of the message, the limit and the policy's style, so it can be
     recreated. An erased message has no text.

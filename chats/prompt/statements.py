@@ -29,7 +29,8 @@ ACCOUNT = prepared.Select(
 BRANCH = prepared.Select(lambda at: Branch.objects.filter(pk=at("branch")))
 
 
-# A compaction with its base. Compiling the hundred and forty columns takes longer than reading.
+# A compaction with its base. Prepared, because compiling its 140 columns takes longer than reading
+# the row.
 COMPACTION = prepared.Select(
     lambda at: Compaction.objects.select_related("base").filter(pk=at("compaction"))
 )

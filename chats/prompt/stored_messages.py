@@ -131,7 +131,7 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
 
 
 def is_id(text: object) -> bool:
-    """Return True if the text is a UUID, so that a segment names a message."""
+    """Return True if the text is a UUID, which means that a segment names a message."""
     try:
         uuid.UUID(str(text))
     except ValueError:

@@ -1,4 +1,4 @@
-"""`file_read`: the model reads more of a document that its prompt has only in part.
+"""`file_read`: the model reads more of a document that its prompt contains only in part.
 
 Read-only and limited to documents of the calling chat's branch.
 """
@@ -13,7 +13,7 @@ from chats.models import Branch, FileChunk, StoredFile
 from chats.prompt.tools.arguments import ArgumentsInvalid, parse_tool_arguments
 from contextpolicy.engine.messages.messages import ToolSpec
 
-# The most characters of a result.
+# The maximum number of characters of a result.
 MOST_CHARACTERS = 6_000
 FOUND_CHUNKS = 5
 SPEC = ToolSpec(

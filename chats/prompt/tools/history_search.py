@@ -44,7 +44,7 @@ SPEC = ToolSpec(
         "additionalProperties": False,
     },
 )
-# The same for a team's chat, with a filter for one member's messages.
+# The tool for a team's chat, which can limit the search to one member's messages.
 SPEC_OF_TEAM = replace(
     SPEC,
     parameters={
@@ -97,8 +97,8 @@ def run_history_search(
     """Search the chat's messages that the prompt leaves out.
 
     Returns the text for the model, and ids and numbers for the ledger. `sent` and `look` are those
-    of `memory.search.search.search_unsent`. The ledger gets no hash of the query: it is part of the
-    step's message, which the commitment to the next call covers.
+    of `memory.search.search.search_unsent`. The ledger gets no hash of the query: the query is part
+    of the step's message, which the commitment to the next call covers.
     """
     try:
         given = json.loads(arguments)

@@ -1,4 +1,4 @@
-"""`tool_output_read`: the model reads more of a tool result that its prompt has only in part.
+"""`tool_output_read`: the model reads more of a tool result that its prompt contains only in part.
 
 Read-only and limited to results in the calling chat's branch. The result is stored whole in its
 message, so pages and exports have all of it.
@@ -17,7 +17,7 @@ from contextpolicy.engine.messages.tool_outputs import (
     is_server_tool,
 )
 
-# The most characters of the text around a match on each side.
+# The maximum number of characters on each side of a match.
 AROUND = 300
 MOST_MATCHES = 8
 WITH_CALLS = (Message.Finish.TOOL_CALLS, Message.Finish.LIMIT, Message.Finish.STOPPED)
@@ -58,7 +58,7 @@ def find_tool_output(call_id: str, *, branch: Branch) -> str | None:
     If several calls have the same id, the newest counts. Erased messages are skipped.
     """
     rows = select_path_messages(branch, after=0, before=branch.last_seq + 1)
-    # Replies with tool calls: most messages have none.
+    # Only replies with tool calls; most messages have none.
     rows = rows.filter(role=Message.Role.ASSISTANT, erased_at=None, finish__in=WITH_CALLS)
     for row in rows.order_by("-seq").iterator(chunk_size=20):
         for part in parse_parts(row.parts):

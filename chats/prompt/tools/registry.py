@@ -84,7 +84,7 @@ class OwnTools:
         found = (
             (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
         )
-        # The tool is offered from the first document whose text is cut on, for the same reason.
+        # For the same reason, this tool is offered from the first document on whose text is cut.
         reads = branch.chat.has_cut_files and model.supports_tools
         servers = load_allowed_tools(values.tools) if model.supports_tools else []
         return (
