@@ -58,9 +58,9 @@ LOOKS = 3
 class Claimed:
     """A planned compaction that this process may perform.
 
-    `readable`: the maximum local tokens of one request to the summariser; None if no model
-    is called. `cited`: the messages that the source marks of the previous summary name.
-    `zone`: the time zone of the dates in the prompt; empty if it has no dates.
+    `readable`: the maximum local tokens of one request to the summariser; None if no model is
+    called. `cited`: the messages to which the source marks of the previous summary refer. `zone`:
+    the time zone of the dates in the prompt; empty if it has no dates.
     """
 
     row: Compaction

@@ -230,7 +230,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear the outcome of a person's compaction request, because they acted again since."""
+    """Clear the outcome of a person's compaction request: the person has acted since then."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 

@@ -12,7 +12,7 @@ from chats.record import history
 
 @dataclass(frozen=True, slots=True)
 class Cursor:
-    """The place up to which a branch is summarised.
+    """The position up to which a branch is summarised.
 
     `position`: the active summary covers messages up to this seq, except those it lists as
     exceptions. The next summary covers only later ones. 0: no summary. `compacted_at`: when a

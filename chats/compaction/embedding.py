@@ -51,12 +51,13 @@ TASK_SECONDS = 5.0
 CALL_SECONDS = 30.0
 AGAIN = timedelta(minutes=1)
 PASSES = Job(VectorSpace, task=queue.EMBED, length=timedelta(seconds=120))
-# Errors that concern one text. The server would return them again.
+# Errors about a single text, which the server would return again.
 OF_A_TEXT = (
     *("provider_rejected", "content_filtered", "context_overflow"),
     *("provider_timeout", "provider_protocol"),
 )
-# Servers that cannot write a vector as JSON, such as one with NaN, fail with this status.
+# Servers respond with this status if they cannot encode a vector as JSON, for example if it
+# contains NaN.
 FAILED_INSIDE = 500
 PROBE = "word"
 NOT_INSTALLED = "not_installed"
@@ -132,7 +133,7 @@ class Overview:
         return newest.slug if newest else ""
 
 
-# Messages to operators about a space whose model could not be called.
+# Messages to operators about an index whose model could not be called.
 FAULTS = {
     NOT_INSTALLED: NotInstalled.sentence,
     WRONG: gettext_noop(

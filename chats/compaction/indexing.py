@@ -59,7 +59,7 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
     opened = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = opened.select_related(*related).first()
     if branch is not None:
-        # A reply requests this without storing it.
+        # A reply requests indexing without storing the request.
         archive.mark_due(branch)
     archive.index_due_branches(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):

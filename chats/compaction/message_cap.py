@@ -64,7 +64,7 @@ def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None
     except model_choice.PolicyRefused as refusal:
         logger.warning("chat %s stays over its cap: %s", chat_id, refusal.code)
         return None
-    # Agents have separate windows, so a prompt size before and after does not exist.
+    # Agents have separate windows, so there is no common prompt size before and after the move.
     needed = WindowNeeded(to_seq, tokens_before=0, tokens_after=0, reason=window.CAP)
     return move_window_if_idle(branch, move=WindowMoveRequired(needed, effective), now=now)
 

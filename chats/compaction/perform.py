@@ -43,13 +43,13 @@ MERGE_FRAME = 24
 NO_LIMIT = 1 << 40
 # In tokens: extra output for a model that reasons before it writes.
 THOUGHTS = 4_000
-# Maximum chunks a model reads for one summary, the newest ones. Older messages are extracted
-# without it.
+# Maximum chunks a model reads for one summary: the newest ones. Older messages are summarised
+# extractively.
 MOST_CHUNKS = 8
 # In characters: minimum length of a truncated message in a transcript.
 SHORTEST_CUT = 100
-# Called with a prompt before it is sent, and with the record of all requests so far. It records the
-# call and renews the claim, or raises `LeaseLost`.
+# A function that is called with a prompt before it is sent, and with the record of all requests so
+# far. It records the call and renews the claim, or raises `LeaseLost`.
 Renew = Callable[[str, CallRecord], None]
 
 
@@ -125,7 +125,7 @@ def extract_summary_text(
 ) -> str:
     """Write an extractive summary, without the demo model's descriptions of its request.
 
-    `cited`: the messages that the source marks of `previous` name.
+    `cited`: the messages to which the source marks of `previous` refer.
     """
     quoted = [m for m in sources if is_quoted(m.role, extract_message_text(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
@@ -200,7 +200,7 @@ def calculate_summary_cost(spec: ModelSpec | None, usage: dict[str, int]) -> Dec
 
 
 class Calls:
-    """The calls of one summary: a single one, or several that read all sources and merge."""
+    """The calls of one summary: a single one, or several whose results are merged."""
 
     def __init__(
         self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter
@@ -255,7 +255,7 @@ class Calls:
             ),
             most_chunks=MOST_CHUNKS,
         )
-        # Indexes in the record.
+        # Indexes of the texts in the record.
         texts: list[int] = []
         if calls.before:
             most, sections = values.summary_max_tokens, select_summary_headings(values)
@@ -294,7 +294,7 @@ class Calls:
         return self.cut(replace(call, max_chars=most // 2))
 
     def ask(self, call: SummaryCall) -> Written:
-        """Record one call, then make it, under a renewed claim. Usage adds up.
+        """Record one call, then make it, under a renewed claim. Its usage is added to the total.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
@@ -351,7 +351,7 @@ async def call_summariser(request: ProviderRequest, *, account: Account) -> Writ
         raise reply.error
     return Written(
         text=str(reply.text),
-        # A truncated response is checked like any other without an end.
+        # A truncated response is checked like any other incomplete one.
         finish="length" if reply.is_full else reply.reason,
         has_tool_calls=bool(reply.asked),
         has_reasoning=reply.reasoning.length > 0,

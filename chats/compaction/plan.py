@@ -30,12 +30,12 @@ from contextpolicy.engine.summaries.ladder import Rung, has_grown
 from contextpolicy.engine.text.claims import parse_source_seqs
 from contextpolicy.models import ModelSpec
 
-# Maximum messages one plan reads. It is large, so that a long chat catches up in one step, and
-# bounds a worker's memory. The next plan reads the rest.
+# Maximum messages one plan reads. The number is large, so that a long chat catches up in one step,
+# but bounds a worker's memory. The next plan reads the rest.
 MOST_MESSAGES = 20_000
 # A summary with more source marks is far longer than any policy's limit.
 MOST_CITED = 2_000
-# A late summary makes this many later ones begin early.
+# The number of summaries that begin early after a late one.
 REMEMBERED = 3
 
 
@@ -109,7 +109,7 @@ class ClaimDraft:
     reason: str = ""
     summariser: ModelSpec | None = None
     readable: int | None = None
-    # The messages that the source marks of the previous summary name.
+    # The messages to which the source marks of the previous summary refer.
     cited: tuple[engine.Message, ...] = ()
     zone: str = ""
 
@@ -170,9 +170,10 @@ def draft_compaction(
 def load_cited_messages(
     summary: engine.Summary | None, *, branch: Branch, counter: TokenCounter, zone: str
 ) -> tuple[engine.Message, ...]:
-    """Return the messages that the source marks of a summary name, at most `MOST_CITED`, ascending.
+    """Return the messages to which the source marks of a summary refer, ascending.
 
-    They give the authors and days of sentences that a new summary keeps.
+    At most `MOST_CITED` messages. They give the authors and days of sentences that a new summary
+    keeps.
     """
     if summary is None:
         return ()
@@ -187,7 +188,7 @@ def load_cited_messages(
 
 
 def is_being_written(branch: Branch) -> bool:
-    """Return True if a living worker is writing a summary of this branch."""
+    """Return True if a worker with a valid claim is writing a summary of this branch."""
     rows = branch.compactions.filter(status=Compaction.Status.PREPARING)
     return rows.filter(leases.match_held_leases()).exists()
 

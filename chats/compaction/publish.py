@@ -161,7 +161,7 @@ def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
     """Record a call before it is made, and extend the claim. Raises `LeaseLost`.
 
     `record`: the parts of this request and earlier ones. Only this process records calls here, so
-    the row is complete, whoever ends the attempt.
+    the row is complete no matter which process ends the attempt.
     """
     calls = claimed.lease.select_row().values_list("calls", flat=True).first() or []
     booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]

@@ -112,7 +112,7 @@ class Summaries:
             self.closing = True
             for writing in self.writing.values():
                 if writing.cancel:
-                    # A closed loop already has its result.
+                    # The work of a closed loop is already done.
                     with suppress(RuntimeError):
                         writing.cancel()
 

@@ -19,9 +19,9 @@ from django.db.models import F
 from chats.ground import leases, queue
 from chats.models import Branch, Chat, Compaction
 
-# The outcome at the turn after which a summary was deferred.
+# The outcome stored at the turn after which a summary was deferred.
 PUT_OFF = "put_off"
-# Maximum number of waiting branches one choice reads.
+# Maximum number of waiting branches that one choice reads.
 MOST = 1000
 
 

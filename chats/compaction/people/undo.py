@@ -70,7 +70,7 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
     by = f"user:{user.pk}"
     retire_pending_summary(branch, reason="undone", now=now, actor=by)
     coverage.activate_compaction(branch, to=restored)
-    # It may still be active on another branch.
+    # The row may still be active on another branch.
     Compaction.objects.filter(pk=row.pk).exclude(status=Compaction.Status.PUBLISHED).update(
         status=Compaction.Status.UNDONE
     )

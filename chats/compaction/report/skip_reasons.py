@@ -1,4 +1,4 @@
-"""Reasons why no compaction followed a turn, and which pauses are active."""
+"""Explains why no compaction followed a turn, and which pauses are active."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -77,7 +77,7 @@ class CompactionOutcome:
 def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
     """Return the compaction decision after a turn, in the reader's language.
 
-    Of several checks, the newest counts.
+    If there were several checks, the newest one counts.
     """
     rows = turn.receipts.order_by("-created_at", "-attempt", "-step", "-call")
     need = rows.values_list("compaction_need", flat=True).first() or {}
