@@ -44,7 +44,7 @@ INSTRUCTIONS = (
 )
 # Maximum proposals of one response.
 MOST_PROPOSALS = 10
-# Texts that share at least this part of their words count as equal.
+# Texts that have at least this share of their words in common count as equal.
 ALIKE = 0.6
 _LIST = re.compile(r"\[.*\]", re.DOTALL)
 _DATED = re.compile(

@@ -357,7 +357,7 @@ def check_preference_holds(rows: Iterable[Preference], *, now: datetime) -> None
 def deactivate_held_preference(row: Preference, *, now: datetime) -> None:
     """Deactivate a held preference and store a pending erasure.
 
-    It is not learned again. Runs in the caller's transaction.
+    The preference is not learned again. Runs in the caller's transaction.
     """
     _forget_text(lock_memory_settings(row.owner_id), row.text)
     if row.status != Preference.Status.SUPERSEDED:
@@ -478,7 +478,7 @@ def _noted(
     closes = select_current_preferences(row).filter(build_replacement_filter(row))
     newer = closes.filter(valid_from__gt=row.valid_from).first()
     if newer is not None:
-        # Stated earlier than the active one, but read later: it replaces nothing.
+        # This preference was stated before the active one but read later, so it replaces nothing.
         row.status, row.superseded_by = Preference.Status.SUPERSEDED, newer
         row.valid_to, row.closed_at = newer.valid_from, now
         row.save(force_insert=True)

@@ -21,13 +21,14 @@ from chats.memory.search.words import Word, find_words, load_stop_words
 from chats.models import Message, SearchPlace, SearchText
 from contextpolicy.engine.summaries.sentence_scores import find_addressed_names, split_sentences
 
-# Words of a question that may be names, and the newest messages read for each.
+# Maximum numbers of words of a question that may be names, and of the newest messages read for
+# each.
 MOST_NAMES = 3
 MOST_READ = 20
 # Characters of a message that are read: people are addressed at the beginning or the end.
 READ_AT_EACH_END = 300
-# A name has this number of messages that address it, and this multiple of those that address the
-# other side by it.
+# A name counts if at least this many messages address a role by it, and this multiple of the
+# messages that address the other role by it.
 FEWEST = 2
 MULTIPLE = 4
 OTHER_SIDE = {Message.Role.USER: Message.Role.ASSISTANT, Message.Role.ASSISTANT: Message.Role.USER}

@@ -164,7 +164,7 @@ def process_next_batch(work: Iterator[int]) -> bool:
 def reschedule_indexing(place: SearchPlace, *, chat_id: uuid.UUID) -> None:
     """Enqueue the rest of the work as a new task, at the end of the queue."""
     with unflushed_transaction():
-        # Shows the due job for lost tasks that this one is running.
+        # Shows the due job for lost tasks that this task is running.
         SearchPlace.objects.filter(pk=place.pk).update(due_at=Now())
         queue.enqueue(queue.INDEX_CHAT, chat_id=chat_id, countdown=PAUSE_SECONDS)
 
@@ -510,7 +510,7 @@ def remove_indexed_chat(chat_id: uuid.UUID) -> None:
 def collect_searchable_texts(parts: Iterable[dict[str, object]]) -> Iterable[str]:
     """Yield the texts of a message's parts and tool results, without reasoning and arguments.
 
-    The names and texts of files follow, so that a long file hides no words of the message.
+    The names and texts of files follow, so that a long file does not displace words of the message.
     """
     parts = list(parts)
     for part in parts:

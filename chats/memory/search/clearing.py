@@ -20,7 +20,7 @@ ERASURES = (
     "preference.deleted",
     "receipt.erased",
 )
-# How long after an erasure a due job retries to empty the log.
+# Time after an erasure during which a due job retries to empty the log.
 TRIED_FOR = timedelta(hours=1)
 # Pages written by one step, which holds the write lock for a few hundredths of a second.
 PAGES = 64

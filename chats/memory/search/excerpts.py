@@ -43,9 +43,9 @@ from speed import prepared
 # A message next to a match has this share of its score, and each further message this share of the
 # nearer one. The message that follows a match has slightly more, because it may be the answer.
 AFTER, BEFORE, FARTHER = 0.52, 0.5, 0.5
-# Messages on each side of a match that may come along.
+# Messages on each side of a match that may be added.
 REACH = 20
-# Messages that are read together.
+# Messages that are read together, in one query.
 TOGETHER = 60
 # A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
@@ -112,7 +112,7 @@ class PathTexts:
         self.pieces = history.list_path_pieces(branch, after=0, before=before)
         self.sent = frozenset(sent)
         self.zone = zone
-        # None: missing, erased or excluded.
+        # The messages by seq. None: missing, erased or excluded.
         self.known: dict[int, PathText | None] = {}
 
     def read(self, seqs: Iterable[int]) -> None:
@@ -126,7 +126,7 @@ class PathTexts:
         )
         for seq, message_id, parts, tokens, speaker, at in rows:
             text = "\n".join(archive.collect_searchable_texts(parts))
-            # The stored count is that of the text only if nothing else is sent.
+            # The stored count is that of the text alone only if the message has no other parts.
             if tokens is not None and [part["type"] for part in parts] == ["text"]:
                 tokens -= MESSAGE_OVERHEAD
             else:
@@ -156,11 +156,11 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    The best ones are chosen and returned in the order of the chat. `sent`: seqs of the
-    messages in the prompt. Only messages of the branch with a seq below `before` are used.
-    Messages of up to `LONGEST` characters are used whole, longer ones around the match. For
-    a question, messages near the matches are considered too. `is_closed`: the chat excludes
-    its messages from search. The returned `note` is as in `references.choose_references`.
+    The best ones are chosen, and returned in the order of the chat. `sent`: seqs of the messages in
+    the prompt. Only messages of the branch with a seq below `before` are used. Messages of up to
+    `LONGEST` characters are used whole, longer ones around the match. For a question, messages near
+    the matches are considered too. `is_closed`: the chat excludes its messages from search. The
+    returned `note` is as in `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -236,7 +236,7 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
                 scores[seq] = score
                 score *= FARTHER
     strengths = {each.seq: each.strength for each in found}
-    # Of equal scores, the newer message comes first.
+    # Among messages of equal score, the newer one comes first.
     best = sorted(scores, key=lambda seq: (-scores[seq], -seq))
     return [MatchingMessage(seq, strengths.get(seq, 0), scores[seq]) for seq in best]
 

@@ -34,13 +34,13 @@ from chats.models import SearchCount
 from chats.models.search import SEQ_BITS
 from speed import prepared
 
-# Maximum words that select, and texts they select.
+# Maximum number of words that select candidates, and of texts that they select.
 MOST_CHOOSING = 12
 MOST_CHOSEN = 2_000
 # Share of texts above which a word only adds weight, once there are enough candidates.
 COMMON = 0.2
 ENOUGH = 100
-# Maximum candidates that are read, and best ones whose neighbours are read too.
+# Maximum number of candidates that are read, and of the best ones whose neighbours are read too.
 MOST_COMPARED = 300
 MOST_WITH_NEIGHBOURS = 60
 # Lower limits while a person types, because the question changes quickly.

@@ -23,7 +23,7 @@ from django.db.models.expressions import RawSQL
 Stretch = tuple[int, int]
 # A statement and its values.
 Statement = tuple[str, list[Any]]
-# No other condition than the words.
+# The empty condition: texts are selected by their words alone.
 ANY: Statement = ("", [])
 KEY, FULL = "@", "="
 # Maximum rows of one statement, and maximum parts of a statement.
@@ -31,8 +31,8 @@ MOST_VALUES = 500
 MOST_PARTS = 100
 # PostgreSQL reads the texts themselves for a word in at least one of this many texts.
 COMMON = 10
-# The index names the block of 2 ** this many ids that contains a text, with a token that is not a
-# word.
+# The index contains, as a token that is not a word, the number of the block of 2 ** this many ids
+# that a text belongs to.
 STRETCH_BITS = 12
 INDEXED = (
     "array_to_tsvector(string_to_array(keys || ' ' || words || ' ' || \"full\", ' ')"

@@ -1,7 +1,7 @@
 """English words whose forms a stemmer cannot connect, such as *broke* and *break*.
 
-Forms that are other common words as well are left out: *left*, *found*, *felt*, *saw*, *lives*.
-So are the forms of *be*, *do*, *have*, *go*, *get* and *tell*, which say little.
+Forms that are other common words as well are left out: *left*, *found*, *felt*, *saw*, *lives*. So
+are the forms of *be*, *do*, *have*, *go*, *get* and *tell*, which carry little meaning.
 """
 
 import re
@@ -28,7 +28,7 @@ _FORMS = """
     child children / man men / woman women / foot feet / tooth teeth / mouse mice
     person people / wife wives / knife knives / half halves / shelf shelves
 """
-# The first form of each other form.
+# Maps each irregular form to the first form of its word.
 FIRST_FORMS: Mapping[str, str] = {
     form: group.split()[0] for group in re.split("[/\n]", _FORMS) for form in group.split()[1:]
 }

@@ -147,7 +147,7 @@ class Matrices:
         self.fill(matrix, space_id, owner_id, give_up=give_up)
         stored = TextVector.objects.filter(space=space_id, owner=owner_id)
         if matrix.is_whole and stored.count() < matrix.number:
-            # Some were deleted.
+            # Some vectors were deleted in the meantime.
             matrix = Matrix()
             self.fill(matrix, space_id, owner_id, give_up=give_up)
         with self.lock:

@@ -12,7 +12,7 @@ from chats.memory.search.words import Word, find_words, load_stop_words
 # Maximum characters and significant words of a question.
 MOST_CHARACTERS = 2_000
 MOST_WORDS = 32
-# Maximum including parts of camelCase words and pieces of scripts without spaces.
+# Maximum number of words, including parts of camelCase words and pieces in scripts without spaces.
 MOST_PIECES = 128
 # Minimum characters of a prefix; two pieces for Thai, whose pieces have three characters.
 SHORTEST_BEGINNING = 2
@@ -98,7 +98,7 @@ class ParsedQuestion:
     ignored: Sequence[str]
     # The person asks about themselves.
     is_of_oneself: bool = False
-    # Its words as they may occur in names.
+    # The words of the question in the form in which they may occur in names.
     names: frozenset[str] = frozenset()
 
     def units(self, shared: Sequence[str]) -> list[str]:

@@ -1,11 +1,10 @@
 """Rank texts by the words they share with a question, without a model.
 
-The score is a sum of Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words
-and word pairs, each scaled so that the best text has 1. Answers are often next to the
-matching words, so neighbouring messages and the session count as well. So do the
-speaker and date in the question, and the person's own messages if they ask about
-themselves. Summaries and preferences that cite a text count as part of it. Of equal
-scores, the newer text comes first.
+The score is a sum of Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words and word
+pairs, each scaled so that the best text has 1. Answers are often next to the matching words, so
+neighbouring messages and the session count as well. So do the speaker and date in the question, and
+the person's own messages if they ask about themselves. Summaries and preferences that cite a text
+count as part of it. Among texts of equal score, the newer one comes first.
 """
 
 import math
@@ -30,8 +29,8 @@ SPEAKER = 1.2
 OWN = 0.6
 DAY = 0.4
 LENGTH = 0.4
-# Messages before and after a text in its window, and the words from which on a window counts less:
-# short messages depend on their context, long ones do not.
+# The number of messages before and after a text in its window, and the number of words from which a
+# window counts less: short messages depend on their context, long ones do not.
 REACH = 2
 WINDOW_WORDS = 200
 # A text with fewer words carries little information: "Wow, that is great!"
@@ -98,7 +97,7 @@ class RankedText(NamedTuple):
     session: tuple[int, int]
     speaker: str
     is_own: bool
-    # It is only compared with that of other texts, unless the question mentions a date.
+    # Only compared with the times of other texts, unless the question mentions a date.
     written_at: Any
 
     @classmethod

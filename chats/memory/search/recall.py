@@ -41,7 +41,7 @@ ScopeKind = Literal["chat", "folder", "person"]
 # Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
 PAGE = 25
-# Rows per query when hundreds of passages are wanted.
+# Rows per query if hundreds of passages are requested.
 LARGE_PAGE = 200
 # The columns of a passage: a row of all columns takes three times as long to read.
 OF_A_TEXT = (
@@ -182,7 +182,7 @@ def match_texts(
 ) -> Matches:
     """Return the texts of a scope that answer a question; arguments as in `recall_passages`."""
     within = build_search_range(owner_id, scope)
-    # A greeting resembles many texts and searches for none.
+    # A greeting resembles many texts, but asks for none of them.
     telling = extract_significant_stems(asked)
     if within is None or not (asked.telling or asked.beginning):
         return Matches(asked, (), WordCounts(0, {}), telling)

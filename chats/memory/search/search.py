@@ -99,7 +99,7 @@ class SaidBy:
 
     @cached_property
     def statement(self) -> fulltext.Statement:
-        """The same filter for indexed texts, beginning with `AND`."""
+        """The same filter as SQL for indexed texts; begins with `AND`."""
         rows = Message.objects.filter(self.condition).order_by().values("pk")
         text, values = rows.query.sql_with_params()
         return f" AND EXISTS ({text} AND chats_message.id = chats_searchtext.message_id)", [*values]

@@ -51,7 +51,7 @@ def build_speaker_filter(branch: Branch, *, speaker: str, to: int) -> Q:
     is_owner = name == fold_member_name(branch.chat.owner.get_username())
     roles = match_role_ids(list_known_speakers(branch, to=to), speaker=speaker)
     if not roles and not is_owner and speaker not in UNNAMED:
-        # The speaker has been silent for long.
+        # The speaker has not written for a long time, so look at the whole path.
         roles = match_role_ids(list_path_speakers(branch, after=0, to=to), speaker=speaker)
     found: Any = Q(speaker__roleId__in=sorted({speaker, *roles}))
     plain = "user" if is_owner else speaker

@@ -21,16 +21,16 @@ from contextpolicy.models import ModelSpec
 from speed import prepared
 from speed.commits import unflushed_transaction
 
-# Version of the chunking; a new version needs a new space.
+# Version of the chunking; a new version requires a new index.
 DIVIDED = 1
 PASSAGE_WORDS = 120
 PASSAGE_CHARACTERS = 800
 # If even a text of this length is rejected, it gets no vector.
 SHORTEST_HALF = 50
 # Interval of passes over all texts, which find those that lost tasks left out. The first pass comes
-# soon, for texts indexed while the space was chosen.
+# soon, for texts that were stored while the model was being chosen.
 PASS_EVERY, FIRST_PASS = timedelta(hours=6), timedelta(minutes=10)
-# Rows of a deleted space that are removed at once.
+# Rows of a deleted index that one step removes.
 DELETED_AT_ONCE = 5_000
 # States of a text without a vector: no content, or rejected by the model.
 EMPTY, REFUSED = "", "refused"
@@ -199,7 +199,7 @@ def store_vectors(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]
     lengths = {len(row) // 2 for rows in made.values() for row in rows or ()}
     with unflushed_transaction():
         check_length(space, lengths)
-        # The lock under which words leave the index.
+        # The lock that is also taken when words are removed from the search index.
         places = sorted({key >> SEQ_BITS for key in made})
         list(
             SearchPlace.objects.select_for_update(no_key=True).filter(pk__in=places).order_by("pk")

@@ -30,7 +30,7 @@ from chats.memory.search.irregular_forms import FIRST_FORMS
 # words stay in use until then.
 VERSION = 4
 LONGEST_WORD = 40
-# Longer runs rarely occur twice.
+# Longer runs of letters rarely occur twice, so they are not cached.
 _CACHED = 40
 _CJ = (
     "々〇\u3041-\u3096\u309d-\u309f\u30a1-\u30fa\u30fc-\u30ff\u31f0-\u31ff\u3400-\u4dbf"
