@@ -15,7 +15,7 @@ PROBLEMS = {
 
 
 _STRINGS = re.compile(rb'"[^"\\]*+(?:\\.[^"\\]*+)*+"?', re.DOTALL)
-# Each value of a list or an object comes after one of these.
+# Each value of a list or an object follows one of these characters.
 _MARKS = (b",", b"[", b"{")
 
 

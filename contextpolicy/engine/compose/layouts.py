@@ -46,7 +46,7 @@ from contextpolicy.engine.summaries.prompts import build_pin_wire, build_summary
 Images = tuple[tuple[int, FilePart], ...]
 # Precedes a reply that comes first, for providers that require a user message first.
 OPENING = "[The chat begins with the assistant's message.]"
-# Between pieces that are joined into one message.
+# Bytes of the separator between pieces that are joined into one message.
 JOINT_BYTES = len(SECTION_JOINT)
 
 

@@ -130,7 +130,7 @@ class Pieces:
         """Return the blocks in wire order, and notes on changes for the provider's roles."""
         question, history = self.question, [build_entry_block("history", item) for item in kept]
         if self.maker.has_days:
-            # Which messages are sent is known only now. The first of them begins with its day.
+            # Only now is it known which messages are sent. The first of them begins with its day.
             asked = self.facts.question
             days = find_day_starts((*(item.message for item in kept), *asked))
             history = [

@@ -1,7 +1,7 @@
-"""Applies the policy's rules for tool results in prompts: cut or omit them.
+"""Applies the policy's rules for tool results in prompts: cuts or omits them.
 
-A stub replaces an omitted result. Rules apply by tool name, `*` to all others except
-`skill_load`. The store keeps every result uncut.
+A stub replaces an omitted result. Rules apply by tool name, `*` to all others except `skill_load`.
+The store keeps every result uncut.
 """
 
 from collections import defaultdict

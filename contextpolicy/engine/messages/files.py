@@ -17,7 +17,7 @@ _TAGS = re.compile(r"<(?=/?\s*file\b)", re.IGNORECASE)
 LONGEST_LABEL = 200
 # The kinds of uploaded files.
 FILE_KINDS = ("image", "text", "csv", "html", "pdf", "docx", "xlsx")
-# The most characters around the text of a document.
+# The maximum number of characters around the text of a document.
 LONGEST_FRAME = 2 * LONGEST_LABEL + 300
 
 

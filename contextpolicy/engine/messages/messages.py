@@ -75,7 +75,7 @@ class FilePart:
 
     @property
     def image(self) -> Image | None:
-        """The image that is sent; None for a file of which only the name is sent."""
+        """The image that is sent; None if only the file's name is sent."""
         return parse_image_reference(self.reference)
 
 
@@ -85,7 +85,7 @@ _OF_RESULT = re.compile(r"(\d{1,9}):(.+)", re.DOTALL)
 Part = TextPart | ReasoningPart | ToolCallPart | ToolResultPart | FilePart
 
 LONGEST_FILE_NAME = 100
-# Between the texts of one message.
+# The separator between the texts of one message.
 JOINT = "\n\n"
 
 

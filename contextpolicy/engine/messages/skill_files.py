@@ -15,7 +15,7 @@ FILES_OPENING = (
     " as file:"
 )
 PART_OPENING = "Skill file: "
-# The most characters of one part, with its two lines above the text.
+# The maximum number of characters of one part, including the two lines above the text.
 MOST_PART_CHARACTERS = MOST_READ_CHARACTERS
 _PART = re.compile(
     r"Skill file: (?P<path>[\w-]+/[\w./-]+)\n"

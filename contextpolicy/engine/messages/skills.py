@@ -49,7 +49,7 @@ LIST_OPENING = (
 TEXT_OPENING = "Skill: "
 # Part of the marker of every cut (see `engine.history.truncation`).
 CUT_MARKER = " characters cut …]"
-# The most characters of a loaded text in prompts. More than the longest skill, so none is cut.
+# The maximum number of characters of a loaded text in prompts. Skills are shorter, so none is cut.
 LONGEST_RESULT = 20_000
 # The share of the prompt limit for texts that a compaction moves to the system text.
 MOVED_SHARE = 0.1

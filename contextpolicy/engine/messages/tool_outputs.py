@@ -6,9 +6,10 @@ from contextpolicy.engine.messages.messages import ToolSpec
 
 # The tool that reads more of a result.
 OUTPUT_READ = "tool_output_read"
-# Between the server and the tool in a name. No tool of the product has it in its name.
+# The separator between the server and the tool in a name. No built-in tool has this separator in
+# its name.
 SEPARATOR = "__"
-# The most characters that one call reads.
+# The maximum number of characters that one call reads.
 MOST_READ_CHARACTERS = 6_000
 OUTPUT_READ_SPEC = ToolSpec(
     name=OUTPUT_READ,
@@ -32,7 +33,7 @@ POINTER = '\n[Cut. {characters:,} characters in all: read more with {tool}, id "
 
 
 def is_server_tool(name: str) -> bool:
-    """Return True if the name of a tool in prompts is that of a tool on a tool server."""
+    """Return True if a tool name in prompts is that of a tool on a tool server."""
     return SEPARATOR in name
 
 

@@ -47,8 +47,8 @@ def split_open_turn(
 ) -> tuple[Sequence[Message], Sequence[Message]]:
     """Return the messages of finished turns, then those of the last turn if it is unfinished.
 
-    It is unfinished if a tool call of its newest reply has no result. Otherwise the second part is
-    empty.
+    A turn is unfinished if a tool call of its newest reply has no result. Otherwise the second part
+    is empty.
     """
     cuts = find_turn_starts(messages)
     last = messages[cuts[-1] :] if cuts else ()

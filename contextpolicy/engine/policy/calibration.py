@@ -13,7 +13,7 @@ from contextpolicy.engine.text.scripts import find_dominant_script, select_prese
 RATE = 0.2
 LARGEST_STEP = 0.15
 LOWEST, HIGHEST = 0.5, 2.0
-# The first samples may change an estimate by at most this share: they may all be odd.
+# The first samples may change an estimate by at most this share: they may all be unusual.
 FEW_SAMPLES = 5
 LARGEST_EARLY_CHANGE = 0.15
 
@@ -84,7 +84,8 @@ class Factors:
 
     overall: float = 1.0
     by_script: Mapping[str, float] = field(default_factory=dict)
-    # The calls behind them. A factor without a count was learned before counts were stored.
+    # The number of calls behind the factors. A factor without a count was learned before counts
+    # were stored.
     samples: int = 0
     samples_by_script: Mapping[str, int] = field(default_factory=dict)
 

@@ -153,7 +153,7 @@ def compute_cache_loss(first: PricedCall, *, before: PricedCall | None) -> Effec
     """Return the cache loss of a compaction that changed the prefix.
 
     The loss is the uncached input of the first call after the compaction, minus that of the
-    previous call, at the input price minus the cached price. It is zero if there is no
+    previous call, at the input price minus the cached price. The loss is zero if there is no
     previous call, or if that call used another model or read nothing from the cache.
     """
     if before is None or before.model != first.model or not before.used.cached:

@@ -18,7 +18,8 @@ from contextpolicy.engine.policy.fields.declaration import Combine, Kind, Policy
 from contextpolicy.engine.policy.strategy_checks import find_strategy_clashes
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 
-# How several policies combine: limits take the strictest value, every other field the nearest one.
+# The combination of several policies: limits take the strictest value, every other field the
+# nearest one.
 LIMIT_FIELDS: Mapping[str, Combine] = {
     name: declared.combine for name, declared in FIELDS.items() if declared.combine != "nearest"
 }

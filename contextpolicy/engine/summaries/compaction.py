@@ -120,7 +120,7 @@ def plan_compaction(
     """
     if values.strategy != "dynamic_summary":
         return NotNeeded("strategy")
-    # A turn that waits for a tool is not finished: it counts, and it stays.
+    # A turn that waits for a tool is not finished: it counts as a turn, but is not summarised.
     settled, waiting = split_open_turn(messages)
     fixed_tokens += sum(message.tokens for message in waiting)
     if not settled:
@@ -216,7 +216,8 @@ class _Sums:
         if due == "overflow" and self.before <= compute_low_mark(
             self.values, prompt_limit=self.limit
         ):
-            # The provider counts more tokens than we do, so our marks do not show how much must go.
+            # The provider counts more tokens than we do, so our marks do not show how much must be
+            # removed.
             return kept or self.cuts[-1], () if kept else ("keep_last_messages",)
         low = self._low() - (self._growth() if due == "prepare" else 0)
         wanted = self._down_to(low, self.cuts[1:])

@@ -79,9 +79,9 @@ LABELS_SHARE = 0.1
 # such as a name from the user's code.
 BY_MODEL, TAKEN_UP = 0.1, 0.8
 # The highest weight of a fact stated by the other side of the chat, if its messages are as short as
-# the user's. It may then be a person; a model usually writes much more than it is asked.
+# the user's. The other side may then be a person; a model usually writes much more than the user.
 BY_PARTNER = 0.5
-# Fewer messages of a side say little about their usual size.
+# From fewer messages of a side, their usual size cannot be estimated.
 FEWEST_OF_SIDE = 5
 # The weights of names and clauses in an answered question, and of a name that only addresses the
 # other side: neither states anything.

@@ -37,7 +37,7 @@ SUMMARY_V2, SHORT_V2 = "summary-v2", "summary-v2-short"
 SUMMARY_VERSIONS = (SUMMARY_V1, SUMMARY_V2, SHORT_V2)
 # Models with a context window of at most this many tokens get the short version.
 SMALL_WINDOW = 8_192
-# The most characters of a document in a summary request.
+# The maximum number of characters of a document in a summary request.
 FILE_CHARACTERS = 2_000
 # The default headings of a summary, in this order and in every language.
 SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
@@ -133,7 +133,7 @@ _MARKED_HEADING = re.compile(r"(?:\d{1,2}[.)][ \t]+)?(?:\*\*|__)?(?=\S)([^*_]*)(
 
 
 def strip_heading_signs(line: str) -> str:
-    """Return a heading without the signs of some models: a number, bold marks, a last colon."""
+    """Return a heading without characters that models add: numbers, bold marks, a final colon."""
     text = line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
     marked = _MARKED_HEADING.fullmatch(text)
     return marked[1].removesuffix(":").rstrip() if marked and marked[1] else text

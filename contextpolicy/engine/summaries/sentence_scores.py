@@ -8,9 +8,10 @@ from contextpolicy.engine.text.claims import strip_source_marks
 from contextpolicy.engine.text.fact_scanner import Kind
 from contextpolicy.engine.text.facts import extract_facts
 
-# In bytes of UTF-8, so that a Chinese sentence of six characters is long enough.
+# The minimum length of a statement in bytes of UTF-8, so that a Chinese sentence of six characters
+# is long enough.
 SHORTEST_STATEMENT = 16
-# In words: a shorter exclamation has no content ("Create those memories!").
+# In words: an exclamation of up to this length has no content ("Create those memories!").
 LONGEST_CRY = 4
 # The weight of one fact by kind. A single digit is usually a list number.
 WEIGHTS: Mapping[Kind, float] = {
@@ -260,7 +261,7 @@ _NOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?|【[^】\n]{1,60}】")
 _BOUNDARY = re.compile(
     r"(?<=[.!?…])\s+|(?<=[.!?…][\"”’])\s+(?=[^\Wa-z])|(?<=[。！？])(?![」』”’）》])|(?<=[。！？][」』”’）》])"
 )
-# A truncation marker, ours or another program's, with the remainder of the sentence after it.
+# A truncation marker, ours or another application's, with the remainder of the sentence after it.
 _CUT = re.compile(
     r"\[\s*(?:…|\.{3})[^\]\n]{0,80}(?:…|\.{3})\s*\][^.!?。！？\n]{0,400}[.!?。！？]?"
     r"|\[[^\]\n]{0,40}\b(?:truncated|omitted|characters (?:cut|removed))\b[^\]\n]{0,40}\]",

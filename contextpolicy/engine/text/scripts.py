@@ -6,7 +6,8 @@ Counts the characters of each script, weighted by the usual number of tokens per
 import re
 from collections.abc import Iterable, Mapping
 
-# Minimum share from which a script counts; from the second share on, the text is in that script.
+# Minimum share of a script that counts. With the second share or more, the whole text counts as
+# being in that script.
 PRESENT = 0.05
 SOLE = 0.8
 LATIN = "latin"

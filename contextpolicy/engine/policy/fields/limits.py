@@ -8,7 +8,7 @@ from contextpolicy.engine.messages.files import FILE_KINDS
 from contextpolicy.engine.policy.fields.declaration import declare
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop, ngettext_noop
 
-# Which client requests are passed through without a chat: none, those of API keys with that
+# The client requests that are passed through without a chat: none, those of API keys with that
 # setting, also those that ask for it, or all.
 Unmanaged = Literal["none", "keys", "asked", "all"]
 
@@ -166,7 +166,7 @@ class LimitFields:
             "completely. Legal holds prevent erasure."
         ),
         combine="min",
-        # A hundred years.
+        # A hundred years, in days.
         largest=36_500,
         too_large="retention_too_long",
         empty=gettext_noop("Empty: this policy erases nothing."),

@@ -65,7 +65,8 @@ class PromptFields:
         ),
         longest=200,
     )
-    # `layout` leaves it to the layout: A replaces the text of the policy, the others append to it.
+    # `layout` leaves the choice to the layout: layout A replaces the text of the policy, the others
+    # append to it.
     chat_system: ChatSystem = declare(
         default="layout",
         group="prompt",

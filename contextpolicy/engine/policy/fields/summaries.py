@@ -7,7 +7,8 @@ from contextpolicy.engine.policy.fields.declaration import WITHOUT_SUMMARY, decl
 from contextpolicy.engine.text.fact_scanner import KINDS
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 
-# A permission on the summaries of a chat: for its owner, for people who edit policies, or for none.
+# The holders of a permission for a chat's summaries: its owner, people who edit policies, or no
+# one.
 Right = Literal["owner", "admins", "nobody"]
 RIGHTS = {
     "owner": gettext_noop("The chat’s owner"),
