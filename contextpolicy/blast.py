@@ -29,7 +29,7 @@ from contextpolicy.models import (
 )
 from contextpolicy.wording import join_sentences
 
-# A count reflects the chats at its time; an older one is repeated.
+# A count describes the chats at the time of counting; an older count is repeated.
 FRESH = timedelta(days=7)
 COUNTED = (PolicyAssignment.Level.INSTANCE, PolicyAssignment.Level.GROUP)
 GOVERNING = (
@@ -115,7 +115,7 @@ def check_version_count(
 ) -> BlastRadius | None:
     """Check that a version may become active; return its count, or None if it needs none.
 
-    `share`: share of the active chats that name the policy. Below the limit, they need no count.
+    `share`: share of the active chats that name the policy. Below the limit, no count is needed.
     Raises `BlastRadiusNeeded`.
     """
     is_same = before is not None and compute_content_digest(

@@ -26,14 +26,14 @@ from contextpolicy.reasons import is_meaningful_text
 Level = PolicyAssignment.Level
 # Versions that were active within this time can be restored at once.
 AGREED = timedelta(days=30)
-# Each returns whether a policy applies other than by an assignment. Apps of higher layers register
-# theirs when they are loaded.
+# Functions that return True if a policy applies other than by an assignment. Apps of higher layers
+# register theirs when they are loaded.
 OTHER_USES: list[Callable[[ContextPolicy], bool]] = []
-# Each returns whether an agent of a team that everyone may use has the policy.
+# Functions that return True if an agent of a shared team has the policy.
 SHARED_USES: list[Callable[[ContextPolicy], bool]] = []
-# Each returns a person's share of all active chats.
+# Functions that return a person's share of all active chats.
 SHARES: list[Callable[[User, datetime], float]] = []
-# Each returns the share of all active chats that name a policy.
+# Functions that return the share of all active chats that name a policy.
 NAMED_SHARES: list[Callable[[ContextPolicy, datetime], float]] = []
 
 
@@ -270,7 +270,7 @@ class Story:
     def is_approved_for(self, row: PolicyAssignment) -> bool:
         """Return True if a person other than the author made the version apply at a target.
 
-        An emergency does not count.
+        A publication in an emergency does not count.
         """
         placed = self.assigned_before_end(row)
         if placed is None or self.begun is None or self.written is None:

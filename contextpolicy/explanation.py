@@ -20,7 +20,7 @@ from contextpolicy.resolution import (
     select_decisive_layers,
 )
 
-# Why a value won. Pages translate these words.
+# The reasons why a value won. Pages translate these words.
 WON = {
     "nearest": gettext_noop("the most specific policy that sets it"),
     "strictest": gettext_noop("the strictest of all policies that set it"),
@@ -28,7 +28,7 @@ WON = {
     "setting": gettext_noop("a server setting"),
     "default": gettext_noop("the default of the strategy"),
 }
-# Why a value lost.
+# The reasons why a value lost.
 LOST = {
     "locked_above": gettext_noop("a less specific policy locks the field"),
     "farther": gettext_noop("a more specific policy sets it"),

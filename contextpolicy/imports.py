@@ -1,11 +1,10 @@
 """Imports policies and strategies.
 
-Strategies are in the format of other systems, policies in the product's own format. A
-form is `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its
-inner object alone, as JSON. It becomes a new policy, which is not assigned to anyone
-yet, or the next version of an existing one. The whole form is validated before anything
-is written. The settings `context.history` of a product that stores chats as UI messages
-are supported too.
+Strategies are in the format of other systems, policies in the product's own format. A form is
+`{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its inner object alone, as
+JSON. The imported form becomes a new policy, which is not assigned to anyone yet, or the next
+version of an existing one. The whole form is validated before anything is written. The settings
+`context.history` of a product that stores chats as UI messages are supported too.
 """
 
 import json
@@ -155,7 +154,7 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
         raise MalformedImport(" ".join(sorted(found)), reason="wrong_keys")
     fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in values.items()}
     if "token_budget" in fields:
-        # Their limit applies to the prompt alone, ours to prompt and reply.
+        # The imported limit applies to the prompt alone, the policy's budget to prompt and reply.
         before = into.current.values if into and into.current else {}
         usual = get_strategy_defaults("dynamic_summary").reserve_tokens
         fields["reserve_tokens"] = before.get("reserve_tokens", usual)

@@ -198,7 +198,7 @@ def seed_policies(*, now: datetime) -> None:
     """Create the missing built-in policies; existing ones are unchanged.
 
     A new instance starts with *Demo* for everyone, so that a user of the demo model sees a
-    compaction after a few messages; `replace_demo_policy` ends that.
+    compaction after a few messages; `replace_demo_policy` later assigns another policy.
     """
     with transaction.atomic():
         existing = set(ContextPolicy.objects.values_list("slug", flat=True))

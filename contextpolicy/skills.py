@@ -21,7 +21,7 @@ from contextpolicy.models.skills import LONGEST_DESCRIPTION, LONGEST_SKILL
 LONGEST_SLUG = 60
 # The fields whose changes the ledger names.
 RECORDED = ("name", "description", "text", "mode", "enabled", "group_id", "team_id", "files")
-# The most skills of one group or team. Each costs a line of its prompts.
+# The maximum number of skills of one group or team. Each costs a line of its prompts.
 MOST_SKILLS = 50
 
 
@@ -86,9 +86,9 @@ class TooManySkills(Exception):
 def check_skill_free(field: str, value: str, *, but: Skill | None, of: Skill | None = None) -> None:
     """Raise SkillNameTaken if another skill has this `name` or `slug`.
 
-    `field` names the one to check. Slugs are unique. A name is unique in the place of the
-    skill `of`: the installation, a group or a team. A skill may keep its current name even
-    if it is a duplicate, because older versions allowed duplicates.
+    `field` names the one to check. Slugs are unique. A name is unique within the owner of the skill
+    `of`: the installation, a group or a team. A skill may keep its current name even if it is a
+    duplicate, because older versions allowed duplicates.
     """
     if but is not None and getattr(but, field) == value:
         return

@@ -36,8 +36,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 class ExportUnderWay:
     """A running export: its search, and its progress.
 
-    `walks`: it scans the ledger in chain order and filters the rows. Otherwise the database filters
-    first, and then sorts all matching rows for each page.
+    `walks`: the export scans the ledger in chain order and filters the rows. Otherwise the database
+    filters first, and then sorts all matching rows for each page.
     """
 
     search: LedgerSearch

@@ -23,7 +23,7 @@ from contextpolicy.linter.tools import find_tool_problems
 from contextpolicy.models import ModelSpec, Skill
 from contextpolicy.wording import translate_phrase
 
-# The most characters of the texts. A prefix that is too long has its own code.
+# Maximum characters of each text. A prefix that is too long has a separate code.
 LONGEST = {
     name: declared.longest
     for name, declared in FIELDS.items()

@@ -111,8 +111,7 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
 def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
     """Return the definitions and the limit of the policy itself, and of each model with tools.
 
-    The policy itself is included if no model supports tools, or if a model has no
-    own allow-list.
+    The policy itself is included if no model supports tools, or if a model has no allow-list.
     """
     rows = load_allowed_tools(values.tools)
     skills = [SKILL_LOAD_SPEC] if has_loadable_skills(values) else []

@@ -95,7 +95,7 @@ class LedgerReader(Stored):
     # Increased with each move: a concurrent reader then moves nothing.
     moves = models.PositiveBigIntegerField(default=0)
     moved_at = models.DateTimeField(null=True, blank=True)
-    # Used if only one reader is allowed at a time.
+    # The lease of the reader, used if only one reader is allowed at a time.
     lease_token = models.CharField(max_length=32, blank=True, default="")
     lease_until = models.DateTimeField(null=True, blank=True)
 
@@ -107,13 +107,14 @@ class LedgerVerification(Stored):
     """A requested verification and its result. An empty scope: every chain."""
 
     scope = models.CharField(max_length=50, blank=True)
-    # Only the chains that grew since the last scheduled run: those of log entries from this one on.
+    # Verify only the chains that grew since the last scheduled run: those with log entries from
+    # this one on.
     since_leaf = models.PositiveBigIntegerField(null=True, blank=True)
     asked_by = models.CharField(max_length=200)
     asked_at = models.DateTimeField()
     started_at = models.DateTimeField(null=True, blank=True)
     finished_at = models.DateTimeField(null=True, blank=True)
-    # The code of the error, if it has no result.
+    # The code of the error if there is no result.
     error = models.CharField(max_length=60, blank=True, default="")
     chains = models.PositiveBigIntegerField(default=0)
     rows = models.PositiveBigIntegerField(default=0)

@@ -44,7 +44,7 @@ class LedgerLeaf(Stored):
 
     origin = models.ForeignKey(LedgerOrigin, on_delete=models.PROTECT)
     place = models.PositiveBigIntegerField()
-    # Both empty in the first entry of an origin that follows another.
+    # The scope and the hash are empty in the first entry of an origin that follows another.
     scope = models.CharField(max_length=50, blank=True)
     last_hash = models.CharField(max_length=64, blank=True)
     count = models.PositiveBigIntegerField(default=0)
@@ -69,7 +69,7 @@ class LedgerCheckpoint(Stored):
     note = models.TextField()
     frontier = models.JSONField()
     signed_at = models.DateTimeField()
-    # The newest event when it was signed; later events are counted from it.
+    # The newest event when the checkpoint was signed; later events are counted from it.
     last_event = models.PositiveBigIntegerField()
 
     class Meta:

@@ -38,19 +38,19 @@ class Evaluation(Stored):
         related_name="evaluations",
         verbose_name=gettext_lazy("version"),
     )
-    # The number of the active version when it began; 0: none.
+    # The number of the active version when the evaluation began; 0: none.
     base = models.PositiveIntegerField()
     place = models.CharField(
         max_length=10, choices=BlastRadius.APPLIED, verbose_name=gettext_lazy("evaluated chats")
     )
-    # Share of the branches, in percent.
+    # The percentage of branches whose turns are evaluated.
     share = models.PositiveSmallIntegerField(
         default=100, verbose_name=gettext_lazy("share of branches (%)")
     )
     state = models.CharField(
         max_length=10, choices=State.choices, default=State.OPEN, verbose_name=gettext_lazy("state")
     )
-    # Reason for its end: `time`, `person`, `promoted`, `other_version`.
+    # Reason why the evaluation ended: `time`, `person`, `promoted`, `other_version`.
     reason = models.CharField(max_length=20, blank=True, default="")
     started_by_id = models.BigIntegerField(null=True, blank=True)
     started_at = models.DateTimeField(verbose_name=gettext_lazy("started"))
@@ -111,7 +111,7 @@ class EvaluatedTurn(Stored):
     turn_id = models.UUIDField()
     at = models.DateTimeField()
     outcome = models.CharField(max_length=8, choices=Outcome.choices)
-    # The reason why it is unknown, or the code of the refusal.
+    # The reason why the result is unknown, or the code of the refusal.
     reason = models.CharField(max_length=40, blank=True, default="")
     tokens_now = models.PositiveIntegerField(default=0)
     tokens_then = models.PositiveIntegerField(default=0)
@@ -133,8 +133,8 @@ class EvaluatedTurn(Stored):
 class VirtualCoverage(Stored):
     """The coverage that a branch would have if the evaluated version had been active.
 
-    Without it the version would compact at every turn. A virtual summary is only a range and a
-    size.
+    Without this row, the version would compact at every turn. A virtual summary is only a range and
+    a size.
     """
 
     evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="coverages")

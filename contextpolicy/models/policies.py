@@ -52,7 +52,7 @@ class PolicyVersion(Stored):
     note = models.CharField(max_length=500, blank=True, default="")
     created_by_id = models.BigIntegerField(null=True, blank=True)
     created_at = models.DateTimeField()
-    # When it was first published; empty for a draft.
+    # The time at which the version was first published; empty for a draft.
     activated_at = models.DateTimeField(null=True, blank=True)
 
     class Meta:

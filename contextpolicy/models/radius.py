@@ -31,7 +31,7 @@ class BlastRadius(Stored):
         ASSIGNED = "assigned", gettext_lazy("Current assignments")
         REMOVED = "removed", gettext_lazy("Nowhere (as if the policy were removed)")
 
-    # Where a version can apply, without a removal.
+    # The places where a version can apply. A removal is not one of them.
     APPLIED: ClassVar = [(each.value, each.label) for each in (Place.INSTANCE, Place.ASSIGNED)]
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)
@@ -73,7 +73,7 @@ class BlastRadius(Stored):
     lease_token = models.UUIDField(null=True, blank=True)
     # The last chat that was counted.
     cursor = models.UUIDField(null=True, blank=True)
-    # Active chats when it began; chats removed since are not counted.
+    # Active chats when the count began; chats removed since are not counted.
     in_use = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats in use"))
     judged = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("chats checked"))
     changed = models.PositiveBigIntegerField(default=0, verbose_name=gettext_lazy("would change"))
@@ -84,7 +84,7 @@ class BlastRadius(Stored):
     failed = models.PositiveBigIntegerField(
         default=0, verbose_name=gettext_lazy("could not be evaluated")
     )
-    # The result of a random sample; empty until it was taken.
+    # The result of a random sample; empty until the sample was taken.
     sampled = models.PositiveIntegerField(null=True, blank=True)
     sampled_changed = models.PositiveIntegerField(default=0)
     sampled_refuse = models.PositiveIntegerField(default=0)

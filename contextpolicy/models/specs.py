@@ -114,7 +114,7 @@ class ModelSpec(Stored):
         verbose_name=gettext_lazy("supports images"),
     )
     supports_tools = models.BooleanField(default=True, verbose_name=gettext_lazy("supports tools"))
-    # As the field of policies with this name. None: no limit.
+    # Same as the policy field of this name. None: no limit.
     tools = models.JSONField(
         null=True,
         blank=True,
@@ -172,7 +172,8 @@ class ModelSpec(Stored):
     is_default = models.BooleanField(default=False, verbose_name=gettext_lazy("default"))
     # Provider tokens ÷ our estimate, learned from usage; 1.0 until the first usage.
     calibration = models.FloatField(default=1.0, editable=False)
-    # The same, for prompts that are nearly all in one script, by its name in `engine.text.scripts`.
+    # The same factors for prompts that are nearly all in one script, by its name in
+    # `engine.text.scripts`.
     calibration_by_script = models.JSONField(default=dict, editable=False)
     calibration_samples = models.PositiveIntegerField(default=0, editable=False)
     # The same numbers by script. A script without a count was learned before counts were stored.

@@ -7,7 +7,7 @@ from django.utils.translation import gettext_lazy
 
 from contextpolicy.models.base import Stored
 
-# The most characters of a definition: its name, description and schema as JSON.
+# The maximum number of characters of a definition: its name, description and schema as JSON.
 LONGEST_DEFINITION = 20_000
 
 
@@ -40,7 +40,7 @@ class ToolServer(Stored):
     encrypted_key = models.TextField(blank=True, default="", editable=False)
     key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
     enabled = models.BooleanField(default=True, verbose_name=gettext_lazy("enabled"))
-    # When its definitions were requested and read, and the sentence of the last failure.
+    # The times at which definitions were requested and read, and the sentence of the last failure.
     asked_at = models.DateTimeField(null=True, blank=True, editable=False)
     read_at = models.DateTimeField(
         null=True, blank=True, editable=False, verbose_name=gettext_lazy("definitions read at")
@@ -92,7 +92,7 @@ class ToolDefinition(Stored):
     digest = models.CharField(max_length=64)
     approved_digest = models.CharField(max_length=64, blank=True, default="")
     tokens = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("tokens"))
-    # Each call waits until the person of the chat allows it.
+    # Each call waits until a person in the chat allows it.
     asks = models.BooleanField(
         default=True,
         db_default=True,
@@ -102,7 +102,7 @@ class ToolDefinition(Stored):
             "calls in the chat."
         ),
     )
-    # False once the server no longer lists it.
+    # False once the server no longer lists the tool.
     is_listed = models.BooleanField(default=True, verbose_name=gettext_lazy("listed by the server"))
     changed_at = models.DateTimeField(verbose_name=gettext_lazy("changed at"))
 
