@@ -57,7 +57,7 @@ logger = logging.getLogger(__name__)
 # The seconds that a worker may take beyond the time that its replies have.
 LAST_SECONDS = 4.0
 _making = threading.Lock()
-# Set where this worker's queues hold the upkeep.
+# Set if this worker consumes the queue of the upkeep.
 keeps_upkeep = threading.Event()
 # The span of the task that each thread runs, as `open`.
 spans = threading.local()
@@ -160,7 +160,7 @@ def warm_up(*, branch_id: str, cause: cache_warming.Cause, tries: str = "1", **_
 
 @shared_task(name=queue.WRITE_TITLE)
 def write_title(*, turn_id: str, **_later: Any) -> None:
-    """Let the light model write a chat's title after its first reply."""
+    """Let the summary model write a chat's title after its first reply."""
     titles.write_title(
         turn_id=uuid.UUID(turn_id),
         counter=O200kCounter(),
@@ -171,7 +171,7 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.READ_PREFERENCES)
 def read_preferences(*, chat_id: str, **_later: Any) -> None:
-    """Let the light model suggest preferences of a chat's owner."""
+    """Let the summary model suggest preferences of a chat's owner."""
     preference_inference.read_chat(
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),

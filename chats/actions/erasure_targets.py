@@ -378,8 +378,8 @@ def erase_import_files(message: Message, summaries: list[Compaction], marks: Era
     return imports.release_import_files(message.branch.chat, now=marks.now)
 
 
-# Each deletes its copies of a message and of summaries made from it, and returns the number of
-# rows.
+# Each function deletes its copies of a message and of summaries made from it, and returns the
+# number of rows.
 COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "renderings": erase_renderings,
     "prompt_texts": erase_prompt_texts,

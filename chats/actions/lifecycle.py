@@ -95,7 +95,7 @@ class OfferedModel:
     why_not: str
     current: bool
     is_demo: bool
-    # It is in use, and allows a cache warm-up when the person starts typing.
+    # The model is in use, and allows a cache warm-up when the person starts typing.
     warms_up: bool
 
 

@@ -119,7 +119,7 @@ class SkillFileNotText(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SkillPlace:
-    """Where a skill belongs: a group, a team, or (both None) the installation."""
+    """The owner of a skill: a group, a team, or (both None) the installation."""
 
     group_id: int | None = None
     team_id: uuid.UUID | None = None
@@ -284,7 +284,7 @@ def decode_file_text(data: bytes, *, name: str) -> str:
     """
     is_whole = len(data) <= MOST_TEXT_BYTES
     try:
-        # The last character of a beginning can be incomplete.
+        # If only the beginning of the file was read, its last character can be incomplete.
         text = codecs.getincrementaldecoder("utf-8")().decode(data, final=is_whole)
     except UnicodeDecodeError:
         raise SkillFileNotText(name=name[:100]) from None

@@ -19,7 +19,7 @@ from chats.models import Compaction
 from chats.record import audit_access
 from chats.record.history import select_path_messages
 
-# Limit of the newest sources shown.
+# Maximum number of sources shown, the newest ones.
 MOST_SOURCES = 500
 
 

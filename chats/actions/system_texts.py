@@ -96,7 +96,7 @@ def find_system_text_rule(*, chat: Chat) -> SystemTextRule:
 
 
 def select_combination_rule(values: PolicyValues) -> str:
-    """Return how a chat's text is combined with the policy's: append, replace or ignore."""
+    """Return the rule for combining a chat's text with the policy's: append, replace or ignore."""
     both = filter_system_parts((("policy", "-"), ("chat", "-")), values=values)
     names = [name for name, _ in both]
     if "chat" not in names:

@@ -162,7 +162,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let Owners change users, except superusers: otherwise an Owner could take over one."""
+        """Let Owners change users, but no superusers, whose accounts they could take over."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)
@@ -286,7 +286,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     ordering = ("name",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse for a role, because its permissions depend on its name."""
+        """Return False for a role, because its permissions depend on its name."""
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:

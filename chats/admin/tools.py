@@ -24,7 +24,7 @@ from chats.tool_servers.approvals import approve_tool
 from contextpolicy.models import ToolDefinition, ToolServer
 from contextpolicy.tool_servers import set_tool_consent, withdraw_tool
 
-# Where a session keeps the definitions that the confirmation showed.
+# The session key of the definitions that the confirmation showed.
 SHOWN = "shown_tools"
 
 
@@ -200,7 +200,7 @@ class ToolDefinitionAdmin(DomainAdmin):
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: the ledger and policies refer to the tool. Withdraw its approval."""
+        """Return False: ledger and policies refer to the tool. Its approval can be withdrawn."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

@@ -38,7 +38,7 @@ LEFT_OUT: Mapping[str, StrOrPromise] = {
     "duplicate_of_current": gettext_lazy("repeated in the newest message"),
     "not_seen": gettext_lazy("added after the agent’s turn started"),
 }
-# Effect of the next prompt, by action and reason.
+# Effect of the next prompt on compaction, by action and reason.
 DUE: Mapping[tuple[str, str], StrOrPromise] = {
     ("none", "strategy"): gettext_lazy("none: the strategy writes no summaries"),
     ("none", "below_threshold"): gettext_lazy("none: the prompt has enough room"),

@@ -56,7 +56,7 @@ TEXT = (messages.MessageEmpty, messages.MessageTooLong, messages.InvalidCharacte
 PROMPT = (
     model_choice.NoModel,
     model_choice.ModelNotAllowed,
-    # Composing the prompt has this code too.
+    # A prompt that cannot be composed has this code too.
     Case(
         409,
         model_choice.PolicyRefused.code,

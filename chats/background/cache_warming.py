@@ -47,8 +47,7 @@ Cause = Literal["swap", "typing", "ahead"]
 # Seconds between retries while the server is busy, and the most retries.
 AGAIN_AFTER = 2.0
 MOST_TRIES = 15
-# The most times that a summary is published or the window moved before the prompt is composed
-# again.
+# The maximum number of summary publications or window moves before the prompt is composed again.
 ROUNDS = 3
 WARM_UPS = Job(WarmUp, task=queue.WARM_UP, argument="branch_id")
 RELEASED: dict[str, Any] = {"receipt": None, "worker": ""}

@@ -25,7 +25,7 @@ from chats.turns.writes import StepResult
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
-# How often to check for cancellation, in seconds.
+# Seconds between checks for cancellation.
 LOOK_EVERY = 0.1
 
 

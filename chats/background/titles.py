@@ -46,7 +46,7 @@ INSTRUCTIONS = (
 # In characters: how much of each message is read, and the longest accepted title.
 MOST_READ = 1_500
 MOST_TITLE = 80
-# In tokens. A reasoning model writes more than the title.
+# Output limit in tokens. A reasoning model writes more than the title.
 MOST_WRITTEN = 300
 # Time limit of a call, in seconds.
 SECONDS = 20.0

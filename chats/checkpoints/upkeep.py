@@ -19,7 +19,7 @@ EVERY = timedelta(hours=1)
 ROWS = 1_000
 NIGHT = range(1, 5)
 NIGHTLY, WEEKLY = timedelta(hours=20), timedelta(days=7)
-# Overdue beyond these limits.
+# A checkpoint or verification is overdue after these times.
 LATE_CHECKPOINT = timedelta(hours=2)
 LATE_NIGHT, LATE_WEEK = timedelta(hours=36), timedelta(days=8)
 

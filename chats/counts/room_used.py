@@ -8,9 +8,9 @@ from chats.counts.telling import list_receipt_ids
 from chats.models import Receipt
 from contextpolicy.models import AuditEvent, ContextPolicy
 
-# The newest prompts that count, and the replies among which they are looked for.
+# Maximum number of measured prompts, the newest ones, and of replies that are searched for them.
 MOST_PROMPTS, MOST_REPLIES = 50, 1_000
-# A warning needs this many prompts, and an average share of the limit below this one.
+# A warning needs this many prompts, and an average share of the limit below this share.
 FEWEST, LOW_SHARE = 10, 0.7
 
 
@@ -65,7 +65,7 @@ def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
         return False
     number = policy.current.number if policy.current else 0
     sources = receipt.effective_policy.sources
-    # The policy that set the limit answers for how much of it is used.
+    # The policy that set the limit is responsible for how much of it is used.
     source = sources.get("token_budget") or sources.get("strategy")
     if not source or list(source[1:3]) != [policy.slug, number]:
         return False

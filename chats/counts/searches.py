@@ -8,7 +8,7 @@ from chats.models import Turn
 PERIOD = timedelta(hours=1)
 # Only the newest turns of the hour are read.
 MOST_TURNS = 500
-# The notes in a turn's tail that stand for a search without a result in time.
+# The notes in a turn's tail which mean that a search had no result in time.
 LATE = frozenset({"late", "failed", "breaker"})
 # A warning needs this share of late searches, and at least this number of searches.
 WARNING_SHARE, FEWEST = 0.02, 20

@@ -45,7 +45,7 @@ BESIDE = ("gateway.passed_on", "summary.tried")
 TITLED = "chat.titled"
 # All event types that are counted.
 TYPES = frozenset({*ATTEMPTS, *OUTCOMES, *PAID, *BESIDE, TITLED})
-# These change the start of the next prompt without a new compaction.
+# These events change the start of the next prompt without a new compaction.
 REVERSALS = ("compaction.undone", "compaction.redone")
 # Number of turns searched for the last call before a compaction.
 TURNS_BACK = 3

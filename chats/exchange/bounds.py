@@ -54,7 +54,7 @@ UNREADABLE = (
     NotImplementedError,
     ValueError,
 )
-# Places in a file, in sentences about it.
+# Positions in a file, for error messages.
 LINE = gettext_lazy("line {number}")
 LINE_OF = gettext_lazy("{name}, line {number}")
 MESSAGE = gettext_lazy("message {number}")

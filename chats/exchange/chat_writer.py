@@ -682,7 +682,8 @@ def create_imported_compaction(
         effective_policy=choice.effective,
         prompt_version=revise.BY_HAND,
         summary_tokens=tokens,
-        # The importer's chat may not have these skills: the others are loaded again on demand.
+        # The importer's chat may lack some of these skills. Those that are not kept are loaded
+        # again on demand.
         skills=choose_known_skills(
             branch, keys=said.loaded_skills, values=choice.values, counter=O200kCounter()
         ),

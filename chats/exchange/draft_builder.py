@@ -31,7 +31,7 @@ Role = Literal["user", "assistant"]
 MOST_LOSSES = 50
 # Prefix of the loss of content that has an unknown form.
 DROPPED = "content_dropped:"
-# A number of seconds, or a fraction of them, as a text.
+# A time in seconds, or in a fraction of a second, as a text.
 NUMBER = re.compile(r"\d{9,19}(?:\.\d{1,9})?")
 # Names of JSON types where a text was expected.
 NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "number"}

@@ -47,7 +47,8 @@ class Node:
 
 # The key in the metadata of a summary with the skills that it moves to the system text.
 LOADED_SKILLS = "loadedSkills"
-# The most entries that an import reads. A chat has at most 50 skills of a group or team.
+# The maximum number of entries that an import reads. A chat has at most 50 skills of a group or
+# team.
 MOST_LOADED_SKILLS = 200
 
 

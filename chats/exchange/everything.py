@@ -34,7 +34,7 @@ class ListedChat:
 
 
 def is_account_archive(archive: zipfile.ZipFile) -> bool:
-    """Return True if an archive is an account archive."""
+    """Return True if an archive has the entry that only account archives have."""
     return ACCOUNT in archive.namelist()
 
 

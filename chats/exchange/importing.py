@@ -91,7 +91,7 @@ def check_import_file(file: IO[bytes]) -> None:
 
 
 def is_archive(file: IO[bytes]) -> bool:
-    """Return True if a file is an archive."""
+    """Return True if a file begins like a ZIP archive. Rewinds the file."""
     head = file.read(4)
     file.seek(0)
     return head.startswith(b"PK")

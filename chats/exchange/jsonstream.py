@@ -348,7 +348,7 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
 
 
 def is_json_list(value: object) -> bool:
-    """Return True if a value is a JSON list."""
+    """Return True if a value is a JSON list, parsed completely or on access."""
     return isinstance(value, list | LazyList)
 
 

@@ -28,7 +28,7 @@ ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})")
 # The id of a document whose file this person does not have.
 NO_FILE = str(uuid.UUID(int=0))
 IN_MEMORY = 1024 * 1024
-# The most files of the list in an archive.
+# The maximum number of files in the list of an archive.
 MOST_FILES = 100_000
 
 

@@ -185,7 +185,7 @@ def derive_source_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> 
 
 
 def is_bundle(archive: zipfile.ZipFile) -> bool:
-    """Return True if an archive is a bundle."""
+    """Return True if an archive has the entry that only bundles have."""
     return HISTORY in archive.namelist()
 
 

@@ -278,7 +278,7 @@ class SkillArchiveReader:
         return replace(parse_skill_file(data, name=entry.filename), files=texts)
 
     def read_text(self, path: str, entry: zipfile.ZipInfo) -> str | None:
-        """Return the text of a file. None, with the reason noted, if it cannot be imported."""
+        """Return the text of a file. None, after recording the reason, if it cannot be imported."""
         if not skill_files.is_skill_file_name(path):
             self.leave_out(entry, "name")
             return None

@@ -103,14 +103,14 @@ def match_signatures(head: bytes) -> list[puremagic.PureMagicWithConfidence]:
     try:
         return list(puremagic.magic_string(head))
     except (puremagic.PureError, ValueError):
-        # Empty, or no known signature, as most texts.
+        # The content is empty or has no known signature, like most texts.
         return []
 
 
 def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | None:
     """Return the kind of a text; None if the content is not one, or is an SVG image.
 
-    SVG is text, but a picture with scripts to browsers.
+    SVG is text, but browsers treat it as an image that can contain scripts.
     """
     if SVG.match(head) or not is_text(file, head):
         return None
@@ -126,6 +126,9 @@ def is_text(file: IO[bytes], head: bytes) -> bool:
     decoder = None
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
+    else:
+        # National encodings differ only above ASCII, which contains all checked control characters.
+        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     file.seek(0)
     while piece := file.read(CHUNK_BYTES):
         if decoder:

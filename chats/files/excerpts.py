@@ -16,7 +16,7 @@ from chats.record.history import select_path_messages
 from contextpolicy.engine.messages.files import parse_document_reference
 from contextpolicy.engine.messages.tokens import TokenCounter
 
-# The most chunks of a prompt, and the words of a question that are compared.
+# The maximum number of chunks of a prompt, and of compared words of a question.
 MOST_EXCERPTS = 6
 MOST_STEMS = 40
 

@@ -199,7 +199,7 @@ def read_xlsx(path: Path) -> Iterator[Piece]:
     book = openpyxl.load_workbook(file, read_only=True, data_only=True, keep_links=False)
     for sheet in book.worksheets:
         yield 0, f"[Sheet {sheet.title}]\n"
-        # The stated size of a sheet may be anything.
+        # The stated size of a sheet may be wrong.
         sheet.reset_dimensions()
         for row in sheet.iter_rows(values_only=True):
             values = ["" if value is None else str(value) for value in row]
@@ -277,7 +277,7 @@ def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
     """
     from PIL import Image, ImageOps  # noqa: PLC0415  # only for this kind
 
-    # Checked here with an own limit, before anything is decoded.
+    # The size is checked here against a separate limit, before anything is decoded.
     Image.MAX_IMAGE_PIXELS = None
     with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
         if image.width * image.height > MOST_PIXELS:

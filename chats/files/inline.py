@@ -16,7 +16,7 @@ from chats.files.detection import UNNAMED
 from chats.files.uploads import MIB, accept_upload
 from chats.ground.refusals import Refusal
 
-# The most bytes of the inline files of a request together, after decoding.
+# The maximum total size of the inline files of a request in bytes, after decoding.
 INLINE_BYTES = 1 * MIB
 BASE64 = ";base64,"
 

@@ -53,12 +53,12 @@ READINGS = Job(
     argument="file_id",
     is_open=Q(state=State.PENDING),
 )
-# One at a time in a process: each may need half a gigabyte.
+# One file at a time in a process: each may need half a gigabyte.
 ONE_AT_A_TIME = OneAtATime()
-# The most files that one run enqueues.
+# The maximum number of files that one run enqueues.
 ENQUEUED_AT_ONCE = 300
 CHUNKS_AT_ONCE = 200
-# How often a request looks whether a worker has read a file.
+# Seconds between a request's checks whether a worker has read a file.
 LOOK_SECONDS = 0.1
 # A request waits at most this time for the text of its files.
 WAIT_SECONDS = 45.0
@@ -153,7 +153,8 @@ def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
             return {"code": "file_takes_long"}
         except subprocess.CalledProcessError as error:
             logger.info("the process that reads a file ended (%s)", error.returncode)
-            # Killed by a limit: SIGXCPU after the time, any other for the memory.
+            # A limit killed the process: SIGXCPU is the time limit, any other signal the memory
+            # limit.
             is_time = error.returncode == -signal.SIGXCPU
             return {"code": "file_takes_long" if is_time else "file_needs_memory"}
         output.seek(0)

@@ -25,7 +25,7 @@ logger = logging.getLogger(__name__)
 CHUNK_BYTES = 64 * 1024
 # An upload that has no row after this time has failed.
 UPLOAD_TIME = timedelta(hours=1)
-# The most removals of one run.
+# The maximum number of removals of one run.
 REMOVED_AT_ONCE = 2_000
 
 

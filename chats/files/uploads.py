@@ -34,7 +34,7 @@ State = StoredFile.State
 MIB = 1024 * 1024
 # A repeated upload of a file that failed for these reasons is read again.
 TRIED_AGAIN = ("worker_lost", scanning.SCANNER_UNAVAILABLE)
-# The most unused files that one run deletes.
+# The maximum number of unused files that one run deletes.
 DELETED_AT_ONCE = 1_000
 
 

@@ -42,7 +42,7 @@ from speed import prepared
 
 # Cause of the branch in the ledger.
 CAUSE = "gateway"
-# Messages of a conversation in which its title is looked for.
+# Maximum number of messages of a conversation that are searched for its title.
 MOST_TITLE_MESSAGES = 20
 
 

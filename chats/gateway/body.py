@@ -57,7 +57,7 @@ UNSUPPORTED = {
     "function_call": "Use tool_choice.",
     "functions": "Use tools.",
 }
-# Handled here. Of the other fields, `parameters` lists those that go to the provider.
+# Handled here. `parameters` lists the other fields that go to the provider.
 OWN = frozenset(
     {
         "logprobs",

@@ -22,7 +22,7 @@ from chats.ground.refusals import Refusal
 from chats.models import ApiKey, PassedOn
 from contextpolicy.engine.messages.messages import TextPart
 
-# Refused unless they have one of these values, which change nothing.
+# Fields that are refused unless they have one of these values, which change nothing.
 NOT_HERE: Mapping[str, tuple[str, tuple[Any, ...]]] = {
     "best_of": ("Each request returns one completion.", (None, 1)),
     "functions": ("Use /v1/chat/completions.", (None,)),

@@ -11,7 +11,7 @@ from chats.gateway.held_response import WaitingHead
 from chats.gateway.wire import DONE, format_stream_event
 from chats.ground import cancelling
 
-# How often a response without new text checks whether the client disconnected.
+# Seconds between checks whether the client of a response without new text has disconnected.
 LOOK_SECONDS = 1.0
 HEAD = "data: "
 SUCCESS = 200

@@ -74,7 +74,7 @@ class Asker:
 
 @dataclass(slots=True)
 class ChoiceGroup:
-    """The choices of one response. `goes_on`: it ended early, but the turns continue."""
+    """The choices of one response. `goes_on`: the response ended early, but the turns continue."""
 
     goes_on: bool = False
 
@@ -116,7 +116,7 @@ class Relay:
         self.pieces: list[str] = []
         self.has_begun = False
         self.is_open = self.is_over = False
-        # The response ends before the turn, for another reason than a disconnect.
+        # The response ends before the turn, for a reason other than a disconnect.
         self.goes_on = False
         # The finished turn with its reply, and the status of its prompt.
         self.ended: tuple[Turn | None, str] = (None, "")

@@ -29,7 +29,7 @@ from chats.record.messages import AttachedFile
 from contextpolicy.engine.messages.messages import FilePart, Part, parse_parts, serialize_parts
 from contextpolicy.engine.messages.tokens import TokenCounter
 
-# The name of an image of a request without one.
+# The name given to an image of a request that has no name.
 IMAGE = str(StoredFile.Kind.IMAGE)
 
 

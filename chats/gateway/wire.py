@@ -13,7 +13,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Message, Turn
 from contextpolicy.engine.messages.extras import ORIGIN_MARK, THOUGHTS, hash_origin, read_extras
 
-# The form of the calls of some tools, by name.
+# The form of the calls of a tool, by the tool's name. Plain functions are missing.
 Forms = Mapping[str, Mapping[str, str]]
 DONE = "data: [DONE]\n\n"
 # The usual field for reasoning.

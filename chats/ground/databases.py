@@ -61,7 +61,7 @@ CAUSES: Mapping[str, str] = {
     "lost": gettext_noop("the connection was lost"),
     "other": gettext_noop("the connection failed, and the log has the reason"),
 }
-# The same by the client's message; the first match counts.
+# The same reasons, by the text of the client's message; the first match counts.
 _CAUSES_BY_MESSAGE = (
     (r"connection refused|no such file or directory", "refused"),
     (r"definition of service|could not parse network address", "option_invalid"),

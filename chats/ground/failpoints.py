@@ -1,4 +1,4 @@
-"""Marks places where a test may kill the process. In production they do nothing."""
+"""Marks points at which a test can kill the process. In production they have no effect."""
 
 import os
 import signal

@@ -26,7 +26,7 @@ KEY = "palimpsest:heartbeats"
 SCHEDULE = "schedule"
 # The heartbeat of earlier versions, whose schedule had one entry.
 OLD_SWEEP = "sweep"
-# When each entry of the schedule last ran, by the broker's clock.
+# The key of the times at which the entries of the schedule last ran, by the broker's clock.
 RUNS = "palimpsest:schedule"
 TURN = "palimpsest:sweeping"
 EVERY = 10.0
@@ -155,7 +155,7 @@ class WorkerHeartbeat:
             client.hset(KEY, self.name, json.dumps([now, list(self.taken)]))
             store_runs(client, now=now)
             overdue = self.list_overdue_entries(client, now=now)
-            # Only one worker runs them.
+            # Only one worker runs the overdue entries.
             if not overdue or not client.set(TURN, self.name, nx=True, ex=int(EVERY)):
                 return
             for entry in overdue:
@@ -181,7 +181,7 @@ class WorkerHeartbeat:
 
 
 def store_runs(client: Redis, *, now: float) -> None:
-    """Store when this process last ran entries of the schedule. Raises RedisError or OSError."""
+    """Store when this process last ran schedule entries. Raises RedisError or OSError."""
     ran: dict[Any, Any] = {
         entry: now - (time.monotonic() - _ran.pop(entry)) for entry in list(_ran)
     }

@@ -212,7 +212,7 @@ def renew_until(lease: JobLease[Any], ended: threading.Event, seconds: float) ->
             except DatabaseError as error:
                 logger.warning("lease of %s not renewed: %s", lease.key, type(error).__name__)
             except LeaseLost:
-                # The step finds out at its next write.
+                # The step notices the loss at its next write.
                 return
     finally:
         connection.close()

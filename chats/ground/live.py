@@ -262,7 +262,7 @@ class FrameWriter:
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
         """Postpone the expiry of these turns' streams, because a step may send nothing for long."""
-        # Its own pipeline: a flush may be waiting for the answer to the other one.
+        # A separate pipeline: a flush may be waiting for the answer to the other one.
         pipeline = self.client.pipeline(transaction=False)
         for turn_id in turn_ids:
             pipeline.expire(build_turn_key(turn_id), TURN_SECONDS)
@@ -354,7 +354,7 @@ class Hub:
             with suppress(RedisError, OSError):
                 kept = cast(list[Entry], await self.client.xrange(key))
                 frames = [Frame.from_fields(fields, key=key) for _, fields in kept]
-                # They precede the frames that the reader delivered during the read.
+                # These frames precede those that the reader delivered during the read.
                 subscription.frames.extendleft(reversed(frames))
         self.positions.setdefault(key, "0-0")
 

@@ -38,5 +38,5 @@ HEARTBEAT = "replies"
 
 
 def name_task(entry: str) -> str:
-    """Return the name of the task of an entry."""
+    """Return the name of the Celery task of an entry of the schedule."""
     return f"chats.due.{entry}"

@@ -61,7 +61,7 @@ class SharedBuckets:
 def get_rate_script(url: str) -> Script:
     """Return the Lua script that counts a request in the broker.
 
-    It is sent once, then called by its hash.
+    The script is sent once, then called by its hash.
     """
     client = Redis.from_url(
         url,

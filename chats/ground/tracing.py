@@ -23,7 +23,7 @@ class Tracing(Protocol):
         ...
 
 
-# The one of this process; none: no spans.
+# The functions that this process uses; empty: no spans are created.
 _used: list[Tracing] = []
 
 

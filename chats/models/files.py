@@ -9,7 +9,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from contextpolicy.models.base import Stored
 
-# Why a file could not be read, by code.
+# The reasons why a file could not be read, by code.
 READING_FAILURES = {
     "file_damaged": gettext_noop(
         "The file is damaged, or its content does not match its kind. Open and save it again in the"
@@ -83,11 +83,12 @@ class StoredFile(Stored):
     # The key of the stored bytes, encrypted; empty if they are not encrypted.
     sealed_key = models.TextField(blank=True, default="")
     created_at = models.DateTimeField(db_index=True)
-    # A worker reads the file: its text, or a copy of an image for models and pages.
+    # Whether a worker has read the file: extracted the text, or made a copy of an image for models
+    # and pages.
     state = models.CharField(max_length=8, choices=State, default=State.PENDING)
-    # Why it could not be read.
+    # The code of the reason why the file could not be read.
     code = models.CharField(max_length=40, blank=True, default="")
-    # 0: the kind has no pages. The text has `characters`, which are `tokens`.
+    # `pages` is 0 if the kind has no pages. `characters` and `tokens` give the length of the text.
     pages = models.PositiveIntegerField(default=0)
     characters = models.PositiveIntegerField(default=0)
     tokens = models.PositiveIntegerField(default=0)
@@ -102,7 +103,7 @@ class StoredFile(Stored):
     height = models.PositiveIntegerField(default=0)
     lease_until = models.DateTimeField(null=True, blank=True)
     lease_token = models.UUIDField(null=True, blank=True)
-    # Workers that began to read it.
+    # The number of workers that began to read the file.
     tries = models.PositiveIntegerField(default=0)
 
     class Meta:
@@ -120,7 +121,7 @@ class StoredFile(Stored):
 
     @property
     def localized_reason(self) -> str:
-        """Why the file could not be read, in the active language; empty if it could."""
+        """The reason why the file could not be read, in the active language; empty if it could."""
         return gettext(READING_FAILURES[self.code]) if self.code else ""
 
 
@@ -131,12 +132,12 @@ class FileChunk(Stored):
         StoredFile, on_delete=models.CASCADE, related_name="chunks", db_index=False
     )
     number = models.PositiveIntegerField()
-    # Characters before it.
+    # The number of characters of the text before this chunk.
     start = models.PositiveIntegerField()
-    # 0: the kind has no pages.
+    # The page on which the chunk begins; 0 if the kind has no pages.
     page = models.PositiveIntegerField(default=0)
     text = models.TextField()
-    # Its distinct stems (`chats.memory.search.words`), separated by spaces.
+    # The distinct stems of the chunk (`chats.memory.search.words`), separated by spaces.
     words = models.TextField()
 
     class Meta:
@@ -173,7 +174,7 @@ class FileExcerpt(Stored):
     )
     place = models.PositiveSmallIntegerField()
     chunk = models.ForeignKey(FileChunk, on_delete=models.CASCADE, related_name="excerpts")
-    # Relevance for the question. None: it was chosen before scores were stored.
+    # Relevance for the question. None: the excerpt was chosen before scores were stored.
     score = models.FloatField(null=True, blank=True)
 
     class Meta:

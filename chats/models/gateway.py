@@ -25,7 +25,8 @@ class GatewayChat(Stored):
     # Name of the header or field that contained the ID. Empty: the client sent none.
     source = models.CharField(max_length=40, blank=True, default="")
     proven = models.BooleanField(default=False)
-    # Of a conversation: the client's texts by name, and when it was deleted by its ID.
+    # Only for conversations: the client's texts by name, and the time at which a client deleted the
+    # ID.
     metadata = models.JSONField(null=True, blank=True)
     removed_at = models.DateTimeField(null=True, blank=True)
 

@@ -21,7 +21,7 @@ class AccountSettings(Stored):
     owner = models.OneToOneField(
         settings.AUTH_USER_MODEL, primary_key=True, on_delete=models.CASCADE, related_name="+"
     )
-    # Such as "Europe/Berlin". Empty: UTC.
+    # For example "Europe/Berlin". Empty: UTC.
     time_zone = models.CharField(max_length=64, blank=True, default="")
     # The person chose the time zone; the browser's does not replace it.
     time_zone_chosen = models.BooleanField(default=False, db_default=False)
@@ -31,7 +31,7 @@ class AccountSettings(Stored):
         default=Appearance.SYSTEM,
         db_default=Appearance.SYSTEM,
     )
-    # Such as "zh-hans". Empty: the browser's.
+    # For example "zh-hans". Empty: the browser's language.
     language = models.CharField(max_length=16, blank=True, default="", db_default="")
 
     def __str__(self) -> str:

@@ -161,14 +161,14 @@ class Round(Stored):
         "Message", null=True, blank=True, on_delete=models.SET_NULL, related_name="+"
     )
     status = models.CharField(max_length=8, choices=Status.choices, default=Status.RUNNING)
-    # Role IDs of the next speakers. At a limit: those who did not get to reply.
+    # Role IDs of the next speakers. At a limit: those who have not replied.
     queue = models.JSONField(default=list)
     # Role IDs that replied since the last user message.
     speakers = models.JSONField(default=list)
     passes = models.PositiveIntegerField(default=0)
     hops = models.PositiveIntegerField(default=0)
     tokens = models.PositiveIntegerField(default=0)
-    # Which limit ended the round: `hops`, `tokens` or `time`. Empty for other endings.
+    # The limit that ended the round: `hops`, `tokens` or `time`. Empty for other endings.
     reason = models.CharField(max_length=10, blank=True, default="")
     # Names mentioned in replies that match no role.
     unknown = models.JSONField(default=list)

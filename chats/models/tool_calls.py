@@ -19,7 +19,8 @@ class ToolStep(Stored):
 
     turn = models.ForeignKey("Turn", on_delete=models.CASCADE, related_name="tool_steps")
     step = models.PositiveIntegerField()
-    # The parts of the reply without results, and what its receipt and its turn get at the end.
+    # The parts of the reply without results, and the values that its receipt and its turn get at
+    # the end.
     parts = models.JSONField()
     receipt_id = models.UUIDField()
     usage = models.JSONField(default=dict)
@@ -56,7 +57,7 @@ class ToolCall(Stored):
     turn = models.ForeignKey("Turn", on_delete=models.CASCADE, related_name="tool_calls")
     step = models.PositiveIntegerField()
     place = models.PositiveIntegerField()
-    # 0: not started.
+    # The attempt of the turn that started the call; 0: not started.
     attempt = models.PositiveIntegerField()
     server = models.CharField(max_length=30, verbose_name=gettext_lazy("server"))
     tool = models.CharField(max_length=200, verbose_name=gettext_lazy("tool"))
@@ -72,7 +73,7 @@ class ToolCall(Stored):
     # Hash of the tool's definition that the person was asked about, and the deadline to answer.
     digest = models.CharField(max_length=64, blank=True, default="", db_default="")
     asked_until = models.DateTimeField(null=True)
-    # Why the call was refused or failed. Empty: it was neither.
+    # The code of the reason why the call was refused or failed. Empty: neither.
     code = models.CharField(max_length=60, blank=True, default="")
     argument_bytes = models.PositiveIntegerField(default=0)
     result_bytes = models.PositiveIntegerField(default=0)

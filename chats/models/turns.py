@@ -145,7 +145,8 @@ class Turn(Stored):
     error_sentence = models.CharField(
         max_length=500, blank=True, default="", verbose_name=gettext_lazy("error message")
     )
-    # Template and values of the sentence; see `chats.ground.sentences`. Empty: it has no values.
+    # Template and values of the sentence; see `chats.ground.sentences`. Empty: the sentence has no
+    # values.
     error_details = models.JSONField(default=dict, blank=True)
     # Result of the compaction check after this turn; see `compaction.report`.
     compaction_outcome = models.CharField(max_length=40, blank=True, default="")

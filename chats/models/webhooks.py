@@ -14,7 +14,7 @@ class Webhook(Stored):
     """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """Why a webhook is disabled. Empty: it is active.
+        """The reason why a webhook is disabled. Empty: it is active.
 
         Its owner switched it off, its deliveries failed for three days, or the address returned
         status 410.

@@ -136,5 +136,5 @@ def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
 
 
 def is_invitation(token: str) -> bool:
-    """Return True if a token belongs to the link of an invitation. It may have expired."""
+    """Return True if a token belongs to the link of an invitation. The link may have expired."""
     return LoginLink.objects.filter(token_hash=secrets.hash_token(token), invitation=True).exists()

@@ -261,10 +261,10 @@ def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
 
 
 def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
-    """Record that the key was used. Of several parallel calls, only one writes.
+    """Record that the key was used. If several calls run in parallel, only one of them writes.
 
-    If the database cannot be written promptly, the request continues and a later one
-    records the use.
+    If the database cannot be written promptly, the request continues and a later one records the
+    use.
     """
     write = partial(write_use, key, noted_until=noted_until, now=now)
     databases.write_if_possible("the use of a key", write)

@@ -72,7 +72,8 @@ def resolve_session_zone(*, session: SessionBase, browser: str) -> tzinfo:
     try:
         return zoneinfo.ZoneInfo(session.get(CHOSEN) or browser)
     except (KeyError, ValueError, OSError):
-        # The browser sent none, or one this machine does not know: ZoneInfo reads files by name.
+        # The browser sent no zone, or one that this machine does not know: ZoneInfo reads files by
+        # name.
         return UTC
 
 

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
 ACCOUNT_FIELDS = ("name", "kind", "base_url", "enabled", "warm_up")
 
 
-# Shown to the person who connects a server.
+# The sentences for the person who connects a server, by error code.
 SETUP_SENTENCES = {
     "provider_auth": gettext_lazy("The server rejected the API key. Check the key."),
     "provider_unavailable": gettext_lazy(
@@ -56,7 +56,7 @@ SETUP_SENTENCES = {
         "The server did not list its models. Check the address. Most addresses end with /v1."
     ),
 }
-# The same for a server that answered with an HTTP status.
+# The same sentences for a server that answered with an HTTP status.
 ANSWERED_SENTENCES = {
     "provider_auth": gettext_lazy(
         "The server rejected the API key (status {status}). Check the key."

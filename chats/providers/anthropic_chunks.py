@@ -120,7 +120,7 @@ class MessageReader:
     def finish(self) -> Iterator[ProviderEvent]:
         """Yield the remaining events at the end: held-back text, the usage, the finish reason.
 
-        Raises ProviderError if no message arrived (the server speaks another API), or if a content
+        Raises ProviderError if no message arrived (the server has another API), or if a content
         filter ended the reply.
         """
         if self._is_silent:

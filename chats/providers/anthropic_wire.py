@@ -24,10 +24,10 @@ from contextpolicy.engine.messages.messages import (
     format_image_text,
 )
 
-# The API requires a limit. Used for calls without one.
+# The output limit of calls without one, because the API requires a limit.
 DEFAULT_OUTPUT = 4096
 LEAST_THINKING = 1024
-# The server's limit.
+# The server's limit of cache breakpoints.
 MOST_MARKS = 4
 _CHOICES = {"auto": "auto", "none": "none", "required": "any"}
 _MARK = {"type": "ephemeral"}

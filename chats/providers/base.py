@@ -16,7 +16,8 @@ from chats.ground.sentences import Sentence, render_english
 from contextpolicy.engine.messages.messages import ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
-# The last message of a request is the beginning of the reply. "marked": the message says that too.
+# The last message of a request is the beginning of the reply. "marked": the message is also marked
+# as a beginning.
 PrefillStyle = Literal["", "plain", "marked"]
 ErrorCode = Literal[
     "provider_auth",
@@ -36,7 +37,7 @@ ErrorCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ContextFacts:
-    """How the context of a call was reduced, in numbers; the demo model describes it.
+    """The reduction of a call's context in numbers; the demo model describes it.
 
     `summary_range` and `left_out` name messages by `seq`, both ends included; `left_out` holds
     (from, to, reason). `cut` counts the messages that were shortened. Tokens are local ones (≈).
@@ -95,7 +96,7 @@ class ProviderRequest:
     thinking: str = ""
     # "": the last message is not the beginning of the reply.
     prefill: PrefillStyle = ""
-    # Provider and model, as in `ToolCallPart.extra`: they get their own fields back.
+    # The requested model as provider/model. Servers get back only the extra fields of this model.
     origin: str = ""
     # Set by adapters that send bytes; not part of the request.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)

@@ -255,7 +255,7 @@ def extract_delta_calls(delta: Mapping[str, Any]) -> list[Mapping[str, Any]]:
     calls = delta.get("tool_calls")
     listed = calls if isinstance(calls, list) else [calls]
     found: list[Mapping[str, Any]] = [call for call in listed if isinstance(call, dict)]
-    # The form before tool calls. Some servers send both.
+    # The older form of a tool call. Some servers send both forms.
     older = delta.get("function_call")
     return [{"function": older}] if isinstance(older, dict) and not found else found
 

@@ -103,7 +103,8 @@ class ReplyCollector:
         self.reasoning = Growing()
         self.asked: dict[int, PartialToolCall] = {}
         self.length = 0
-        # Why the provider ended, see `base.Finished`. "none" until it reports a reason.
+        # The reason why the provider ended the reply, see `base.Finished`. "none" until it reports
+        # a reason.
         self.reason = "none"
         self.usage: dict[str, int] = {}
         self.error: ProviderError | None = None
@@ -206,7 +207,7 @@ class ReplyCollector:
         for kind, piece in self.tags.flush() if self.tags else ():
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
         if self.log is not None:
-            # Those that arrived after their text.
+            # Log probabilities that arrived after their text.
             self.log.take_entries(upto=self.text.length)
         if self.tags:
             self.move_unopened_thoughts()

@@ -148,8 +148,8 @@ def _first_words(text: str) -> str:
 def _plain(text: str) -> str:
     """Escape Markdown characters in a text.
 
-    Of the brackets only the closing ones are escaped, because a backslash before an opening
-    bracket starts a formula.
+    Only closing brackets are escaped, because a backslash before an opening bracket starts a
+    formula.
     """
     return re.sub(r"([\\`*_\]<>#|!~$])", r"\\\1", text)
 

@@ -37,7 +37,8 @@ class TokenLog:
         self._text = bytearray()
         # The waiting entries include those of other output, such as thinking.
         self._is_mixed = False
-        # Code points of the provider's text: those that matched entries begin, and all.
+        # Code points of the provider's text: those in which matched entries begin, and all that
+        # arrived.
         self._begun = self._received = 0
         # Position of the reply's text in the provider's text. None before the first text.
         self._offset: int | None = None
@@ -125,7 +126,7 @@ class TokenLog:
                 # Some servers remove the space of the first token from the text.
                 self._consume(data[1:], entry)
             elif data.startswith(self._text):
-                # The rest of the text follows.
+                # The rest of the token's text follows.
                 return
             else:
                 self._require_run()

@@ -186,7 +186,7 @@ def strip_lead(text: str) -> str:
 
 @dataclass(slots=True)
 class CodePosition:
-    """Whether the end of a growing text is in code.
+    """The state of the end of a growing text: in code or not.
 
     `is_block`: in an open code block. `is_inline`: after an odd number of code marks on its line.
     """
@@ -197,7 +197,7 @@ class CodePosition:
     line: str = ""
 
     def add(self, text: str) -> None:
-        """Append text."""
+        """Append text, and update the position."""
         for number, line in enumerate(text.split("\n")):
             if number:
                 self.is_block ^= _FENCE.match(self.line) is not None

@@ -26,7 +26,7 @@ from contextpolicy.reasons import is_meaningful_text
 from contextpolicy.roles import ROLES
 
 HALF_AN_HOUR = timedelta(minutes=30)
-# How long another auditor may grant a request.
+# The time within which another auditor can grant a request.
 A_DAY = timedelta(days=1)
 SHORTEST, LONGEST = 10, 300
 # Reasons need at least half of the shortest length in letters or digits, with this many different

@@ -40,7 +40,8 @@ ERASURE = "message.erased"
 # The entries that name erased receipts and summaries, each in the chain of their chat.
 ERASURES = (ERASURE, ERASURE_MARKS)
 ERASED_WHOLE = "chat.erased"
-# Before chats could be restored, this entry was the last one. Now it has a time.
+# In versions that could not restore chats, this was a chat's last entry. Later versions add a time
+# to it.
 DELETED = "chat.deleted"
 UNSAID = "is marked as erased without an audit log entry"
 # Other findings. Verifications and the command show them in English.
@@ -168,7 +169,7 @@ class LedgerClaims:
     def is_erased(self, pk: uuid.UUID) -> bool:
         """Return True if an entry currently names this receipt or summary as erased."""
         if str(pk) not in self.erased:
-            # It may have been erased after the chain was read.
+            # The row may have been erased after the chain was read.
             rows = AuditEvent.objects.filter(scope=self.scope, type__in=ERASURES)
             for data in rows.values_list("data", flat=True).iterator(chunk_size=2000):
                 self.erased |= collect_erased_ids(data)

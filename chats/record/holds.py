@@ -140,7 +140,8 @@ def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) 
 def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> None:
     """Raise `UnderHold` for a row whose deletion would also delete held content.
 
-    The product's own code checks this earlier. This also covers other ways, such as a shell.
+    The product's own code checks this earlier. This also covers deletions by other means, such as a
+    shell.
     """
     if sender is User:
         owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)

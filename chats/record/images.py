@@ -54,7 +54,7 @@ def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes])
         return
     for row in rows:
         for sha256 in dict.fromkeys(iter_image_hashes(row)):
-            # One at a time: a chat's images may not fit into memory.
+            # One image at a time: a chat's images may not fit into memory.
             if (image := found.get(sha256)) is not None:
                 MessageImage.objects.create(
                     message=row, sha256=sha256, media_type=image.media_type, data=image.data
@@ -81,7 +81,7 @@ def has_changed_image(row: Message) -> bool:
     if not hashes:
         return False
     found = MessageImage.objects.filter(message=row)
-    # One at a time: a chat's images may not fit into memory.
+    # One image at a time: a chat's images may not fit into memory.
     return any(
         image.sha256 in hashes and hashlib.sha256(image.data).hexdigest() != image.sha256
         for image in found.iterator(chunk_size=1)

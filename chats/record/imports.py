@@ -20,7 +20,7 @@ from contextpolicy import ledger
 
 OPEN = (FileImport.State.QUEUED, FileImport.State.RUNNING)
 IMPORTS = Job(FileImport, task=queue.IMPORT_FILE, argument="import_id", is_open=Q(state__in=OPEN))
-# The most old reports that one run deletes.
+# The maximum number of old reports that one run deletes.
 DELETED_AT_ONCE = 20
 LONGEST_REASON = 1_000
 ERASED = gettext_noop(

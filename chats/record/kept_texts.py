@@ -94,7 +94,7 @@ def erase_due(*, now: datetime) -> int:
     if not KeptText.objects.exists():
         return 0
     with transaction.atomic():
-        # Ask for the holds before reading rows: no hold is placed until the commit.
+        # Lock the holds before reading rows: no hold is placed until the commit.
         holds.lock_held_targets(now=now)
         found = dict(list_releasable_texts(now=now).values_list("pk", "owner")[:ERASED_AT_ONCE])
         KeptText.objects.filter(pk__in=found).delete()

@@ -18,7 +18,8 @@ from chats.models import ApiKey, PassedOn, SkippedRow
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 
-# After the longest call, the process that made it must have died.
+# Added to the longest duration of a call: after that, the process that made the call must have
+# died.
 GRACE = timedelta(minutes=1)
 TRIED = "summary.tried"
 # The token counts in the ledger event.

@@ -62,7 +62,7 @@ def recompute_commitment(receipt: Receipt) -> str:
     """Return the commitment to the receipt's current values."""
     values = {name: getattr(receipt, name) for name in WRITTEN}
     values |= {"id": str(receipt.pk), "turn": str(receipt.turn_id)}
-    # The only part with fractions, which databases may return in another format.
+    # The budget is the only value with fractions, which databases may return in another format.
     values["budget"] = ledger.normalise_event_data(receipt.budget)
     text = json.dumps(values, sort_keys=True, separators=(",", ":"))
     return compute_commitment(text, salt=receipt.salt)

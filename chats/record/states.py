@@ -86,7 +86,7 @@ def find_newest_state(branch: Branch, *, up_to: int | None = None) -> ChatState 
     return row
 
 
-# The most versions in a history.
+# The maximum number of versions in a history.
 MOST_VERSIONS = 100
 
 

@@ -12,7 +12,7 @@ from chats.ground.jobs import Job
 from contextpolicy.models import AuditEvent, BlastRadius, EvaluatedTurn, Evaluation
 
 ENDED_TURN = "turn.completed"
-# How long evaluated turns are kept, and how many a run deletes at most.
+# Retention of evaluated turns, and the maximum number that one run deletes.
 KEPT = timedelta(days=30)
 DELETED_AT_ONCE = 1_000
 RADIUS_COUNTS = Job(

@@ -172,7 +172,7 @@ class Program:
             case TurnNotice(sentence):
                 return self.event("state", text=turn_notices.localize_notice(sentence))
             case Thoughts():
-                # Only the gateway requests them.
+                # Only the gateway sends reasoning.
                 return ""
             case Reshaped(beginning):
                 return self.begin_anew(beginning)

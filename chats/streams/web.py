@@ -188,7 +188,7 @@ class ReplyView:
             case TurnNotice(sentence):
                 return self.event("state", escape(turn_notices.localize_notice(sentence)))
             case Thoughts():
-                # Only the gateway requests them.
+                # Only the gateway sends reasoning.
                 return ""
             case Reshaped():
                 return self.event("refresh", "")

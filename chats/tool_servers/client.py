@@ -32,10 +32,10 @@ from contextpolicy.tool_servers import HINTS, DescribedTool
 if TYPE_CHECKING:
     from mcp import Client
 
-# Each failure becomes a code. The package would log parts of responses.
+# Each failure becomes a code, because the package would log parts of responses.
 logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 CONNECT_SECONDS = 10.0
-# The most tools of one server, and the most pages of its list.
+# The maximum number of tools of one server, and of pages of its list.
 MOST_TOOLS, MOST_PAGES = 500, 50
 # The bytes of a response that are not a result: the list of tools.
 LIST_BYTES = 16 * 1024 * 1024

@@ -25,7 +25,7 @@ from contextpolicy.tool_servers import pin_definitions
 
 FIELDS = ("slug", "name", "transport", "url", "command", "enabled")
 LONGEST_SENTENCE = 500
-# Requested after the last reading. The column of the request is cleared when it is done.
+# Open while a reading is requested. The end of a reading clears the column `asked_at`.
 READINGS = Job(
     ToolServer,
     task=queue.READ_TOOLS,
@@ -151,7 +151,7 @@ def read_definitions(*, server_id: int, counter: TokenCounter, now: datetime) ->
 
 
 def store_failure(lease: JobLease[ToolServer], refusal: Refusal) -> None:
-    """Store why the definitions could not be read, and end the job."""
+    """Store the reason why the definitions could not be read, and end the job."""
     text, values = build_sentence_columns(refusal.full, longest=LONGEST_SENTENCE)
     lease.release(asked_at=None, failure=text, failure_details=values)
 

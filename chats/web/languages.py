@@ -9,7 +9,7 @@ from django.utils.cache import patch_vary_headers
 
 from chats.people import zones
 
-# Below it clients of OpenAI's API read errors, which are English everywhere.
+# Clients of OpenAI's API read the errors below this path, which are always English.
 GATEWAY = "/v1/"
 
 

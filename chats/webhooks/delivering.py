@@ -138,7 +138,8 @@ async def send_in_lane(
                 sending[task] = batch
             if not sending and not ended:
                 return taken
-            # A few at a time and after the claim, so that they delay no webhook that waits.
+            # Results are stored a few at a time and after the claim, so that they delay no waiting
+            # webhook.
             for batch in ended[:STORED_AT_ONCE]:
                 taken += await store_results_in_thread(batch, now=clock())
             ended = ended[STORED_AT_ONCE:]
@@ -198,13 +199,14 @@ def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
     rows = select_claimable_webhooks(lane=lane, now=now)
     rows = rows.select_for_update(skip_locked=True, of=("self",), no_key=True)
     locked = list(rows.select_related("owner").order_by("pk")[:most])
-    # A row that another process released after this query began may be in a pause since then.
+    # A row that another process released after this query began may have been paused since then.
     found = [row for row in locked if row.rests_until is None or row.rests_until <= now]
     claimed = Webhook.objects.filter(pk__in=[row.pk for row in found])
     claimed.update(lease_until=leases.compute_lease_end())
     ends = dict(claimed.values_list("pk", "lease_until"))
     for webhook in found:
-        # Its value proves on storing the results that no other process claimed the webhook later.
+        # When the results are stored, this value proves that no other process has claimed the
+        # webhook since.
         webhook.lease_until = ends[webhook.pk]
         if now - webhook.tidied_at >= TIDY_EVERY:
             prune_deliveries(webhook, now=now)
@@ -225,7 +227,7 @@ def load_next_deliveries(
     by_webhook: dict[uuid.UUID, list[WebhookDelivery]] = defaultdict(list)
     for row in together:
         by_webhook[row.webhook_id].append(row)
-    # Where many wait for one webhook, the common query may lack those of the others.
+    # If many deliveries wait for one webhook, the common query may lack those of the others.
     is_complete = len(together) < most
     return {
         webhook.pk: by_webhook[webhook.pk][:IN_A_ROW]
@@ -392,7 +394,7 @@ def store_delivery_attempt(
         is_given_up = tries > len(DELAYS)
         if is_given_up:
             changes |= {"status": Status.FAILED, "ended_at": now}
-        # The next delivery has its own retries: it does not wait for one that is given up.
+        # The next delivery has its own retries: one that was given up does not delay it.
         delay = DELAYS[0 if is_given_up else tries - 1]
         seconds = delay * random.uniform(1 - JITTER, 1 + JITTER)  # noqa: S311  # no secret
         changes["next_at"] = now + timedelta(seconds=seconds)

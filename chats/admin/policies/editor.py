@@ -342,7 +342,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         request.META[SAVED] = describe_saved_version(obj)
         response = super().response_add(request, obj, post_url_continue)
         if "_continue" in request.POST or obj.current is None:
-            # The next page reports it. A draft cannot be assigned.
+            # The next page shows the message. A draft cannot be assigned.
             return response
         address = reverse(
             "admin:contextpolicy_policyassignment_add", current_app=self.admin_site.name

@@ -31,7 +31,7 @@ from contextpolicy.engine.policy.fields.declaration import Combine, PolicyField
 from contextpolicy.engine.summaries.prompts import SECTIONS
 from contextpolicy.wording import join_sentences_lazy
 
-# How the values of several policies combine. A list says it in its help text.
+# How the values of several policies combine. For a list, the help text states it.
 COMBINED: Mapping[Combine, StrOrPromise] = {
     "min": gettext_lazy("If several policies apply, the lowest value wins."),
     "max": gettext_lazy("If several policies apply, the highest value wins."),

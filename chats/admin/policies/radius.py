@@ -115,7 +115,7 @@ def build_radius_context(row: BlastRadius) -> dict[str, Any]:
     is_open = row.state == BlastRadius.State.COUNTING
     return {
         "done": done,
-        # Chats erased during the count are not judged.
+        # Chats that are erased during the count are not compared.
         "most": max(row.in_use, done),
         "gone": max(row.in_use - done, 0) if row.state == BlastRadius.State.FINISHED else 0,
         "share": f"{row.changed / row.judged:.1%}" if row.judged else "",

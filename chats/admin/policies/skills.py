@@ -44,7 +44,7 @@ FILE_FIELDS = ("file_name", "file_upload", "file_text", "removed_files")
 
 
 class SkillForm(forms.ModelForm[Skill]):
-    """The form of a skill. A refused name leaves the text in the form."""
+    """The form of a skill. If a name is refused, the text stays in the form."""
 
     team = forms.ModelChoiceField(
         label=gettext_lazy("Team"),

@@ -15,7 +15,7 @@ from chats.record import access
 from chats.streams import lines
 from chats.streams.api import load_viewer_user
 
-# Takes a position. Returns the lines after it and the next position, None at the end.
+# Takes a position and returns the lines after it with the next position; None at the end.
 Part = Callable[[int], tuple[bytes, int | None]]
 
 

@@ -82,8 +82,8 @@ class MessageViewSet(Endpoint):
         branch = chat.active_branch
         if branch is None:
             return Response({"data": [], "next_cursor": None})
-        # Waiting messages are read first: one that a turn accepts in between then appears twice at
-        # worst, and is never missing.
+        # Waiting messages are read first: a message that a turn accepts between the two queries
+        # then appears twice at worst, and is never missing.
         waiting = [] if last is not None else store.list_waiting_messages(branch_id=branch.pk)
         branch.refresh_from_db(fields=["last_seq"])
         page = paginate_rows(

@@ -89,7 +89,7 @@ class Endpoint(ViewSet):
         "put",
     ]
     lookup_value_converter = "uuid"
-    # The response of actions that declare no other.
+    # The serializer of the response, for actions that declare none.
     serializer_class: type[serializers.Serializer[Any]] | None = None
     read_scope, write_scope = "chats:read", "chats:write"
     # Permissions that actions require of a user, who must also be staff.

@@ -133,7 +133,7 @@ def convert_exception(error: Exception, *, method: str) -> Refusal | None:
     if isinstance(error, exceptions.MethodNotAllowed):
         return MethodNotAllowed(method=method)
     if isinstance(error, RequestDataTooBig | TooManyFieldsSent):
-        return UnsupportedMediaType()  # only form data, which the API refuses, gets this far
+        return UnsupportedMediaType()  # Only form data, which the API refuses, reaches this line.
     if isinstance(error, exceptions.PermissionDenied) and str(error).startswith("CSRF"):
         return CsrfFailed(csrf.explain_csrf_failure(str(error)))
     return next((refusal() for kind, refusal in SIMPLE if isinstance(error, kind)), None)

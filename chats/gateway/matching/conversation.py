@@ -64,8 +64,8 @@ class Item:
         return tuple(part for images in found for _, part in images)
 
 
-# Stands for the user message that a request with a system text only does not have. Nothing of it is
-# sent to the model.
+# Represents the user message that a request with only a system text lacks. It is not sent to the
+# model.
 NO_QUESTION = Item("user", ())
 
 

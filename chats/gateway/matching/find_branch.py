@@ -35,7 +35,7 @@ from contextpolicy.engine.messages.messages import parse_parts
 CANDIDATES = 30
 # Equal messages required to match a truncated history without a conversation id.
 EQUAL_WITHOUT_ID = 8
-# Replies of a request with which the branches of earlier requests may end. The newest count.
+# Maximum replies of a request, the newest ones, that are compared with the ends of branches.
 MOST_ENDS = 50
 
 Sameness = Literal["", "same", "reply", "open"]
@@ -98,7 +98,8 @@ def find_best_match(
     `within`: a branch that is always compared. Default: the active branch of `chat`.
     """
     if not request.answered:
-        # It has no reply that could match, however many chats start with the same messages.
+        # The request has no reply that could match, however many chats start with the same
+        # messages.
         return None
     nodes = select_chat_nodes(owner_id, chat=chat)
     within = within or (chat.active_branch_id if chat else None)
@@ -211,7 +212,8 @@ def drops_additions(
 def list_dropped_additions(branch: Branch, request: Request) -> dict[int, int]:
     """Return the questions of a request that a branch has with an addition.
 
-    Each with the place of the question before it, if that one is equal; otherwise with -1.
+    Maps the place of each to the place of the question before it if that one is equal, otherwise to
+    -1.
     """
     said = BranchPath(branch, first=1, last=len(request.items))
     found: dict[int, int] = {}

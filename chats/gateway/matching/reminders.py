@@ -33,7 +33,7 @@ LABEL = re.compile("[^\n:\uff1a]{2,60}[:\uff1a](?!/)")
 SAME_WORDS = 0.5
 # Lines at the end or start of a message that may be a reminder.
 MOST_LINES = 40
-# Characters of a reminder of which the words are compared.
+# Characters of a reminder whose words are compared.
 LONGEST_COMPARED = 4_000
 
 
@@ -140,7 +140,7 @@ def count_line_ends(part: str) -> int:
 
 
 def mirror_text(text: str) -> str:
-    """Return a text backwards, with its brackets turned round."""
+    """Return a text backwards, with its brackets reversed."""
     return text[::-1].translate(MIRROR)
 
 
@@ -188,7 +188,7 @@ def is_same_kind(first: str, second: str) -> bool:
     if find_label(one) and find_label(one) == find_label(other):
         return True
     if is_bracketed and "0" in one and LETTERS.sub("w", one) == LETTERS.sub("w", other):
-        # Such as a date, whose words may all differ.
+        # For example a date, whose words may all differ.
         return True
     words, others = list_words(one), list_words(other)
     if not words or not others or not (is_bracketed or words[0] == others[0]):

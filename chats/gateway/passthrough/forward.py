@@ -40,7 +40,7 @@ from contextpolicy.engine.messages.messages import (
 )
 from contextpolicy.models import ModelSpec
 
-# How often an idle stream checks its API key and the shutdown of the process.
+# Seconds between an idle stream's checks of its API key and of the shutdown of the process.
 LOOK_SECONDS = 1.0
 # A stream without a finish reason was truncated.
 FINISHES = {"stop": "stop", "refusal": "stop", "length": "length", "tool_calls": "tool_calls"}

@@ -48,7 +48,8 @@ def base_address() -> str:
     if settings.PUBLIC_URL:
         return str(settings.PUBLIC_URL)
     try:
-        # Written by the launcher, whose port may differ from this command's.
+        # The launcher writes this file. Its port may differ from the one in this command's
+        # settings.
         return (settings.DATA_DIR / "address").read_text(encoding="utf-8").strip()
     except FileNotFoundError:
         return f"http://127.0.0.1:{os.environ.get('PALIMPSEST_PORT') or '8420'}"

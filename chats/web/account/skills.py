@@ -242,7 +242,7 @@ def render_skill(
     """Render the page of a skill.
 
     `name`: the stored name, if that of the row was refused. `file_name` and `file_text`: refused
-    values of a file. They are in the form of the file, or in that of a new file.
+    values of a file. The page shows them in the form of that file, or in the form for a new file.
     """
     count = get_page_counter().count
     shown = build_skill_text(skill)

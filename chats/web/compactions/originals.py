@@ -25,7 +25,7 @@ from chats.web.thread.updates import parse_seq
 
 
 class OriginalMark(NamedTuple):
-    """How the next prompt sends an original: label, disposition and reason for omission."""
+    """The use of an original in the next prompt: label, disposition and reason for omission."""
 
     words: str = ""
     sent: str = ""
@@ -39,7 +39,7 @@ class Original:
     message: Message
     html: SafeString
     mark: OriginalMark
-    # This sentence says why it cannot be pinned; empty if it can be.
+    # The reason why the message cannot be pinned; empty if it can be.
     pin_lock: str
 
 

@@ -82,9 +82,9 @@ class MessageEntry:
     is_last: bool = False
     can_continue: bool = False
     versions: MessageVersions | None = None
-    # Reason it cannot be pinned.
+    # The reason why the message cannot be pinned; empty if it can be.
     pin_lock: str = ""
-    # Labels for its cuts.
+    # Labels for the cuts of the message.
     cuts: Sequence[str] = ()
     # The page already has the text, so only parts that may change are rendered.
     stands: bool = False
@@ -269,7 +269,7 @@ class Queue:
 
 @dataclass(frozen=True, slots=True)
 class Live:
-    """A reply being written. `is_last`: it has the button that stops all of them."""
+    """A reply being written. `is_last`: the entry has the button that stops all running replies."""
 
     partial: ClassVar[str] = "chats/_live.html"
     turn: Turn

@@ -91,7 +91,7 @@ def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
 
 
 def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """Return the tokens of the messages a summary covers; None if too many to add."""
+    """Return the tokens of the messages a summary covers; None if there are too many to add up."""
     total: int | None = select_covered_messages(branch, row=row).aggregate(
         total=Sum("token_count")
     )["total"]
@@ -99,7 +99,7 @@ def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
 
 
 def select_covered_messages(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
-    """Return the messages a summary covers; none if too many to add."""
+    """Return the messages a summary covers; none if there are too many to add up."""
     if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
         return Message.objects.none()
     rows = select_path_messages(branch, after=row.from_seq - 1, before=row.to_seq + 1)

@@ -31,7 +31,7 @@ from chats.web.thread.versions import MessageVersions, load_message_versions
 from contextpolicy.engine.compose.partition import PartitionError
 from contextpolicy.models import ModelSpec
 
-# Each message takes some milliseconds, most of the time to open a chat.
+# Each message takes some milliseconds, which is most of the time to open a chat.
 PAGE = 30
 # Omission reasons shown by a message or its compaction marker, not in the prompt's notice.
 TOLD_ELSEWHERE = {"covered", "excluded", "incomplete"}

@@ -225,7 +225,6 @@ def load_thread_above(ground: BranchUnderPolicy, *, top: int, start: int) -> Thr
 
 
 def is_message_entry(entry: Entry) -> bool:
-    """Return True if the entry is a message."""
     return isinstance(entry, MessageEntry)
 
 
