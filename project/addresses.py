@@ -18,7 +18,7 @@ class NotLaunched(Exception):
 
 
 def add_arguments(parser: ArgumentParser) -> None:
-    # An empty variable is the default, as for every setting.
+    # An empty variable means the default, as for every setting.
     host = os.environ.get("PALIMPSEST_HOST") or "127.0.0.1"
     port = os.environ.get("PALIMPSEST_PORT") or "8420"
     parser.add_argument("--host", type=parse_host, default=host)

@@ -1,6 +1,6 @@
 """Lets large request bodies take turns, so that many uploads at once do not delay other requests.
 
-Without it, the event loop copies a piece of each body before it looks at the next request, and
+Without turns, the event loop copies a piece of each body before it looks at the next request, and
 complete uploads occupy the threads of all requests. Bodies up to `LARGE` never wait.
 """
 
@@ -20,6 +20,6 @@ class BodyTurns:
         self.storing = asyncio.Semaphore(STORED_AT_ONCE)
 
     async def wait_for_piece(self) -> None:
-        """Wait until other bodies have had their turn, and other requests came between."""
+        """Wait until other bodies and other requests have had their turn."""
         async with self.piece:
             await asyncio.sleep(0)

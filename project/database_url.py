@@ -12,7 +12,7 @@ POOL_RECONNECT = 2.0
 # Executions of a statement on a connection before PostgreSQL keeps its plan.
 PREPARE_AFTER = 2
 LAST_PORT = 65_535
-# Each connection sets these when it starts.
+# Each connection sets these timeouts when it starts.
 TIMEOUTS = "-c lock_timeout=5s -c idle_in_transaction_session_timeout=30s -c statement_timeout=30s"
 DEFAULT_PORT = "5432"
 # The part of a PostgreSQL URL after user and password. Several hosts have commas between them.
@@ -148,7 +148,7 @@ def build_sqlite_settings(path: Path) -> dict[str, object]:
             "init_command": "PRAGMA journal_mode=WAL;PRAGMA synchronous=FULL;"
             "PRAGMA recursive_triggers=ON;PRAGMA mmap_size=134217728;"
             "PRAGMA cache_size=-20000;PRAGMA temp_store=MEMORY;"
-            # Without it, the build decides whether deleted bytes stay in the file.
+            # Without this, SQLite's build options decide whether deleted bytes stay in the file.
             "PRAGMA secure_delete=ON",
         },
     }
@@ -170,7 +170,7 @@ def parse_sqlite_path(rest: str) -> Path:
 def parse_postgres_url(rest: str) -> tuple[dict[str, str | None], dict[str, str]]:
     """Return the parts and the options of a PostgreSQL URL after `://`. Raises Misconfigured."""
     if "\0" in unquote(rest):
-        # The client would read only the part before it.
+        # The client would read only the part before the NUL.
         raise Misconfigured("DATABASE_URL has a NUL character (%00).")
     server = parse_postgres_server(rest)
     given = parse_libpq_options(server["options"] or "")
@@ -217,7 +217,7 @@ def parse_hosts(hosts: str) -> tuple[str, str]:
         names.append(unquote(name).strip("[]"))
         ports.append(port or "")
     if len(set(ports)) > 1:
-        # As libpq does, the default port for each host without one.
+        # A host without a port gets the default port, as in libpq.
         ports = [port or DEFAULT_PORT for port in ports]
     return ",".join(names), ports[0] if len(set(ports)) == 1 else ",".join(ports)
 

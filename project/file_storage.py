@@ -42,7 +42,7 @@ def read_file_storage(folder: Path) -> dict[str, Any]:
             "region_name": env.read_string("S3_REGION") or None,
             "access_key": env.read_string("S3_ACCESS_KEY") or None,
             "secret_key": env.read_string("S3_SECRET_KEY") or None,
-            # Each path is used once. Addresses of the bucket are never handed out.
+            # Each path is used once. Clients never get addresses of the bucket.
             "file_overwrite": False,
             "default_acl": None,
             "client_config": Config(

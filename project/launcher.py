@@ -62,7 +62,7 @@ class Unprepared(NotLaunched):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Launch with the command line's options; returns the exit code."""
+    """Launch the product with the command line's options; return the exit code."""
     parser = ArgumentParser(prog="manage.py serve", description=HELP)
     add_arguments(parser)
     given = parser.parse_args(arguments)
@@ -88,7 +88,7 @@ def launch_instance(*, host: str, port: int) -> None:
     broker. Also raises Unprepared and Misconfigured.
     """
     refuse_open_network(host)
-    # Only the children use it. Reading it here reports an error once.
+    # Only the children use these settings. Reading them here reports an error once.
     database_url.build_database_settings(instance.DATA_DIR)
     for key in ("SECRET_KEY", "ENCRYPTION_KEYS"):
         env.read_string(key)
@@ -111,7 +111,8 @@ def launch_instance(*, host: str, port: int) -> None:
         try:
             supervise_processes(supervisor, host=host, port=port)
         except Unprepared:
-            # If a user stopped it, the preparation was stopped too: that is not a failure.
+            # If the user stopped the launcher, the preparation was stopped too: that is not a
+            # failure.
             if not supervisor.stopping:
                 raise
         finally:
@@ -135,7 +136,7 @@ def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None
     page = build_web_process(host=host, port=port, in_fork=in_fork)
     with PREPARING.open("w") as preparing:
         fcntl.flock(preparing, fcntl.LOCK_EX)
-        # It loads its code now, and listens when the lock is free.
+        # The web process loads its code now, and listens when the lock is free.
         supervisor.add(page)
         welcome = prepare_database(base_url=address, in_fork=in_fork)
     if not supervisor.stopping:

@@ -41,7 +41,7 @@ def is_permitted(request: HttpRequest) -> bool:
         forwarded_for=request.headers.get("X-Forwarded-For", ""),
     )
     try:
-        # A whole network for an IPv6 client.
+        # For an IPv6 client, this is a whole network.
         client = ipaddress.ip_network(address)
     except ValueError:
         return False

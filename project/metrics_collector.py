@@ -37,7 +37,7 @@ TOKENS = {
     "written": "input tokens written to a provider's cache",
     "output": "output tokens",
 }
-# Counts of the last days still change; those of earlier days are remembered.
+# Counts of the last days still change; those of earlier days are cached.
 OPEN_DAYS = 2
 UNDER_WAY = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
 

@@ -15,7 +15,7 @@ from chats.prompt import tokenizer
 from project.settings import read_process_settings
 from speed.forks import share_loaded_memory
 
-# Programs and parts of them that are imported when they start.
+# Modules of the programs, including those that they import at their start.
 MODULES = (
     "project.celery",
     "chats.tasks",

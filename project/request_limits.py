@@ -145,7 +145,7 @@ class RequestBody:
     async def take_turn(self, *, is_last: bool) -> None:
         """Wait for the turn of a piece of a large body, and of an upload that is complete.
 
-        An upload waits only when it is complete, so that slow clients do not occupy a place.
+        An upload waits only when it is complete, so that slow clients do not occupy a slot.
         """
         if is_last:
             self.state_length()

@@ -119,10 +119,10 @@ DATABASE_PGBOUNCER = env.read_bool("DATABASE_PGBOUNCER")
 DATABASES = {"default": database_url.build_database_settings(DATA_DIR)}
 DEFAULT_AUTO_FIELD = "django.db.models.BigAutoField"
 REDIS_URL = instance.REDIS_URL
-# Where the web processes of several hosts share rate limits. The launcher's own broker, behind a
-# local socket, has only one web process.
+# The broker through which the web processes of several hosts share rate limits. The launcher's own
+# broker, behind a local socket, has only one web process.
 RATES_URL = "" if REDIS_URL.startswith("unix:") else REDIS_URL
-# The bytes of uploaded files. Their rows name them, so this may be any storage of Django.
+# The storage of uploaded files. Database rows name their paths, so any Django storage can be used.
 STORAGES = {
     "staticfiles": {"BACKEND": "django.contrib.staticfiles.storage.StaticFilesStorage"},
     "files": read_file_storage(DATA_DIR / "files"),
@@ -236,7 +236,7 @@ STATE_SECONDS = env.read_seconds("STATE_SECONDS", 20.0)
 REFERENCES_SECONDS = env.read_seconds("REFERENCES_SECONDS", 1.0)
 # The time that a model server gets for a cache warm-up.
 WARM_UP_SECONDS = env.read_seconds("WARM_UP_SECONDS", 60.0)
-# Whether the light model of a policy writes the titles of new chats.
+# Whether the summary model of a policy writes the titles of new chats.
 TITLES_BY_MODEL = env.read_bool("TITLES_BY_MODEL", default=True)
 # A chat that was idle for this time gets another cache warm-up when the user starts typing.
 WARM_UP_REST_SECONDS = env.read_seconds("WARM_UP_REST_SECONDS", 60.0)
@@ -249,7 +249,7 @@ ALLOWED_PRIVATE_PROVIDERS = env.read_list(
     else "localhost:11434,127.0.0.1:11434,localhost:1234,127.0.0.1:1234,"
     "localhost:8080,127.0.0.1:8080,localhost:8000,127.0.0.1:8000",
 )
-# As host:port. These webhooks may use private networks or plain http.
+# Hosts as host:port. Webhooks to these hosts may use private networks or plain http.
 ALLOWED_PRIVATE_WEBHOOKS = env.read_list("ALLOWED_PRIVATE_WEBHOOKS", "")
 
 # A first provider from the environment, with the variables of OpenAI's tools; see `project.seed`.
@@ -305,7 +305,7 @@ TURNS_PER_USER = env.read_positive_int("TURNS_PER_USER", 4)
 TURNS_PER_KEY = env.read_positive_int("TURNS_PER_KEY", 8)
 WAITING_PER_CHAT = env.read_positive_int("WAITING_PER_CHAT", 20)
 REPLY_CHARS = env.read_positive_int("REPLY_CHARS", 400_000)
-# Calls of tools of servers: seconds and bytes of one, and their number in one turn.
+# Limits of calls to tool servers: seconds and result bytes of one call.
 TOOL_SECONDS = env.read_seconds("TOOL_SECONDS", 60.0)
 TOOL_RESULT_BYTES = env.read_positive_int("TOOL_RESULT_BYTES", 4 * 1024 * 1024)
 # Local tool servers that an administrator may connect: command lines by name.
@@ -329,7 +329,8 @@ FILE_UPLOAD_MAX_MEMORY_SIZE = 512 * 1024
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
-# The maximum bytes of a request to /v1, which contains its whole conversation; concurrent replies.
+# Limits of /v1: bytes of a request, which contains its whole conversation; then concurrent replies
+# and requests per minute of a key.
 GATEWAY_BYTES = env.read_positive_int("GATEWAY_BYTES", 40 * 1024 * 1024)
 GATEWAY_TURNS_PER_KEY = env.read_positive_int("GATEWAY_TURNS_PER_KEY", 100)
 GATEWAY_REQUESTS_PER_MINUTE = env.read_positive_int("GATEWAY_REQUESTS_PER_MINUTE", 1200)
@@ -367,7 +368,7 @@ FILE_SCAN = env.read_string("PALIMPSEST_FILE_SCAN")
 # New files are stored encrypted, with keys that the first of ENCRYPTION_KEYS encrypts.
 FILE_ENCRYPTION = env.read_bool("FILE_ENCRYPTION", default=False)
 UNUSED_FILE_HOURS = env.read_positive_int("UNUSED_FILE_HOURS", 24)
-# Path with query, one header, all headers.
+# Maximum bytes: path with query, one header, all headers.
 ADDRESS_BYTES = env.read_positive_int("ADDRESS_BYTES", 4096)
 HEADER_BYTES = env.read_positive_int("HEADER_BYTES", 8192)
 HEADERS_BYTES = env.read_positive_int("HEADERS_BYTES", 32_768)
@@ -413,7 +414,7 @@ if BEHIND_TLS:
     # Other names below this host may not support https.
     SECURE_HSTS_INCLUDE_SUBDOMAINS = env.read_bool("HSTS_SUBDOMAINS")
     SECURE_HSTS_PRELOAD = env.read_bool("HSTS_PRELOAD")
-    # Django recommends both to every site.
+    # Django recommends both settings to every site.
     SILENCED_SYSTEM_CHECKS = ["security.W005", "security.W021"]
     SECURE_REDIRECT_EXEMPT = [r"^healthz$", r"^readyz$", r"^metrics$"]
 if TRUSTED_PROXY:
@@ -425,7 +426,8 @@ STATICFILES_DIRS = [BASE_DIR / "static"]
 WHITENOISE_USE_FINDERS = True
 WHITENOISE_MAX_AGE = 3600
 LANGUAGE_CODE = "en"
-# Their names in their own language. Each has a complete catalogue (`make messages`).
+# The names of the languages in the languages themselves. Each has a complete catalogue (`make
+# messages`).
 LANGUAGES = [("en", "English"), ("zh-hans", "简体中文")]
 LOCALE_PATHS = [BASE_DIR / "locale"]
 FORMAT_MODULE_PATH = "project.formats"
@@ -455,7 +457,7 @@ SPECTACULAR_SETTINGS = {
     ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
-    # The schema has the values of a choice anyway.
+    # The schema lists the values of a choice anyway.
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": [
         "drf_spectacular.hooks.postprocess_schema_enums",
@@ -464,7 +466,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
-    # Findings also have a `level`.
+    # Needed because findings also have a `level`.
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",

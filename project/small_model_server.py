@@ -29,7 +29,7 @@ MOST_READERS = 4
 PORTION = 256
 # The maximum tokens of a reply without a limit, so that a repeating model does not fill the window.
 LONGEST_REPLY = 1024
-# A longer log of earlier runs is replaced by a new one.
+# The maximum size of the log in bytes; a longer log of earlier runs is replaced.
 LONGEST_LOG = 1_000_000
 
 

@@ -10,7 +10,7 @@ from django.template import Origin
 from django.template.loaders import filesystem
 
 INDENTATION = re.compile(r"^[ \t]+", re.MULTILINE)
-# The tags of translations stand for words, which the line end separates from the next ones.
+# Except translation tags: they stand for words, which the line end separates from the next ones.
 LONE_TAG = re.compile(
     r"^(\{%(?! *(?:translate|endblocktranslate)\b)(?:(?!%\}).)*%\})\n", re.MULTILINE
 )

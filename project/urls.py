@@ -18,7 +18,7 @@ urlpatterns = [
     path("readyz", readyz),
     path("metrics", metrics),
     path("admin/", site.urls),
-    # Sentences of the scripts. Its address contains the language.
+    # The texts of the scripts. The address contains the language.
     path(
         "jsi18n/",
         cache_control(private=True, max_age=3600)(JavaScriptCatalog.as_view(packages=["project"])),
@@ -27,7 +27,7 @@ urlpatterns = [
     path("api/v1/", include("chats.api.urls")),
     path("v1/", include("chats.gateway.urls")),
     path("v1", unknown_address),
-    # API clients get JSON errors from every path below these; no page is there.
+    # API clients get JSON errors for every path below these, because no page is there.
     path("api", raise_not_found),
     re_path("^api/", raise_not_found),
     path("", include("chats.web.account.urls")),

@@ -47,8 +47,8 @@ class ForkedProcess:
             "env": env,
             "stdout": stdout,
             "prepare": prepare,
-            # The files of the parent, to close in the child. It keeps those that its start opens,
-            # because they show the parent that it ended.
+            # The files of the parent, to close in the child. The child keeps those that its start
+            # opens, because they show the parent that the child has ended.
             "files": list_open_files() - STREAMS,
         }
         self.process = multiprocessing.get_context("fork").Process(

@@ -200,7 +200,7 @@ class RowReader:
             fields = self.klass_info["select_fields"]
             self.own = slice(fields[0], fields[-1] + 1)
             self.names = [column[0].target.attname for column in compiler.select[self.own]]
-            # Its stubs are those of a later Django.
+            # The stubs are those of a later Django version.
             populators: Any = django_query.get_related_populators
             self.related = populators(self.klass_info, compiler.select, DEFAULT_DB_ALIAS)
 

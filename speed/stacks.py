@@ -23,7 +23,7 @@ Result = TypeVar("Result")
 def run_on_empty_stack(function: Callable[[], Result]) -> Result:
     """Call a function and return its result, in a new thread if `SPEED` is on.
 
-    It must not use the database.
+    The function must not use the database.
     """
     if not settings.SPEED:
         return function()

@@ -19,12 +19,12 @@ from project.operations.refused import OperationRefused
 
 MANIFEST = "manifest.json"
 PRODUCT = "palimpsest"
-# Raise it if an older product could misread the file.
+# Increase this number if an older version could misread the file.
 FORMAT = 1
 CHUNK = 1024 * 1024
 # A manifest has about 100 bytes per member.
 MANIFEST_BYTES = 256 * 1024 * 1024
-# Fast: most of the time would otherwise go into the last per cent of the size.
+# A fast level: higher ones spend most of the time on the last per cent of the size.
 LEVEL = 3
 SQLITE_MEMBER = "database/palimpsest.sqlite3"
 TABLE_FOLDER = "database/tables/"

@@ -150,7 +150,7 @@ def load_workers() -> list[heartbeats.HeartbeatAge]:
 
 
 def check_schedule(part: str) -> Iterator[Diagnosis]:
-    """Yield a diagnosis of the schedule: whether it sends the scheduled jobs."""
+    """Yield a diagnosis of the schedule: whether it sends the due jobs."""
     ages = {one.name: one.age for one in heartbeats.list_heartbeats()}
     age = ages.get(heartbeats.SCHEDULE)
     if age is None or age >= heartbeats.schedule_limit():

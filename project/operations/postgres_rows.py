@@ -22,7 +22,7 @@ from project.operations.archive import (
     refuse_archive,
 )
 
-# The time-outs of a connection are those of a request.
+# Connections have the timeouts of requests. Operators' commands may take longer.
 UNHURRIED = (
     "SET LOCAL statement_timeout = 0",
     "SET LOCAL idle_in_transaction_session_timeout = 0",

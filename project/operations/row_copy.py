@@ -130,7 +130,7 @@ def encode_key(key: Any) -> Any:
 def adapt_value(field: "models.Field[Any, Any]", value: Any) -> Any:
     """Return a value of a model as PostgreSQL stores it."""
     if value is None and isinstance(field, models.JSONField) and not field.null:
-        # JSON's null, which is not SQL's.
+        # JSON's null, which differs from SQL's NULL.
         return Jsonb(None)
     return field.get_db_prep_save(value, connection=connection)
 

@@ -15,7 +15,7 @@ from django.db import OperationalError
 from django.db.backends.sqlite3 import base
 
 LOOK_AGAIN = 0.001
-# By database: only threads that write to the same one wait for each other.
+# Locks by database: only threads that write to the same database wait for each other.
 _turns: dict[str, threading.Lock] = {}
 
 

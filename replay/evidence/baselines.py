@@ -21,7 +21,7 @@ class Baselines:
         self.texts = [
             f"{one.name}: {one.text}" if one.name else one.text for one in conversation.messages
         ]
-        # With its day, as retrieved messages have it in most products.
+        # Each message with its day, as most products show retrieved messages.
         self.dated = [
             f"({one.at:%Y-%m-%d}) {text}"
             for one, text in zip(conversation.messages, self.texts, strict=True)

@@ -43,7 +43,7 @@ RESERVE = 1_000
 SMALL_LIMIT, SMALL_SUMMARY = 4_000, 1_000
 # Time from the last message to the question.
 PAUSE = timedelta(hours=1)
-# The most summaries that follow an import one after the other.
+# The maximum number of consecutive summaries after an import.
 MOST_SUMMARIES = 200
 GOODBYE, REPLY = "Thanks, talk to you later.", "You are welcome."
 

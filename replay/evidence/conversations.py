@@ -26,7 +26,7 @@ LOCOMO_CATEGORIES = {
 BEAM_ANSWERS = ("answer", "ideal_answer", "ideal_response", "ideal_summary", "expected_compliance")
 # LoCoMo and BEAM give times for sessions only.
 BETWEEN_MESSAGES = timedelta(seconds=30)
-# What BEAM's generator appends to its messages.
+# The text that BEAM's generator appends to its messages.
 BEAM_TAG = re.compile(r"\s*->->\s*[\d, N/A]+\s*$")
 EARLIEST = datetime(2024, 1, 1, 9, tzinfo=UTC)
 

@@ -19,7 +19,7 @@ WORD = re.compile(
 )
 SENTENCE = re.compile(r"[^.!?。！？\n]+")
 DAY = re.compile(r"(?<!\d)\d{4}-\d{2}-\d{2}(?!\d)")
-# A day in the first characters of a line holds for the lines below it.
+# A day in the first characters of a line applies to the lines below it.
 HEADING = 16
 
 Sequences = set[tuple[str, ...]]

@@ -25,7 +25,7 @@ from replay.evidence.measure import Scorer, Scores, ask_all
 
 OWN = Path("tests/recordings/evidence")
 LIMITS = (4_000, 8_000, 16_000)
-# Its state is written by a model, so its prompts cannot be composed without one.
+# A model writes the state of this strategy, so its prompts cannot be composed without one.
 NEEDS_A_MODEL = "entity_state"
 # Number of turns over which the cache is measured after an import.
 TURNS = 10
@@ -35,7 +35,7 @@ Results = dict[tuple[str, int], Scores]
 
 
 class Command(BaseCommand):
-    """Prints a row for each policy and limit, and where missing messages were lost."""
+    """Prints a row for each policy and limit, and the steps at which missing messages were lost."""
 
     help = "Measure the share of questions whose evidence is in the prompt."
 
