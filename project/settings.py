@@ -196,7 +196,8 @@ class ProcessSettings(NamedTuple):
 
     # Leases name the worker that holds them.
     WORKER_NAME: str
-    # Leases of workers with this name prefix are released when this worker starts: they have ended.
+    # Leases of workers with this name prefix are released when this worker starts, because those
+    # workers have ended.
     TAKES_OVER: str
     # This process also runs the schedule. In a deployment with several hosts, `celery beat` does.
     KEEPS_SCHEDULE: bool

@@ -116,7 +116,7 @@ def run_in_child(
     """Become a process as `subprocess` would start it, and run the command line."""
     restore_signals()
     redirect_output(stdout)
-    # The locks and connections of the parent stay its own.
+    # The parent's locks and connections must stay its own, so the child closes their files.
     for descriptor in files:
         with suppress(OSError):
             os.close(descriptor)

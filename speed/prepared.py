@@ -409,7 +409,7 @@ def insert_row(row: models.Model) -> None:
     _insert(type(row)).run(row)
 
 
-# Rows of one statement, at most; each smaller number is compiled too.
+# Maximum number of rows of one statement. A statement is compiled for each smaller number too.
 MOST_ROWS = 32
 
 

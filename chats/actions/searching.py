@@ -17,7 +17,7 @@ from chats.memory.search.titles import find_chats_by_title
 from chats.models import Branch, Chat
 from chats.record import history
 
-# Limit of a search in characters. Longer ones are refused, never cut.
+# Maximum characters of a search. Longer searches are refused, never cut.
 LONGEST = 400
 PAGE = 20
 MOST = 200

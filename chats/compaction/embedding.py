@@ -263,7 +263,7 @@ def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
     for space in vectors.list_active_spaces():
         try:
             texts = SearchText.objects.filter(between, message__isnull=False)
-            # Only the newest are embedded here. The pass embeds the rest of a long chat.
+            # Only the newest messages are embedded here. The pass embeds the rest of a long chat.
             newest = list(texts.order_by("-pk").values_list("pk", flat=True)[:PAGE])
             embed_texts(space, texts.filter(pk__in=newest), embedder=get_space_embedder(space))
         except Unreachable as error:

@@ -91,7 +91,7 @@ class RunningBodies:
                 yield number, piece
                 continue
             running -= 1
-            # Raises an unexpected error of the body.
+            # Raise the error with which the body ended unexpectedly.
             await self.tasks[number]
 
     async def take(self) -> tuple[int, str | None]:

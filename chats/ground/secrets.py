@@ -70,5 +70,5 @@ def hash_token(text: str) -> str:
 
 
 def _fernet() -> MultiFernet:
-    # Created for each call: it is cheap, and a change of the keys applies at once.
+    # Created for each call, which is cheap and lets a change of the keys apply at once.
     return MultiFernet([Fernet(key) for key in settings.ENCRYPTION_KEYS])

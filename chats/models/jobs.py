@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_lazy
 from contextpolicy.models.base import Stored
 
 logger = logging.getLogger(__name__)
-# Limit of listed rows per job. Beyond it the job itself is faulty, not a row.
+# Maximum number of listed rows per job. With more, the job itself is faulty, not a row.
 MOST_OF_A_JOB = 1_000
 # Operators see a row for this long, and at most this many rows of a job by name.
 SHOWN_FOR = timedelta(days=7)

@@ -452,7 +452,7 @@ class Question:
 
 
 def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
-    """Return the time zone of the dates in a branch's prompts. Empty if its policy shows none."""
+    """Return the time zone of the dates in a branch's prompts. Empty if there are none."""
     return zones.get_branch_zone(branch) if values.dates else ""
 
 

@@ -28,8 +28,8 @@ from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.transcript import TextEntry
 from contextpolicy.engine.policy.checks import estimate_tokens
 
-# Limits for preferences, and for messages of other chats. In estimated tokens, which are
-# independent of the counter, because pages may have no tokenizer.
+# Limits for preferences, and for messages of other chats. Tokens are estimated without the counter,
+# because pages may have no tokenizer.
 MOST_ROWS, MOST_TOKENS = 20, 400
 MOST_RECENT, MOST_RECENT_TOKENS = 50, 1_200
 # Characters shown of a message of another chat.

@@ -219,7 +219,7 @@ def _follows_tools(messages: tuple[WireMessage, ...]) -> bool:
 
 
 def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
-    """Return the other options. The API no longer supports `temperature` and similar ones."""
+    """Return further options. The API no longer supports `temperature` and similar ones."""
     found: dict[str, Any] = {}
     stop = parameters.get("stop")
     stops = [stop] if isinstance(stop, str) else stop if isinstance(stop, list) else []

@@ -66,7 +66,8 @@ class PartialToolCall:
         self.call_id = call_id
         self.name = Growing()
         self.arguments = Growing()
-        # Fields that its server requires back. The first call also holds those of the message.
+        # Fields that the model's server requires back. The first call also holds those of the
+        # message.
         self.extras = CallExtras()
 
     def part(self, *, by: str = "") -> ToolCallPart:

@@ -75,7 +75,7 @@ async def list_models(
     url = f"{check_base_url(base_url, allowed_private=allowed_private).url}/models"
     headers = {"Authorization": f"Bearer {api_key}"} if api_key else {}
     if kind == "anthropic":
-        # The default page size is 20.
+        # Ask for more models: the default page size is 20.
         url = f"{strip_api_version(url.removesuffix('/models'))}/v1/models?limit={MAX_MODELS}"
         headers["anthropic-version"] = ANTHROPIC_VERSION
     try:

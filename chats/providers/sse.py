@@ -13,7 +13,7 @@ import re
 
 from chats.ground.texts import read_server_json, sanitise_text
 
-# Limit of a whole reply (not streamed). A stream is limited per line and by its reader.
+# Maximum bytes of a whole reply (not streamed). A stream is limited per line and by its reader.
 MAX_WHOLE_REPLY = 16 << 20
 MAX_LINE = 1 << 20
 _LINE_END = re.compile(rb"\r\n|\n|\r")

@@ -32,7 +32,7 @@ logger = logging.getLogger(__name__)
 # Seconds without attempts after the bus was unavailable.
 REST_SECONDS = 5.0
 KNOWN_OWNERS = 10_000
-# Limit of queued notices while the bus hangs.
+# Maximum number of queued notices while the bus hangs.
 MOST_WAITING = 1_000
 
 

@@ -116,7 +116,7 @@ def list_state_versions(branch: Branch, *, most: int = MOST_VERSIONS) -> list[Ve
     rows = list(ChatState.objects.filter(branch=branch).order_by("-version")[: most + 1])
     fork = branch.fork_seq
     while branch.parent is not None and len(rows) <= most:
-        # As in `find_newest_state`.
+        # The fork's time is compared too, as in `find_newest_state`.
         seen = ChatState.objects.filter(
             branch=branch.parent, to_seq__lte=fork, created_at__lte=branch.created_at
         )

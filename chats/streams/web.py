@@ -49,7 +49,7 @@ from chats.streams.person import (
 
 # Longer texts are rendered in a thread, so that one block does not delay other streams.
 THREAD_FROM = 2000
-# Limit of replies per stream. A person has fewer at once.
+# Maximum number of replies per stream. A person has fewer at once.
 MOST_TURNS = 20
 
 

@@ -104,7 +104,7 @@ async def end_process(process: Process) -> None:
         await get_stream(process.stdin).aclose()
     with anyio.move_on_after(GRACE_SECONDS):
         await process.wait()
-    # Children that it left, too.
+    # Also end the children that it left.
     with suppress(ProcessLookupError, PermissionError):
         os.killpg(process.pid, signal.SIGKILL)
     await process.aclose()

@@ -52,7 +52,7 @@ OVERDUE = prepared.Select(
 )
 
 
-# These repeat the index condition too.
+# These statements repeat the index condition too.
 BUSY_SERVER = prepared.Select(
     lambda at: Turn.objects.filter(
         status__in=UNFINISHED, model__provider=at("provider")

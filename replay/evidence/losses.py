@@ -14,7 +14,7 @@ from replay.evidence.chats import MeasuredChat
 
 # The steps are in the order in which a message passes them.
 STEPS = ("covered", "not indexed", "search late", "floor", "rank", "share of the budget", "cut")
-# Results of the repeated search.
+# Maximum number of results of the repeated search.
 MOST_FOUND = 1_000
 
 

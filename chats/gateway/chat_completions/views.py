@@ -51,7 +51,7 @@ def gateway(*methods: str) -> Callable[[View], View]:
     """Decorate a view: allow the given methods, and require a valid key with the gateway scope."""
 
     def make(view: View) -> View:
-        @csrf_exempt  # no session here: only a key gives access
+        @csrf_exempt  # No session here: only a key gives access.
         @wraps(view)
         def guarded(request: HttpRequest, **named: Any) -> HttpResponseBase:
             try:

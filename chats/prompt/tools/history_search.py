@@ -63,7 +63,7 @@ USUAL_LIMIT = 10
 # Limits of a result: tokens of all messages, and characters of one message's text.
 MOST_TOKENS = 2_000
 MOST_CHARACTERS = 1_500
-# Limit of one neighbour's text, in characters.
+# Maximum characters of one neighbour's text.
 NEIGHBOUR_CHARACTERS = 300
 NOTHING = "No earlier message of this chat matches. Try other words."
 # Appended to the result while the index is incomplete.
