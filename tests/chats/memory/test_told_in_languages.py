@@ -178,9 +178,57 @@ def test_secrets_are_recognised(text: str) -> None:
 
 @pytest.mark.parametrize(
     "text",
+    ["4111–1111–1111–1111",
+     "4111  1111  1111  1111",
+     "4111 - 1111 - 1111 - 1111",
+     "4111,1111,1111,1111",
+     "4111_1111_1111_1111",
+     "４１１１－１１１１－１１１１－１１１１",
+     "٤١١١ ١١١١ ١١١١ ١١١١",
+     "4111\u200b1111\u200b1111\u200b1111",
+     "DE89-3704-0044-0532-0130-00",
+     "ＤＥ８９ ３７０４ ００４４ ０５３２ ０１３０ ００",
+     "IBANDE89370400440532013000",
+     "NO93 8601 1117 947",
+     "xapp-1-A0123456789-abc",
+     "SG.abcdefghijklmnop.qrstuvwxyzABCDEF",
+     "tvly-abcdefghijklmnop",
+     "gsk_abcdefghijklmnop1234",
+     "github_pat_11ABCDEFG0aBcDeFg",
+     "-----BEGIN PGP PRIVATE KEY BLOCK-----",
+     "postgres://bob:hunter2@db.example.com/x",
+     "Bearer abcdefghijklmnop",
+     "my passport is X1234567",
+     "passport: C01X00T47",
+     "mon passeport est 09AB12345",
+     "mein Reisepass ist C01X00T47",
+     "my passwords are all hunter2",
+     "my wifi key is hunter22",
+     "meine Passwörter sind katze",
+     "mis contraseñas son gato",
+     "mon mdp est chat",
+     "minhas senhas são gato",
+     "мой пин 1234",
+     "我的身份证号是 11010519491231002X",
+     "비번은 1234",
+     "my national insurance number is QQ 12 34 56 C",
+     "my seed phrase is witch collapse practice",
+     "my 2FA code is 123456",
+     "my credit card is 4111 1111 1111 1112",
+     "my bank account number is 12345678",
+     "meu CPF é 529.982.247-25",
+     "my SSN is 078 05 1120"],
+)  # fmt: skip
+def test_secrets_are_recognised_in_other_spellings(text: str) -> None:
+    assert is_secret(text)
+
+
+@pytest.mark.parametrize(
+    "text",
     ["My order is 4111111111111112", "I was born on 14 November 1984", "Call 0800 123 456 789",
      "I work with Django 5 and Python 3.13", "DE is my country", "version 2026.11.26-rc1",
-     "I like internationalisation"],
+     "I like internationalisation", "I use UTF16 for all of my old files and the EU27 as well",
+     "my passport is red", "I have had a bank account since 2019", "I have 3 credit cards"],
 )  # fmt: skip
 def test_ordinary_texts_are_no_secrets(text: str) -> None:
     assert not is_secret(text)
