@@ -26,73 +26,150 @@ _HIDDEN = re.compile(
 _PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TITLES = r"dr|prof|mrs?|ms|mx|st|herr|frau|hr|fr|sra?|srta|sig|mme|mlle|dott|dra?|д-р"
 # A full stop inside a word or after a title does not end a sentence.
-_BEHIND_A_TITLE = "|".join(
-    rf"(?<=\b{title})"
-    for title in ("dr", "mr", "ms", "st", "fr", "sr", "prof", "mrs", "sra", "dra")
-)
+_BEHIND_A_TITLE = "|".join(rf"(?<=\b{title})" for title in _TITLES.replace("?", "").split("|"))
 _SENTENCE = re.compile(
     rf"(?:[^.!?。！？؟\n]|\.(?=\w)|(?:{_BEHIND_A_TITLE})\.(?= ))+[.!?。！？؟]*", re.IGNORECASE
 )
 _POLITE = (
     r"(?:(?:please|pls|bitte|ok(?:ay)?|hi|hello|hallo|s[’']il (?:te|vous) pla[iî]t|por favor"
-    r"|per favore|пожалуйста|请|請|من فضلك)[,，!،]?\s*)*"
+    r"|per favore|пожалуйста|请|請|麻烦|من فضلك|from now on|in (?:the )?future|ab (?:jetzt|sofort)"
+    r"|à partir de maintenant|d[ée]sormais|d[’']ora in poi|(?:de ahora|a partir de agora)(?: en"
+    r" adelante)?|впредь|以后|以後|今后|今後は?|これから(?:は)?|앞으로는?|من الآن فصاعدا)"
+    r"[,，、!،]?\s*)*"
 )
-_JOINT = r"(?:\s*[:：,，،]\s*|\s+)"
+_BESIDE_THE_VERB = (
+    r"(?:\s*[,，،]?\s*(?:please|bitte|immer|gut|auch|bien|toujours|aussi"
+    r"|s[’']il (?:te|vous) pla[iî]t"
+    r"|siempre|también|por favor|sempre|bene|anche|per favore|também|bem|пожалуйста|всегда"
+    r"|دائما|دائماً|جيدا|جيداً|من فضلك)\b)*"
+)
+# For each language: the verbs that ask to remember, and the words between verb and statement.
+_ASKING = (
+    (
+        r"(?:always\s+|also\s+)?remember",
+        r"(?:(?:\s*[:,]\s*|\s+)that\b|\s*[:,])?\s+(?!(?:when|how|what|who|why|where|if|to|me|our"
+        r"|us|your?|the|last|yesterday)\b)",
+    ),
+    (
+        r"(?:always\s+)?(?:keep|bear)\s+in\s+mind|(?:don[’']t|do\s+not|never)\s+(?:ever\s+)?forget",
+        r"(?:\s+that\b)?[:,]?\s+(?!(?:to|about|when|how|what|who|why|where|if|me|our|us|your?"
+        r"|the)\b)",
+    ),
+    (r"(?:make|take)\s+(?:a\s+)?note|memori[sz]e", r"(?:\s+that\b|\s*:)\s+"),
+    (
+        r"merk(?:e|en\s+sie)?\s+(?:dir|sich|euch)|(?:be)?halte?\s+im\s+(?:kopf|hinterkopf)"
+        r"|notiere?\s+dir|denk(?:e|en\s+sie)?\s+(?:daran|dran)|vergiss\s+(?:nicht|nie)"
+        r"|vergessen\s+sie\s+(?:nicht|nie)",
+        r"(?:\s*[,:]\s*dass?\s+|\s*:\s*|\s+dass\s+|\s*,\s*(?=ich\b|mein))",
+    ),
+    (
+        r"souviens[- ]toi|rappelle[- ]toi|souvenez[- ]vous|rappelez[- ]vous|retiens|retenez"
+        r"|n[’']oublie(?:z)? (?:pas|jamais)|mémorise(?:z)?|pren(?:ds|ez)\s+(?:bonne\s+)?note"
+        r"|garde(?:z)?(?:\s+bien)?\s+(?:en\s+(?:tête|mémoire)|à\s+l[’']esprit)",
+        r"(?:\s*:|\s+(?:que\s+|qu[’']))\s*",
+    ),
+    (
+        r"recuerd[ae]|acu[ée]rd(?:ate|ese)|ten(?:ga)?\s+(?:en\s+cuenta|presente)"
+        r"|(?:no|nunca)\s+(?:(?:te|se)\s+)?olvides?|memori[zc]e?a?|an[óo]ta(?:te)?|apunta(?:te)?",
+        r"(?:\s+de)?(?:\s*:|\s+que)\s+",
+    ),
+    (
+        r"ricorda(?:ti)?|si\s+ricordi|tieni\s+(?:a\s+mente|presente|conto(?:\s+del\s+fatto)?)"
+        r"|non\s+(?:ti\s+)?dimentica(?:re|rti)|memorizza|annota|prendi\s+nota|segnati",
+        r"(?:\s*:|\s+che)\s+",
+    ),
+    (
+        r"lembr[ae]?(?:-[st]e)?|te(?:m|nha)\s+(?:em\s+(?:mente|conta)|presente)"
+        r"|(?:n[ãa]o|nunca)\s+(?:[st]e\s+)?esque[çc]as?(?:-[st]e)?|memori[zc]e?a?|guard[ae]"
+        r"|anot[ae]",
+        r"(?:\s+de)?(?:\s*:|\s+que)\s+",
+    ),
+    (
+        r"запомни(?:те)?|помни(?:те)?|не\s+забудь(?:те)?|не\s+забывай(?:те)?|имей(?:те)?\s+в\s+виду"
+        r"|учти(?:те)?|учитывай(?:те)?|запиши(?:те)?",
+        r"(?:\s*:|\s*,\s*что)\s+",
+    ),
+    (
+        r"تذك[ّ]?ر(?:ي)?|لا\s+تنس(?:ى|ي)?|ضع\s+في\s+(?:اعتبارك|بالك)|احفظ(?:ي)?|سجل(?:ي)?"
+        r"|خذ\s+(?:بعين\s+الاعتبار|في\s+(?:الاعتبار|الحسبان))",
+        r"\s*(?::\s*|\s(?=ب?أن))(?:ب?أن\s+|ب(?=أن))?",
+    ),
+    (
+        r"(?:[你您]\s*)?(?:要|[帮幫替]我)?(?:永远|一定)?(?:要)?(?:记住|記住|牢记|牢記|[记記]一下|[记記]下来?)",
+        r"(?:[：:，,]\s*|\s*(?![:：]))",
+    ),
+    # These verbs mostly remind of an errand, if the person is not the subject.
+    (
+        r"(?:[你您]\s*)?(?:要)?(?:永远|一定)?(?:要)?(?:记得|記得|[别別]忘(?:了|[记記])|不要忘(?:了|[记記]))",
+        r"[：:，,]?\s*(?=我(?!要你|们|們)|本人|咱)",
+    ),
+    (
+        r"(?:覚えておいて|覚えといて|覚えて|忘れないで|記憶して(?:おいて)?)(?:ください(?:ね)?|ね|くれ)?",
+        r"\s*[：:。、]\s*",
+    ),
+    (r"(?:기억해|잊지\s*마)(?:\s*(?:줘|주세요|두세요|둬|세요))?요?", r"\s*[:：,]\s*"),
+)
 _REMEMBER = re.compile(
     rf"\s*{_POLITE}(?:"
-    rf"(?:always\s+)?remember(?:{_JOINT}that\b|\s*[:,])?\s+"
-    r"(?!(?:when|how|what|who|why|where|if|to|the time|me\b|my last|our|us\b))"
-    r"|(?:keep|bear)\s+in\s+mind(?:\s+that\b)?[:,]?\s+"
-    r"|don[’']t\s+forget(?:\s+that\b)?[:,]?\s+(?!to\b)"
-    r"|merk(?:e)?\s+dir(?:\s+bitte)?[,:]?\s+(?:dass?\s+)?|denk(?:e)?\s+daran[,:]\s+dass\s+"
-    r"|vergiss\s+nicht[,:]\s+dass\s+"
-    r"|(?:souviens[- ]toi|rappelle[- ]toi|souvenez[- ]vous|rappelez[- ]vous|retiens|retenez"
-    r"|n[’']oublie(?:z)? pas)"
-    r"(?:\s*:|\s+(?:que\s+|qu[’']))\s*"
-    r"|(?:recuerda|recuerde|acu[ée]rdate(?:\s+de)?|ten\s+en\s+cuenta|no\s+olvides)(?:\s*:"
-    r"|\s+que)\s+"
-    r"|(?:ricorda(?:ti)?|tieni\s+(?:a\s+mente|presente)|non\s+dimenticare)(?:\s*:|\s+che)\s+"
-    r"|(?:lembra?(?:-te)?(?:\s+de)?|lembre(?:-se)?(?:\s+de)?|tenha\s+em\s+mente"
-    r"|n[ãa]o\s+(?:te\s+)?esque[çc]as?(?:\s+de)?)"
-    r"(?:\s*:|\s+que)\s+"
-    r"|(?:запомни(?:те)?|помни(?:те)?|не\s+забудь(?:те)?|не\s+забывай(?:те)?"
-    r"|имей(?:те)?\s+в\s+виду)"
-    r"(?:\s*:|\s*,\s*что)\s+"
-    r"|(?:تذك[ّ]?ر(?:ي)?|لا\s+تنس(?:ى|ي)?|ضع\s+في\s+(?:اعتبارك|بالك))\s*(?::"
-    r"|\s(?=أن))\s*(?:أن(?=ي|ني|نا)|أن\s+)?"
-    r"|(?:记住|記住|记得|記得|请牢记|別忘了|别忘了)[：:，,]?\s*"
-    r"|(?:覚えておいて(?:ください|ね)?|覚えて(?:ください|ね)?|忘れないで(?:ください|ね)?)\s*[：:。、]\s*"
-    r"|(?:기억해(?:\s*(?:줘|주세요|두세요|둬))?|잊지\s*마(?:세요)?)\s*[:：,]\s*"
-    r")(?P<text>.+)",
+    + "|".join(rf"(?:{verb}){_BESIDE_THE_VERB}{joint}" for verb, joint in _ASKING)
+    + r")(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _FORGET = re.compile(
-    rf"\s*{_POLITE}(?:forget(?:\s+that\b|\s*:)|(?:you\s+can|please)\s+forget\s+(?:that\b)?"
-    r"|vergiss(?:\s+bitte)?\s*,?\s+dass|oublie(?:z)?\s+(?:que\s|qu[’'])"
-    r"|olvida(?:te\s+de)?\s+que|dimentica(?:ti)?\s+che|esque[çc]a(?:\s+de)?\s+que"
-    r"|забудь(?:те)?\s*,\s*что|انسَ?\s+أن|忘掉|忘记|忘記)\s*[:：,，]?\s*(?P<text>.+)",
+    rf"\s*{_POLITE}(?:(?:(?:you\s+can|now)\s+)?forget(?:\s+about)?"
+    r"(?:\s+(?:that|the\s+fact\s+that)\b|\s*:|\s+(?=my\b|i\b|i[’']))"
+    r"|(?:please|you\s+can)\s+forget\b|(?:do\s+not|don[’']t|no\s+longer)\s+remember\s+that\b"
+    r"|(?:vergiss|vergessen\s+sie)(?:\s+bitte)?(?:\s*,\s*|\s+)(?:dass|mein\w*)\b"
+    r"|oublie(?:z)?\s+(?:que\s|qu[’']|m(?:on|a|es)\s)"
+    r"|olv[ií]d[ae](?:te|se)?(?:\s+de)?\s+(?:que|mis?)\b|dimentica(?:ti)?(?:\s+(?:di|del\s+fatto))?"
+    r"\s+(?:che|(?:il|la|i|le)\s+mi[oaei]\w*)\b"
+    r"|esque[çc](?:a|e)(?:-[st]e)?(?:\s+de)?\s+(?:que|[oa]s?\s+(?:meu|minha)s?)\b"
+    r"|забудь(?:те)?(?:,?\s+пожалуйста)?(?:\s*,\s*что|\s+мо\w+)"
+    r"|انسَ?[يى]?(?:\s+أن(?!\w)|\s+(?=أن))|(?:把)?忘(?:掉|记|記|了)(?:吧)?)"
+    r"\s*[:：,，]?\s*(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
+)
+_FORGET_BEHIND = re.compile(
+    r"\s*(?:(?P<ja>[^\s:：][^:：]*?)(?:という)?(?:こと|の|点|事)?(?:を|は)[、,]?\s*(?:もう)?"
+    r"忘れて(?:ください|くれ|ね|いい(?:です)?(?:よ)?)?"
+    r"|(?P<ko>[^\s:：][^:：]*?(?:다(?=는)|(?=이?라는)|인(?=\s*[것거걸점])|[있없]는))(?:는|이?라는)?"
+    r"\s*(?:것[을은]?|건|걸|거[를는]?|점[을은]?|사실[을은]?)\s*(?:이제\s*)?잊어(?:\s*(?:줘|주세요|버려"
+    r"|버리세요|도\s*돼))?요?"
+    r"|(?P<zh>[^\s:：][^:：]*?)(?:这件事|這件事|这一点|這一點)?(?:忘掉|忘了|忘记|忘記)(?:吧|掉)?)"
+    r"\s*[。.!！]*\s*",
+    re.DOTALL,
 )
 # Japanese and Korean put the verb after the object.
 _REMEMBER_BEHIND = re.compile(
-    r"\s*(?P<text>[^\s].*?)(?:"
-    r"(?:という)?(?:こと|の)?(?:と|を|は)[、,]?\s*(?:覚えておいて|覚えて|忘れないで)(?:ください|くださいね|ね|くれ)?"
-    r"|(?:다|라)?(?:는|은|ㄴ)?\s*(?:것을|걸|거를?|점을|사실을|고)\s*(?:꼭\s*)?(?:기억해|잊지\s*마)(?:\s*(?:줘|주세요|두세요|둬"
-    r"|세요))?요?"
+    r"\s*(?:"
+    r"(?P<ja>[^\s:：][^:：]*?)(?:(?:という)?(?:こと|の|点|事)?[とをは]|(?:ので|から))[、,]?\s*"
+    r"(?:必ず|ちゃんと|よく|ずっと)?"
+    r"(?:覚えておいて|覚えといて|覚えて|記憶して(?:おいて)?|心に留めて(?:おいて)?)"
+    r"(?:ください(?:ね)?|ね|くれ|ほしい(?:です)?|欲しい(?:です)?)?"
+    # After “do not forget”, a state is a fact; another verb is an errand.
+    r"|(?P<ja2>(?=[^\s:：])(?:[^:：]*?(?:ある|いる|ない|[だなた]|できる)"
+    r"|[^:：]*?(?:いつも|常に|必ず|毎[日回週])[^:：]*?))(?:という)?(?:こと|の|点|事)(?:を|は)"
+    r"[、,]?\s*(?:絶対に?|決して)?忘れないで(?:ください(?:ね)?|ね|くれ|ほしい(?:です)?)?"
+    r"|(?P<ko>[^\s:：][^:：]*?(?:다(?=[는고])|(?=이?라[는고])|인(?=\s*[것거걸점])|[있없](?:는|음)"
+    r"|니까(?=\s)))(?:[는고]|이?라[는고]|을)?\s*(?:것을?|걸|거를?|점을?|사실을?)?\s*(?:꼭\s*)?"
+    r"(?:기억해|잊지\s*마)(?:\s*(?:줘|주세요|두세요|둬|세요))?요?"
     r")\s*[。.!！]*\s*",
     re.DOTALL,
 )
 _CALLED = re.compile(
-    rf"\s*{_POLITE}(?:call\s+me|my\s+name\s+is|nenn(?:e)?\s+mich|mein\s+name\s+ist|ich\s+hei(?:ß"
-    rf"|ss)e"
-    r"|appelle[- ]moi|appelez[- ]moi|je\s+m[’']appelle|mon\s+nom\s+est"
-    r"|ll[áa]ma(?:me)|ll[áa]meme|me\s+llamo|mi\s+nombre\s+es|chiamami|mi\s+chiami|mi\s+chiamo"
-    r"|il\s+mio\s+nome\s+[èe]"
-    r"|(?:me\s+)?chama(?:-me|\s+me)|me\s+chame(?:\s+de)?|chame-me(?:\s+de)?|(?:eu\s+)?me\s+chamo"
-    r"|chamo-me|(?:o\s+)?meu\s+nome\s+[ée]"
-    r"|(?:называй(?:те)?|зови(?:те)?)\s+меня|меня\s+зовут|мо[её]\s+имя|ناد(?:ني|يني)"
-    r"|اسمي(?:\s+هو)?"
-    r"|叫我|我的名字是|我叫)\s*(?P<text>.+)",
+    rf"\s*{_POLITE}(?:(?:(?:you\s+(?:can|may)\s+)?call\s+me|my\s+name\s+is"
+    r"|nenn(?:e|en\s+sie)?\s+mich|du\s+kannst\s+mich|mein\s+name\s+ist|ich\s+hei(?:ß|ss)e"
+    r"|appelle[- ]moi|appelez[- ]moi|(?:tu\s+peux|vous\s+pouvez)\s+m[’']appeler"
+    r"|je\s+m[’']appelle|mon\s+(?:pré)?nom\s+est"
+    r"|ll[áa]ma(?:me)|ll[áa]meme|puede[s]?\s+llamarme|me\s+llamo|mi\s+nombre\s+es"
+    r"|chiamami|mi\s+chiami|(?:puoi|può)\s+chiamarmi|mi\s+chiamo|il\s+mio\s+nome\s+[èe]"
+    r"|(?:podes?\s+)?(?:me\s+cham(?:a|e|ar)|cham(?:a|e|ar)-me)(?:\s+de)?"
+    r"|(?:eu\s+)?me\s+chamo|chamo-me|(?:o\s+)?meu\s+nome\s+[ée]"
+    r"|(?:(?:можешь|можете)\s+)?(?:называ(?:й(?:те)?|ть)|зов(?:и(?:те)?)|звать)\s+меня"
+    r"|меня\s+зовут|мо[её]\s+имя"
+    r"|ناد(?:ني|يني)|يمكنك\s+(?:أن\s+تنادي(?:ني|نى)|مناداتي)|اسمي(?:\s+هو)?"
+    r")(?:\s*:\s*|\s+)|(?:[你您]?可以)?(?:叫我|我的名字(?:是|叫)|我叫)\s*"
+    r")(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
 # Japanese and Korean put the verb after the name.
@@ -107,21 +184,38 @@ _CALLED_BEHIND = re.compile(
 )
 # A name has few words, and its sentence contains nothing else about it.
 _NAME = re.compile(
-    rf"(?:(?:{_TITLES})\.?\s+)?[^\W\d_][\w’'-]*(?: (?-i:[^\W\d_a-zà-ÿа-я])[\w.’'-]*){{0,3}}",
+    rf"(?:(?:{_TITLES})\.?\s+){{0,3}}[^\W\d_][\w’'-]*(?: (?-i:[^\W\d_a-zà-ÿа-я])[\w.’'-]*){{0,3}}",
     re.IGNORECASE,
 )
 _AFTER_A_NAME = re.compile(
-    r"\s*(?:[.!。！]*\s*|[,，、،;].*|(?:please|bitte|from now on|ab jetzt|por favor"
+    r"\s*(?:[.!。！]*\s*|[,，、،;].*|(?:nennen|please|bitte|from now on|ab jetzt|por favor"
     r"|à partir de maintenant"
     r"|d[’']ora in poi|de ahora en adelante|a partir de agora|впредь|пожалуйста)\b.*|(?:and|und"
     r"|et|y|e|и)\b.*)",
     re.IGNORECASE | re.DOTALL,
 )
+# Days of the week.
+_DAYS = (
+    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|montag|dienstag|mittwoch|donnerstag|freitag|samstag"
+    r"|sonnabend|sonntag|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes"
+    r"|mi[ée]rcoles|jueves|viernes|s[áa]bado|luned[ìi]|marted[ìi]|mercoled[ìi]|gioved[ìi]|venerd[ìi]"
+    r"|sabato|segunda-feira|ter[çc]a-feira|quarta-feira|quinta-feira|sexta-feira"
+    r"|понедельник|вторник|сред[ау]|четверг|пятниц[ау]|суббот[ау]|воскресень[ея]"
+)
 _NO_NAME = re.compile(
-    rf"(?:a|an|the|ein|eine|back|when|if|later|by|again|maybe|not|crazy|zurück|nicht|wenn|später"
-    rf"|un[ea]?|le|la|les"
-    rf"|el|los|las|il|lo|um|uma|quand|cuando|quando|когда|если|потом|今|明天"
-    rf"|(?:{_TITLES})\.?$)(?!\w)",
+    rf"(?:(?:a|an|the|ein|eine|back|when|if|later|soon|now|anytime|anything|whatever|what|something"
+    rf"|names|by|again|maybe|not|on|at|in|your?|crazy|old-fashioned|spel[lt]\w*|written"
+    rf"|tomorrow|tonight|today|zurück|nicht|wenn|später|morgen|heute|bald|dich|dir|das|so|wie|was"
+    rf"|jetzt"
+    rf"|un[ea]?|le|la|les|comment|quand|demain|plus|si|ce|bientôt"
+    rf"|el|los|las|ma[ñn]ana|cuando|c[óo]mo|qu[ée]|m[áa]s|luego"
+    rf"|il|lo|um|uma|quando|come|domani|amanh[ãa]|cosa|pi[ùu]|dopo|presto|como|mais|depois|logo"
+    rf"|когда|если|завтра|потом|как|на|в|к|по|не|позже"
+    rf"|ما|ماذا|عندما|لاحقا|لاحقاً|غدا|غداً|مكتوب|مكتوبة|إذا|متى|في|على|ليس"
+    rf"|(?:{_TITLES})\.?$|{_DAYS})(?!\w)"
+    # Chinese has no spaces: a word that occurs in no name.
+    rf"|今|明天|[^ ,，。]{{0,3}}[的了他她它你您们們什怎么麼谁誰这這那]|起床|一声"
+    rf"|一下|做|去|来|來|不|何|なん|뭐|무엇)",
     re.IGNORECASE,
 )
 # A text of only these words has no meaning outside its chat.
@@ -224,19 +318,38 @@ _POINTING = frozenset(
         "ذلك",
     ]
 )
-# Limited to one task or day, so not a preference.
+# Limited to one task or day, so not a preference: a text points at something in the chat, or at one
+# day or week ("this function", "diese Woche").
 _PASSING = re.compile(
-    r"\b(?:(?:for|in|on|during|about)\s+(?:this|the current|today[’']s)\s+\w+|this\s+(?:time|once"
-    r"|week|month|function|file|task|trip|chat"
-    r"|conversation|session|email|text|code|class|test|branch|question|one)|today|tonight"
-    r"|tomorrow|right now|for now|at the moment"
-    r"|in this (?:chat|conversation|session)|until (?:then|tomorrow|friday|monday)"
-    r"|heute|morgen|diesmal|f[üu]r diese[nrms]?|in diesem|gerade|aujourd[’']hui|demain|cette fois"
-    r"|pour (?:ce|cet|cette)|hoy|ma[ñn]ana"
-    r"|esta vez|para est[ea]|oggi|domani|stavolta|per quest[oa]|hoje|amanh[ãa]|desta vez"
-    r"|para (?:este|esta|essa|esse)"
-    r"|сегодня|завтра|на этот раз|для эт(?:ой|ого))\b"
-    r"|今天|明天|这次|這次|今回|今日|明日|이번|오늘|내일|اليوم|غدا|هذه المرة",
+    # A demonstrative. English "that" and French "ce que" also begin clauses.
+    r"\b(?:this|these|dies(?:e[mnrs]?)?|cet(?:te)?|ces|ce(?! que\b| qui\b| n[’'e])"
+    r"|[nd]?est[ae]s?|esos?|[nd]ess[ae]s?|essas?|(?:^|(?<=para )|(?<=com ))esse|[nd]?aquel[ae]s?"
+    r"|isto|isso|quest[aeio]|quell[aeio]|quel|quegli"
+    r"|эт(?:от|а|о|и|ой|ом|ого|их|им|ими|ому|у))\b"
+    r"|[这這]|那[个個次些篇]|[こそ]の(?!ため|他|ほか|うち)|[こそ]れ(?!から|ぞれ)|今回"
+    r"|(?<!\w)[이그] (?=\w)|이번|(?<!\w)[وفبل]?هذ[اه]|(?<!\w)(?:ذلك|تلك)(?!\w)"
+    # A day or a time that passes.
+    r"|\b(?:today|tonight|yesterday|tomorrow|right now|for now|at the moment"
+    r"|(?:for|in|on|during|about)\s+(?:the current|today[’']s)\s+\w+"
+    r"|until (?:then|next|the)|(?:next|last) (?:week|month|time|night|year)"
+    rf"|(?:on|by|until|next|last|am|bis|ce|le prochain|el|il|на|в|во|до)\s+(?:{_DAYS})"
+    rf"|(?:{_DAYS})\s+(?:prochain|dernier|que viene|prossimo|que vem)"
+    r"|heute|gestern|(?<!jeden )(?<!am )morgen|[üu]bermorgen|diesmal|gerade"
+    r"|n[äa]chste[nrs]? (?:woche|monat)"
+    r"|aujourd[’']hui|hier|demain|en ce moment|la semaine prochaine"
+    r"|hoy|ayer|(?<!la )ma[ñn]ana|por ahora|la pr[óo]xima semana"
+    r"|oggi|ieri|domani|per ora|la prossima settimana"
+    r"|hoje|ontem|amanh[ãa]|por enquanto|na pr[óo]xima semana"
+    r"|сегодня|вчера|завтра|пока что|на следующей неделе)\b"
+    r"|今天|昨天|明天|今晚|本[周週]|下[周週]|上[周週]|[今昨明]日|今[週朝夜]|来週|先週"
+    r"|오늘|어제|내일|다음 ?주|지난 ?주|(?<!\w)(?:اليوم|أمس|غدا|غداً|الأسبوع القادم)(?!\w)"
+    # A place in the chat or in a file, or words of the model.
+    r"|\b(?:the )?(?:above|following|aforementioned)\b|\byou (?:said|asked|wrote|promised)\b"
+    r"|上面|以上|上述|下面|刚才|剛才|前面|以下の|上記|위의|아래의"
+    r"|\b\w+\.(?:py|js|ts|java|cpp?|rs|go|rb|php|html?|css|json|ya?ml|md|txt|csv|pdf|docx?|xlsx?)\b"
+    r"|^(?:for|in|on|during|at) the\b|^(?:thing|one|old|stuff|part|(?:time|day) (?:i|we|you))\b"
+    r"|^the (?:\w+ )?(?:function|variable|file|class|method|test|branch|table|column|script|module"
+    r"|bug|error|deadline|meeting|attachments?)\b",
     re.IGNORECASE,
 )
 # The topic of a text decides whether it replaces an older preference.
@@ -314,8 +427,12 @@ def extract_forget_requests(text: str) -> list[str]:
         return []
     end = _PARAGRAPH_END.search(text)
     seen = _HIDDEN.sub("\0", text[: end.start()] if end else text)
-    found = (_FORGET.match(sentence.group()) for sentence in _SENTENCE.finditer(seen))
-    texts = (match.group("text").strip().rstrip(".!。！") for match in found if match)
+    texts = []
+    for sentence in _SENTENCE.finditer(seen):
+        words = sentence.group()
+        match = _FORGET.match(words) or _FORGET_BEHIND.fullmatch(words)
+        if match and not words.rstrip().endswith(("?", "？")):
+            texts.append(match.group(match.lastgroup or "").strip().rstrip(".!。！"))
     return [each for each in texts if each and "\0" not in each and not is_mere_reference(each)]
 
 
@@ -354,11 +471,13 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
     noted = _REMEMBER.match(words) or _REMEMBER_BEHIND.fullmatch(words)
     if noted is None:
         return None
-    said = noted.group("text")
+    # The text is the last group in which something was found.
+    group = noted.lastgroup or ""
+    said = noted.group(group)
     if is_mere_reference(said) or _PASSING.search(said):
         return None
     return _literal(
-        detect_slot(said), noted.start("text"), noted.end("text"), words, at=at, text=text
+        detect_slot(said), noted.start(group), noted.end(group), words, at=at, text=text
     )
 
 

@@ -4,6 +4,7 @@ Every function takes the owner and filters by it, so an id alone gives no access
 person's settings is the lock for changes.
 """
 
+import re
 import unicodedata
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
@@ -40,6 +41,10 @@ MOST_EVIDENCE = 50
 TOLD_CONFIDENCE = 80
 AGAIN = 5
 HIGHEST = 99
+# In characters: a shorter part of a preference in a script without spaces may be a common word.
+SHORTEST_PART = 4
+# The first letter of the scripts of East Asia.
+FIRST_WIDE_LETTER = 0x2E80
 # Slots that apply to the person everywhere; others belong to the folder of their chat.
 OF_THE_PERSON = frozenset({"name", "place", "job", "diet", "timezone"})
 SLOTS = tuple(Preference.Slot.values)
@@ -432,10 +437,25 @@ def withdraw_preferences(
 def is_preference_named(said: str, text: str) -> bool:
     """Return True if a text matches a preference by its words."""
     one, other = normalise_for_comparison(said), normalise_for_comparison(text)
-    if other in one:
+    if _is_part_of(other, one):
         return True
     asked, known = set(one.split()), set(other.split())
-    return len(asked) > 1 and asked <= known
+    if len(asked) > 1:
+        return asked <= known
+    # A script without spaces has one word for each sentence.
+    return len(one) >= SHORTEST_PART and is_wide_script(one) and one in other
+
+
+def _is_part_of(part: str, text: str) -> bool:
+    """Return True if a text contains the part as whole words."""
+    before = r"" if is_wide_script(part[:1]) else r"(?<!\w)"
+    after = r"" if is_wide_script(part[-1:]) else r"(?!\w)"
+    return re.search(f"{before}{re.escape(part)}{after}", text) is not None
+
+
+def is_wide_script(text: str) -> bool:
+    """Return True if a text has letters of a script that is written without spaces."""
+    return any(ord(letter) >= FIRST_WIDE_LETTER for letter in text)
 
 
 def _noted(

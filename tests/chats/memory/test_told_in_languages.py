@@ -6,8 +6,10 @@ language, at least 60 % of the statements must be stored.
 
 import pytest
 
-from chats.memory.preferences.preference_patterns import extract_statements
+from chats.memory.preferences.preference_patterns import extract_forget_requests, extract_statements
+from chats.memory.preferences.preferences import is_preference_named
 from chats.memory.preferences.sensitive import is_card, is_iban, is_secret
+from tests.chats.memory.stated_sentences import NOT_STATED, STATED
 
 TOLD: dict[str, list[tuple[str, str | None]]] = {
     "English": [
@@ -74,7 +76,7 @@ TOLD: dict[str, list[tuple[str, str | None]]] = {
         ("기억해: 나는 간호사로 일해", "나는 간호사로 일해"),
     ],
     "Arabic": [
-        ("تذكر أنني أعيش في القاهرة.", "ني أعيش في القاهرة"),
+        ("تذكر أنني أعيش في القاهرة.", "أنني أعيش في القاهرة"),
         ("اسمي ليلى.", "ليلى"),
         ("نادني سامي", "سامي"),
         ("لا تنس أن ابنتي تدرس الطب.", "ابنتي تدرس الطب"),
@@ -159,6 +161,105 @@ def test_what_is_noted_is_right() -> None:
         mistakes += [(text, telling.text) for telling in extract_statements(text)]
 
     assert right / (right + wrong) >= 0.95, mistakes
+
+
+@pytest.mark.parametrize("language", STATED)
+def test_many_forms_of_a_statement_are_noted(language: str) -> None:
+    sentences = STATED[language].strip().splitlines()
+    missed = [text for text in sentences if not extract_statements(text)]
+
+    assert len(missed) <= 0.2 * len(sentences), missed
+
+
+@pytest.mark.parametrize("language", NOT_STATED)
+def test_few_other_sentences_are_noted(language: str) -> None:
+    wrong = [text for text in NOT_STATED[language].strip().splitlines() if extract_statements(text)]
+
+    assert len(wrong) <= 2, wrong
+
+
+def test_of_all_noted_sentences_most_are_statements() -> None:
+    counted = [
+        sum(
+            bool(extract_statements(text))
+            for texts in listed.values()
+            for text in texts.split("\n")
+        )
+        for listed in (STATED, NOT_STATED)
+    ]
+
+    assert counted[0] / sum(counted) >= 0.95
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("나는 견과류 알레르기가 있다는 것을 기억해 줘.", "나는 견과류 알레르기가 있다"),
+        ("내가 색맹이라는 점을 잊지 마.", "내가 색맹"),
+        ("제가 야간에 일한다는 사실을 기억해 주세요.", "제가 야간에 일한다"),
+        ("تذكر أنني أسكن في تونس.", "أنني أسكن في تونس"),
+        ("تذكر بأنني محام.", "أنني محام"),
+        ("肉を食べないことを覚えておいてほしい。", "肉を食べない"),
+        ("Nennen Sie mich Frau Prof. Dr. Huber.", "Frau Prof. Dr. Huber"),
+        ("Chiamami dott. Rossi.", "dott. Rossi"),
+        ("Du kannst mich Tom nennen.", "Tom"),
+        ("Merk dir, dass ich kein Fleisch esse.", "ich kein Fleisch esse"),
+        ("Меня зовут Том", "Том"),
+    ],
+)
+def test_a_noted_text_consists_of_whole_words(text: str, told: str) -> None:
+    assert [found.text for found in extract_statements(text)] == [told]
+
+
+@pytest.mark.parametrize("text", ["Call method Foo", "Call Melanie", "Call me Monday."])
+def test_a_word_that_begins_like_a_request_is_no_name(text: str) -> None:
+    assert extract_statements(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "forgotten"),
+    [
+        ("Don’t remember that I live in Oslo.", "I live in Oslo"),
+        ("Forget my cat.", "my cat"),
+        ("Vergessen Sie, dass ich in Wien wohne.", "ich in Wien wohne"),
+        ("Olvídate de que vivo en Sevilla.", "vivo en Sevilla"),
+        ("Esqueça-se de que moro em Recife.", "moro em Recife"),
+        ("Забудьте, пожалуйста, что я живу в Казани.", "я живу в Казани"),
+        ("大阪に住んでいることを忘れてください。", "大阪に住んでいる"),
+        ("내가 부산에 산다는 것을 잊어 줘.", "내가 부산에 산다"),
+        ("انس أنني أعيش في القاهرة.", "أنني أعيش في القاهرة"),
+        ("请忘掉我住在上海。", "我住在上海"),
+        ("忘掉我住在上海这件事吧。", "我住在上海这件事吧"),
+    ],
+)
+def test_requests_to_forget_are_found_in_many_forms(text: str, forgotten: str) -> None:
+    assert extract_forget_requests(text) == [forgotten]
+    assert extract_statements(text) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["大阪に住んでいることを忘れないで。", "내가 부산에 산다는 것을 잊지 마.",
+     "不要忘记我住在上海。", "لا تنس أنني أعيش في القاهرة.", "Did you forget that I live in Oslo?",
+     "Forget it"],
+)  # fmt: skip
+def test_a_request_to_remember_is_no_request_to_forget(text: str) -> None:
+    assert extract_forget_requests(text) == []
+
+
+@pytest.mark.parametrize(
+    ("said", "text", "is_named"),
+    [
+        ("I live in Oslo now", "I live in Oslo", True),
+        ("also the milk", "Al", False),
+        ("my cart", "my car", False),
+        ("大阪に住んでいる", "私は大阪に住んでいる", True),
+        ("我住在上海这件事", "我住在上海", True),
+        ("住在", "我住在上海", False),
+    ],
+)
+def test_a_preference_is_named_by_whole_words(said: str, text: str, *, is_named: bool) -> None:
+    assert is_preference_named(said, text) is is_named
 
 
 @pytest.mark.parametrize("text", NOT_TOLD)
