@@ -26,7 +26,7 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy import costs
 from contextpolicy.engine.summaries.acceptance import check_generated_summary, keep_sections
 from contextpolicy.engine.summaries.chunks import map_reduce
-from contextpolicy.engine.summaries.extractive import EXTRACTIVE_V8, build_extractive_summary
+from contextpolicy.engine.summaries.extractive import EXTRACTIVE_V9, build_extractive_summary
 from contextpolicy.engine.summaries.prompts import (
     SECTIONS,
     count_request_tokens,
@@ -66,7 +66,7 @@ class Written:
     is_unreported: bool = False
     # SHA-256 of each call's request body as sent.
     bodies: list[str] = field(default_factory=list)
-    prompt_version: str = EXTRACTIVE_V8
+    prompt_version: str = EXTRACTIVE_V9
 
     @property
     def is_sound(self) -> bool:

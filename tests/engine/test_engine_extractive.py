@@ -19,8 +19,10 @@ from contextpolicy.engine.summaries.extractive import (
 from contextpolicy.engine.summaries.sentence_scores import (
     classify_sentence,
     find_addressed_names,
+    is_question_sentence,
     is_small_talk,
     score_sentence,
+    split_sentences,
 )
 from tests.engine.engine_builders import COUNTER, chats, message, step
 
@@ -608,3 +610,77 @@ def test_an_offer_is_no_request() -> None:
         for text in ("Would you like some tips?", "Would you send me some tips?")
     )
     assert offer < request
+
+
+@pytest.mark.parametrize(
+    "sentences",
+    [
+        ["Die Tour geht vom 12. bis 18. Mai.", "Oma kommt am 18. Mai an."],
+        ["Der 2. Stock ist zu, d.h. wir gehen in den 3. Stock.", "Das kostet ca. 40 Euro."],
+        ["Ich bin am 3. 4. 1985 in Ulm geboren.", "Ich habe 12.", "Die Katze heißt Tom."],
+        ["Møte den 12. mai kl. 10.", "Schůzka je 5. května v Praze."],
+        ["I work at U.S. Steel Corp. in Gary since 1998.", "It has approx. 5,000 people."],
+        ["we leave at 5 p.m. and meet Dr. Lee at 6 a.m. on Tuesday.", "it is vol. 3 of St. Mary."],
+        ["I am 12.", "My brother is 14.", "I was born in 1985.", "It was hot."],
+        ["i like tea.", "it is hot."],
+    ],
+)
+def test_full_stops_of_numbers_and_abbreviations_end_no_sentence(sentences: list[str]) -> None:
+    assert [*split_sentences(" ".join(sentences))] == sentences
+
+
+@pytest.mark.parametrize(
+    ("text", "is_question"),
+    [
+        ("会場はどこがいいですか。", True),
+        ("一緒に行きませんか", True),
+        ("静か。", False),
+        ("ほか。", False),
+        ("你喜欢茶吗。", True),
+        ("배로 보낼까요.", True),
+        ("학교에 가요.", False),
+        ("비싸니까요.", False),
+        ("보증금은 괜찮은가요.", True),
+    ],
+)
+def test_a_question_may_end_in_a_full_stop(text: str, *, is_question: bool) -> None:
+    assert is_question_sentence(text) is is_question
+
+
+def test_an_answered_japanese_question_is_no_open_item() -> None:
+    talk = [
+        message(1, "会場はどこがいいですか。式は六月十四日です。"),
+        message(2, "平安神宮です。" * 20),
+    ]
+    assert section(summarised(talk), "Open items").strip() == ""
+    asked = classify_sentence("会場はどこがいいですか。", by_person=True)
+    assert asked[0] == "Open items"
+
+
+def test_a_mark_that_a_person_writes_names_no_source() -> None:
+    said = [
+        message(9, "As you said in [#12], Ben moved to Bergen in 2021 [#13]."),
+        message(10, "Ok. " * 60),
+    ]
+    text = summarised(said)
+    assert "As you said in (#12), Ben moved to Bergen in 2021 (#13). [#9]" in text
+    again = build_extractive_summary(
+        [message(11, "And back? " * 40)],
+        Summary("s", text, 9, 10, (), 60),
+        max_tokens=2_000,
+        counter=COUNTER,
+        cited=said,
+    )
+    assert "(#12), Ben moved to Bergen in 2021 (#13). [#9]" in again
+
+
+def test_markers_of_a_team_are_not_quoted() -> None:
+    text = summarised(
+        [message(1, "[NEXT: Ann] Ann, the invoice of Miller is 4310 euros."),
+         message(2, "[FROM: Ann] It is correct, and Ben pays on 4 May. [NEXT: Ben]\n"
+                 + "Fine. " * 40)]
+    )  # fmt: skip
+    assert "Ann, the invoice of Miller is 4310 euros. [#1]" in text
+    assert "It is correct, and Ben pays on 4 May. [#2]" in text
+    assert "[NEXT" not in text
+    assert "[FROM" not in text

@@ -47,10 +47,12 @@ from contextpolicy.engine.summaries.sentence_scores import (
     score_sentences,
     split_sentences,
 )
+from contextpolicy.engine.team.markers import strip_display_markers
 from contextpolicy.engine.text.claims import (
     ASSISTANT,
     USER,
     Claim,
+    bracket_source_marks,
     read_label,
     split_bullet_claims,
     strip_summary_labels,
@@ -59,7 +61,7 @@ from contextpolicy.engine.text.claims import (
     write_next_day,
 )
 
-EXTRACTIVE_V8 = "extractive-v8"
+EXTRACTIVE_V9 = "extractive-v9"
 # In characters; the shorter limits are tried if no sentence fits.
 SENTENCE_LENGTHS = (400, 120, 50)
 # Maximum size of a summary as a share of the messages it replaces; a larger one would gain little.
@@ -570,9 +572,7 @@ def _origin_of(sentence: str, claim: Claim, sources: Sequence[Message], by_reply
     Any other sentence is a claim that a user or a model wrote about its sources. It has the
     weight of a user's sentence and the day of its sources.
     """
-    quoted = next(
-        (m for m in sources if _letters(sentence) in _letters(extract_message_text(m))), None
-    )
+    quoted = next((m for m in sources if _letters(sentence) in _letters(_read_text(m))), None)
     if quoted is not None:
         by_person = quoted.role == "user"
         is_code = sentence[:1] == sentence[-1:] == "`"
@@ -589,6 +589,15 @@ def _origin_of(sentence: str, claim: Claim, sources: Sequence[Message], by_reply
 def _letters(text: str) -> str:
     """Return a text without the characters that quoting changes: spaces, Markdown, an ellipsis."""
     return re.sub(r"[\s*`…]+", "", neutralise_template_marks(text))
+
+
+def _read_text(message: Message) -> str:
+    """Return the text to quote, without routing markers of a team and without source marks.
+
+    A "[#12]" that a person writes becomes "(#12)", because it does not name a message.
+    """
+    text = strip_display_markers(extract_message_text(message))
+    return bracket_source_marks(text)
 
 
 def _said_in(
@@ -612,16 +621,15 @@ def _shares(
 ) -> Iterator[tuple[Saying, float]]:
     """Yield the sentences of a message, each with the weight of its facts."""
     by_person = message.role == "user"
-    for said in score_sentences(
-        extract_message_text(message), by_person=by_person, is_answered=is_answered
-    ):
+    text = _read_text(message)
+    for said in score_sentences(text, by_person=by_person, is_answered=is_answered):
         if not said.facts and normalise_sentence(said.text) in refrains:
             said = replace(said, weight=REFRAIN)
         elif is_small_talk(said):
             said = replace(said, weight=SMALL_TALK, clauses=frozenset())
         yield said, 1.0 if by_person else by_reply
     if by_person:
-        yield from ((line, IN_CODE) for line in extract_code_lines(extract_message_text(message)))
+        yield from ((line, IN_CODE) for line in extract_code_lines(text))
     for part in message.parts:
         if isinstance(part, ToolCallPart):
             called = score_sentence(f"{part.name}({part.arguments})", by_person=False)

@@ -239,15 +239,32 @@ def split_sentences(text: str) -> Iterator[str]:
 
 
 def _whole(line: str) -> Iterator[str]:
-    """Split a line at sentence ends, but not at the full stop of an abbreviation."""
+    """Split a line at sentence ends, but not at the full stop of an abbreviation or a number."""
     begun = ""
     for piece in _BOUNDARY.split(line):
-        begun = f"{begun} {piece}".strip()
-        if not _ABBREVIATED.search(begun[-8:]):
+        if begun and not _is_continued(begun, piece):
             yield begun
             begun = ""
+        begun = f"{begun} {piece}".strip()
     if begun:
         yield begun
+
+
+def _is_continued(begun: str, piece: str) -> bool:
+    """Return True if a full stop in front of a piece does not end the sentence."""
+    # In characters: longer than an abbreviation with the word before it.
+    end = begun[-24:]
+    if _ABBREVIATED.search(end):
+        return True
+    # A writer who uses capitals begins a sentence with one.
+    if piece[:1].islower() and (
+        _WITH_STOPS.search(end) or (begun[:1].isupper() and _SHORT_WORD.search(end))
+    ):
+        return True
+    if piece[:1].isdigit() and _BEFORE_NUMBER.search(end):
+        return True
+    is_ordinal = _OF_DAYS.search(end) or _MONTH.match(piece) or _REST_OF_DATE.match(piece)
+    return bool(_ORDINAL.search(end) and is_ordinal)
 
 
 _CODE_BLOCK = re.compile(
@@ -271,10 +288,33 @@ _MATHS_BLOCK = re.compile(r"^ {0,8}(?:\\\[.*?\\\]|\$\$.*?\$\$)", re.MULTILINE | 
 # Formulas within a model's text: without their block they are not sentences.
 _FORMULA = re.compile(r"\\[a-zA-Z()\[\]{}]|[_^]\{")
 _SENTENCE = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
-_QUESTION = re.compile(r"[?？][\"'”’)\]）」』》*]*\s*$")
-_ABBREVIATED = re.compile(
-    r"(?:^|[\s(])(?:[A-Z]|Dr|Mr|Mrs|Ms|Prof|St|No|Nr|vs|approx|[ei]\.[ge]|z\.B|ca)\.$"
+# Chinese, Japanese and Korean questions also end in a particle and a full stop.
+_QUESTION = re.compile(
+    r"(?:[?？]|[吗嗎][。]?|[すんたうるい]か[。．]?"
+    r"|(?:[습입합됩]니까|(?<!니)까요|[을할될갈볼줄]까|[있없하되인]나요|[인은한]가요)[.。]?)"
+    r"[\"'”’)\]）」』》*]*\s*$"
 )
+_ABBREVIATED = re.compile(
+    r"(?:^|[\s(])(?:[A-Z]|(?:[A-Z]\.){1,3}[A-Z]|Dr|Mr|Mrs|Ms|Mx|Prof|St|Mt|Nos?|Nr|vs|approx|ca|Inc|Ltd"
+    r"|Corp|Jr|Sr|Sra|Dra|Srta|Sig|Mme|Mlle|Tel|Str|Bd|Fig|Vol|Dept|Univ|Ave|Gen|Lt|Col|Capt|Sgt|Rev"
+    r"|Hr|Fr|Frl|Dipl|Ing|inkl|exkl|bzw|ggf|evtl|Bsp|[ei]\.[ge]|z\.B|d\.h|u\.a)\.$"
+)
+_SHORT_WORD = re.compile(r"(?:^|[\s(])(?:\d{1,3}|[^\W\d_]{1,4})\.$")
+_WITH_STOPS = re.compile(r"(?:^|[\s(\d])(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}\.$")
+_BEFORE_NUMBER = re.compile(
+    r"(?:^|[\s(])(?:nos?|nr|tel|fig|vol|kl|pp?|vers|ver|kap|ch|art|abs)\.$", re.I
+)
+# "12." is an ordinal in German and other languages: in dates, and after an article.
+_ORDINAL = re.compile(r"(?:^|[\s(–-])\d{1,2}\.$")
+_OF_DAYS = re.compile(
+    r"(?:^|[\s(])(?:(?<!\bI )am|vom|zum|bis|beim|im|seit|de[mnrs]|die|das|(?:k|m|s)?eine[mnrs]?"
+    r"|(?:uns|ihr)e?re?[mnrs]?|jede[mnrs]?) \d{1,2}\.$",
+    re.IGNORECASE,
+)
+_MONTH = re.compile(
+    r"(?:Jan|Jän|Feb|März|Mrz|Apr|Mai|Juni|Juli|Aug|Sept|Okt|Nov|Dez|Mar|May|June|July|Oct|Dec)"
+)
+_REST_OF_DATE = re.compile(r"\d{1,2}\.|\d{4}\b")
 _POSSESSIVE = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _SMALL = re.compile(r"\b[a-zà-öø-ÿ]{2,}")
 _WORD = re.compile(r"[^\W\d_\u2e80-\u9fff]{4,}")

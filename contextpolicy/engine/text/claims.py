@@ -139,6 +139,11 @@ def strip_source_marks(text: str) -> str:
     return SOURCE_MARK.sub(" ", text)
 
 
+def bracket_source_marks(text: str) -> str:
+    """Write the source marks of a text in round brackets, so that they name no source."""
+    return SOURCE_MARK.sub(lambda mark: f"({mark[0][1:-1]})", text)
+
+
 def strip_summary_labels(text: str) -> str:
     """Remove the labels of all bullets of a summary: their days are not facts of the chat."""
     return _BULLET.sub(_without_label, text)
