@@ -148,7 +148,8 @@ def build_match_entries(
                 break
             group[at] = entry
             room -= tokens
-        if seq not in group:
+        # A match may have been shown next to an earlier one.
+        if seq not in group and seq not in shown:
             break
         shown |= {at: group[at] for at in sorted(group)}
     return list(shown.values())

@@ -360,11 +360,30 @@ def test_a_match_comes_with_its_neighbours_and_dates_and_nothing_of_the_prompt(
         "The heron stood at the lake",
         "How tall was it?",
     ]
-    assert [row["seq"] for row in found] == [2, 3, 4]
+    assert [row["seq"] for row in found][:3] == [2, 3, 4]
+    # The prompt contains the others.
+    assert max(row["seq"] for row in found) <= 6
     assert found[1]["created_at"] == now.isoformat(timespec="seconds")
     assert "made of bread" in str(second.messages)
     event = AuditEvent.objects.get(type="tool.called")
     assert event.data["messages"] == [row["id"] for row in found]
+
+
+def test_neighbouring_matches_do_not_hide_later_ones(talk: Work, now: datetime, chat: Chat) -> None:
+    window_of(2, now=now)
+    for text, reply in (
+        ("The heron stood at the lake", "A heron is a bird"),
+        ("Bread is good", "Yes"),
+        ("My sister saw a heron in Wales", "Nice"),
+        ("Bread again", "Yes"),
+    ):
+        talk(text, [TextDelta(reply), Finished("stop")])
+    talk("Where was it?", call({"query": "heron"}))
+
+    found = json.loads(result_of(Turn.objects.latest("accepted")))
+
+    assert {1, 2, 5} <= {row["seq"] for row in found}
+    assert len({row["seq"] for row in found}) == len(found)
 
 
 def test_erased_and_excluded_messages_are_no_matches_and_no_neighbours(
