@@ -33,7 +33,12 @@ def freeze_zone(branch: Branch, *, zone: str) -> None:
 
 def format_local_day(zone: str, at: datetime) -> str:
     """Return the ISO date of a time in a time zone, or in UTC if the zone is unknown here."""
-    return at.astimezone(_known(zone)).date().isoformat()
+    return convert_to_zone(zone, at).date().isoformat()
+
+
+def convert_to_zone(zone: str, at: datetime) -> datetime:
+    """Return a time in a time zone, or in UTC if the zone is unknown here."""
+    return at.astimezone(_known(zone))
 
 
 @cache

@@ -15,6 +15,7 @@ from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.search import LONGEST, search_unsent
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
+from chats.record.zones import convert_to_zone, get_branch_zone
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.messages import ToolSpec
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -131,6 +132,7 @@ def build_match_entries(
     At least one match is returned.
     """
     matches = {row.seq or 0: row for row in found}
+    zone = get_branch_zone(branch)
     near = {**load_neighbours(found, branch=branch, sent=sent), **matches}
     shown: dict[int, dict[str, Any]] = {}
     room = MOST_TOKENS
@@ -142,7 +144,7 @@ def build_match_entries(
             if message is None or at in shown:
                 continue
             most = MOST_CHARACTERS if at in matches else NEIGHBOUR_CHARACTERS
-            entry = format_history_entry(message, most=most)
+            entry = format_history_entry(message, most=most, zone=zone)
             tokens = counter.count(json.dumps(entry, ensure_ascii=False))
             if tokens > room and (shown or group):
                 break
@@ -171,15 +173,18 @@ def load_neighbours(
     return {row.seq or 0: row for row in rows}
 
 
-def format_history_entry(row: Message, *, most: int) -> dict[str, Any]:
-    """Return a row as a standard message, its text cut to `most` characters."""
+def format_history_entry(row: Message, *, most: int, zone: str) -> dict[str, Any]:
+    """Return a row as a standard message, its text cut to `most` characters.
+
+    Its time is in a time zone, so that its day is the day of the prompt's dates.
+    """
     text = "\n".join(archive.collect_searchable_texts(row.parts))
     entry = {
         "id": str(row.pk),
         "seq": row.seq,
         "role": row.role,
         "content": cut_text(text, limit=most, style="head_tail").text,
-        "created_at": row.created_at.isoformat(timespec="seconds"),
+        "created_at": convert_to_zone(zone, row.created_at).isoformat(timespec="seconds"),
     }
     if row.speaker:
         entry["speaker"] = row.speaker["roleName"]

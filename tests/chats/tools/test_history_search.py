@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -11,7 +11,17 @@ from django.test import Client
 
 from chats.compaction.embedding import QuestionVector
 from chats.memory.search import archive, meaning
-from chats.models import Branch, Chat, Compaction, Message, Receipt, SearchText, Team, Turn
+from chats.models import (
+    AccountSettings,
+    Branch,
+    Chat,
+    Compaction,
+    Message,
+    Receipt,
+    SearchText,
+    Team,
+    Turn,
+)
 from chats.prompt.tools import history_search
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.turns import references as looking
@@ -384,6 +394,22 @@ def test_neighbouring_matches_do_not_hide_later_ones(talk: Work, now: datetime, 
 
     assert {1, 2, 5} <= {row["seq"] for row in found}
     assert len({row["seq"] for row in found}) == len(found)
+
+
+def test_the_time_of_a_match_is_in_the_zone_of_the_prompts_dates(
+    alice: User, talk: Work, chat: Chat
+) -> None:
+    late = datetime(2026, 7, 3, 23, 30, tzinfo=UTC)
+    AccountSettings.objects.update_or_create(owner=alice, defaults={"time_zone": "Europe/Berlin"})
+    window_of(2, now=late, dates=True)
+    for text in ("The heron stood at the lake", "Bread", "More bread"):
+        talk(text)
+    Message.objects.filter(branch__chat=chat).update(created_at=late)
+    talk("Where was the heron?", call({"query": "heron"}))
+
+    (first, *_) = json.loads(result_of(Turn.objects.latest("accepted")))
+
+    assert first["created_at"] == "2026-07-04T01:30:00+02:00"
 
 
 def test_erased_and_excluded_messages_are_no_matches_and_no_neighbours(
