@@ -44,6 +44,7 @@ def find_missing_values(
 ) -> dict[str, Any]:
     """Return the recommended values that a policy does not set.
 
+    Dates are not recommended for prompts without day lines: text layouts and plain sections.
     `is_default`: the policy is the one for everyone. Three kinds of policies get no
     recommendation: other policies without a strategy, because they only change single
     fields of another policy; policies with the strategy `entity_state`, which sends no past
@@ -54,10 +55,15 @@ def find_missing_values(
         return {}
     # A policy that sets one of the reference fields keeps all its reference values.
     decided = values.keys() & {"references", "reference_share"}
+    shows_days = values.get("layout", "multi_turn") == "multi_turn" and not values.get(
+        "plain_sections"
+    )
     return {
         name: value
         for name, value in RETRIEVED.items()
-        if name not in values and not (decided and name.startswith("reference"))
+        if name not in values
+        and not (decided and name.startswith("reference"))
+        and (shows_days or name != "dates")
     }
 
 

@@ -452,8 +452,11 @@ class Question:
 
 
 def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
-    """Return the time zone of the dates in a branch's prompts. Empty if there are none."""
-    return zones.get_branch_zone(branch) if values.dates else ""
+    """Return the time zone of the dates in a branch's prompts. Empty if its policy shows none.
+
+    Plain sections have no dates: their text is exactly that of the document.
+    """
+    return zones.get_branch_zone(branch) if values.dates and not values.plain_sections else ""
 
 
 def load_turn_question(

@@ -51,6 +51,8 @@ def test_shipped_policies_have_the_recommended_values(now: datetime) -> None:
         ({"strategy": "simple", "references": True, "reference_scope": "person"}, {"dates"}),
         ({"strategy": "simple", "references": False}, {"dates"}),
         ({"strategy": "simple", **RETRIEVED}, set()),
+        ({"strategy": "simple", "layout": "A"}, set(RETRIEVED) - {"dates"}),
+        ({"strategy": "simple", "plain_sections": True}, set(RETRIEVED) - {"dates"}),
         ({"strategy": "entity_state", "state_schema": {"type": "object"}}, set()),
         ({"token_budget": 9_000}, set()),
     ],

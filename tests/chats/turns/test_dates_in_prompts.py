@@ -105,6 +105,20 @@ def test_a_policy_without_dates_sends_none_and_freezes_nothing(
     assert Branch.objects.get(chat=chat).time_zone == ""
 
 
+@pytest.mark.parametrize(
+    "values",
+    [{"plain_sections": True}, {"layout": "A"}, {"layout": "B"}, {"layout": "C"}],
+)
+def test_text_layouts_and_plain_sections_have_no_day_lines(
+    govern: Callable[..., None], say: Say, chat: Chat, values: dict[str, Any]
+) -> None:
+    govern(**values)
+    say("Hello", at=LATE)
+    texts = sent(say("Bread", at=LATE + timedelta(days=2)))
+    assert not [text for text in texts if "2026-03" in text]
+    assert Branch.objects.get(chat=chat).time_zone == ""
+
+
 def test_a_pinned_message_outside_the_window_has_its_day(
     govern: Callable[..., None], say: Say, alice: User, chat: Chat
 ) -> None:

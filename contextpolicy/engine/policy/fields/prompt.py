@@ -105,7 +105,7 @@ class PromptFields:
             "model can resolve “yesterday”. This requires the layout “Separate messages”."
         ),
         sentence=gettext_noop("Sends [the date] before the messages of each day."),
-        described_if=lambda values: values.layout == "multi_turn",
+        described_if=lambda values: values.layout == "multi_turn" and not values.plain_sections,
     )
     plain_sections: bool = declare(
         default=False,
