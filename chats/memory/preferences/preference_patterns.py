@@ -43,17 +43,21 @@ _BESIDE_THE_VERB = (
     r"|siempre|también|por favor|sempre|bene|anche|per favore|também|bem|пожалуйста|всегда"
     r"|دائما|دائماً|جيدا|جيداً|من فضلك)\b)*"
 )
+# "the milk" is an errand, but "the replies should be short" and "you must …" are rules.
+_NO_RULE = (
+    r"(?:the|your?)\b(?! (?:\w+ ){0,3}(?:should|must|can|may|need|never|always|do not|don[’']t)\b)"
+)
 # For each language: the verbs that ask to remember, and the words between verb and statement.
 _ASKING = (
     (
         r"(?:always\s+|also\s+)?remember",
         r"(?:(?:\s*[:,]\s*|\s+)that\b|\s*[:,])?\s+(?!(?:when|how|what|who|why|where|if|to|me|our"
-        r"|us|your?|the|last|yesterday)\b)",
+        rf"|us|last|yesterday)\b|{_NO_RULE})",
     ),
     (
         r"(?:always\s+)?(?:keep|bear)\s+in\s+mind|(?:don[’']t|do\s+not|never)\s+(?:ever\s+)?forget",
-        r"(?:\s+that\b)?[:,]?\s+(?!(?:to|about|when|how|what|who|why|where|if|me|our|us|your?"
-        r"|the)\b)",
+        r"(?:\s+that\b)?[:,]?\s+(?!(?:to|about|when|how|what|who|why|where|if|me|our|us)\b"
+        rf"|{_NO_RULE})",
     ),
     (r"(?:make|take)\s+(?:a\s+)?note|memori[sz]e", r"(?:\s+that\b|\s*:)\s+"),
     (
