@@ -199,8 +199,12 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
 
 
 def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
-    """Raise `FileQuotaExceeded` if a file does not fit the person's quota."""
-    used = list_files(owner).aggregate(bytes=Sum("size"))["bytes"] or 0
+    """Raise `FileQuotaExceeded` if a file does not fit the person's quota.
+
+    Files that the scanner refused do not count: their bytes are deleted.
+    """
+    stored = list_files(owner).exclude(code=scanning.FILE_REFUSED)
+    used = stored.aggregate(bytes=Sum("size"))["bytes"] or 0
     if used + size > settings.FILES_PER_USER_BYTES:
         raise FileQuotaExceeded(name=name, limit=settings.FILES_PER_USER_BYTES // MIB)
 

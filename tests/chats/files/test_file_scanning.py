@@ -136,3 +136,39 @@ def test_the_process_that_reads_files_never_starts_for_a_refused_one(
     monkeypatch.setattr(extractors, "SECONDS", 0)
     settings.FILE_SCAN = f"{sys.executable} -c 'import sys; sys.exit(1)'"
     assert read(b"words")["code"] == "file_refused"
+
+
+def test_a_refused_file_does_not_count_towards_the_quota(
+    read: Read, upload: Upload, settings: Settings
+) -> None:
+    settings.FILES_PER_USER_BYTES = 10
+    settings.FILE_SCAN = f"{sys.executable} -c 'import sys; sys.exit(1)'"
+    assert read(b"10 bytes..")["code"] == "file_refused"
+    assert upload(b"ten bytes.").status_code == 201
+    assert upload(b"x").json()["error"]["code"] == "file_quota_exceeded"
+
+
+@pytest.mark.parametrize(
+    ("data", "name", "scan", "code"),
+    [
+        (b"%PDF-1.7 no", "a.pdf", "", "file_damaged"),
+        (b"some words.", "a.txt", "/nowhere/scan", "scanner_unavailable"),
+    ],
+)
+def test_a_file_that_was_not_read_but_is_stored_counts_until_it_is_deleted(
+    data: bytes,
+    name: str,
+    scan: str,
+    code: str,
+    of_alice: Program,
+    read: Read,
+    upload: Upload,
+    settings: Settings,
+) -> None:
+    settings.FILES_PER_USER_BYTES = len(data)
+    settings.FILE_SCAN = scan
+    found = read(data, name)
+    assert found["code"] == code
+    assert upload(b"x").json()["error"]["code"] == "file_quota_exceeded"
+    assert of_alice.call("DELETE", f"files/{found['id']}").status_code == 204
+    assert upload(b"x").status_code == 201
