@@ -213,6 +213,26 @@ def record_refused_file(row: StoredFile) -> None:
     schedule_removal(StoredFile, row)
 
 
+def scan_without_storing(row: StoredFile, data: bytes) -> None:
+    """Scan an image of a request, and set the state of its unsaved row.
+
+    No transaction is open during the scan.
+    """
+    databases.release_pooled_connection()
+    row.code = scanning.scan_bytes(data)
+    row.state = State.FAILED if row.code else State.READY
+    record_refused_content(row)
+
+
+@transaction.atomic
+def record_refused_content(row: StoredFile) -> None:
+    """Record the owner, size and kind of content that is not stored, if the scanner refused it."""
+    if row.code == scanning.FILE_REFUSED:
+        data = {"bytes": row.size, "kind": row.kind}
+        actor = f"user:{row.owner_id}"
+        ledger.record_event("file.refused", actor=actor, now=timezone.now(), data=data)
+
+
 def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> str:
     """Read a document that is not stored: set the fields of its unsaved row, return its text."""
     with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
@@ -222,6 +242,7 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
         found = scan_and_extract(row.kind, path=path, copy=Path(folder) / "copy")
     row.code = found.get("code", "")
     row.state = State.FAILED if row.code else State.READY
+    record_refused_content(row)
     if row.code:
         return ""
     text = "".join(sanitise_text(piece) for _, piece, _ in found["chunks"])

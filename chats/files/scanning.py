@@ -1,18 +1,24 @@
 """Lets a scanner of the operator refuse files before they are read (`PALIMPSEST_FILE_SCAN`)."""
 
+import hashlib
 import logging
 import os
 import shlex
 import socket
 import subprocess
+import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
+from django.core.cache import cache
 
 logger = logging.getLogger(__name__)
 # Seconds for the check of one file.
 SECONDS = 60.0
+# Clients send the images of a conversation with each request. A process scans the same bytes again
+# after this time in seconds, so that new signatures of the scanner apply.
+CLEAN_SECONDS = 60 * 60
 CHUNK_BYTES = 64 * 1024
 CLAMAV = "clamav:"
 CLAMAV_PORT = 3310
@@ -39,6 +45,22 @@ def scan_file(path: Path) -> str:
         logger.warning("a file could not be scanned: %s", error)
         return SCANNER_UNAVAILABLE
     return "" if is_clean else FILE_REFUSED
+
+
+def scan_bytes(data: bytes) -> str:
+    """Scan content that is in memory, like `scan_file`. Clean content is remembered for an hour."""
+    if not settings.FILE_SCAN:
+        return ""
+    key = hashlib.sha256(settings.FILE_SCAN.encode() + b"\0" + data).hexdigest()
+    if cache.get(key):
+        return ""
+    with tempfile.NamedTemporaryFile() as file:
+        file.write(data)
+        file.flush()
+        code = scan_file(Path(file.name))
+    if not code:
+        cache.set(key, "clean", CLEAN_SECONDS)
+    return code
 
 
 def is_clamav(scanner: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
+from django.conf import settings
 from django.contrib.auth.models import User
 
 from chats.files import attach, reading, uploads
@@ -55,8 +56,10 @@ def store_given_files(
 ) -> Conversation:
     """Store the new documents of a request, and wait until workers have read its files.
 
-    Opens no transaction. Raises `FileNotFound` and the refusals of `uploads.accept_upload`.
+    Opens no transaction. Raises `FileNotFound` and the refusals of `check_given_images` and
+    `uploads.accept_upload`.
     """
+    check_given_images(said, user=user)
     said = replace_file_ids(said, user=user, choice=choice)
     hashes = list_given_hashes(part for item in said.items for part in item.parts)
     if not hashes:
@@ -82,8 +85,10 @@ def read_given_files(
 ) -> Conversation:
     """Return a conversation with the texts of its documents, without storing anything.
 
-    Raises `FileNotFound` and the refusals of `attach.build_attached_files`.
+    Raises `FileNotFound` and the refusals of `check_given_images` and
+    `attach.build_attached_files`.
     """
+    check_given_images(said, user=user)
     said = replace_file_ids(said, user=user, choice=choice)
     items = []
     wanted = list_given_hashes(part for item in said.items for part in item.parts)
@@ -94,7 +99,7 @@ def read_given_files(
         for sha256 in hashes:
             if sha256 not in known:
                 given = said.files[sha256]
-                known[sha256], text = read_given(given, sha256=sha256, counter=counter)
+                known[sha256], text = read_given(given, sha256=sha256, user=user, counter=counter)
                 texts[known[sha256].pk] = text
         rows = [known[sha256] for sha256 in hashes]
         made = attach.attach_rows(
@@ -110,7 +115,22 @@ def is_file_ready(row: StoredFile) -> bool:
     return row.state == StoredFile.State.READY
 
 
-def read_given(given: GivenFile, *, sha256: str, counter: TokenCounter) -> tuple[StoredFile, str]:
+def check_given_images(said: Conversation, *, user: User) -> None:
+    """Let the operator's scanner check the images whose data a request contains.
+
+    Raises `FileNotRead`.
+    """
+    if not settings.FILE_SCAN:
+        return
+    for image in said.images.values():
+        row = StoredFile(owner_id=user.pk, name=IMAGE, kind=IMAGE, size=len(image.data))
+        reading.scan_without_storing(row, image.data)
+        attach.check_file_state(row, unread=False)
+
+
+def read_given(
+    given: GivenFile, *, sha256: str, user: User, counter: TokenCounter
+) -> tuple[StoredFile, str]:
     """Return an unsaved row and the text of a document.
 
     Raises `FileNotReady` for an upload without a text, and the refusals of `uploads.check_content`.
@@ -120,7 +140,12 @@ def read_given(given: GivenFile, *, sha256: str, counter: TokenCounter) -> tuple
     name = clean_file_name(given.name or UNNAMED)
     size, found = uploads.check_content(io.BytesIO(given.data), name=name)
     row = StoredFile(
-        name=name, kind=found.kind, media_type=found.media_type, size=size, sha256=sha256
+        owner_id=user.pk,
+        name=name,
+        kind=found.kind,
+        media_type=found.media_type,
+        size=size,
+        sha256=sha256,
     )
     return row, reading.read_without_storing(row, given.data, counter=counter)
 

@@ -1,6 +1,7 @@
 """Files inside JSON requests: first messages, later messages, and UI messages."""
 
 import base64
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -161,3 +162,24 @@ def test_uploads_of_others_are_not_sent(
     answer = of_charlie.post("ui-chats", body)
     assert (answer.status_code, answer.json()["error"]["code"]) == (422, "file_not_found")
     assert not Chat.objects.filter(owner=charlie).exists()
+
+
+@pytest.mark.parametrize("data", [b"a virus", make_png() + b"virus"], ids=["text", "image"])
+@pytest.mark.parametrize("way", ["chats", "messages", "ui-chats"])
+def test_inline_files_are_scanned_like_uploads(
+    data: bytes, way: str, of_alice: Program, alice: User, bus: Bus, settings: Settings
+) -> None:
+    refuse = "import sys; sys.exit(b'virus' in open(sys.argv[1], 'rb').read())"
+    settings.FILE_SCAN = f'{sys.executable} -c "{refuse}"'
+    kind = "text/plain" if data == b"a virus" else "image/png"
+    url = url_of(data, kind)
+    body: dict[str, Any] = {"text": "See.", "inline_files": [{"name": "a", "url": url}]}
+    if way == "messages":
+        way = f"chats/{of_alice.post('chats', {}).json()['id']}/messages"
+    elif way == "ui-chats":
+        part = {"type": "file", "mediaType": kind, "filename": "a", "url": url}
+        body = {"id": "own", "messages": [ui_message(part)]}
+    answer = of_alice.post(way, body)
+    assert (answer.status_code, answer.json()["error"]["code"]) == (409, "file_not_read")
+    assert not Message.objects.exists()
+    assert StoredFile.objects.get().code == "file_refused"
