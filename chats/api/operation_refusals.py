@@ -73,8 +73,8 @@ from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
 from contextpolicy import holds, policy_skills, publish, two_persons
 
-# Files of a message, as uploads or inside the request.
-FILES = (
+# Uploaded files of a message that is not sent.
+UPLOADS = (
     attach.FileNotFound,
     attach.FileNotReady,
     attach.FileNotRead,
@@ -83,6 +83,10 @@ FILES = (
     attach.FileKindNotAllowed,
     attach.FileTooLargeForPolicy,
     file_uploads.FileUploadsOff,
+)
+# Files of a message, as uploads or inside the request.
+FILES = (
+    *UPLOADS,
     file_uploads.FileMissing,
     file_uploads.FileEmpty,
     file_uploads.FileTooLarge,
@@ -187,7 +191,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         UNSTORABLE,
     ),
     "chats_compactions_undo": (*SUMMARY, controls.NotInForce, undo.UndoDoesNotFit),
-    "chats_context_ask": (*PROMPT, *TEXT),
+    "chats_context_ask": (*PROMPT, *TEXT, *UPLOADS),
     "chats_context_get": PROMPT,
     "chats_create": (
         NotFound,

@@ -140,6 +140,26 @@ def build_attached_files(
     return attach_rows(rows, values=values, model_window=model_window, unread=unread, copies=copies)
 
 
+def build_draft_parts(
+    file_ids: Sequence[uuid.UUID],
+    *,
+    user: AbstractBaseUser,
+    values: PolicyValues,
+    model_window: int | None,
+    unread: bool,
+) -> list[Mapping[str, str]]:
+    """Return the parts of the files of a message that is not sent yet, without loading images.
+
+    Raises the refusals of `build_attached_files` except `FileMissing`.
+    """
+    if not file_ids:
+        return []
+    attached = build_attached_files(
+        file_ids, user=user, values=values, model_window=model_window, unread=unread, copies={}
+    )
+    return [file.part for file in attached]
+
+
 def attach_rows(
     rows: Sequence[StoredFile],
     *,
@@ -249,10 +269,10 @@ def estimate_image_tokens(row: StoredFile) -> int:
     return max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
 
 
-def is_cut(file: AttachedFile) -> bool:
-    """Return True if a part has less than the whole text of its document."""
-    document = parse_document_reference(file.part["reference"])
-    return document is not None and len(file.part.get("text", "")) < document.characters
+def is_cut(part: Mapping[str, str]) -> bool:
+    """Return True if a stored file part has less than the whole text of its document."""
+    document = parse_document_reference(part["reference"])
+    return document is not None and len(part.get("text", "")) < document.characters
 
 
 def load_file_text(row: StoredFile) -> str:

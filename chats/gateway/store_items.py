@@ -103,7 +103,7 @@ def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[I
     for row, each in zip(rows, held, strict=True):
         for file in each.files:
             messages.store_message_file(row, file=file)
-    if any(attach.is_cut(file) for each in held for file in each.files):
+    if any(attach.is_cut(file.part) for each in held for file in each.files):
         chat.has_cut_files = True
         prepared.save_row_fields(chat, "has_cut_files")
 

@@ -5,7 +5,7 @@ of the next message matches them.
 """
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import cast
@@ -117,7 +117,16 @@ def build_meter(
             counter=counter,
             now=now,
             question=draft.text if draft else "",
-            files=load_draft_parts(draft, choice=choice) if draft else (),
+            files=attach.build_draft_parts(
+                draft.files,
+                user=draft.user,
+                values=choice.values,
+                model_window=choice.model.window,
+                # Unread files are counted by name until they are read.
+                unread=True,
+            )
+            if draft
+            else (),
             searches=False,
         )
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
@@ -138,21 +147,6 @@ def build_meter(
         limits_age=values.retention_days is not None,
         outlook=outlook,
     )
-
-
-def load_draft_parts(draft: Draft, *, choice: model_choice.ChosenModel) -> list[Mapping[str, str]]:
-    """Return the parts of a draft's files. Unread files have only their name."""
-    if not draft.files:
-        return []
-    attached = attach.build_attached_files(
-        draft.files,
-        user=draft.user,
-        values=choice.values,
-        model_window=choice.model.window,
-        unread=True,
-        copies={},
-    )
-    return [file.part for file in attached]
 
 
 def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:

@@ -10,8 +10,10 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import cast
 
+from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
+from chats.files import attach
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat
 from chats.prompt import model_choice, next_prompt, sent_texts
@@ -49,7 +51,8 @@ class NextContext:
     """The prompt of the next message: its segments, and its content as values."""
 
     outlook: next_prompt.Outlook
-    question: str
+    # The question, with the texts of its files; empty without both.
+    question: Sequence[WireMessage]
     # The segments have the format of a receipt.
     segments: Sequence[Sequence[object]]
     sources: sent_texts.SegmentSources
@@ -76,28 +79,58 @@ class NextContext:
     def as_messages(self, *, include_system: bool) -> list[WireMessage]:
         """Return the context as messages, with the question last if there is one."""
         made = build_context_messages(
-            self.text_context, question=self.question, include_system=include_system
+            self.text_context,
+            question=SECTION_JOINT.join(wire.shown() for wire in self.question),
+            include_system=include_system,
         )
         return made if self.question else made[:-1]
 
 
-def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextContext:
-    """Compose the context of `question`; without a question, only the other parts of the prompt.
+@dataclass(frozen=True, slots=True)
+class NextQuestion:
+    """A message that is not sent yet: its text and uploaded files.
 
-    Raises `TeamRepliesHere`, the refusals of `record.messages.check_text` and
-    `model_choice.choose_chat_model`, and `composition.PromptRefused`.
+    `unread`: files without a text, such as files that are still being read, are attached by name.
+    """
+
+    text: str = ""
+    files: Sequence[uuid.UUID] = ()
+    unread: bool = False
+
+
+def compose_next_context(
+    *, chat: Chat, user: AbstractBaseUser, question: NextQuestion, now: datetime
+) -> NextContext:
+    """Compose the context of a question; without one, only the other parts of the prompt.
+
+    Raises `TeamRepliesHere`, the refusals of `record.messages.check_text`,
+    `attach.build_draft_parts` and `model_choice.choose_chat_model`, and
+    `composition.PromptRefused`.
     """
     if chat.team_id is not None:
         raise TeamRepliesHere
     choice = model_choice.choose_chat_model(chat=chat)
-    if question:
-        check_text(question, limit=choice.values.input_length_limit)
+    if question.text:
+        check_text(question.text, limit=choice.values.input_length_limit)
+    files = attach.build_draft_parts(
+        question.files,
+        user=user,
+        values=choice.values,
+        model_window=choice.model.window,
+        unread=question.unread,
+    )
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
     branch.chat = chat
     found = next_prompt.compose_next_prompt(
-        branch, choice=choice, counter=get_page_counter(wait=SECONDS), now=now, question=question
+        branch,
+        choice=choice,
+        counter=get_page_counter(wait=SECONDS),
+        now=now,
+        question=question.text,
+        files=files,
     )
+    parts = (*engine.parse_parts(files), engine.TextPart(question.text))
     segments = [[*build_segment_row(segment)] for segment in found.sent.segments]
     sources = replace(
         sent_texts.load_segment_sources(segments), texts=collect_segment_texts(found, chat=chat)
@@ -106,7 +139,7 @@ def compose_next_context(*, chat: Chat, question: str, now: datetime) -> NextCon
     summary = found.given.summary
     return NextContext(
         outlook=found,
-        question=question,
+        question=engine.convert_parts_to_wires("user", parts) if question.text or files else (),
         segments=segments,
         sources=sources,
         notes=[*found.sent.adjusted, *found.sent.notes, *notes],

@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from chats.files.attach import is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction
@@ -146,6 +147,7 @@ def compose_next_prompt(
     `searches` is false, no excerpts of the chat are retrieved for it. Raises
     `composition.PromptRefused`.
     """
+    branch = simulate_cut_files(branch, files=files)
     kept = states.load_stored_state(branch, values=choice.values)
     answered = build_next_question(
         branch, question=question, files=files, kept=kept, choice=choice, counter=counter, now=now
@@ -227,6 +229,20 @@ def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
     base = active.base if active is not None and is_window else active
     found = copy(branch)
     found.active_compaction = Compaction(kind=Compaction.Kind.WINDOW, base=base, to_seq=to_seq)
+    return found
+
+
+def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) -> Branch:
+    """Return the branch as it would be with new files. Stores nothing.
+
+    From the first document whose text is cut on, the prompts of a chat have the tool that reads
+    documents.
+    """
+    if not any(is_cut(part) for part in files):
+        return branch
+    found = copy(branch)
+    found.chat = copy(branch.chat)
+    found.chat.has_cut_files = True
     return found
 
 

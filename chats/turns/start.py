@@ -303,7 +303,7 @@ def store_message(
     if not chat.title:
         chat.title = derive_title(text)
     chat.updated_at = now
-    if any(attach.is_cut(file) for file in files):
+    if any(attach.is_cut(file.part) for file in files):
         chat.has_cut_files = True
         prepared.save_row_fields(chat, "has_cut_files")
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")

@@ -11,14 +11,15 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint
+from chats.api.chats.message_inputs import WithUploads
+from chats.api.core.base import Endpoint, get_request_user
 from chats.api.core.inputs import Flag, PlainText, Strict
 from chats.api.core.outputs import serialize_row
 from chats.api.core.receipt_outputs import ReceiptOut, SegmentOut
 from chats.models import Receipt
 from chats.prompt import sent_texts
 from chats.prompt.agents import load_agent_view
-from chats.prompt.next_context import NextContext, compose_next_context
+from chats.prompt.next_context import NextContext, NextQuestion, compose_next_context
 from chats.record import access
 from contextpolicy.engine.messages.openai_chat import format_chat_messages
 from contextpolicy.engine.policy.budget import Budget
@@ -42,12 +43,13 @@ class ContextQuery(Strict):
     include_system = serializers.BooleanField(default=False, help_text=WITH_SYSTEM)
 
 
-class NextMessage(Strict):
-    """A question for a context preview, and the format of the response."""
+class NextMessage(WithUploads):
+    """A question for a context preview with its files, and the format of the response."""
 
     question = PlainText(
         default="",
-        help_text="Text of the next message. Empty: the prompt is composed without a question.",
+        help_text="Text of the next message. Empty without `files`: the prompt is composed "
+        "without a question.",
     )
     form = serializers.ChoiceField(choices=FORMS, default="sent", help_text=HELP)
     include_system = Flag(default=False, help_text=WITH_SYSTEM)
@@ -184,7 +186,8 @@ def serialize_context(made: NextContext, *, form: str, include_system: bool) -> 
 def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
     """Return the text of a segment. The question is not stored, so it comes from the preview."""
     if segment[0] == "question":
-        return sent_texts.SentText(made.question, len(made.question))
+        text = sent_texts.format_wire_messages(made.question)
+        return sent_texts.SentText(text, len(text))
     values = made.outlook.choice.values
     return sent_texts.recreate_sent_text(segment, sources=made.sources, values=values)
 
@@ -209,8 +212,10 @@ class ContextViewSet(Endpoint):
         responses={200: ContextOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the next prompt of a chat, with a question.
+        """Preview the prompt of a question and its uploaded files.
 
+        A file that a message could not have is refused with the same code. Excerpts of long
+        documents are chosen when the message is sent, so they are not part of the preview.
         Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """
         return self.answer(request, chat_id, NextMessage.read(request.data))
@@ -221,8 +226,14 @@ class ContextViewSet(Endpoint):
         Raises `NotFound` and the errors of `compose_next_context`.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
-        question = str(asked.get("question", ""))
-        made = compose_next_context(chat=chat, question=question, now=timezone.now())
+        question = NextQuestion(
+            str(asked.get("question", "")),
+            asked.get("files", ()),
+            unread=bool(asked.get("allow_unread")),
+        )
+        made = compose_next_context(
+            chat=chat, user=get_request_user(request), question=question, now=timezone.now()
+        )
         form, include_system = str(asked["form"]), bool(asked["include_system"])
         return Response(serialize_context(made, form=form, include_system=include_system))
 

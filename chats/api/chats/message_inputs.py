@@ -14,8 +14,8 @@ class InlineFileIn(Strict):
     )
 
 
-class WithFiles(Strict):
-    """Files of a message."""
+class WithUploads(Strict):
+    """Uploaded files of a message."""
 
     files = serializers.ListField(
         child=serializers.UUIDField(),
@@ -26,6 +26,18 @@ class WithFiles(Strict):
             "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`)."
         ),
     )
+    allow_unread = Flag(
+        default=False,
+        help_text=(
+            "True: if a file is not read yet or could not be read, only its name is sent. False: "
+            "the request is refused (`file_not_ready`, `file_not_read`)."
+        ),
+    )
+
+
+class WithFiles(WithUploads):
+    """Files of a message: uploads, and files inside the request."""
+
     inline_files = serializers.ListField(
         child=InlineFileIn(),
         default=list,
@@ -33,13 +45,6 @@ class WithFiles(Strict):
         help_text=(
             "Small files instead of uploads, up to 1 MiB in total. They follow the files in "
             "`files`. The request waits until they are read."
-        ),
-    )
-    allow_unread = Flag(
-        default=False,
-        help_text=(
-            "True: if a file is not read yet or could not be read, only its name is sent. False: "
-            "the request is refused (`file_not_ready`, `file_not_read`)."
         ),
     )
 

@@ -74,7 +74,7 @@ OFFERS = {
     "FileUpload": ["file"],
     "NewMessage": ["allow_unread", "as_role", "files", "inline_files", "stream", "text"],
     "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
-    "NextMessage": ["form", "include_system", "question"],
+    "NextMessage": ["allow_unread", "files", "form", "include_system", "question"],
     "PatchedStateChange": ["remove", "values", "version"],
     "StateRestoration": ["to", "version"],
     "ErasureRequest": ["quotes"],

@@ -62,6 +62,23 @@ def test_the_meter_of_a_draft_with_files_is_the_size_of_its_prompt(
     assert Receipt.objects.get(turn=turn).prompt_tokens == shown
 
 
+def test_the_tool_for_a_long_document_is_counted_before_it_is_sent(
+    count: Callable[..., str],
+    read: Read,
+    of_alice: Program,
+    chat: Chat,
+    work: Callable[..., Any],
+    set_policy: Any,
+) -> None:
+    set_policy(token_budget=6_000, reserve_tokens=600)
+    file = read(b"Nothing of interest. " * 900, "long.md")["id"]
+    shown = used(count(QUESTION, file))
+    answer = of_alice.post(f"chats/{chat.pk}/messages", {"text": QUESTION, "files": [file]})
+    worker = work(Turn.objects.get(pk=answer.json()["turn"]["id"]))
+    assert [tool.name for tool in worker.scripted.requests[0].tools] == ["file_read"]
+    assert Receipt.objects.get().prompt_tokens == shown
+
+
 def test_a_draft_that_does_not_fit_is_shown_before_it_is_sent(
     count: Callable[..., str], read: Read, set_policy: Any
 ) -> None:

@@ -12,7 +12,7 @@ from chats.actions import marks
 from chats.memory.search import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from chats.prompt import composition
-from chats.prompt.next_context import compose_next_context
+from chats.prompt.next_context import NextQuestion, compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
@@ -267,13 +267,16 @@ def test_the_context_of_a_question_shows_the_excerpts_it_would_bring(
     )
 
     assert answer.status_code == 200, answer.content
-    ahead = compose_next_context(chat=Chat.objects.get(pk=chat.pk), question=ASKED, now=now)
+    chat.refresh_from_db()
+    asked = NextQuestion(ASKED)
+    ahead = compose_next_context(chat=chat, user=alice, question=asked, now=now)
     request = say(ASKED, at=chat.updated_at + timedelta(minutes=1))
     assert HERON in block_of(request)
     assert [m.content for m in ahead.messages()] == [m.content for m in request.messages]
     assert HERON in answer.content.decode()
     # A greeting retrieves nothing.
-    greeted = compose_next_context(chat=Chat.objects.get(pk=chat.pk), question="Thanks!", now=now)
+    thanks = NextQuestion("Thanks!")
+    greeted = compose_next_context(chat=chat, user=alice, question=thanks, now=now)
     assert TITLE not in "\n".join(m.content for m in greeted.messages())
 
 
