@@ -54,9 +54,14 @@ class StoredLogprobs(NamedTuple):
     found: Logprobs = ()
     is_partial: bool = False
 
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header of a complete reply that states whether some are missing."""
+        return {"X-Context-Logprobs": "partial"} if self.is_partial else {}
 
-def load_logprobs(turn_id: uuid.UUID, *, prefill: int) -> StoredLogprobs:
-    """Return the log probabilities of a finished turn, if it has any.
+
+def load_logprobs(turn_id: uuid.UUID, *, prefill: int = 0) -> StoredLogprobs:
+    """Return the log probabilities of a finished turn, if it has any; none after a day.
 
     `prefill`: length of the prefill in code points. Positions are counted from its end.
     """

@@ -251,8 +251,7 @@ class Relay:
         reply = wire.build_turn_reply(turn, model=self.asker.model)
         text, found = remove_prefill(reply.text, self.asker.prefill), self.logprobs.found
         reply = replace(reply, text=text, logprobs=found or None)
-        if self.logprobs.is_partial:
-            self.held.headers["X-Context-Logprobs"] = "partial"
+        self.held.headers |= self.logprobs.headers
         form = self.asker.form
         if not self.asker.is_stream:
             return form.whole(reply)

@@ -79,8 +79,9 @@ class DeletedResponse(Stored):
 class ReplyLogprobs(Stored):
     """Log probabilities of a reply, as its client requested them.
 
-    They are not part of the message. A day after the reply they are deleted, because until then a
-    repeated request with the same Idempotency-Key returns them.
+    They are not part of the message. Until they are deleted, a day after the reply, a repeated
+    request with the same Idempotency-Key and the retrieval of the response return them. They are
+    not kept longer, because those of one token can have 20 alternatives.
     """
 
     turn = models.OneToOneField(

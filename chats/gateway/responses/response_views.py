@@ -15,6 +15,7 @@ from chats.gateway.chat_completions import views
 from chats.gateway.chat_completions.views import gateway
 from chats.gateway.choice import NamedModel
 from chats.gateway.errors import InvalidRequest
+from chats.gateway.logprobs import load_logprobs
 from chats.gateway.matching import identity
 from chats.gateway.matching.conversation import (
     Conversation,
@@ -152,9 +153,10 @@ def response_detail(request: HttpRequest, key: ApiKey, response_id: str) -> Http
     if request.method == "DELETE":
         actor = f"user:{key.owner_id}"
         stored_responses.delete_response(turn, actor=actor, now=timezone.now())
-    else:
-        told = stored_responses.build_stored_response(turn)
-    return JsonResponse(told, headers={"Cache-Control": "no-store"})
+        return JsonResponse(told, headers={"Cache-Control": "no-store"})
+    stored = load_logprobs(turn.pk)
+    told = stored_responses.build_stored_response(turn, found=stored.found)
+    return JsonResponse(told, headers={"Cache-Control": "no-store", **stored.headers})
 
 
 @gateway("GET")

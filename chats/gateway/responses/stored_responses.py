@@ -8,7 +8,7 @@ them.
 import re
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from itertools import islice
 from typing import Any
@@ -20,6 +20,7 @@ from django.db.models import Q, QuerySet
 from chats.gateway import wire
 from chats.gateway.choice import NamedModel
 from chats.gateway.errors import InvalidRequest, ResponseNotFound
+from chats.gateway.logprobs import Logprobs
 from chats.gateway.matching.identity import Identity
 from chats.gateway.responses import previous_response, tools
 from chats.gateway.responses.items import is_item_reference
@@ -93,11 +94,15 @@ def find_response_turn(response_id: str, *, user: User) -> Turn:
     return turn
 
 
-def build_stored_response(turn: Turn) -> dict[str, Any]:
-    """Return a response with its current status: running, completed, failed or cancelled."""
+def build_stored_response(turn: Turn, *, found: Logprobs) -> dict[str, Any]:
+    """Return a response with its current status: running, completed, failed or cancelled.
+
+    `found`: the log probabilities of its text that are still stored.
+    """
     form = build_response_form(turn)
     if turn.status == Turn.Status.COMPLETED and turn.reply is not None:
         reply = wire.build_turn_reply(turn, model=find_reply_model(turn))
+        reply = replace(reply, logprobs=found or None)
         return form.completed(reply, form.output(reply))
     if turn.status in RUNNING:
         return form.frame(status="in_progress", output=[])

@@ -321,12 +321,29 @@ def test_legacy_completions_without_alternatives(program: Program) -> None:
     assert (told["tokens"], told["top_logprobs"]) == (TOKENS, None)
 
 
-def test_a_retrieved_response_has_none(program: Program) -> None:
-    made = ask(program, RESPONSES).json
-    assert made["top_logprobs"] == 2
+@pytest.mark.parametrize("stream", [False, True])
+def test_a_retrieved_response_has_them_for_a_day(program: Program, stream: bool) -> None:
+    made = ask(program, RESPONSES, stream=stream)
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
-    stored = client.get(f"/v1/responses/{made['id']}").json()
-    assert stored["output"][0]["content"][0]["text"] == "Good day."
+    address = f"/v1/responses/resp_{made.turn.pk.hex}"
+    stored = client.get(address)
+    assert stored.json()["output"][0]["content"][0]["text"] == "Good day."
+    assert stored.json()["output"][0]["content"][0]["logprobs"] == entries_in(made, RESPONSES)
+    assert entries_in(made, RESPONSES) == expected(RESPONSES)
+    assert "X-Context-Logprobs" not in stored.headers
+    ReplyLogprobs.objects.update(is_partial=True)
+    assert client.get(address).headers["X-Context-Logprobs"] == "partial"
+    DUE_JOBS["old_logprobs"](timezone.now() + timedelta(hours=25))
+    stored = client.get(address)
+    assert stored.json()["output"][0]["content"][0]["logprobs"] == []
+    assert "X-Context-Logprobs" not in stored.headers
+
+
+def test_a_response_without_them_is_retrieved_without_them(program: Program) -> None:
+    made = ask(program, RESPONSES, include=None, top_logprobs=None)
+    client = Client(headers={"Authorization": f"Bearer {program.secret}"})
+    stored = client.get(f"/v1/responses/{made.json['id']}").json()
+    assert stored["output"] == made.json["output"]
     assert stored["output"][0]["content"][0]["logprobs"] == []
 
 
