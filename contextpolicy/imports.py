@@ -22,7 +22,11 @@ from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, parse_imported_strategy
-from contextpolicy.policy_skills import create_missing_skills, export_policy_skills
+from contextpolicy.policy_skills import (
+    create_missing_skills,
+    export_policy_skills,
+    list_missing_skills,
+)
 
 # Maximum characters of the JSON. A strategy takes a page or two; a policy can contain skills.
 LONGEST_IMPORT = 2_000_000
@@ -44,6 +48,7 @@ OWN_KEYS: Mapping[str, type] = {
     "locks": list,
     "skills": list,
     "skills_left_out": list,
+    "skills_left_out_help": str,
 }
 CANNOT_BE_STORED = gettext_lazy(
     "The JSON contains a value that cannot be stored. Use plain text and numbers."
@@ -276,8 +281,29 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
             found.append(Problem("malformed_key", (key,), describe_wrong_type(key, kind)))
     values, locks = form.get("values", {}), form.get("locks", [])
     if isinstance(values, Mapping) and isinstance(locks, list):
+        missing = list_missing_skills(form.get("skills_left_out", []))
+        found += [build_left_out_problem(slug) for slug in missing]
+        values = remove_skills(values, missing)
         found += find_policy_errors(values, locks=[str(lock) for lock in locks])
     return found
+
+
+def build_left_out_problem(slug: str) -> Problem:
+    """Return the problem of a skill that an exported policy names but does not contain."""
+    sentence = gettext(
+        "The exported policy does not contain the skill {slug}, and it does not exist here. Export "
+        "the skill where the policy comes from, import it under Skills, then import the policy "
+        "again."
+    )
+    return Problem("skill_left_out", ("skills",), sentence.format(slug=slug))
+
+
+def remove_skills(values: Mapping[str, Any], slugs: Collection[str]) -> Mapping[str, Any]:
+    """Return the values of a policy without some of its skills."""
+    chosen = values.get("skills")
+    if not slugs or not isinstance(chosen, list):
+        return values
+    return {**values, "skills": [slug for slug in chosen if slug not in slugs]}
 
 
 def describe_wrong_type(key: str, kind: type) -> str:

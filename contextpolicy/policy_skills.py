@@ -18,6 +18,16 @@ from contextpolicy.plugins import MalformedImport
 
 # Maximum bytes of the skills in an exported policy as JSON. An import reads a little more.
 MOST_BYTES = 1_900_000
+# How to get the skills that an exported policy does not contain. Exports are in English.
+TOO_LARGE = (
+    f"The skills in skills_left_out would make this file exceed {MOST_BYTES:,} bytes of skills. "
+    "Export each one with “Export skill” in the administration, or with GET "
+    "/api/v1/skills/SLUG/export. Import them before this policy, and set their modes."
+)
+NOT_READABLE = (
+    "The skills in skills_left_out are not in this file, because the person who exported the "
+    "policy may not read skills. An administrator of skills can export the policy again."
+)
 LONGEST_NAME = 100
 # The keys of a skill, and the types of their values.
 SKILL_KEYS: Mapping[str, type] = {
@@ -57,9 +67,10 @@ class PolicySkillsRefused(Exception):
 def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str, Any]:
     """Return the skills of a policy for its export.
 
-    The result has `skills`, and `skills_left_out` with the slugs of omitted skills. A skill
-    that would make the export exceed `MOST_BYTES` is omitted. Without `with_texts`, all
-    skills are omitted. Empty lists are not included.
+    The result has `skills`, `skills_left_out` with the slugs of omitted skills, and
+    `skills_left_out_help` with the reason and how to get them. A skill that would make the export
+    exceed `MOST_BYTES` is omitted. Without `with_texts`, all skills are omitted. Empty values are
+    not included.
     """
     rows = Skill.objects.filter(slug__in=slugs, group=None, team_id=None)
     found = {row.slug: row for row in rows} if slugs else {}
@@ -75,8 +86,21 @@ def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str,
         else:
             exported.append(form)
             room -= size
-    parts = {"skills": exported, "skills_left_out": left_out}
+    how = TOO_LARGE if with_texts else NOT_READABLE
+    parts = {
+        "skills": exported,
+        "skills_left_out": left_out,
+        "skills_left_out_help": how if left_out else "",
+    }
     return {key: rows for key, rows in parts.items() if rows}
+
+
+def list_missing_skills(slugs: object) -> list[str]:
+    """Return the skills that an imported policy leaves out and that do not exist here."""
+    named = [slug for slug in slugs if isinstance(slug, str)] if isinstance(slugs, list) else []
+    here = Skill.objects.filter(slug__in=named, group=None, team_id=None)
+    existing = set(here.values_list("slug", flat=True))
+    return [slug for slug in dict.fromkeys(named) if slug not in existing]
 
 
 def serialize_skill(skill: Skill) -> dict[str, Any]:

@@ -152,6 +152,13 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
             raise PermissionDenied
         reads = request.user.has_perm(READS_SKILLS)
         form = export_policy(policy, with_skills=reads)
+        if left_out := form.get("skills_left_out"):
+            # The response is a file, so the next page shows the message.
+            sentence = gettext(
+                "The export of {policy} does not contain these skills: {skills}. The file states "
+                "the reason, and how to get them."
+            ).format(policy=policy, skills=", ".join(left_out))
+            self.message_user(request, sentence, messages.WARNING, extra_tags="skills_left_out")
         response = JsonResponse(form, json_dumps_params={"indent": 2})
         response["Content-Disposition"] = f'attachment; filename="{policy.slug}.policy.json"'
         return response

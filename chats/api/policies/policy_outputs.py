@@ -143,6 +143,10 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
         required=False,
         help_text="Slugs of skills that are too large or that you may not read. Absent: none.",
     )
+    skills_left_out_help = serializers.CharField(
+        required=False,
+        help_text="Why skills are left out, and how to get them. Absent: none are left out.",
+    )
 
 
 def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:

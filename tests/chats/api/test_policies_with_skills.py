@@ -1,5 +1,6 @@
 """Skills in exported policies: an import creates missing ones, under the rules of skills."""
 
+import base64
 import json
 from datetime import datetime
 from typing import Any
@@ -65,7 +66,7 @@ def clear() -> None:
 def test_an_exported_policy_brings_its_skills(ines: Program) -> None:
     form = ines.get("policies/house/export").json()
     assert [skill["slug"] for skill in form["skills"]] == ["refunds", "mail"]
-    assert "skills_left_out" not in form
+    assert not {"skills_left_out", "skills_left_out_help"} & form.keys()
     clear()
     assert ines.post("policies/import", {"form": form}).status_code == 201
     mail = Skill.objects.get(slug="mail")
@@ -93,6 +94,7 @@ def test_only_administrators_of_skills_create_them(ines: Program, dora: Program)
     # Dora may not read skills, so her export has none of their texts.
     hers = dora.get("policies/house/export").json()
     assert hers["skills_left_out"] == ["refunds", "mail"]
+    assert hers["skills_left_out_help"] == policy_skills.NOT_READABLE
     assert "Steps." not in json.dumps(hers)
     # Without missing skills, nothing is created.
     assert dora.post("policies/import", {"form": form, "name": "Second"}).status_code == 201
@@ -159,18 +161,56 @@ def test_a_skill_of_a_group_keeps_its_slug(ines: Program, house: ContextPolicy) 
     assert Skill.objects.get().text == "t"
 
 
-def test_skills_that_are_too_large_are_named(
-    ines: Program, house: ContextPolicy, now: datetime
-) -> None:
-    del house
+@pytest.fixture
+def large(house: ContextPolicy, now: datetime) -> ContextPolicy:
+    """A policy whose two skills together are too large for its export."""
     for slug in ("mail", "refunds"):
         skill = Skill.objects.get(slug=slug)
         files: dict[str, str | None] = {f"f{n}": "ä" * 99_000 for n in range(3)}
         save_skill(skill=skill, actor="system", now=now, files=files)
+    return house
+
+
+@pytest.mark.usefixtures("large")
+def test_skills_that_are_too_large_are_named(ines: Program) -> None:
     form = ines.get("policies/house/export").json()
     assert [skill["slug"] for skill in form["skills"]] == ["refunds"]
     assert form["skills_left_out"] == ["mail"]
+    assert form["skills_left_out_help"] == policy_skills.TOO_LARGE
     assert len(json.dumps(form["skills"])) <= policy_skills.MOST_BYTES < LONGEST_IMPORT
+
+
+@pytest.mark.usefixtures("large")
+def test_an_import_names_the_skills_that_the_export_left_out(ines: Program) -> None:
+    form = ines.get("policies/house/export").json()
+    archive = ines.client.get("/api/v1/skills/mail/export").content
+    clear()
+    answer = ines.post("policies/import", {"form": form})
+    assert code(answer) == (422, "policy_impossible")
+    (problem,) = answer.json()["error"]["details"]
+    assert problem["code"] == "skill_left_out"
+    assert "mail" in problem["message"]
+    assert not ContextPolicy.objects.exists()
+    # The way that the export and the refusal describe.
+    sent = {"archive": base64.b64encode(archive).decode()}
+    assert ines.post("skills/import", sent).status_code < 300
+    assert ines.post("policies/import", {"form": form}).status_code == 201
+    assert set(Skill.objects.values_list("slug", flat=True)) == {"mail", "refunds"}
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "refusal"),
+    [
+        ("skills_left_out", "mail", "policy_impossible"),
+        ("skills_left_out", [7, "mail"], ""),
+        ("skills_left_out_help", 7, "policy_impossible"),
+    ],
+)
+@pytest.mark.usefixtures("house")
+def test_forged_lists_of_left_out_skills(ines: Program, key: str, value: Any, refusal: str) -> None:
+    form = {**ines.get("policies/house/export").json(), key: value}
+    answer = ines.post("policies/import", {"form": form, "name": "Second"})
+    assert answer.status_code == (422 if refusal else 201)
 
 
 @pytest.mark.requirement("S4.9", by="admin")
@@ -183,3 +223,19 @@ def test_the_administration_exports_and_imports_skills(ines: Program, house: Con
     browser.post("/admin/contextpolicy/contextpolicy/import/", {"pasted": form})
     assert set(Skill.objects.values_list("slug", flat=True)) == {"mail", "refunds"}
     assert ContextPolicy.objects.get().slug == "house"
+
+
+@pytest.mark.requirement("S4.9", by="admin")
+def test_the_administration_warns_of_skills_that_the_export_leaves_out(
+    ines: Program, large: ContextPolicy
+) -> None:
+    del ines
+    browser = signed_in(User.objects.get(username="ines"))
+    at = f"/admin/contextpolicy/contextpolicy/{large.pk}/change/"
+    form = json.loads(browser.get(at, {"export": "1"}).content)
+    assert form["skills_left_out"] == ["mail"]
+    assert "skills_left_out" in browser.get(at).content.decode()
+    # Shown once, and not after a complete export.
+    Skill.objects.get(slug="mail").stored_files.all().delete()
+    browser.get(at, {"export": "1"})
+    assert "skills_left_out" not in browser.get(at).content.decode()
