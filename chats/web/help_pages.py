@@ -27,9 +27,9 @@ FOLDER = Path(settings.BASE_DIR) / "docs"
 INDEX = "index"
 # The order of the menu; pages that are not named here follow by title.
 ORDER = """
-    index getting-started small-model policies teams memory-and-search skills files import-export
-    deployment configuration backup-and-upgrade api gateway clients servers webhooks audit
-    architecture measurements
+    index getting-started small-model policies teams memory-and-search skills tools files
+    import-export deployment configuration backup-and-upgrade api gateway clients servers
+    webhooks audit architecture measurements
 """.split()  # noqa: SIM905 - names separated by spaces are easier to read
 MOST_FOUND = 30
 LONGEST_QUESTION = 200

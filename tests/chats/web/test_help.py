@@ -19,6 +19,7 @@ TRANSLATED = (
     "memory-and-search",
     "policies",
     "teams",
+    "tools",
 )
 # Commands and data in the documents, without comments.
 CODE = re.compile(r"^```(?:json|http)\n(.*?)^```", re.DOTALL | re.MULTILINE)
