@@ -15,7 +15,14 @@ from django.db.migrations.recorder import MigrationRecorder
 OURS = ("contextpolicy", "chats")
 # Commands that write to the database and are started on their own.
 WRITING = frozenset(
-    {"changepassword", "createsuperuser", "ledger_checkpoint", "login_link", "rotate_keys"}
+    {
+        "changepassword",
+        "createsuperuser",
+        "ledger_checkpoint",
+        "login_link",
+        "move_files",
+        "rotate_keys",
+    }
 )
 NEWER = (
     "A newer version of Palimpsest has migrated this database ({names}). Start that version, or"

@@ -69,14 +69,16 @@ def discard_file_bytes(path: str) -> None:
     remove_file_bytes([path])
 
 
-def open_file_bytes(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
+def open_file_bytes(
+    row: StoredFile, *, is_copy: bool = False, storage: Storage | None = None
+) -> IO[bytes]:
     """Open the bytes of a file, or of an image's copy, for reading.
 
-    Raises FileNotFoundError, the error of the storage, and `SecretUnreadable`. Reading raises
-    `FileDamaged`.
+    `storage`: another storage than the configured one. Raises FileNotFoundError, the error of the
+    storage, and `SecretUnreadable`. Reading raises `FileDamaged`.
     """
     path = row.copy_path if is_copy else row.path
-    file = get_file_storage().open(path, "rb")
+    file = (storage or get_file_storage()).open(path, "rb")
     if not row.sealed_key:
         return file
     return open_encrypted_file(file, sealed_key=row.sealed_key, path=path)
