@@ -131,7 +131,7 @@ def is_text(file: IO[bytes], head: bytes) -> bool:
         decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     file.seek(0)
     while piece := file.read(CHUNK_BYTES):
-        if decoder:
+        if decoder is not None:
             piece = decoder.decode(piece).encode("utf-8", "replace")
         # Five times as fast as a search with a regular expression.
         if len(piece.translate(None, CONTROLS)) != len(piece):

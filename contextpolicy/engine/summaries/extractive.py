@@ -95,7 +95,7 @@ IN_CODE = 0.5
 # The weight of a sentence carried over from the previous summary: an equal new one comes first.
 CARRIED = 0.9
 # The weights of a word that the chat repeats and of a word that occurs once.
-TOPIC, WORD = 0.06, 0.03
+TOPIC, WORD = 0.04, 0.03
 # A word in more than this share of the messages is too common to be a topic.
 EVERYDAY = 0.08
 SMALL_TALK = -3.0
