@@ -25,10 +25,20 @@ _HIDDEN = re.compile(
 )
 _PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
 _TITLES = r"dr|prof|mrs?|ms|mx|st|herr|frau|hr|fr|sra?|srta|sig|mme|mlle|dott|dra?|д-р"
-# A full stop inside a word or after a title does not end a sentence.
-_BEHIND_A_TITLE = "|".join(rf"(?<=\b{title})" for title in _TITLES.replace("?", "").split("|"))
+# A full stop inside a word, after a title, an initial or an ordinal number does not end a sentence.
+_BEHIND_A_TITLE = "|".join(
+    rf"(?<=\b{title})"
+    for form in _TITLES.split("|")
+    for title in (form.replace("?", ""), re.sub(r".\?", "", form))
+)
+_REST_OF_DATE = (
+    r"(?-i:[a-zß-ÿа-я]|\d{1,2}\.|\d{4}\b"
+    r"|Jan|Jän|Feb|März|Apr|Mai|Jun|Jul|Aug|Sep|Okt|Nov|Dez)"
+)
 _SENTENCE = re.compile(
-    rf"(?:[^.!?。！？؟\n]|\.(?=\w)|(?:{_BEHIND_A_TITLE})\.(?= ))+[.!?。！？؟]*", re.IGNORECASE
+    rf"(?:[^.!?。！？؟\n]|\.(?=\w)|(?:{_BEHIND_A_TITLE}|(?-i:(?<=\b[A-Z])))\.(?= )"
+    rf"|(?:(?<=\b\d)|(?<=\b\d\d))\.(?= {_REST_OF_DATE}))+[.!?。！？؟]*",
+    re.IGNORECASE,
 )
 _POLITE = (
     r"(?:(?:please|pls|bitte|ok(?:ay)?|hi|hello|hallo|s[’']il (?:te|vous) pla[iî]t|por favor"
