@@ -14,10 +14,12 @@ SLUGS = sorted(path.stem for path in DOCS.glob("*.md"))
 # Journeys of people who read Chinese: the source documents are Chinese.
 TRANSLATED = (
     "audit",
+    "files",
     "getting-started",
     "import-export",
     "memory-and-search",
     "policies",
+    "skills",
     "teams",
     "tools",
 )
