@@ -47,6 +47,8 @@ AFTER, BEFORE, FARTHER = 0.52, 0.5, 0.5
 REACH = 20
 # Messages that are read together, in one query.
 TOGETHER = 60
+# Messages that may not fit before the choice ends: shorter ones may follow.
+MOST_MISFITS = 8
 # A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
 # A message that is not a question gets fewer excerpts, with more shared words each.
@@ -256,12 +258,15 @@ class Filling:
     names: dict[str, int] = field(default_factory=dict)
 
     def add_matches(self, found: Sequence[MatchingMessage]) -> None:
-        """Add messages in order, until one does not fit."""
+        """Add messages in order. After `MOST_MISFITS` that did not fit, leave the rest out."""
+        misfits = 0
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
             self.texts.read(each.seq for each in some)
-            if not all(self.add_match(each) for each in some):
-                return
+            for each in some:
+                misfits += not self.add_match(each)
+                if misfits >= MOST_MISFITS or len(self.chosen) >= self.most:
+                    return
 
     def add_match(self, found: MatchingMessage) -> bool:
         """Add a message. Return False if it does not fit.
@@ -289,9 +294,10 @@ class Filling:
         tokens = said.tokens if is_whole else None
         if tokens is None:
             tokens = self.counter.count(format_excerpt(said.text, start, end))
-        self.room -= tokens + self.count_heading(said)
-        fits = self.room >= 0 and len(self.chosen) < self.most
+        tokens += self.count_heading(said)
+        fits = tokens <= self.room and len(self.chosen) < self.most
         if fits:
+            self.room -= tokens
             score = round(found.score, 4)
             self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
             self.days.add(said.day)

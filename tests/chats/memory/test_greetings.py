@@ -29,6 +29,45 @@ Grazie mille
 정말 감사합니다
 ขอบคุณครับ
 👍
+Great, that helped
+Cheers
+Good night, sleep well
+See you tomorrow
+You're welcome
+That makes sense
+Guten Morgen
+Gute Nacht!
+Danke, das hat mir sehr geholfen
+Bis morgen
+Bonsoir
+De rien
+D'accord, merci
+Adiós
+adios
+Hasta luego
+Muchas gracias por la ayuda
+Boa noite
+Olá
+Buona notte
+Tot ziens
+Tack så mycket
+Dziękuję
+Teşekkür ederim
+İyi geceler
+Доброе утро
+До свидания
+Дякую
+助かりました
+おやすみなさい
+承知しました
+晚安
+不客气
+明天见
+수고하셨습니다
+안녕히 계세요
+شكرًا جزيلًا
+صباح الخير
+नमस्ते
 """
 QUESTIONS = """
 Thanks. When does the ferry leave?
@@ -46,6 +85,16 @@ What did you do that day?
 Wann fährt die Fähre?
 Danke, und der Zug nach Rom?
 Merci, et le train de Rome ?
+Lisbon trams
+Morning routine
+Good restaurants in Rome
+Thanks, and the hotel
+Dreams about flying
+Wir treffen uns morgen in Berlin
+张三的生日
+私の猫の名前
+내 고양이 이름
+اسم قطتي
 """
 
 

@@ -297,6 +297,21 @@ def test_free_room_brings_the_conversation_around_the_match(
     assert "recipe number 8 " not in sent
 
 
+def test_a_shorter_match_is_used_if_a_better_one_does_not_fit(
+    govern: Callable[..., None], say: Say
+) -> None:
+    govern(token_budget=1_500, reserve_tokens=500, reference_share=0.2)
+    long = "The heron at Lake Vogt wears a ring. " + "Its ring shines, and it walks on. " * 30
+    say("The heron came back in May.")
+    say(long)
+    chatter(say)
+
+    block = block_of(say(ASKED))
+
+    assert "The heron came back in May." in block
+    assert long[:30] not in block
+
+
 def test_excerpts_of_one_day_share_its_line(
     govern: Callable[..., None], say: Say, now: datetime
 ) -> None:
