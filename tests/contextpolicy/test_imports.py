@@ -144,7 +144,7 @@ BAD: dict[str, tuple[str, str, str]] = {
     "a NUL": (json.dumps(FORM).replace("light", "\\u0000"), "not_storable", "JSON"),
     "nested": ("[" * 90_000, "not_storable", "JSON"),
     "too long": ('"' + "x" * LONGEST_IMPORT + '"', "too_long", f"{LONGEST_IMPORT + 2:,}"),
-    "no name": (json.dumps(FORM["contextStrategy"]), "no_name", "id"),
+    "no name": (json.dumps(FORM["contextStrategy"]), "no_name", "ID"),
 }
 
 

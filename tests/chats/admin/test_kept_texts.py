@@ -144,7 +144,7 @@ def test_an_auditor_reads_it_after_a_recorded_reason(
     auditor: User, renamed: KeptText, alice: User
 ) -> None:
     browser = signed_in(auditor)
-    assert "Texts under legal holds" in browser.get("/admin/").content.decode()
+    assert LIST in browser.get("/admin/").content.decode()
     listed = browser.get(LIST, {"q": "alice"}).content.decode()
     assert "Chat title" in listed
     assert "Bribes" not in listed

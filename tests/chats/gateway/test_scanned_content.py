@@ -146,7 +146,6 @@ def test_an_image_that_cannot_be_scanned_is_refused_until_it_can(
 ) -> None:
     answer = program.ask([seen(url_of(PNG + b" broken"))])
     assert refuse(answer) == REFUSED
-    assert "does not answer" in answer.json["error"]["message"]
     assert not AuditEvent.objects.filter(type="file.refused").exists()
     settings.FILE_SCAN = ""
     assert program.ask([seen(url_of(PNG + b" broken"))]).status == 200

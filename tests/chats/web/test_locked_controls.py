@@ -178,7 +178,7 @@ def test_a_policy_that_cannot_work_locks_everything_and_says_why(
     policy(allowed_models=[])
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "undo")
-        assert tight(html).count("Choose another one.</span></p>") == 1
+        assert tight(html).count("Choose another model.</span></p>") == 1
 
 
 def acts_of(html: str, row: Message) -> list[str]:

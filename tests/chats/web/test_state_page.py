@@ -67,7 +67,7 @@ def test_the_meter_counts_the_state_in_place_of_dialogue(
 ) -> None:
     talk("Hello")
     body = page.get(address(chat, "meter")).content.decode()
-    assert "Replaces dialogue: messages 1 to 2" in body
+    assert "Replaces the dialogue: messages 1 to 2" in body
     assert str(HISTORY_REPLACED) in body
 
 
