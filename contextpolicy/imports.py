@@ -402,9 +402,10 @@ def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     twice = [repr(name) for name, count in counts.items() if count > 1]
     if twice:
         raise MalformedImport(
-            gettext("The JSON contains {keys} twice in one object. Keep one of them.").format(
-                keys=", ".join(twice)
-            ),
+            gettext(
+                "These keys occur more than once in an object of the JSON: {keys}. Remove the "
+                "duplicates."
+            ).format(keys=", ".join(twice)),
             reason="key_twice",
         )
     return dict(pairs)

@@ -101,9 +101,9 @@ def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
 
 
 def list_overdue_verifications(*, now: datetime, age: timedelta) -> list[int]:
-    """Return requests that have been pending for longer than `age`.
+    """Return the ids of at most 100 requests that have been pending for longer than `age`.
 
-    Requests whose worker ended are closed.
+    Requests that started more than `LONGEST` ago and did not finish are closed first.
     """
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")

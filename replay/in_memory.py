@@ -184,7 +184,9 @@ class PlayedChat:
     def composed(
         self, question: Message, steps: tuple[Message, ...]
     ) -> tuple[ComposeInput, AssembledContext]:
-        """Compose a prompt as the product does: swap in a prepared summary first, then a window.
+        """Compose a prompt as the product does.
+
+        A prepared summary is published first. If the prompt still does not fit, the window moves.
 
         Raises RuntimeError if the window keeps moving.
         """

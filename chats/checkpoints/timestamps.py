@@ -64,7 +64,7 @@ def find_last_timestamp() -> LedgerTimestamp | None:
 
 
 def list_unanswered_timestamps() -> QuerySet[LedgerTimestamp]:
-    """Return the failed requests, oldest checkpoint first."""
+    """Return the requests without a response, oldest checkpoint first."""
     rows = LedgerTimestamp.objects.filter(response="").select_related("checkpoint")
     return rows.order_by("checkpoint__signed_at")
 

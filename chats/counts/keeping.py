@@ -48,8 +48,8 @@ def count_ledger_events(*, clock: Callable[[], datetime], is_closing: Callable[[
 def count_next_events(*, now: datetime) -> bool:
     """Count the next events. Returns True if there may be more.
 
-    Rows are read before the transaction, which only adds. If a batch fails, its events are counted
-    one by one, and failing events are skipped and recorded.
+    Events are read before the transaction, which only updates counts and the reading position. If
+    a batch fails, its events are counted one by one, and failing events are skipped and recorded.
     """
     place = following.get_ledger_reader(READER)
     found = following.read_ledger_events(place, now=now, most=AT_ONCE)

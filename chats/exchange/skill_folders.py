@@ -106,7 +106,7 @@ class LeftOutFile:
 
     @property
     def reason(self) -> str:
-        """The sentence of the code, in the language of the reader."""
+        """The reason why the file was not imported, in the language of the reader."""
         return str(LEFT_OUT[self.code])
 
 

@@ -69,7 +69,7 @@ class FileNotRead(Refusal):
 
 
 class TooManyFiles(Refusal):
-    """The message has more than 20 files (the default of `FILES_PER_MESSAGE`)."""
+    """The message has too many files (`FILES_PER_MESSAGE`, 20 by default)."""
 
     code = "too_many_files"
     status = 422
@@ -104,7 +104,7 @@ class FileTooLargeForPolicy(Refusal):
 
 
 class FilesTooLarge(Refusal):
-    """The files of the message exceed 100 MiB in total (the default of `MESSAGE_FILES_BYTES`)."""
+    """The files of the message exceed the limit (`MESSAGE_FILES_BYTES`, 100 MiB by default)."""
 
     code = "files_too_large"
     status = 422

@@ -49,7 +49,7 @@ class FileUploadsOff(Refusal):
 
 
 class FileTooLarge(Refusal):
-    """The file exceeds 25 MiB (the default of `FILE_BYTES`)."""
+    """The file exceeds the size limit of the server (`FILE_BYTES`, 25 MiB by default)."""
 
     code = "file_too_large"
     status = 413
@@ -92,7 +92,7 @@ class FileInUse(Refusal):
 
 
 class FileQuotaExceeded(Refusal):
-    """Your files would exceed 2 GiB (the default of `FILES_PER_USER_BYTES`). Delete some first."""
+    """Your files would exceed your limit (`FILES_PER_USER_BYTES`, 2 GiB by default)."""
 
     code = "file_quota_exceeded"
     status = 409

@@ -28,8 +28,12 @@ def explain_csrf_failure(reason: str) -> str | Promise:
     if "Referer" in reason:
         return gettext_lazy("The browser sent no Referer header. Allow the header for this site.")
     if "cookie not set" in reason:
+        if settings.CSRF_COOKIE_SECURE:
+            return gettext_lazy(
+                "The browser sent no cookie for this site. Allow cookies for this site, and open "
+                "it over https."
+            )
         return gettext_lazy(
-            "The browser sent no cookie for this site. Allow cookies for it, and open it over "
-            "https."
+            "The browser sent no cookie for this site. Allow cookies for this site."
         )
     return ""

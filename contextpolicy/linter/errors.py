@@ -70,8 +70,8 @@ def _lock_problems(values: Mapping[str, Any], locks: Collection[str]) -> list[Pr
     for name in sorted(locks):
         if name == "strategy_config":
             sentence = gettext(
-                "The config of a strategy is locked together with the strategy. Lock the field "
-                "strategy instead."
+                "“strategy_config” cannot be locked alone. Lock “strategy”, which also locks "
+                "its configuration."
             )
             found.append(Problem("lock_without_value", ("strategy",), sentence))
         elif name not in values:

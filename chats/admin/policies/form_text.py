@@ -101,7 +101,7 @@ def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeStr
 
 
 def load_saved_figures(form: PolicyForm) -> dict[str, str] | None:
-    """Return the figures of the saved version. None if there is no saved version."""
+    """Return the figures of the saved version. None if there is none or it has no figures."""
     if form.newest is None:
         return None
     whole = read_whole(form.newest.values)

@@ -65,8 +65,8 @@ class ImportOut(serializers.Serializer[FileImport]):
     )
     messages_imported = serializers.IntegerField(
         source="messages_here",
-        help_text="Number of messages of the file that are stored now, including those imported "
-        "before.",
+        help_text="Number of messages of the file that are stored after this import, including "
+        "those that were imported before.",
     )
     code = serializers.CharField(
         help_text="Error code if the import failed, such as `import_malformed`. Empty: no error."
@@ -150,8 +150,8 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     messages_imported = serializers.IntegerField(
         source="here",
-        help_text="Number of messages of the file that are stored now, including those imported "
-        "before.",
+        help_text="Number of messages of the file that are stored after this import, including "
+        "those that were imported before.",
     )
     was_here = serializers.BooleanField(
         help_text="True: the chat was imported before; `messages` then counts only new messages."

@@ -85,7 +85,7 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
         help_text=("Number of replies of the evaluated branches so far.")
     )
     judged = serializers.IntegerField(
-        help_text=("Number of replies compared with the prompt under the draft.")
+        help_text="Number of replies whose prompt was compared with the prompt under the draft."
     )
     unknown = serializers.IntegerField(help_text="Number of replies that could not be evaluated.")
     changed = serializers.IntegerField(
@@ -124,7 +124,7 @@ class EvaluationDayOut(serializers.Serializer[Day]):
     day = serializers.DateField(help_text="Day (UTC).")
     turns = serializers.IntegerField(help_text="Number of replies of the day.")
     judged = serializers.IntegerField(
-        help_text=("Number of replies compared with the prompt under the draft.")
+        help_text="Number of replies whose prompt was compared with the prompt under the draft."
     )
     changed = serializers.IntegerField(
         help_text=(

@@ -218,7 +218,7 @@ def is_small_talk(said: Saying) -> bool:
 
 
 def normalise_sentence(text: str) -> str:
-    """Return a comparison key: equal for different spellings of the same words."""
+    """Return a comparison key that ignores case, white space and source marks."""
     return " ".join(strip_source_marks(text).casefold().split())
 
 

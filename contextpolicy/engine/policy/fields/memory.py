@@ -82,7 +82,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Personal instructions"),
         help_text=gettext_noop(
-            "Sends the instructions that a person wrote for all of their chats, as labelled data."
+            "Sends the instructions that a person wrote for all of their chats, in a user message "
+            "and not as system text."
         ),
         sentence=gettext_noop("Personal instructions are [not sent]."),
     )
