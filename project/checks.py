@@ -44,12 +44,13 @@ def check_installed_packages(
     Runs at each start. A package that fails is a warning, because its policies have a fallback.
     """
     del app_configs
-    faults = {
-        **plugins.load_strategy_plugins().faults,
-        **history_providers.load_history_providers().faults,
-    }
+    # A strategy and a history provider can have the same name.
+    faults = [
+        *plugins.load_strategy_plugins().faults.values(),
+        *history_providers.load_history_providers().faults.values(),
+    ]
     hint = "Repair or remove the package. Until then, policies that name it use the built-in one."
-    return [CheckWarning(sentence, hint=hint, id="palimpsest.W009") for sentence in faults.values()]
+    return [CheckWarning(sentence, hint=hint, id="palimpsest.W009") for sentence in faults]
 
 
 @register(Tags.security, deploy=True)

@@ -681,7 +681,7 @@ def build_background(
         profile=known.profile,
         state=format_state_text(row.values) if row else "",
         references=(
-            *file_entries.build_file_entries(turn, zone=zone),
+            *file_entries.build_file_entries(turn, is_plain=values.plain_sections, zone=zone),
             *(
                 references.build_reference_entries(
                     turn.pk,

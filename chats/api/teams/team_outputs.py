@@ -100,9 +100,7 @@ class AgentContextOut(serializers.Serializer[Any]):
     teamTask = serializers.CharField(allow_null=True, help_text="Task of the team. Null: none.")
     systemInstruction = serializers.CharField(allow_null=True)
     instructionFileText = serializers.CharField(allow_null=True)
-    maxBytes = serializers.IntegerField(
-        help_text="Maximum size of the prompt in bytes. 0: no limit."
-    )
+    maxBytes = serializers.IntegerField(help_text="Maximum size of the prompt in bytes.")
     leftOut = LeftOutOut(many=True, help_text="Messages outside the context, each with the reason.")
 
 
@@ -206,7 +204,8 @@ class RosterOut(serializers.Serializer[Any]):
         help_text="Maximum number of messages in prompts. 0: no limit."
     )
     max_bytes = serializers.IntegerField(
-        help_text="Maximum size of an agent's prompt in bytes. 0: no limit."
+        help_text="Maximum size of an agent's prompt in bytes. 0: no limit in rounds, and 786,432 "
+        "in prompts for programs."
     )
     task = serializers.CharField(help_text="Task that is sent to every agent. Empty: no task.")
     agents = AgentOut(many=True, help_text="Agents in the order in which they reply by default.")

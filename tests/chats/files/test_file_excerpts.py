@@ -13,6 +13,7 @@ from chats.files import uploads
 from chats.models import Chat, FileChunk, FileExcerpt, Message, PromptText, StoredFile
 from chats.prompt.tools import file_read
 from chats.providers.base import Finished, ToolCallDelta
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
 from tests.chats.files.conftest import Read, work_on
@@ -62,6 +63,20 @@ def test_a_question_about_page_212_of_300_gets_its_excerpt(
     assert tail[0]["tokens"] > 50
     path = f"chats/{chat.pk}/turns/{turn.pk}/receipts/{receipts[0]['id']}/request"
     assert "48,213 euros" in json.dumps(of_alice.get(path).json())
+    assert not_rebuilt(some=True) == []
+
+
+@pytest.mark.parametrize("is_plain", [True, False])
+def test_plain_sections_send_parts_of_documents_without_their_day(
+    report: StoredFile, send: Any, work: Work, is_plain: bool, now: Any
+) -> None:
+    values = {"strategy": "simple", "plain_sections": is_plain}
+    policy = create_policy(slug="plain", name="Plain", values=values, actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
+    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    _, _, block = prompt_text(work(turn)).partition("Relevant reference (semantic):\n")
+    assert "(report.pdf, page 212)" in block
+    assert block.startswith("User: (report.pdf" if is_plain else "[")
     assert not_rebuilt(some=True) == []
 
 

@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import datetime, timedelta
 from importlib.metadata import EntryPoint
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,7 +16,7 @@ from django.core.checks import run_checks
 from chats.admin.policies.line_formats import BUILT_IN
 from chats.models import Message, Receipt
 from chats.prompt.reconstruction import rebuild_request
-from contextpolicy import history_providers
+from contextpolicy import history_providers, plugins
 from contextpolicy.history_providers import HistoryQuery
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
@@ -171,6 +172,17 @@ def test_a_package_that_cannot_be_used_is_named_at_start_and_when_a_policy_is_sa
     assert "choose an installed provider: same_day" in problem.sentence
     assert find_policy_errors({"history_provider": "same_day"}) == []
     assert find_policy_errors({"history_provider": ""}) == []
+
+
+def test_a_strategy_and_a_provider_with_the_same_name_are_both_named(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    strategies = SimpleNamespace(faults={"both": "strategy"})
+    providers = SimpleNamespace(faults={"both": "provider"})
+    monkeypatch.setattr(plugins, "load_strategy_plugins", lambda: strategies)
+    monkeypatch.setattr(history_providers, "load_history_providers", lambda: providers)
+    warnings = [one.msg for one in run_checks() if one.id == "palimpsest.W009"]
+    assert warnings == ["strategy", "provider"]
 
 
 def test_the_policy_form_offers_it(offered: list[EntryPoint], db: None) -> None:
