@@ -348,11 +348,16 @@ def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> 
 
 
 def count_fixed_tokens(branch: Branch) -> int:
-    """Return the token count, by our tokenizer, of the last prompt without its history."""
+    """Return the token count, by our tokenizer, of the last prompt without its history.
+
+    Retrieved context does not count, because it only uses the room that history leaves free.
+    """
     rows = Receipt.objects.filter(
         turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS
     )
-    receipt = rows.order_by("-created_at").only("budget").first()
+    receipt = rows.order_by("-created_at").only("budget", "segments").first()
     if receipt is None:
         return 0
-    return sum(receipt.budget.get(part, 0) for part in ("system", "tools", "pins", "tail"))
+    fixed = sum(receipt.budget.get(part, 0) for part in ("system", "tools", "pins", "tail"))
+    retrieved = sum(row[3] for row in receipt.segments if row[:2] == ["tail", "references"])
+    return int(fixed - retrieved)

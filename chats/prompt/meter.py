@@ -98,8 +98,8 @@ def build_meter(
     """Return the meter of a chat.
 
     `outlook`, `branch` and `making` (the status of a pending summary) are given if they were
-    already read. A `draft` is counted as the next message, without excerpts of the chat. Raises the
-    refusals of `model_choice.choose_chat_model`, for the draft those of
+    already read. A `draft` is counted as the next message, with the excerpts that it retrieves.
+    Raises the refusals of `model_choice.choose_chat_model`, for the draft those of
     `record.messages.check_text` and `attach.build_attached_files`, and `composition.PromptRefused`.
     """
     if branch is None:
@@ -127,7 +127,7 @@ def build_meter(
             )
             if draft
             else (),
-            searches=False,
+            searches=draft is not None,
         )
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     return Meter(
@@ -311,7 +311,7 @@ def describe_free_room(outlook: Outlook) -> str:
     """Return a sentence about the prompt limit and about excerpts that a question may add."""
     values, limit = outlook.choice.values, outlook.sent.budget.prompt_limit
     words = describe_full_room(values, limit=limit)
-    if not measure_excerpt_room(outlook.given, outlook.sent):
+    if outlook.given.background.references or not measure_excerpt_room(outlook.given, outlook.sent):
         return words
     share = int(values.reference_share * limit)
     added = gettext(

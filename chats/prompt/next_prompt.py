@@ -205,7 +205,6 @@ def find_prompt_excerpts(
     room = tail.measure_excerpt_room(given, made)
     if room is None:
         return ()
-    is_closed = branch.chat.without_memory or not given.values.archive
     found = find_in_chat(
         branch,
         question=references.build_search_question(question, seq=asked.before, branch=branch),
@@ -213,7 +212,8 @@ def find_prompt_excerpts(
         values=given.values,
         room=room.tokens,
         sent=room.sent,
-        is_closed=is_closed,
+        # A chat's own messages may be used in a chat without memory too.
+        is_closed=not given.values.archive,
         counter=given.counter,
         at=at,
     )

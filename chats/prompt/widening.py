@@ -1,4 +1,4 @@
-"""Brings older history back into prompts when a policy or model with more room applies.
+"""Brings older history back into prompts when a policy with more room applies.
 
 A window stays in place until history reaches the high mark, so that requests keep their prefix. A
 window that was moved for a smaller limit would leave the new room unused for many turns. The first
@@ -16,6 +16,7 @@ from contextpolicy.engine.policy.budget import (
     compute_prompt_limit,
     convert_provider_tokens,
 )
+from contextpolicy.engine.policy.policy import can_compact_messages
 from contextpolicy.engine.window import MoveReason
 
 # Reason of a window that was moved back under another policy.
@@ -29,8 +30,10 @@ def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> boo
     """Return True if the active window was moved under another policy with less room.
 
     `branch` must be loaded with its active compaction. A window moved by a team's cap never
-    widens.
+    widens, and neither does one that the policy ignores, because another policy may use it again.
     """
+    if not can_compact_messages(choice.values):
+        return False
     active = branch.active_compaction
     if active is None or active.kind != Compaction.Kind.WINDOW or active.reason == "cap":
         return False

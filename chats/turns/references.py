@@ -41,6 +41,8 @@ logger = logging.getLogger(__name__)
 NOTES = ("none", "below_floor", "late", "breaker", "failed")
 # Shares of the time limit: for embedding the question, and for comparing vectors.
 EMBEDDED_WITHIN, COMPARED_WITHIN = 0.5, 0.75
+# In seconds: with less time left, the embedding server is not asked.
+SHORTEST_CALL = 0.1
 BREAKER = LatenessBreaker()
 # The messages among the given ids that can be sent.
 SENDABLE = prepared.Select(
@@ -167,7 +169,10 @@ async def embed_text(
         is_missing = error.code == embedding.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")
     rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
-    asked = await embedding.embed_question_text(text, by=by, seconds=max(rest, 0.001))
+    if rest < SHORTEST_CALL:
+        # Our own load used up the time, so the server must not be considered unavailable.
+        return QuestionVector(note="late")
+    asked = await embedding.embed_question_text(text, by=by, seconds=rest)
     if asked.space_id:
         BREAKER.came()
     else:
@@ -227,7 +232,8 @@ def search_for_question(
             values=values,
             room=room,
             sent=sent,
-            is_closed=branch.chat.without_memory or not values.archive,
+            # A chat's own messages may be used in a chat without memory too.
+            is_closed=not values.archive,
             counter=counter,
             at=question.created_at,
             look=look,

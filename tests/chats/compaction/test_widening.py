@@ -70,6 +70,17 @@ def test_a_long_history_comes_back_to_the_low_mark_once(
     assert branch_of(chat).active_compaction == wide
 
 
+def test_a_policy_that_ignores_windows_leaves_them_for_later(
+    chat: Chat, say: Say, set_policy: SetPolicy
+) -> None:
+    set_policy(**WINDOW)
+    window = fill_until_moved(chat, say)
+    set_policy(strategy="simple", window_size=4, token_budget=16_000)
+    say(chat)
+    assert branch_of(chat).active_compaction == window
+    assert not AuditEvent.objects.filter(type="window.lifted").exists()
+
+
 def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
     chat: Chat, say: Say, set_policy: SetPolicy, now: datetime
 ) -> None:

@@ -9,9 +9,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.actions import marks
+from chats.compaction.plan import count_fixed_tokens
 from chats.memory.search import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
 from chats.prompt import composition
+from chats.prompt.meter import Draft, build_meter
 from chats.prompt.next_context import NextQuestion, compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
@@ -295,6 +297,39 @@ def test_free_room_brings_the_conversation_around_the_match(
     # Up to 20 messages on each side.
     assert "recipe number 7 " in sent
     assert "recipe number 8 " not in sent
+
+
+def test_excerpts_leave_room_for_history_in_the_plan_of_a_summary(
+    govern: Callable[..., None], say: Say, chat: Chat
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+    assert block_of(say(ASKED))
+
+    receipt = Receipt.objects.latest("created_at")
+    branch = Branch.objects.get(pk=receipt.turn.branch_id)
+    parts = sum(receipt.budget.get(part, 0) for part in ("system", "tools", "pins", "tail"))
+    retrieved = sum(row[3] for row in receipt.segments if row[:2] == ["tail", "references"])
+    assert retrieved > 20
+    assert count_fixed_tokens(branch) == parts - retrieved
+
+
+def test_the_meter_counts_the_excerpts_of_a_draft(
+    govern: Callable[..., None], say: Say, chat: Chat, alice: User, now: datetime
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+
+    def tail_of_meter(text: str) -> int:
+        meter = build_meter(chat=chat, now=now, draft=Draft(user=alice, text=text, files=()))
+        return next((part.tokens for part in meter.parts if part.key == "tail"), 0)
+
+    asked = compose_next_context(chat=chat, user=alice, question=NextQuestion(ASKED), now=now)
+    block = next(part.tokens for part in asked.outlook.sent.segments if part.origin == "tail")
+    assert tail_of_meter(ASKED) == block > 20
+    assert tail_of_meter("Thanks!") == 0
 
 
 def test_a_shorter_match_is_used_if_a_better_one_does_not_fit(

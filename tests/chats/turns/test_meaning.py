@@ -33,6 +33,8 @@ from chats.providers import embedders
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.embedders import ServerEmbedder, check_vectors
 from chats.providers.registry import ProviderAccountValue
+from chats.turns import references
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.providers.conftest import openai_server, running_openai
 from tests.chats.turns.test_references import (
@@ -787,3 +789,31 @@ def test_texts_are_divided_and_nothing_is_lost(text: str, number: int) -> None:
     assert len(found) == number
     assert "".join("".join(found).split()) == "".join(text.split())
     assert all(len(part) <= vectors.PASSAGE_CHARACTERS for part in found)
+
+
+def test_own_load_does_not_make_the_embedding_server_unavailable(
+    monkeypatch: pytest.MonkeyPatch, settings: Any
+) -> None:
+    settings.REFERENCES_SECONDS = 0.4
+    server = FakeEmbedder(size=16)
+    server.wait = 0.01
+    by = embedding.QuestionEmbedder(1, 16, server, "", "p")
+    monkeypatch.setattr(embedding, "get_question_embedder", lambda: by)
+
+    async def wait_for_thread(function: Any, **given: Any) -> Any:
+        await asyncio.sleep(0.1)
+        return function(**given)
+
+    for _ in range(4):
+        found = asyncio.run(
+            references.embed_text(
+                lambda: "text",
+                values=PolicyValues(),
+                aside=wait_for_thread,
+                began=time.monotonic(),
+            )
+        )
+        assert found.note == "late"
+    assert server.asked == []
+    assert not references.BREAKER.is_open()
+    assert not embedding.BREAKER.is_open()
