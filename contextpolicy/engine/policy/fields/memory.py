@@ -70,7 +70,10 @@ class MemoryFields:
         default="folder",
         group="retrieved",
         label=gettext_noop("Sources of excerpts"),
-        help_text=gettext_noop("Temporary chats and chats of other people are never used."),
+        help_text=gettext_noop(
+            "Applies if the prompt share for excerpts is 0; otherwise only messages of the chat "
+            "are used. Temporary chats and chats of other people are never used."
+        ),
         labels={
             "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
             "folder": gettext_noop("Chats of the same folder, or without a folder"),
