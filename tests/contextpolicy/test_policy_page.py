@@ -485,7 +485,7 @@ class TestFiles:
             assert said in words, said
         twice = json.dumps(form)[:-1] + ', "name": "Worse"}'
         answer = browser.post(IMPORT, {"pasted": twice})
-        assert "contains &#x27;name&#x27; twice" in answer.content.decode()
+        assert "in an object of the JSON: &#x27;name&#x27;" in answer.content.decode()
         large = SimpleUploadedFile("p.json", b" " * 10_000_000)
         answer = browser.post(IMPORT, {"file": large})
         assert answer.status_code in {200, 413}
