@@ -122,13 +122,10 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
 
 def is_text(file: IO[bytes], head: bytes) -> bool:
     """Return True if all of a file is text, in UTF-8, UTF-16 or a national encoding."""
-    # Multi-byte encodings other than UTF-16 use no control characters within a character.
+    # In all other encodings a control character is a byte that is part of no other character.
     decoder = None
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         decoder = codecs.getincrementaldecoder("utf-16")("replace")
-    else:
-        # National encodings differ only above ASCII, which contains all checked control characters.
-        decoder = codecs.getincrementaldecoder("utf-8")("ignore")
     file.seek(0)
     while piece := file.read(CHUNK_BYTES):
         if decoder is not None:

@@ -14,7 +14,7 @@ from django.core.files.storage import FileSystemStorage, Storage
 
 from chats.files.encryption import FileDamaged
 from chats.files.scanning import FILE_REFUSED
-from chats.files.storage import CHUNK_BYTES, get_file_storage, open_file_bytes
+from chats.files.storage import get_file_storage, iter_file_bytes
 from chats.models import StoredFile
 
 ROWS_AT_ONCE = 500
@@ -139,9 +139,8 @@ def has_expected_hash(stored: StoredBytes, *, storage: Storage) -> bool:
     """Return True if the decrypted bytes in a storage have the hash of the database."""
     digest = hashlib.sha256()
     try:
-        with open_file_bytes(stored.row, is_copy=stored.is_copy, storage=storage) as file:
-            while piece := file.read(CHUNK_BYTES):
-                digest.update(piece)
+        for piece in iter_file_bytes(stored.row, is_copy=stored.is_copy, storage=storage):
+            digest.update(piece)
     except FileDamaged:
         return False
     return digest.hexdigest() == stored.sha256

@@ -84,8 +84,11 @@ def open_file_bytes(
     return open_encrypted_file(file, sealed_key=row.sealed_key, path=path)
 
 
-def iter_file_bytes(row: StoredFile) -> Iterator[bytes]:
-    with open_file_bytes(row) as file:
+def iter_file_bytes(
+    row: StoredFile, *, is_copy: bool = False, storage: Storage | None = None
+) -> Iterator[bytes]:
+    """Yield the bytes of a file in pieces. Arguments and errors are those of `open_file_bytes`."""
+    with open_file_bytes(row, is_copy=is_copy, storage=storage) as file:
         while piece := file.read(CHUNK_BYTES):
             yield piece
 

@@ -213,7 +213,11 @@ def test_without_a_bucket_or_its_folder_nothing_is_moved(
 
 
 def test_a_bucket_that_does_not_answer_loses_nothing(
-    earlier: list[StoredFile], folder: Path, move: Callable[..., str], bucket: type[Bucket]
+    earlier: list[StoredFile],
+    folder: Path,
+    move: Callable[..., str],
+    bucket: type[Bucket],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     del earlier
 
@@ -221,7 +225,7 @@ def test_a_bucket_that_does_not_answer_loses_nothing(
         self.read_body()
         self.answer(403, b"<Error><Code>AccessDenied</Code></Error>")
 
-    bucket.do_PUT = refuse  # type: ignore[method-assign]  # of this test
+    monkeypatch.setattr(bucket, "do_PUT", refuse)
     with pytest.raises(CommandError, match="stopped"):
         move()
     assert len(list_files(folder)) == 3
