@@ -31,7 +31,7 @@ TITLE_LENGTH = 200
 
 
 class TooManyChats(Refusal):
-    """You have 20,000 chats (the default of `CHATS_PER_USER`). Delete some first."""
+    """You have too many chats (`CHATS_PER_USER`, 20,000 by default). Delete some first."""
 
     code = "chat_full"
     status = 409

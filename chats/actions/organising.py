@@ -54,7 +54,7 @@ class FolderExists(Refusal):
 
 
 class TooManyFolders(Refusal):
-    """You have 200 folders (the default of `FOLDERS_PER_USER`). Delete one first."""
+    """You have too many folders (`FOLDERS_PER_USER`, 200 by default). Delete one first."""
 
     code = "too_many_folders"
     status = 409

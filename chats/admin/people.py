@@ -162,7 +162,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let Owners change users, but no superusers, whose accounts they could take over."""
+        """Let Owners change users, except superusers, whose accounts they could take over."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)

@@ -30,7 +30,7 @@ REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """You have two running imports (the default of `IMPORTS_PER_USER`). Wait, or stop one."""
+    """Too many imports of yours run (`IMPORTS_PER_USER`, 2 by default). Wait, or stop one."""
 
     code = "imports_under_way"
     status = 409

@@ -27,7 +27,7 @@ TOLD = ("input", "output", "cached", "written")
 
 
 class TooManyPassedOn(Refusal):
-    """The key has 100 pass-through requests in progress (the default of `GATEWAY_TURNS_PER_KEY`).
+    """The key has too many pass-through requests (`GATEWAY_TURNS_PER_KEY`, 100 by default).
 
     Wait for one to end.
     """

@@ -33,8 +33,7 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 class TooManyStreams(Refusal):
     """You or the server have too many open streams. Close one first.
 
-    The limits are 20 per person (the default of `STREAMS_PER_USER`) and 2,000 per server
-    (`STREAMS_PER_INSTANCE`).
+    The limits are `STREAMS_PER_USER` (20 by default) and `STREAMS_PER_INSTANCE` (2,000).
     """
 
     code = "too_many_streams"

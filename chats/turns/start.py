@@ -45,9 +45,7 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Retry after the next
-    reply.
-    """
+    """Too many messages are queued (`WAITING_PER_CHAT`, 20 by default). Wait for a reply."""
 
     code = "chat_busy"
     status = 409
@@ -59,7 +57,7 @@ class ChatBusy(Refusal):
 
 
 class ChatFull(Refusal):
-    """The chat has 200,000 messages (the default of `MESSAGES_PER_CHAT`). Start a new chat."""
+    """The chat is full (`MESSAGES_PER_CHAT`, 200,000 messages by default). Start a new chat."""
 
     code = "chat_full"
     status = 409
@@ -69,7 +67,7 @@ class ChatFull(Refusal):
 
 
 class TooManyTurns(Refusal):
-    """Four of your replies are running (the default of `TURNS_PER_USER`). Wait for one to end."""
+    """Too many of your replies are running (`TURNS_PER_USER`, 4 by default). Wait for one."""
 
     code = "too_many_runs"
     status = 429
@@ -80,8 +78,7 @@ class TooManyTurns(Refusal):
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """Eight replies of the API key are running (the default of `TURNS_PER_KEY`). Wait for one to
-    end."""
+    """Too many replies of the API key are running (`TURNS_PER_KEY`, 8 by default). Wait for one."""
 
     sentence = gettext_noop(
         "{limit} replies for this API key are already running in other chats. Wait for one to end."

@@ -31,7 +31,7 @@ class EvidenceOut(serializers.Serializer[object]):
     chat = serializers.UUIDField()
     message = serializers.UUIDField()
     start = serializers.IntegerField(
-        help_text=("Position of the first character in the message's text, in code points.")
+        help_text="Position of the first character in the message's text, in code points."
     )
     end = serializers.IntegerField()
 

@@ -150,20 +150,20 @@ class CountRowOut(serializers.Serializer[object]):
         )
     )
     input = serializers.IntegerField(
-        help_text=("Number of input tokens, including `cached` and `written`.")
+        help_text="Number of input tokens, including `cached` and `written`."
     )
     cached = serializers.IntegerField(
         help_text="Number of input tokens read from the provider's cache."
     )
     written = serializers.IntegerField(
-        help_text=("Number of input tokens written to the provider's cache.")
+        help_text="Number of input tokens written to the provider's cache."
     )
     output = serializers.IntegerField(help_text="Number of output tokens.")
     summaries = serializers.IntegerField(
-        help_text=("Number of summaries for which a model was called.")
+        help_text="Number of summaries for which a model was called."
     )
     governed = serializers.IntegerField(
-        help_text=("Number of calls whose prompt used an active compaction.")
+        help_text="Number of calls whose prompt used an active compaction."
     )
     saved_tokens = serializers.IntegerField(
         help_text="Estimated number of tokens that compactions kept out of prompts."

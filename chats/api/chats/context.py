@@ -107,7 +107,7 @@ class ContextOut(serializers.Serializer[Any]):
         )
     )
     segments = SegmentTextOut(
-        many=True, help_text=("Segments of the prompt, with their texts and sizes.")
+        many=True, help_text="Segments of the prompt, with their texts and sizes."
     )
     left_out = serializers.ListField(
         child=serializers.ListField(),

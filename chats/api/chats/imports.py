@@ -146,7 +146,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     messages = serializers.IntegerField(help_text="Number of messages added.")
     messages_in_file = serializers.IntegerField(
         source="in_file",
-        help_text=("Number of the chat's messages in the file, including tool results."),
+        help_text="Number of the chat's messages in the file, including tool results.",
     )
     messages_imported = serializers.IntegerField(
         source="here",

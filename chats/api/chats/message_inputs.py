@@ -89,10 +89,10 @@ class MessagesQuery(PageQuery):
     from_seq = serializers.IntegerField(
         min_value=1,
         required=False,
-        help_text=("Only messages with this sequence number (`seq`) or a higher one."),
+        help_text="Only messages with this sequence number (`seq`) or a higher one.",
     )
     to_seq = serializers.IntegerField(
         min_value=1,
         required=False,
-        help_text=("Only messages with this sequence number (`seq`) or a lower one."),
+        help_text="Only messages with this sequence number (`seq`) or a lower one.",
     )

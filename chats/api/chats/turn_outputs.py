@@ -152,7 +152,7 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
         help_text="Position of the first character in the message's text, in code points."
     )
     end = serializers.IntegerField(
-        help_text=("Position after the last character of the excerpt, in code points.")
+        help_text="Position after the last character of the excerpt, in code points."
     )
     score = serializers.FloatField(
         help_text="Relevance, higher is better. Comparable only with excerpts of the same turn."
@@ -165,14 +165,14 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     file = serializers.UUIDField(source="file_id")
     name = serializers.CharField()
     page = serializers.IntegerField(
-        help_text=("Number of the page in the document, from 1. 0: the document has no pages.")
+        help_text="Number of the page in the document, from 1. 0: the document has no pages."
     )
     part = serializers.IntegerField(help_text="Number of the part in the document, from 1.")
     start = serializers.IntegerField(
         help_text="Position of the first character in the document's text, in code points."
     )
     end = serializers.IntegerField(
-        help_text=("Position after the last character of the excerpt, in code points.")
+        help_text="Position after the last character of the excerpt, in code points."
     )
     score = serializers.FloatField(
         allow_null=True,

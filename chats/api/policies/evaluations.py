@@ -18,7 +18,7 @@ from chats.api.policies.policy_access import CHANGE, find_policy, translate_poli
 from chats.api.policies.policy_inputs import Activation, validate_storable_texts
 from chats.ground.refusals import NotFound
 from chats.simulation import evaluating
-from chats.simulation.evaluated import Day, EvaluationFindings, load_evaluation_findings
+from chats.simulation.evaluated import EvaluationFindings, load_evaluation_findings
 from chats.simulation.evaluating import DAYS, MOST_DAYS
 from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
 
@@ -52,7 +52,36 @@ class NewEvaluation(Strict):
     )
 
 
-class EvaluationOut(serializers.Serializer[Evaluation]):
+class EvaluationCountsOut(serializers.Serializer[Any]):
+    """The effect of a draft on replies, counted over an evaluation or a day of it."""
+
+    judged = serializers.IntegerField(
+        help_text="Number of replies whose prompt was compared with the prompt under the draft."
+    )
+    changed = serializers.IntegerField(
+        help_text=(
+            "Number of replies whose prompt the draft would change, and of those that it would "
+            "refuse."
+        )
+    )
+    would_refuse = serializers.IntegerField(
+        help_text="Number of replies that the draft would refuse."
+    )
+    compactions_now = serializers.IntegerField(
+        help_text="Number of compactions under the active version."
+    )
+    compactions_then = serializers.IntegerField(
+        help_text="Estimated number of compactions under the draft."
+    )
+    tokens_now = serializers.IntegerField(
+        help_text="Number of prompt tokens under the active version."
+    )
+    tokens_then = serializers.IntegerField(
+        help_text="Estimated number of prompt tokens under the draft."
+    )
+
+
+class EvaluationOut(EvaluationCountsOut):
     """A shadow evaluation with its totals so far."""
 
     id = serializers.UUIDField()
@@ -82,33 +111,9 @@ class EvaluationOut(serializers.Serializer[Evaluation]):
         allow_null=True, help_text="Time at which the evaluation ended. Null: still open."
     )
     turns = serializers.IntegerField(
-        help_text=("Number of replies of the evaluated branches so far.")
-    )
-    judged = serializers.IntegerField(
-        help_text="Number of replies whose prompt was compared with the prompt under the draft."
+        help_text="Number of replies of the evaluated branches so far."
     )
     unknown = serializers.IntegerField(help_text="Number of replies that could not be evaluated.")
-    changed = serializers.IntegerField(
-        help_text=(
-            "Number of replies whose prompt the draft would change, and of those that it would "
-            "refuse."
-        )
-    )
-    would_refuse = serializers.IntegerField(
-        help_text=("Number of replies that the draft would refuse.")
-    )
-    compactions_now = serializers.IntegerField(
-        help_text=("Number of compactions under the active version.")
-    )
-    compactions_then = serializers.IntegerField(
-        help_text=("Estimated number of compactions under the draft.")
-    )
-    tokens_now = serializers.IntegerField(
-        help_text=("Number of prompt tokens under the active version.")
-    )
-    tokens_then = serializers.IntegerField(
-        help_text=("Estimated number of prompt tokens under the draft.")
-    )
 
 
 class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
@@ -118,35 +123,11 @@ class UnknownOut(serializers.Serializer[Mapping[str, Any]]):
     turns = serializers.IntegerField(help_text="Number of replies.")
 
 
-class EvaluationDayOut(serializers.Serializer[Day]):
+class EvaluationDayOut(EvaluationCountsOut):
     """The totals of a shadow evaluation on one day (UTC)."""
 
     day = serializers.DateField(help_text="Day (UTC).")
     turns = serializers.IntegerField(help_text="Number of replies of the day.")
-    judged = serializers.IntegerField(
-        help_text="Number of replies whose prompt was compared with the prompt under the draft."
-    )
-    changed = serializers.IntegerField(
-        help_text=(
-            "Number of replies whose prompt the draft would change, and of those that it would "
-            "refuse."
-        )
-    )
-    would_refuse = serializers.IntegerField(
-        help_text=("Number of replies that the draft would refuse.")
-    )
-    compactions_now = serializers.IntegerField(
-        help_text=("Number of compactions under the active version.")
-    )
-    compactions_then = serializers.IntegerField(
-        help_text=("Estimated number of compactions under the draft.")
-    )
-    tokens_now = serializers.IntegerField(
-        help_text=("Number of prompt tokens under the active version.")
-    )
-    tokens_then = serializers.IntegerField(
-        help_text=("Estimated number of prompt tokens under the draft.")
-    )
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
@@ -164,7 +145,7 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
         help_text="Code of the refusal under the draft. Empty: not refused.",
     )
     tokens_now = serializers.IntegerField(
-        help_text=("Number of prompt tokens under the active version.")
+        help_text="Number of prompt tokens under the active version."
     )
     tokens_then = serializers.IntegerField(help_text="Number of prompt tokens under the draft.")
     full_now = serializers.IntegerField(
@@ -180,7 +161,7 @@ class EvaluationDetailOut(EvaluationOut):
 
     reasons = UnknownOut(
         many=True,
-        help_text=("Reasons why replies could not be evaluated, each with the number of replies."),
+        help_text="Reasons why replies could not be evaluated, each with the number of replies.",
     )
     days = EvaluationDayOut(many=True, help_text="Totals by day.")
     worst = EvaluatedTurnOut(

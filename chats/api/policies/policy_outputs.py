@@ -42,7 +42,7 @@ class VersionRowOut(serializers.Serializer[Row]):
     note = serializers.CharField(help_text="Reason for the version. Empty: none.")
     created_by = serializers.CharField(
         allow_null=True,
-        help_text=("User name of the author. Null: a built-in version, or the user was deleted."),
+        help_text="User name of the author. Null: a built-in version, or the user was deleted.",
     )
     created_at = serializers.DateTimeField()
     activated_at = serializers.DateTimeField(

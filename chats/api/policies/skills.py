@@ -47,11 +47,11 @@ class SkillOut(serializers.Serializer[Skill]):
     """A skill with its text and the list of its files."""
 
     slug = serializers.CharField(
-        help_text=("Id of the skill, which the model uses to load the skill.")
+        help_text="Id of the skill, which the model uses to load the skill."
     )
     name = serializers.CharField()
     description = serializers.CharField(
-        help_text=("One line that describes when the model should load the text.")
+        help_text="One line that describes when the model should load the text."
     )
     text = serializers.CharField()
     mode = serializers.ChoiceField(

@@ -260,7 +260,7 @@ class RoundOut(serializers.Serializer[Any]):
     hops = serializers.IntegerField(help_text="Number of replies so far.")
     hop_limit = serializers.IntegerField(help_text="Maximum number of replies.")
     tokens = serializers.IntegerField(
-        help_text=("Number of prompt and reply tokens of the round so far.")
+        help_text="Number of prompt and reply tokens of the round so far."
     )
     unknown_names = serializers.ListField(
         child=serializers.CharField(),

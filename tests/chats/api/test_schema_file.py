@@ -120,4 +120,4 @@ def test_the_schema_explains_each_status_of_a_compaction_and_of_a_round(
 def test_several_conditions_of_a_code_are_joined_as_sentences(schema: dict[str, Any]) -> None:
     responses = schema["paths"]["/api/v1/chats"]["post"]["responses"]
 
-    assert "Start a new chat. Or you have 20,000 chats" in responses["409"]["description"]
+    assert "Start a new chat. Or you have too many chats" in responses["409"]["description"]
