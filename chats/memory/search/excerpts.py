@@ -5,8 +5,8 @@ longer than the search.
 """
 
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from typing import NamedTuple
@@ -15,14 +15,9 @@ from django.db.models import QuerySet
 
 from chats.memory.search import archive
 from chats.memory.search.fulltext import pack_values, unpack_numbers
-from chats.memory.search.marking import find_question_matches, select_match_excerpt
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import (
-    ParsedQuestion,
-    is_greeting,
-    is_question_or_request,
-    parse_question,
-)
+from chats.memory.search.question import is_greeting, is_question_or_request, parse_question
+from chats.memory.search.ranking import calculate_word_weight
 from chats.memory.search.recall import Matches, Scope, match_texts
 from chats.memory.search.references import (
     LONGEST,
@@ -32,6 +27,7 @@ from chats.memory.search.references import (
     format_iso_day,
     get_speaker_name,
 )
+from chats.memory.search.sentences import select_best_sentences
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history, statements
@@ -49,6 +45,8 @@ REACH = 20
 TOGETHER = 60
 # Messages that may not fit before the choice ends: shorter ones may follow.
 MOST_MISFITS = 8
+# Characters per token that a text rarely exceeds; longer texts are not even counted.
+MOST_PER_TOKEN = 8
 # A neighbour of fewer characters is too short to be useful, unless it answers a question.
 SHORTEST = 20
 # A message that is not a question gets fewer excerpts, with more shared words each.
@@ -160,9 +158,10 @@ def find_in_chat(
 
     The best ones are chosen, and returned in the order of the chat. `sent`: seqs of the messages in
     the prompt. Only messages of the branch with a seq below `before` are used. Messages of up to
-    `LONGEST` characters are used whole, longer ones around the match. For a question, messages near
-    the matches are considered too. `is_closed`: the chat excludes its messages from search. The
-    returned `note` is as in `references.choose_references`.
+    `LONGEST` characters are used whole. Of longer ones, the sentences that share the most with the
+    question are used, or the whole message if there is room left at the end. For a question,
+    messages near the matches are considered too. `is_closed`: the chat excludes its messages from
+    search. The returned `note` is as in `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -181,13 +180,14 @@ def find_in_chat(
     telling = [each for each in found if each.strength >= floor]
     zone = get_branch_zone(branch) if values.dates else ""
     filling = Filling(
-        asked=matches.asked,
+        weights=weigh_stems(matches),
         texts=PathTexts(branch, before=before, sent=sent, zone=zone),
         room=room,
         counter=counter,
         most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
     )
     filling.add_matches(order_with_neighbours(telling) if asks else telling)
+    filling.complete_cut_messages()
     if not filling.chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     ordered = [filling.chosen[seq] for seq in sorted(filling.chosen)]
@@ -218,6 +218,15 @@ def select_on_branch(
             yield MatchingMessage(seq, strength, text.mark)
 
 
+def weigh_stems(matches: Matches) -> dict[str, float]:
+    """Return the weight of each stem of the question, by the texts that contain it."""
+    counts = matches.counts
+    return {
+        stem: calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
+        for stem in matches.asked.telling
+    }
+
+
 def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMessage]:
     """Return matches and the messages around them, best first.
 
@@ -245,15 +254,20 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
 
 @dataclass(slots=True)
 class Filling:
-    """Excerpts that are collected by seq, with the remaining tokens and the maximum number."""
+    """Excerpts that are collected by seq, with the remaining tokens and the maximum number.
 
-    asked: ParsedQuestion
+    `weights` maps the stems of the question to their weights.
+    """
+
+    weights: Mapping[str, float]
     texts: PathTexts
     room: int
     counter: TokenCounter
     most: int
     chosen: dict[int, Reference] = field(default_factory=dict)
     days: set[str] = field(default_factory=set)
+    # Tokens of the excerpts that are shorter than their message, by seq, the best first.
+    cut: dict[int, int] = field(default_factory=dict)
     # Tokens of speakers' names.
     names: dict[str, int] = field(default_factory=dict)
 
@@ -276,12 +290,11 @@ class Filling:
         text = self.texts.get(found.seq)
         if text is None or not text.text:
             return True
-        if found.strength:
-            cut = text.text[: archive.MOST_CHARACTERS]
-            return self.add(found, text, *select_excerpt_range(cut, asked=self.asked))
-        if len(text.text) < SHORTEST and not self.asks(found.seq - 1):
+        if not found.strength and len(text.text) < SHORTEST and not self.asks(found.seq - 1):
             return True
-        return self.add(found, text, 0, min(len(text.text), LONGEST))
+        indexed = text.text[: archive.MOST_CHARACTERS]
+        part = select_best_sentences(indexed, weights=self.weights, most=LONGEST)
+        return self.add(found, text, *part)
 
     def asks(self, seq: int) -> bool:
         """Return True if the message with this seq was read and is a question."""
@@ -294,14 +307,27 @@ class Filling:
         tokens = said.tokens if is_whole else None
         if tokens is None:
             tokens = self.counter.count(format_excerpt(said.text, start, end))
-        tokens += self.count_heading(said)
-        fits = tokens <= self.room and len(self.chosen) < self.most
+        needed = tokens + self.count_heading(said)
+        fits = needed <= self.room and len(self.chosen) < self.most
         if fits:
-            self.room -= tokens
+            self.room -= needed
             score = round(found.score, 4)
             self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
             self.days.add(said.day)
+            if not is_whole:
+                self.cut[found.seq] = tokens
         return fits
+
+    def complete_cut_messages(self) -> None:
+        """Replace cut excerpts by their whole messages where there is room, the best first."""
+        for seq, tokens in self.cut.items():
+            said = self.texts.get(seq)
+            if said is None or len(said.text) > self.room * MOST_PER_TOKEN:
+                continue
+            whole = said.tokens if said.tokens is not None else self.counter.count(said.text)
+            if whole - tokens <= self.room:
+                self.room -= whole - tokens
+                self.chosen[seq] = replace(self.chosen[seq], start=0, end=len(said.text))
 
     def count_heading(self, said: PathText) -> int:
         """Return the tokens of an excerpt's heading: its speaker, and its day if that is new."""
@@ -310,16 +336,3 @@ class Filling:
             self.names[said.speaker] = self.counter.count(name) if name else 0
         day = 0 if said.day in self.days else DAY_TOKENS
         return ENTRY_TOKENS + self.names[said.speaker] + day
-
-
-def select_excerpt_range(text: str, *, asked: ParsedQuestion) -> tuple[int, int]:
-    """Return the part of a message's text for an excerpt: all, or around the first match."""
-    length = len(text)
-    if length <= LONGEST:
-        return 0, length
-    middle = sum(select_match_excerpt(text, find_question_matches(text, asked))) // 2
-    start = min(max(middle - LONGEST // 2, 0), length - LONGEST)
-    space = text.find(" ", start, start + LONGEST // 5) if start else -1
-    end = min(start + LONGEST, length)
-    last = text.rfind(" ", end - LONGEST // 5, end) if end < length else end
-    return (space + 1 if space >= 0 else start), (last if last > 0 else end)

@@ -183,16 +183,43 @@ def test_what_asks_nothing_brings_only_a_few_close_matches(
     assert asked.count("ate fish") == 14
 
 
-def test_a_long_message_is_given_around_the_match(govern: Callable[..., None], say: Say) -> None:
+def test_a_message_without_room_is_cut_to_its_best_sentences(
+    govern: Callable[..., None], say: Say
+) -> None:
     govern()
-    say("Bread is good. " * 90 + HERON + " Cheese is good." * 90)
+    # The first match is a common word, far from the sentences that answer.
+    mentioned = "Lake views are nice. "
+    say(
+        mentioned
+        + "Bread is good. " * 350
+        + HERON
+        + " It wears it on the left leg. "
+        + "Tea. " * 300
+    )
     chatter(say)
 
     block = block_of(say(ASKED))
 
-    assert "ring B-417" in block
-    assert "…" in block
+    assert "… " in block
+    assert " …" in block
+    assert f"{HERON} It wears it on the left leg." in block
+    assert mentioned not in block
     assert len(block) < references.LONGEST + 300
+
+
+def test_a_long_message_is_given_whole_if_there_is_room(
+    govern: Callable[..., None], say: Say
+) -> None:
+    govern()
+    text = "Bread is good. " * 90 + HERON + " Cheese is good." * 90
+    say(text)
+    chatter(say)
+
+    block = block_of(say(ASKED))
+
+    assert len(text) > references.LONGEST
+    assert f"User: {text}" in block
+    assert "…" not in block
 
 
 def test_another_branch_gives_nothing(
