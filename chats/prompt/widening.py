@@ -1,14 +1,14 @@
-"""Brings older history back into prompts when a policy with more room applies.
+"""Brings older history back into prompts when a policy or a model with more room applies.
 
 A window stays in place until history reaches the high mark, so that requests keep their prefix. A
 window that was moved for a smaller limit would leave the new room unused for many turns. The first
-prompt under the new policy therefore moves it back once, to the new policy's low mark.
+prompt under the new policy, or to the new model, therefore moves it back once, to the new low mark.
 """
 
 from copy import copy
 from dataclasses import replace
 
-from chats.models import Branch, Compaction
+from chats.models import Branch, Compaction, Receipt
 from chats.prompt import model_choice
 from contextpolicy.engine.compose.assembly import WindowNeeded
 from contextpolicy.engine.policy.budget import (
@@ -27,7 +27,7 @@ SMALLEST_GAIN = 0.1
 
 
 def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> bool:
-    """Return True if the active window was moved under another policy with less room.
+    """Return True if the active window was moved under a policy or for a model with less room.
 
     `branch` must be loaded with its active compaction. A window moved by a team's cap never
     widens, and neither does one that the policy ignores, because another policy may use it again.
@@ -37,14 +37,25 @@ def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> boo
     active = branch.active_compaction
     if active is None or active.kind != Compaction.Kind.WINDOW or active.reason == "cap":
         return False
-    if active.effective_policy_id in (None, choice.effective.pk) or not active.tokens_after:
+    if not active.tokens_after:
         return False
     limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
     low = compute_low_mark(choice.values, prompt_limit=limit)
     factor = choice.model.factors.lowest
-    return active.tokens_after + SMALLEST_GAIN * limit < convert_provider_tokens(
+    if active.tokens_after + SMALLEST_GAIN * limit >= convert_provider_tokens(
         low, calibration=factor
-    )
+    ):
+        return False
+    if active.effective_policy_id != choice.effective.pk:
+        return True
+    # Only another model: the same one may have refused a longer prompt.
+    return load_window_model(active) not in ("", choice.model.name)
+
+
+def load_window_model(window: Compaction) -> str:
+    """Return the name of the model that got the first prompt with a window; empty if none did."""
+    receipts = Receipt.objects.filter(compaction=window).order_by("created_at")
+    return receipts.values_list("model_name", flat=True).first() or ""
 
 
 def copy_without_window(branch: Branch) -> Branch:

@@ -9,7 +9,7 @@ from chats.models import Chat, Compaction, Receipt
 from chats.prompt import model_choice, next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from contextpolicy.models import AuditEvent
+from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, branch_of
 
 COUNTER = ApproximateCounter()
@@ -131,3 +131,61 @@ def test_less_room_and_a_teams_cap_bring_nothing_back(
     set_policy(**WINDOW, token_budget=16_000)
     say(chat)
     assert branch_of(chat).active_compaction == active
+
+
+@pytest.fixture
+def models(demo_model: ModelSpec) -> tuple[ModelSpec, ModelSpec]:
+    """A model with a small context window and one with a large one."""
+    small, large = (
+        ModelSpec.objects.create(
+            slug=slug, provider=demo_model.provider, name=slug, context_window=window
+        )
+        for slug, window in (("small", 2_400), ("large", 32_000))
+    )
+    return small, large
+
+
+def use_model(chat: Chat, model: ModelSpec) -> None:
+    chat.model = model
+    chat.save(update_fields=["model"])
+
+
+def test_a_model_with_more_room_restores_the_history(
+    chat: Chat, say: Say, set_policy: SetPolicy, models: tuple[ModelSpec, ModelSpec]
+) -> None:
+    small, large = models
+    set_policy(**WINDOW, token_budget=16_000)
+    use_model(chat, small)
+    fill_until_moved(chat, say)
+    say(chat)
+    assert left_out(last_receipt())
+
+    use_model(chat, large)
+    say(chat)
+
+    assert last_receipt().model_name == "large"
+    assert left_out(last_receipt()) == 0
+    assert branch_of(chat).active_compaction is None
+
+
+def test_the_same_model_never_widens_its_own_window(
+    chat: Chat, say: Say, set_policy: SetPolicy, models: tuple[ModelSpec, ModelSpec]
+) -> None:
+    small, large = models
+    set_policy(**WINDOW, token_budget=16_000)
+    use_model(chat, small)
+    window = fill_until_moved(chat, say)
+    say(chat)
+    # As after an overflow error: the window is smaller than the model's limit would allow.
+    ModelSpec.objects.filter(pk=small.pk).update(context_window=32_000)
+    chat.refresh_from_db()
+    say(chat)
+    assert branch_of(chat).active_compaction == window
+
+    # Another model with no more room than the window was moved for.
+    ModelSpec.objects.filter(pk=large.pk).update(context_window=2_400)
+    use_model(chat, ModelSpec.objects.get(pk=large.pk))
+    say(chat)
+    active = branch_of(chat).active_compaction
+    assert active is not None
+    assert active.to_seq >= window.to_seq
