@@ -129,6 +129,8 @@ def restore_originals(
     """
     documents, images = collect_file_hashes(nodes)
     known = uploads.list_files(owner).filter(sha256__in=documents)
+    # An upload that failed is read again, or stored again if the scanner refused it.
+    known = known.exclude(state=StoredFile.State.FAILED)
     restored = dict(known.values_list("sha256", "pk"))
     losses = []
     for sha256, original in sorted(originals.items()):

@@ -4,7 +4,7 @@ import uuid
 from collections.abc import Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
-from typing import IO
+from typing import IO, Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
@@ -18,6 +18,7 @@ from chats.files.encryption import create_file_key
 from chats.files.storage import (
     compute_file_hash,
     discard_file_bytes,
+    get_file_storage,
     keep_file_bytes,
     open_file_bytes,
     save_file_bytes,
@@ -32,8 +33,6 @@ from contextpolicy import ledger
 
 State = StoredFile.State
 MIB = 1024 * 1024
-# A repeated upload of a file that failed for these reasons is read again.
-TRIED_AGAIN = ("worker_lost", scanning.SCANNER_UNAVAILABLE)
 # The maximum number of unused files that one run deletes.
 DELETED_AT_ONCE = 1_000
 
@@ -109,16 +108,21 @@ def accept_upload(
     """Store a file of a person, and return it with True if its content is new.
 
     Content that the person uploaded before is not stored again: the existing file is returned, with
-    the new name, so a repeated upload is harmless. Raises `FileUploadsOff`, `FileTooLarge`,
+    the new name, so a repeated upload is harmless. If the file could not be read, it is read again,
+    because limits and the scanner's signatures change. Raises `FileUploadsOff`, `FileTooLarge`,
     `FileEmpty`, `FileKindRefused` and `FileQuotaExceeded`.
     """
     check_uploads_on()
     name = clean_file_name(name)
     size, found = check_content(file, name=name)
     sha256 = compute_file_hash(file)
-    if (known := renew_upload(owner, sha256=sha256, name=name, now=now)) is not None:
-        return known, False
-    check_quota(owner, name=name, size=size)
+    known = list_files(owner).filter(sha256=sha256).first()
+    if known is not None and has_bytes(known):
+        row = renew_upload(known, name=name, found=found, now=now)
+        if row is not None:
+            return row, False
+    if known is None or known.code == scanning.FILE_REFUSED:
+        check_quota(owner, name=name, size=size)
     pk = uuid.uuid4()
     row = StoredFile(
         pk=pk,
@@ -132,17 +136,23 @@ def accept_upload(
         sealed_key=create_file_key() if settings.FILE_ENCRYPTION else "",
         created_at=now,
     )
+    if known is not None and known.copy_path:
+        # The copy of the image has the same key.
+        row.sealed_key = known.sealed_key
     # No transaction is open while the storage writes.
     save_file_bytes(file, path=row.path, sealed_key=row.sealed_key, now=now)
     try:
+        if known is not None and (restored := restore_upload(known, row, now=now)) is not None:
+            return restored, False
         store_upload(row, found=found)
     except (Refusal, IntegrityError) as error:
         discard_file_bytes(row.path)
         # The same content was uploaded at the same time.
-        known = renew_upload(owner, sha256=sha256, name=name, now=now)
-        if known is None or isinstance(error, Refusal):
+        known = list_files(owner).filter(sha256=sha256).first()
+        again = renew_upload(known, name=name, found=found, now=now) if known else None
+        if again is None or isinstance(error, Refusal):
             raise
-        return known, False
+        return again, False
     return row, True
 
 
@@ -165,22 +175,60 @@ def check_uploads_on() -> None:
         raise FileUploadsOff
 
 
-def renew_upload(
-    owner: AbstractBaseUser, *, sha256: str, name: str, now: datetime
-) -> StoredFile | None:
-    """Return the person's file with this content, with the new name and upload time.
+def has_bytes(row: StoredFile) -> bool:
+    """Return True if the storage has the bytes of a file. Those of a refused file are deleted."""
+    return row.code != scanning.FILE_REFUSED and get_file_storage().exists(row.path)
 
-    None if the person has no such file. A file that could not be read because its worker or
-    the scanner failed is read again.
+
+def renew_upload(
+    known: StoredFile, *, name: str, found: FileKind, now: datetime
+) -> StoredFile | None:
+    """Return a stored file with the new name and upload time. A file that failed is read again.
+
+    None if the file was deleted, or lacks its bytes because the scanner refused it.
     """
-    mine = list_files(owner).filter(sha256=sha256)
+    mine = StoredFile.objects.filter(pk=known.pk).exclude(code=scanning.FILE_REFUSED)
     with transaction.atomic():
         if not mine.update(name=name, created_at=now):
             return None
-        row = mine.get()
-        if mine.filter(code__in=TRIED_AGAIN).update(state=State.PENDING, code="", tries=0):
-            row.state, row.code = State.PENDING, ""
+        if mine.filter(state=State.FAILED).update(**build_unread_columns(found)):
+            queue.enqueue(queue.READ_FILE, file_id=known.pk)
+        return mine.get()
+
+
+def build_unread_columns(found: FileKind) -> dict[str, Any]:
+    """Return the columns of a file that failed and will be read again."""
+    columns = {"state": State.PENDING, "code": "", "tries": 0}
+    return {**columns, "kind": found.kind, "media_type": found.media_type}
+
+
+def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> StoredFile | None:
+    """Give a stored file that lacks its bytes the bytes of a new upload; read it if it failed.
+
+    None if the file was deleted. Raises `FileQuotaExceeded`.
+    """
+    with transaction.atomic():
+        # Locked in the order of `store_upload`.
+        owner = User.objects.select_for_update(no_key=True).get(pk=known.owner_id)
+        row = StoredFile.objects.select_for_update().filter(pk=known.pk).first()
+        if row is None:
+            return None
+        if row.path != known.path or row.code != known.code:
+            # The same content was uploaded at the same time, or the scanner refused it meanwhile.
+            raise IntegrityError
+        if row.code == scanning.FILE_REFUSED:
+            check_quota(owner, name=new.name, size=new.size)
+        row.name, row.created_at = new.name, now
+        row.path, row.sealed_key = new.path, new.sealed_key
+        if row.state == State.FAILED:
+            row.state, row.code, row.tries = State.PENDING, "", 0
+            row.kind, row.media_type = new.kind, new.media_type
             queue.enqueue(queue.READ_FILE, file_id=row.pk)
+        row.save()
+        keep_file_bytes(new.path)
+        data = {"file": str(row.pk), "bytes": row.size, "kind": str(row.kind)}
+        actor = f"user:{row.owner_id}"
+        ledger.record_event("file.uploaded", actor=actor, now=now, data=data)
     return row
 
 

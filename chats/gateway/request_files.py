@@ -70,7 +70,7 @@ def store_given_files(
         if (
             given is not None
             and not given.file_id
-            and (row is None or row.code in uploads.TRIED_AGAIN)
+            and (row is None or row.state == StoredFile.State.FAILED)
         ):
             name = given.name or UNNAMED
             rows[sha256], _ = uploads.accept_upload(

@@ -1,17 +1,19 @@
-"""A scanner of the operator refuses files: a command, or a ClamAV daemon."""
+"""A scanner of the operator refuses files, and repeated uploads of files that failed."""
 
 import socketserver
 import sys
 import threading
 from collections.abc import Iterator
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
 import pytest
 from django.test import TestCase
+from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.files import extractors, scanning, storage
+from chats.files import extractors, reading, scanning, storage
 from chats.models import FileChunk, StoredFile
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import Program
@@ -172,3 +174,93 @@ def test_a_file_that_was_not_read_but_is_stored_counts_until_it_is_deleted(
     assert upload(b"x").json()["error"]["code"] == "file_quota_exceeded"
     assert of_alice.call("DELETE", f"files/{found['id']}").status_code == 204
     assert upload(b"x").status_code == 201
+
+
+REFUSES = f"{sys.executable} -c 'import sys; sys.exit(1)'"
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["plain", "encrypted"])
+@pytest.mark.parametrize(
+    ("data", "name"), [(b"words", "a.txt"), (make_png(), "a.png")], ids=["text", "image"]
+)
+def test_a_refused_file_can_be_uploaded_again_once_the_scanner_accepts_it(
+    data: bytes,
+    name: str,
+    encrypts: bool,
+    of_alice: Program,
+    read: Read,
+    upload: Upload,
+    settings: Settings,
+) -> None:
+    settings.FILE_ENCRYPTION = encrypts
+    settings.FILE_SCAN = REFUSES
+    with committed(execute=True):
+        first = read(data, name)
+    assert first["code"] == "file_refused"
+    # Still refused: its bytes are deleted again.
+    again = upload(data, name)
+    assert (again.status_code, again.json()["id"]) == (200, first["id"])
+    assert again.json()["state"] == "pending"
+    with committed(execute=True):
+        work_on(first["id"])
+    row = StoredFile.objects.get()
+    assert row.code == "file_refused"
+    assert not storage.get_file_storage().exists(row.path)
+    settings.FILE_SCAN = ""
+    upload(data, f"new {name}")
+    work_on(first["id"])
+    found = of_alice.get(f"files/{first['id']}").json()
+    assert (found["state"], found["code"], found["name"]) == ("ready", "", f"new {name}")
+    assert read_stream(of_alice.get(f"files/{first['id']}/content")) == data
+    # The removals of the earlier bytes do not delete the new ones.
+    storage.remove_due_bytes(now=timezone.now() + timedelta(hours=2))
+    assert read_stream(of_alice.get(f"files/{first['id']}/content")) == data
+    assert AuditEvent.objects.filter(type="file.uploaded").count() == 3
+
+
+def test_a_refused_file_counts_towards_the_quota_when_it_is_uploaded_again(
+    read: Read, upload: Upload, settings: Settings
+) -> None:
+    settings.FILES_PER_USER_BYTES = 10
+    settings.FILE_SCAN = REFUSES
+    read(b"10 bytes..")
+    settings.FILE_SCAN = ""
+    assert upload(b"ten bytes.").status_code == 201
+    assert upload(b"10 bytes..").json()["error"]["code"] == "file_quota_exceeded"
+
+
+@pytest.mark.parametrize("limit", ["MOST_PIXELS", "SECONDS"])
+def test_a_file_that_exceeded_a_limit_is_read_again_after_another_upload(
+    limit: str,
+    of_alice: Program,
+    read: Read,
+    upload: Upload,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def fail(*_given: object, **_named: object) -> dict[str, str]:
+        return {"code": "image_too_many_pixels" if limit == "MOST_PIXELS" else "file_takes_long"}
+
+    with monkeypatch.context() as patched:
+        patched.setattr(reading, "run_extractor", fail)
+        found = read(make_png(), "a.png")
+    assert found["state"] == "failed"
+    upload(make_png(), "a.png")
+    work_on(found["id"])
+    assert of_alice.get(f"files/{found['id']}").json()["state"] == "ready"
+
+
+@pytest.mark.parametrize("encrypts", [False, True], ids=["plain", "encrypted"])
+def test_an_upload_restores_bytes_that_the_storage_lost(
+    encrypts: bool, of_alice: Program, read: Read, upload: Upload, settings: Settings
+) -> None:
+    settings.FILE_ENCRYPTION = encrypts
+    data = make_png()
+    found = read(data, "a.png")
+    row = StoredFile.objects.get()
+    storage.get_file_storage().delete(row.path)
+    assert of_alice.get(f"files/{found['id']}/content").status_code == 404
+    assert upload(data, "a.png").json()["state"] == "ready"
+    assert read_stream(of_alice.get(f"files/{found['id']}/content")) == data
+    row.refresh_from_db()
+    with storage.open_file_bytes(row, is_copy=True) as copy:
+        assert copy.read(4) == b"\x89PNG"

@@ -96,6 +96,8 @@ def test_a_refused_image_is_neither_stored_nor_sent(
     answer = way(program, BAD)
     assert refuse(answer) == REFUSED
     assert "virus scanner" in answer.json["error"]["message"]
+    # An action that clients of the gateway have.
+    assert "Remove the file, then send the message again." in answer.json["error"]["message"]
     assert answer.json["error"]["param"] in ("messages", "input")
     assert not program.requests
     assert not Message.objects.exists()
@@ -177,3 +179,11 @@ def test_an_image_that_is_named_by_its_id_was_scanned_as_an_upload(
     row = upload(make_png(), alice, "chart.png")
     assert program.ask([given(file_id=str(row.pk))]).status == 200
     assert scans.read_text().split() == ["scan"]
+
+
+def test_a_refused_document_is_scanned_again(program: Program, settings: Settings) -> None:
+    sent = given(file_data=url_of(b"a virus", "text/plain"), filename="a.txt")
+    assert refuse(program.ask([sent])) == REFUSED
+    assert refuse(program.ask([sent])) == REFUSED
+    settings.FILE_SCAN = ""
+    assert program.ask([sent]).status == 200
