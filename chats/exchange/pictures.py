@@ -10,6 +10,7 @@ from django.db.models import QuerySet
 
 from chats.exchange import bounds
 from chats.exchange.drafts import Node
+from chats.files import scanning
 from chats.models import Message, MessageImage
 from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.messages import FilePart
@@ -17,6 +18,9 @@ from contextpolicy.engine.messages.messages import FilePart
 FOLDER = "images/"
 ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp"}
 ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
+
+# Parts of the losses of images that the scanner did not accept, by its code.
+SCAN_LOSSES = {scanning.FILE_REFUSED: "refused", scanning.SCANNER_UNAVAILABLE: "not_scanned"}
 
 
 def build_image_filename(image: MessageImage) -> str:
@@ -86,8 +90,8 @@ def read_wanted_images(
 ) -> tuple[Mapping[str, Bytes], list[str]]:
     """Return the images in messages by hash, and the losses.
 
-    Skips an image whose bytes do not match the hash in its name or are not valid in a message. Only
-    one is in memory at a time.
+    Skips an image whose bytes do not match the hash in its name, are not valid in a message, or are
+    refused by the operator's scanner. Only one is in memory at a time.
     """
     found: dict[str, tuple[str, str]] = {}
     losses = []
@@ -100,6 +104,9 @@ def read_wanted_images(
         media_type = detect_media_type(data)
         if not media_type or hashlib.sha256(data).hexdigest() != sha256:
             losses.append(build_image_loss(sha256))
+            continue
+        if code := scanning.scan_bytes(data):
+            losses.append(f"image_{SCAN_LOSSES[code]}:{sha256[:12]}")
             continue
         found[sha256] = (entry.filename, media_type)
     return Images(archive, found), losses

@@ -20,6 +20,17 @@ WORDS: Mapping[str, str] = {
         "Pictures were left out because they are damaged, too large, in an unsupported format, or "
         "not part of a message."
     ),
+    "image_refused": gettext_noop(
+        "Pictures were left out because the virus scanner of this instance refused them."
+    ),
+    "image_not_scanned": gettext_noop(
+        "Pictures were left out because the virus scanner of this instance did not answer. Ask "
+        "your administrator to check the scanner."
+    ),
+    "file_dropped": gettext_noop(
+        "Files were left out because they are damaged, too large, or not allowed on this instance."
+        " The messages keep their text."
+    ),
     "id_twice": gettext_noop("Messages with the same ID got new IDs."),
     "message_dropped": gettext_noop("Entries other than messages were left out."),
     "message_changed": gettext_noop(

@@ -3,6 +3,7 @@
 import hashlib
 import io
 import json
+import sys
 import zipfile
 from collections.abc import Callable
 from typing import Any
@@ -13,7 +14,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.files import uploads
-from chats.models import Chat, Message, MessageFile, StoredFile, Turn
+from chats.models import Chat, Message, MessageFile, MessageImage, StoredFile, Turn
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
 from tests.chats.api.test_everything_comes_back import rewritten, streams, whole
@@ -115,3 +116,23 @@ def test_an_import_names_no_file_of_another_person(
     assert str(row.pk) not in json.dumps(stored.parts)
     assert len(stored.parts) == 4
     assert not MessageFile.objects.filter(message=stored, file=row).exists()
+
+
+@pytest.mark.parametrize(("exit_code", "loss"), [(1, "image_refused"), (3, "image_not_scanned")])
+def test_an_image_that_the_scanner_does_not_accept_is_left_out(
+    exit_code: int,
+    loss: str,
+    archive: bytes,
+    of_charlie: Program,
+    charlie: User,
+    settings: Settings,
+) -> None:
+    program = f"import sys; sys.exit({exit_code} * (open(sys.argv[1], 'rb').read(4)[1:] == b'PNG'))"
+    settings.FILE_SCAN = f'{sys.executable} -c "{program}"'
+    (made,) = bring(of_charlie, archive).chats
+    with zipfile.ZipFile(io.BytesIO(archive)) as held:
+        (name,) = [name for name in held.namelist() if name.startswith("images/")]
+    assert f"{loss}:{name[7:19]}" in made["losses"]
+    assert not MessageImage.objects.filter(message__branch__chat__owner=charlie).exists()
+    # The other content is imported.
+    assert StoredFile.objects.filter(owner=charlie, sha256=SHA).exists()
