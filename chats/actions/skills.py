@@ -199,16 +199,18 @@ def create_own_skill(
     values: Mapping[str, Any],
     now: datetime,
     files: Mapping[str, str | None] | None = None,
+    slug: str = "",
 ) -> Skill:
     """Create a skill in a group, in a team or for the installation.
 
-    `values`: some of `FIELDS`. `files`: texts by name. Raises `SkillPlaceRefused`,
+    `values`: some of `FIELDS`. `files`: texts by name. `slug`: the preferred slug; by default it is
+    derived from the name. A number is added to a slug that is taken. Raises `SkillPlaceRefused`,
     `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and
     `InvalidCharacter`.
     """
     check_skill_place(user, place)
     skill = Skill(
-        slug=skills.choose_skill_slug(str(values.get("name", ""))),
+        slug=skills.choose_skill_slug(slug or str(values.get("name", ""))),
         group_id=place.group_id,
         team_id=place.team_id,
     )

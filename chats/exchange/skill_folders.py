@@ -27,6 +27,7 @@ from contextpolicy import skill_files
 from contextpolicy.engine.text import names
 from contextpolicy.models import Skill, SkillFile
 from contextpolicy.models.skills import LONGEST_FILE_NAME, MOST_SKILL_FILES
+from contextpolicy.skills import LONGEST_SLUG
 
 FILE_NAME = skill_files.SKILL_FILE_NAME
 MOST_BYTES = 1_048_576
@@ -36,7 +37,9 @@ MOST_UNPACKED_BYTES = 10_485_760
 # Maximum size of a SKILL.md: 10,000 characters of up to four bytes, and the front matter.
 MOST_FILE_BYTES = 65_536
 FENCE = "---"
-_KEY = re.compile(r"(name|description):(?:[ \t]+(.*))?")
+_KEY = re.compile(r"(name|description|mode):(?:[ \t]+(.*))?")
+# Names of folders that are the slug of a new skill.
+_SLUG = re.compile(rf"(?=.{{1,{LONGEST_SLUG - 4}}}$)[a-z0-9]+(?:[-_][a-z0-9]+)*")
 
 
 class SkillArchiveTooLarge(Refusal):
@@ -89,12 +92,17 @@ class SkillFileInvalid(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SkillFolder:
-    """The content of a SKILL.md, and the other texts of its folder by name."""
+    """The content of a SKILL.md, and the other texts of its folder by name.
+
+    `slug` is the name of the folder, if it is a slug.
+    """
 
     name: str
     description: str
     text: str
     files: Mapping[str, str] = field(default_factory=dict)
+    slug: str = ""
+    is_always: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -144,7 +152,8 @@ def format_skill_file(skill: Skill) -> str:
     """Return a skill as SKILL.md. Values of the front matter are quoted as in JSON."""
     named = json.dumps(skill.name, ensure_ascii=False)
     described = json.dumps(skill.description, ensure_ascii=False)
-    return f"{FENCE}\nname: {named}\ndescription: {described}\n{FENCE}\n\n{skill.text}\n"
+    mode = "mode: always\n" if skill.mode == Skill.Mode.ALWAYS else ""
+    return f"{FENCE}\nname: {named}\ndescription: {described}\n{mode}{FENCE}\n\n{skill.text}\n"
 
 
 @transaction.atomic
@@ -153,8 +162,9 @@ def import_skill_archive(
 ) -> ImportedSkills:
     """Import all skills of an archive to one place.
 
-    A skill of the same name in that place gets the description, the text and the files of the
-    folder; its other files are removed. Raises the refusals of this module and of
+    A new skill gets the slug of its folder if that is free, and the mode *always* only if the
+    person may choose it. A skill of the same name in that place gets the description, the text and
+    the files of the folder; its other files are removed. Raises the refusals of this module and of
     `skills.create_own_skill`.
     """
     skills.check_skill_place(user, place)
@@ -165,8 +175,15 @@ def import_skill_archive(
         known = find_skill_by_name(folder.name, place=place)
         if known is None:
             values["name"] = folder.name
+            if folder.is_always and skills.is_skill_admin(user):
+                values["mode"] = Skill.Mode.ALWAYS
             made = skills.create_own_skill(
-                user=user, place=place, values=values, now=now, files=folder.files
+                user=user,
+                place=place,
+                values=values,
+                now=now,
+                files=folder.files,
+                slug=folder.slug,
             )
             created.append(made)
         else:
@@ -275,7 +292,9 @@ class SkillArchiveReader:
             if len(texts) == MOST_SKILL_FILES:
                 raise skills.SkillRefused(skill_files.TooManySkillFiles())
             texts[path] = text
-        return replace(parse_skill_file(data, name=entry.filename), files=texts)
+        above = PurePosixPath(folder).name
+        slug = above if _SLUG.fullmatch(above) else ""
+        return replace(parse_skill_file(data, name=entry.filename), files=texts, slug=slug)
 
     def read_text(self, path: str, entry: zipfile.ZipInfo) -> str | None:
         """Return the text of a file. None, after recording the reason, if it cannot be imported."""
@@ -321,14 +340,17 @@ def parse_skill_file(data: bytes, *, name: str) -> SkillFolder:
     if len(ends) < 2 or ends[0] != 0:
         raise SkillFileInvalid(name=name[:100])
     fields = dict(parse_front_matter(lines[1 : ends[1]]))
-    if not fields.get("name") or not fields.get("description"):
+    is_always = fields.get("mode") == Skill.Mode.ALWAYS
+    # Only the line of a skill on demand needs a description.
+    if not fields.get("name") or not (fields.get("description") or is_always):
         raise SkillFileInvalid(name=name[:100])
     body = "\n".join(lines[ends[1] + 1 :]).strip("\n")
-    return SkillFolder(fields["name"], fields["description"], body)
+    description = fields.get("description", "")
+    return SkillFolder(fields["name"], description, body, is_always=is_always)
 
 
 def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield `name` and `description` of a front matter.
+    """Yield `name`, `description` and `mode` of a front matter.
 
     Values are plain, quoted, or continued on indented lines; other keys are skipped.
     """

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.utils import timezone
 
 from chats.exchange import skill_folders
 from chats.models import Team
@@ -189,6 +190,49 @@ def test_an_exported_skill_can_be_imported_unchanged(
         (row,) = done.json()[field]
         assert {name: row[name] for name in values} == values
     assert Skill.objects.filter(group=other).count() == 1
+
+
+@pytest.mark.parametrize(
+    ("mode", "described"), [("on_demand", "Answer."), ("always", "Answer."), ("always", "")]
+)
+def test_an_import_elsewhere_keeps_slug_and_mode(
+    mode: str, described: str, program: MakeProgram
+) -> None:
+    ines = program(person("ines", POLICY_ADMIN), scopes=ZIP_KEYS)
+    # Its slug does not follow from its name.
+    values = {"name": "退款 – Money back", "description": described, "text": "Ask.", "mode": mode}
+    Skill.objects.create(slug="refunds_eu", updated_at=timezone.now(), **values)
+    archive = base64.b64encode(ines.get("skills/refunds_eu/export").content).decode()
+    Skill.objects.all().delete()
+    (made,) = ines.post("skills/import", {"archive": archive}).json()["created"]
+    assert made["slug"] == "refunds_eu"
+    assert {name: made[name] for name in values} == values
+
+
+def test_an_owner_imports_a_skill_of_mode_always_on_demand(owner: Program, sales: Group) -> None:
+    text = folder().replace("description", "mode: always\ndescription")
+    body = {"archive": packed(("a/SKILL.md", text)), "group": sales.pk}
+    (made,) = owner.post("skills/import", body).json()["created"]
+    assert (made["slug"], made["mode"]) == ("a", "on_demand")
+
+
+@pytest.mark.parametrize(
+    ("above", "slug"),
+    [
+        ("skills-main/pdf-forms/", "pdf-forms"),
+        ("My Folder/", "refunds"),
+        ("", "refunds"),
+        (f"{'a' * 57}/", "refunds"),
+        ("taken/", "taken-2"),
+    ],
+)
+def test_the_slug_is_the_name_of_the_folder(
+    above: str, slug: str, owner: Program, sales: Group
+) -> None:
+    Skill.objects.create(slug="taken", name="Other", text="x", updated_at=timezone.now())
+    body = {"archive": packed((f"{above}SKILL.md", folder())), "group": sales.pk}
+    (made,) = owner.post("skills/import", body).json()["created"]
+    assert (made["slug"], made["name"]) == (slug, "Refunds")
 
 
 def test_other_files_of_a_folder_are_named_and_left_out(owner: Program, sales: Group) -> None:
