@@ -185,7 +185,7 @@ def renew_upload(
 ) -> StoredFile | None:
     """Return a stored file with the new name and upload time. A file that failed is read again.
 
-    None if the file was deleted, or lacks its bytes because the scanner refused it.
+    None if the file was deleted or the scanner refused it, which deletes its bytes.
     """
     mine = StoredFile.objects.filter(pk=known.pk).exclude(code=scanning.FILE_REFUSED)
     with transaction.atomic():
@@ -203,7 +203,7 @@ def build_unread_columns(found: FileKind) -> dict[str, Any]:
 
 
 def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> StoredFile | None:
-    """Give a stored file that lacks its bytes the bytes of a new upload; read it if it failed.
+    """Replace the missing bytes of a stored file by those of a new upload. Read it if it failed.
 
     None if the file was deleted. Raises `FileQuotaExceeded`.
     """
@@ -214,7 +214,7 @@ def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> Stor
         if row is None:
             return None
         if row.path != known.path or row.code != known.code:
-            # The same content was uploaded at the same time, or the scanner refused it meanwhile.
+            # Another upload or the scanner changed the file after it was looked up.
             raise IntegrityError
         if row.code == scanning.FILE_REFUSED:
             check_quota(owner, name=new.name, size=new.size)
