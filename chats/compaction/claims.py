@@ -37,7 +37,7 @@ from chats.ground.jobs import Job, JobLease
 from chats.models import Branch, Compaction, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
-from chats.record import locking
+from chats.record import locking, zones
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import Message
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -244,6 +244,8 @@ def store_claim(
     trigger = "rerun" if rerun else plan.trigger
     record_outcome(branch, outcome="started")
     summary_slots.clear_summary_due(branch)
+    # The summary of an imported chat may have dates before any prompt has.
+    zones.freeze_zone(branch, zone=zone)
     row = Compaction.objects.create(
         pk=lease.key,
         branch=branch,

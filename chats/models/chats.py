@@ -151,7 +151,8 @@ class Branch(Stored):
     marks_revision = models.PositiveBigIntegerField(default=0, db_default=0)
     # Team message IDs are `msg-N`, N = seq + this offset. Imported messages keep their own IDs.
     team_id_offset = models.BigIntegerField(default=0)
-    # Time zone of dates in prompts, set by the first prompt. Empty: the owner's zone.
+    # Time zone of dates in prompts, set by the first prompt or summary that may have dates. Empty:
+    # the owner's zone.
     time_zone = models.CharField(max_length=64, blank=True, default="", db_default="")
     # Undoing a compaction pauses automatic compaction here until a user resumes it.
     compaction_paused = models.BooleanField(default=False)

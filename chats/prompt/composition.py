@@ -222,7 +222,9 @@ def assemble_draft(
         return replace(excerpts, draft=draft)
     notes = (*tail.list_tail_notes(turn, choice=choice), *notes)
     assembled = client.label_client_tools(assembled, client=turn.client)
-    prompt = build_prompt(assembled, given=given, choice=choice, branch=branch, notes=notes)
+    prompt = build_prompt(
+        assembled, given=given, choice=choice, branch=branch, notes=notes, zone=draft.zone
+    )
     return prompt if turn.client is None else adapt_prompt_for_client(prompt, asked=turn.client)
 
 
@@ -316,6 +318,7 @@ def compose_for_agent(
             *([agents.ROUND_OPENING] if is_beside else []),
             *([f"{agents.PROMPT_FORM}:{view.form}"] if view.form else []),
         ),
+        zone=zone,
     )
     need_nothing = replace(prompt.need, action="none", reason="strategy", mark=0)
     return replace(prompt, need=need_nothing, fold_from=None, warm_from=None)
@@ -352,7 +355,7 @@ def compose_lead(
     if lead is None:
         return None
     given = replace(given, last_seq=branch.last_seq)
-    prompt = build_prompt(lead, given=given, choice=choice, branch=branch)
+    prompt = build_prompt(lead, given=given, choice=choice, branch=branch, zone=zone)
     return replace(prompt, request=replace(prompt.request, max_output_tokens=1))
 
 
@@ -798,8 +801,12 @@ def build_prompt(
     choice: model_choice.ChosenModel,
     branch: Branch,
     notes: Sequence[str] = (),
+    zone: str = "",
 ) -> Prompt:
-    """Build the request and receipt of an assembled context. `notes` are added to the receipt."""
+    """Build the request and receipt of an assembled context. `notes` are added to the receipt.
+
+    `zone`: the time zone of the dates in the prompt. Empty: no dates.
+    """
     values = choice.values
     account = model_choice.get_model_account(choice.model)
     chat_id = branch.chat_id
@@ -837,7 +844,8 @@ def build_prompt(
         prompt_tokens=assembled.prompt_tokens,
         calibration=given.calibration,
         factors=choice.model.factors,
-        zone=find_zone_to_freeze(assembled, branch=branch),
+        # Layouts without day lines have dates too: in the summary and in excerpts.
+        zone="" if branch.time_zone else zone,
         shares=measure_prompt_scripts(given),
         reserve=assembled.budget.reserve,
         texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
@@ -875,15 +883,6 @@ def build_prompt(
             tuple(values.skills), frozenset(loaded), part_limit=get_file_part_limit(values)
         ),
     )
-
-
-def find_zone_to_freeze(assembled: AssembledContext, *, branch: Branch) -> str:
-    """Return the time zone to store for the branch.
-
-    Empty unless this is the branch's first prompt with dates.
-    """
-    is_first = not branch.time_zone and any(s.origin == "day" for s in assembled.segments)
-    return zones.get_branch_zone(branch) if is_first else ""
 
 
 def is_inference_enabled(values: PolicyValues) -> bool:

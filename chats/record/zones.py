@@ -16,8 +16,8 @@ OWN_ZONE = prepared.Select(
 def get_branch_zone(branch: Branch) -> str:
     """Return the name of a branch's time zone: the stored one, else its owner's, else UTC.
 
-    A branch stores the zone of its first prompt with dates (`freeze_zone`), so that the prefix of
-    its prompts does not change when its owner travels.
+    A branch stores the zone of its first prompt or summary under a policy with dates
+    (`freeze_zone`), so that the days in its prompts do not change when its owner travels.
     """
     if branch.time_zone:
         return branch.time_zone
@@ -25,7 +25,10 @@ def get_branch_zone(branch: Branch) -> str:
 
 
 def freeze_zone(branch: Branch, *, zone: str) -> None:
-    """Store the zone of a branch's first prompt with dates. Later calls change nothing."""
+    """Store the zone of a branch's first prompt or summary with dates.
+
+    Later calls change nothing.
+    """
     if zone and not branch.time_zone:
         Branch.objects.filter(pk=branch.pk, time_zone="").update(time_zone=zone)
         branch.time_zone = zone

@@ -157,6 +157,35 @@ def test_a_built_in_summary_gets_days_at_the_next_compaction(
     assert bullet["sources"] == [1]
 
 
+@pytest.mark.parametrize("layout", ["multi_turn", "A", "B", "C"])
+def test_a_summary_keeps_its_days_after_a_change_of_zone(
+    long_chat: Chat, set_policy: SetPolicy, say: Say, fold: Fold, layout: str
+) -> None:
+    """The summary may come before the first prompt with dates, as in an imported chat."""
+    live_in(long_chat, "Pacific/Kiritimati")
+    set_policy(token_budget=4_000, dates=True, layout=layout, **MARKS)
+    first = fold(long_chat)
+    days = list_days(first)
+    assert days
+    live_in(long_chat, "Pacific/Pago_Pago")
+    for number in range(5):
+        say(long_chat, f"Then {number}? {SENTENCE}", SENTENCE * 6)
+    second = fold(long_chat)
+    assert second.previous_id == first.pk
+    assert list_days(second) == days
+
+
+def live_in(chat: Chat, zone: str) -> None:
+    """Store the time zone of the browser of a chat's owner."""
+    AccountSettings.objects.update_or_create(owner=chat.owner, defaults={"time_zone": zone})
+
+
+def list_days(row: Compaction) -> set[str]:
+    """Return the days of the bullets of a summary."""
+    texts = [bullet["text"] for section in row.sections for bullet in section["bullets"]]
+    return set(re.findall(r"User, (\d{4}-\d\d-\d\d): ", "\n".join(texts)))
+
+
 def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_sources(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, say: Say, fold: Fold
 ) -> None:

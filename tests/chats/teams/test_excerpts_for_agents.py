@@ -1,14 +1,17 @@
 """Excerpts in an agent's prompt: messages outside its window, in the form the agent sees."""
 
 from collections.abc import Callable
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
 
 from chats.memory.search import archive
-from chats.models import Agent, Branch, Receipt, TurnReference
+from chats.models import AccountSettings, Agent, Branch, Message, Receipt, TurnReference
 from chats.prompt.reconstruction import rebuild_request
+from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.teams.test_team_rounds import Play, play
 
@@ -18,6 +21,8 @@ FACT = (
     "The ferry to Hven leaves Landskrona at 07:40. [NEXT:Critic]\n[FROM:Critic] The ferry is late."
 )
 ASKED = "When does the ferry to Hven leave Landskrona?"
+# 14 hours ahead of UTC.
+LATEST = "Pacific/Kiritimati"
 Plays = Callable[..., Play]
 
 
@@ -64,6 +69,38 @@ def test_the_question_brings_back_the_reply_with_its_day_and_speaker(
     receipt = Receipt.objects.latest("created_at")
     assert [s[1] for s in receipt.segments if s[0] == "tail"].count("references") == 1
     assert rebuild_request(receipt).fault == ""
+
+
+@pytest.mark.parametrize("form", ["messages", "claude-code", "plain"])
+def test_an_excerpt_keeps_its_day_after_a_change_of_zone(
+    play: Plays, form: str, now: datetime
+) -> None:
+    policy = ContextPolicy.objects.get(slug="recall")
+    dated = {**policy.current.values, "dates": True} if policy.current else {}
+    policy.current = PolicyVersion.objects.create(
+        policy=policy, number=2, values=dated, created_at=now
+    )
+    policy.save()
+    live_in(LATEST)
+    game = long_game(play, form=form)
+    # Another day in every zone than in the zone of the person.
+    at = timezone.now().replace(hour=18)
+    Message.objects.filter(branch__chat=game.chat, seq=2).update(created_at=at)
+    day = f"{at + timedelta(days=1):%Y-%m-%d}]\nAssistant: (Planner) The ferry to Hven"
+    game.ask(ASKED)
+    game.answer("At 07:40.", "Good.")
+    assert day in "\n".join(text for _, text in game.prompts[-2])
+    live_in("Pacific/Pago_Pago")
+    game.ask(f"Once more: {ASKED}")
+    game.answer("At 07:40.")
+    assert day in "\n".join(text for _, text in game.prompts[-1])
+    assert all(rebuild_request(row).fault == "" for row in Receipt.objects.all())
+
+
+def live_in(zone: str) -> None:
+    """Store the time zone of the browsers of all users."""
+    for user in User.objects.all():
+        AccountSettings.objects.update_or_create(owner=user, defaults={"time_zone": zone})
 
 
 def test_a_mates_question_is_looked_up_too(play: Plays) -> None:

@@ -9,9 +9,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.actions import branching, marks
+from chats.memory.search import archive
 from chats.models import AccountSettings, Branch, Chat, Message, Receipt, Turn
 from chats.prompt.model_choice import choose_chat_model
 from chats.prompt.next_prompt import compose_next_prompt
+from chats.prompt.reconstruction import rebuild_request
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start_turn
@@ -116,7 +118,131 @@ def test_text_layouts_and_plain_sections_have_no_day_lines(
     say("Hello", at=LATE)
     texts = sent(say("Bread", at=LATE + timedelta(days=2)))
     assert not [text for text in texts if "2026-03" in text]
+
+
+def test_plain_sections_have_no_dates_and_freeze_nothing(
+    govern: Callable[..., None], say: Say, alice: User, chat: Chat
+) -> None:
+    govern(plain_sections=True)
+    live_in(alice, "Europe/Berlin")
+    say("Hello", at=LATE)
     assert Branch.objects.get(chat=chat).time_zone == ""
+
+
+# The times of messages in UTC, and the day line before each; empty: the same day as the message
+# before it.
+CHANGES_OF_HOUR = {
+    # At 01:00 UTC, Berlin's clocks change from +1 to +2: the day has 23 hours.
+    "Europe/Berlin, spring": [
+        ("2026-03-28T22:59", "Sat 2026-03-28"),
+        ("2026-03-28T23:00", "Sun 2026-03-29"),
+        ("2026-03-29T00:59", ""),
+        ("2026-03-29T01:00", ""),
+        ("2026-03-29T21:59", ""),
+        ("2026-03-29T22:00", "Mon 2026-03-30"),
+        ("2026-03-29T23:00", ""),
+    ],
+    # At 01:00 UTC from +2 to +1: 25 hours. The hour from 02:00 occurs twice.
+    "Europe/Berlin, autumn": [
+        ("2026-10-24T21:59", "Sat 2026-10-24"),
+        ("2026-10-24T22:00", "Sun 2026-10-25"),
+        ("2026-10-25T00:30", ""),
+        ("2026-10-25T01:30", ""),
+        ("2026-10-25T22:30", ""),
+        ("2026-10-25T23:00", "Mon 2026-10-26"),
+    ],
+    # At 05:00 UTC from -5 to -4, at midnight: the day begins at 01:00.
+    "America/Havana, spring": [
+        ("2026-03-08T04:59", "Sat 2026-03-07"),
+        ("2026-03-08T05:00", "Sun 2026-03-08"),
+        ("2026-03-09T03:59", ""),
+        ("2026-03-09T04:00", "Mon 2026-03-09"),
+    ],
+    # At 05:00 UTC from -4 to -5, back to midnight: the day does not begin again.
+    "America/Havana, autumn": [
+        ("2026-11-01T03:59", "Sat 2026-10-31"),
+        ("2026-11-01T04:30", "Sun 2026-11-01"),
+        ("2026-11-01T05:30", ""),
+        ("2026-11-02T04:59", ""),
+        ("2026-11-02T05:00", "Mon 2026-11-02"),
+    ],
+    # Half an hour: +10:30 and +11, changed on 4 October 2026 at 15:30 UTC of the day before.
+    "Australia/Lord_Howe, spring": [
+        ("2026-10-03T13:29", "Sat 2026-10-03"),
+        ("2026-10-03T13:30", "Sun 2026-10-04"),
+        ("2026-10-03T15:30", ""),
+        ("2026-10-04T12:59", ""),
+        ("2026-10-04T13:00", "Mon 2026-10-05"),
+    ],
+    "Asia/Kolkata, all year": [
+        ("2026-06-30T18:29", "Tue 2026-06-30"),
+        ("2026-06-30T18:30", "Wed 2026-07-01"),
+        ("2026-12-31T18:29", "Thu 2026-12-31"),
+        ("2026-12-31T18:30", "Fri 2027-01-01"),
+    ],
+}
+
+
+@pytest.mark.parametrize("change", CHANGES_OF_HOUR)
+def test_day_lines_follow_the_clocks_of_a_zone(
+    govern: Callable[..., None], say: Say, alice: User, chat: Chat, change: str
+) -> None:
+    govern(token_budget=60_000, reserve_tokens=500)
+    live_in(alice, change.split(", ")[0])
+    for number, (at, _) in enumerate(CHANGES_OF_HOUR[change]):
+        moment = datetime.fromisoformat(at).replace(tzinfo=UTC)
+        request = say(f"Message {number}", at=moment)
+        # The reply comes in the minute of its question, not at the time of the test.
+        Message.objects.filter(branch__chat=chat, role="assistant").filter(
+            created_at__gt=moment
+        ).update(created_at=moment)
+
+    asked = [text for text in sent(request) if text.endswith(tuple("0123456789"))]
+
+    assert asked == [
+        f"[{day}]\nMessage {number}" if day else f"Message {number}"
+        for number, (_, day) in enumerate(CHANGES_OF_HOUR[change])
+    ]
+    assert all(rebuild_request(row).fault == "" for row in Receipt.objects.all())
+
+
+RECALLED = {"strategy": "simple", "window_size": 2, "references": True, "reference_floor": 1}
+FACT = "The grey heron at Lake Vogt wears the ring B-417."
+
+
+@pytest.mark.parametrize("layout", ["multi_turn", "A", "B", "C"])
+@pytest.mark.parametrize(
+    "values", [{"reference_share": 0.4, "reference_scope": "chat"}, {"reference_scope": "person"}]
+)
+def test_an_excerpt_keeps_its_day_after_a_change_of_zone(
+    govern: Callable[..., None],
+    say: Say,
+    alice: User,
+    chat: Chat,
+    layout: str,
+    values: dict[str, Any],
+) -> None:
+    """The fixture `built_again` also rebuilds each prompt after the change."""
+    govern(**RECALLED, layout=layout, **values)
+    live_in(alice, "Europe/Berlin")
+    say(FACT, at=LATE)
+    for number in range(3):
+        say(f"Tell me about bread number {number}.", at=LATE + timedelta(days=number + 1))
+    archive.index_branch(Branch.objects.get(chat=chat))
+    first = excerpts_of(say("Which ring does the heron wear?", at=LATE + timedelta(days=5)))
+    assert f"[Wed 2026-03-04]\nUser: {FACT}" in first
+    live_in(alice, "America/New_York")
+
+    second = excerpts_of(say("Where is the heron of Lake Vogt?", at=LATE + timedelta(days=6)))
+
+    assert f"[Wed 2026-03-04]\nUser: {FACT}" in second
+    assert Branch.objects.get(chat=chat).time_zone == "Europe/Berlin"
+
+
+def excerpts_of(request: ProviderRequest) -> str:
+    """Return the excerpts in a request."""
+    whole = "\n".join(sent(request))
+    return whole[whole.index("Relevant reference (semantic):") :]
 
 
 def test_a_pinned_message_outside_the_window_has_its_day(
