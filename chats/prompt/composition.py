@@ -679,6 +679,7 @@ def build_background(
     """
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
+    has_inline_day = references.has_inline_days(values)
     return Background(
         preferences=known.preferences,
         profile=known.profile,
@@ -690,6 +691,7 @@ def build_background(
                     turn.pk,
                     owner_id=turn.branch.chat.owner_id,
                     is_plain=values.plain_sections,
+                    has_inline_day=has_inline_day,
                     zone=zone,
                     shown=shown,
                 )

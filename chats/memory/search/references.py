@@ -205,13 +205,15 @@ def build_reference_entries(
     *,
     owner_id: int,
     is_plain: bool = False,
+    has_inline_day: bool = False,
     zone: str = "",
     shown: Callable[[Message], str] | None = None,
 ) -> tuple[TextEntry, ...]:
     """Return the references of a turn in prompt form: day, speaker, text.
 
-    `is_plain`: only the text. Dates are in `zone`, or UTC without one. `shown` returns a message's
-    text as the reader of the prompt may see it; references with an empty text are left out.
+    `is_plain`: only the text. `has_inline_day`: the day is a part of the label. Dates are in
+    `zone`, or UTC without one. `shown` returns a message's text as the reader of the prompt may see
+    it; references with an empty text are left out.
     """
     if shown is None:
         texts = statements.REFERENCED_TEXTS.tuples(turn=turn_id, owner=owner_id)
@@ -228,7 +230,15 @@ def build_reference_entries(
         rows = load_turn_references(turn_id, owner_id=owner_id)
         made = [(build_author(row.message), shown(row.message), row.start, row.end) for row in rows]
     return tuple(
-        build_text_entry(author, text, start, end, is_plain=is_plain, zone=zone)
+        build_text_entry(
+            author,
+            text,
+            start,
+            end,
+            is_plain=is_plain,
+            has_inline_day=has_inline_day,
+            zone=zone,
+        )
         for author, text, start, end in made
         if text[start:end].strip()
     )
@@ -256,16 +266,36 @@ def build_author(message: Message) -> Author:
     return Author(message.role, get_speaker_name(message.speaker), message.created_at)
 
 
+def has_inline_days(values: PolicyValues) -> bool:
+    """Return True if excerpts have their day in their label, not in a line above them.
+
+    This keeps the prompts of policies from before shares and dates.
+    """
+    return not values.dates and not values.reference_share
+
+
 def build_text_entry(
-    author: Author, text: str, start: int, end: int, *, is_plain: bool = False, zone: str = ""
+    author: Author,
+    text: str,
+    start: int,
+    end: int,
+    *,
+    is_plain: bool = False,
+    has_inline_day: bool = False,
+    zone: str = "",
 ) -> TextEntry:
-    """Return a part of a message in prompt form; `is_plain`: without day and speaker."""
+    """Return a part of a message in prompt form.
+
+    `is_plain`: without day and speaker. `has_inline_day`: the day is a part of the label.
+    """
     role: EntryRole = "user" if author.role == Message.Role.USER else "assistant"
     part = format_excerpt(text, start, end)
     if is_plain:
         return TextEntry(role, part)
-    named = f"({author.name}) {part}" if author.name else part
-    return TextEntry(role, named, day=format_iso_day(author.at, zone=zone))
+    day = format_iso_day(author.at, zone=zone)
+    label = ", ".join(filter(None, (day if has_inline_day else "", author.name)))
+    named = f"({label}) {part}" if label else part
+    return TextEntry(role, named, day="" if has_inline_day else day)
 
 
 def format_iso_day(at: datetime, *, zone: str) -> str:

@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise, takewhile
 from typing import Any
 from uuid import UUID
@@ -25,6 +25,7 @@ from chats.models import (
     Turn,
     TurnReference,
 )
+from chats.prompt.reconstruction import rebuild_request
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
@@ -139,7 +140,7 @@ def test_a_policy_lets_what_was_said_elsewhere_go_along(
     assert tail_of(request) == ""
     govern()
     request = say(chat, ASKED)
-    assert tail_of(request) == f"{TITLE}\n[{now:%a %Y-%m-%d}]\nUser: {HERON}"
+    assert tail_of(request) == f"{TITLE}\nUser: ({now:%Y-%m-%d}) {HERON}"
     # The context is placed after the history, directly before the question.
     assert [m.role for m in request.messages[-2:]] == ["user", "user"]
     assert request.messages[-1].content == ASKED
@@ -147,6 +148,48 @@ def test_a_policy_lets_what_was_said_elsewhere_go_along(
     assert row.message.branch.chat == other
     segment = next(s for s in newest_receipt().segments if s[1] == "references")
     assert segment[0] == "tail"
+
+
+def test_a_policy_with_dates_has_the_day_in_a_line(
+    chat: Chat, govern: Callable[..., None], elsewhere: Elsewhere, say: Say, now: datetime
+) -> None:
+    elsewhere(HERON)
+    govern(dates=True)
+    assert tail_of(say(chat, ASKED)) == f"{TITLE}\n[{now:%a %Y-%m-%d}]\nUser: {HERON}"
+
+
+@pytest.mark.parametrize(
+    ("layout", "speaker", "label"),
+    [
+        ("multi_turn", None, "2026-07-01"),
+        ("B", None, "2026-07-01"),
+        ("multi_turn", {"roleId": "p", "roleName": "Pia", "type": "human"}, "2026-07-01, Pia"),
+    ],
+)
+def test_prompts_of_a_policy_without_dates_and_share_have_the_day_in_the_label(
+    chat: Chat,
+    govern: Callable[..., None],
+    elsewhere: Elsewhere,
+    say: Say,
+    monkeypatch: pytest.MonkeyPatch,
+    layout: str,
+    speaker: dict[str, str] | None,
+    label: str,
+) -> None:
+    """The label of earlier versions. Receipts with a line of the day above it rebuild too."""
+    other = elsewhere(HERON)
+    Message.objects.filter(branch__chat=other, role="user").update(
+        created_at=datetime(2026, 7, 1, 12, tzinfo=UTC), speaker=speaker
+    )
+    govern(layout=layout)
+    with monkeypatch.context() as patch:
+        patch.setattr(references, "has_inline_days", lambda values: False)
+        between = tail_of(say(chat, ASKED))
+    assert "[Wed 2026-07-01]\nUser: " in between
+
+    asked = "Where does the grey heron nest, and which ring says so?"
+    assert f"{TITLE}\nUser: ({label}) {HERON}" in tail_of(say(chat, asked))
+    assert all(not rebuild_request(row).fault for row in Receipt.objects.all())
 
 
 @pytest.mark.requirement("S1.2", by="admin")

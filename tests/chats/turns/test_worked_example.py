@@ -212,4 +212,4 @@ def test_without_the_option_sections_keep_their_introduction_and_dates(
     text = sent(senders.page())[-1]["content"]
     assert "User Preferences: what this person has said of themselves" in text
     assert f"- note: {EXAMPLE['user_preferences']}" in text
-    assert f"[{now:%a %Y-%m-%d}]\nUser: {EXAMPLE['semantic'][0]['content']}" in text
+    assert f"\nUser: ({now:%Y-%m-%d}) {EXAMPLE['semantic'][0]['content']}" in text
