@@ -6,6 +6,7 @@ from chats.models import Branch, Message, Turn
 from chats.prompt import person
 from chats.prompt.agents import Seen
 from chats.prompt.model_choice import ChosenModel
+from chats.record.history import select_path_messages
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.compose.partition import explain_unsendable_message
 from contextpolicy.engine.policy.budget import convert_provider_tokens
@@ -90,7 +91,8 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None
     """Return the parts of the tail that are still missing. None if it is complete.
 
     Temporary chats, chats without memory, and providers that are not allowed get no content
-    of other chats. Nothing is retrieved for a continued reply, because it has no question.
+    of other chats. Nothing is retrieved for a continued reply, because it has no question, nor for
+    a client's request that ends with a tool result.
     """
     values = choice.values
     known = turn.tail or {}
@@ -98,10 +100,21 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None
     missing = should_retrieve_context(turn, values=values) and "references" not in known
     missing = missing and not values.reference_share
     missing = missing and not get_withheld_note(turn, choice=choice)
+    missing = missing and not has_client_steps(turn)
     files = turn.branch.chat.has_cut_files and turn.trigger is not None and "files" not in known
     if not (state or missing or files):
         return None
     return TailRequired(choice, state=state, references=missing, files=files)
+
+
+def has_client_steps(turn: Turn) -> bool:
+    """Return True if a client's request has replies or tool results after its latest question."""
+    if turn.client is None or turn.trigger is None:
+        return False
+    after = select_path_messages(
+        turn.branch, after=turn.trigger.seq or 0, before=turn.branch.last_seq + 1
+    )
+    return after.exclude(role=Message.Role.USER).exists()
 
 
 def may_need_excerpts(turn: Turn, *, choice: ChosenModel) -> bool:

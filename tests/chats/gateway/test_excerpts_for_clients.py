@@ -6,7 +6,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.memory.search import archive
-from chats.models import Branch, Chat
+from chats.models import Branch, Chat, Message
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.gateway.conftest import TOOLS, Program, assistant, call, calling, result, user
 
@@ -51,3 +51,59 @@ def test_a_request_that_ends_with_a_tool_result_gets_none(program: Program, alic
     called = [assistant(None, call("c1")), result("c1", "sunny")]
     program.ask([*said, user(ASKED), *called], tools=TOOLS)
     assert TITLE not in last_prompt(program)
+
+
+OTHER = "The black stork of Lake Vogt wears the ring C-9."
+PRIVATE = "Which ring does the stork of Lake Vogt wear?"
+REMEMBERING = [
+    # The default of the sources is other chats, but memory is off in a client's chat.
+    ({"reference_share": 0}, False, False),
+    ({"reference_share": 0, "reference_scope": "person"}, False, False),
+    ({"reference_share": 0, "reference_scope": "chat"}, True, False),
+    ({"reference_share": 0.4, "reference_scope": "person"}, True, False),
+    # Only here both chose it: the owner for the chat, and an administrator in the policy.
+    ({"reference_share": 0, "reference_scope": "person"}, True, True),
+]
+
+
+@pytest.mark.parametrize(("values", "has_memory", "is_sent"), REMEMBERING)
+def test_other_chats_are_used_only_with_memory_and_a_policy_that_names_them(
+    program: Program,
+    alice: User,
+    chat: Chat,
+    now: datetime,
+    values: dict[str, object],
+    has_memory: bool,
+    is_sent: bool,
+) -> None:
+    wanted = {"strategy": "simple", "references": True, "reference_floor": 1, **values}
+    set_values(wanted, now=now)
+    store_elsewhere(chat, now=now)
+    said = program.talk(["Hello, I would like to ask something."], tools=TOOLS)
+    Chat.objects.exclude(pk=chat.pk).update(without_memory=not has_memory)
+    program.ask([*said, user(PRIVATE)], *calling("c1"), tools=TOOLS)
+    assert (OTHER in last_prompt(program)) == is_sent
+    called = [assistant(None, call("c1")), result("c1", "sunny")]
+    program.ask([*said, user(PRIVATE), *called], tools=TOOLS)
+    assert OTHER not in last_prompt(program)
+
+
+def set_values(values: dict[str, object], *, now: datetime) -> None:
+    """Assign a policy with these values to everyone instead of the other one."""
+    policy = create_policy(slug="other", name="Other", values=values, actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
+
+
+def store_elsewhere(chat: Chat, *, now: datetime) -> None:
+    """Store and index a message in another chat of the owner."""
+    branch = Branch.objects.get(chat=chat)
+    Message.objects.create(
+        branch=branch,
+        seq=1,
+        accepted=1,
+        role="user",
+        parts=[{"type": "text", "text": OTHER}],
+        created_at=now,
+    )
+    Branch.objects.filter(pk=branch.pk).update(last_seq=1)
+    index()
