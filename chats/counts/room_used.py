@@ -6,7 +6,9 @@ from django.utils.translation import ngettext
 
 from chats.counts.telling import list_receipt_ids
 from chats.models import Receipt
+from contextpolicy.engine.strategies.entity_state import EntityState
 from contextpolicy.models import AuditEvent, ContextPolicy
+from contextpolicy.resolution import load_policy_values
 
 # Maximum number of measured prompts, the newest ones, and of replies that are searched for them.
 MOST_PROMPTS, MOST_REPLIES = 50, 1_000
@@ -40,7 +42,8 @@ def measure_room_used(policy: ContextPolicy) -> RoomUsed:
     """Measure the newest 50 prompts of the active version, among the newest 1,000 replies.
 
     Only prompts of completed replies count, and only if they left out messages that were
-    not excluded.
+    not excluded. Prompts of the state strategy do not count: the state replaces the dialogue,
+    so they are small by design.
     """
     if policy.current is None:
         return RoomUsed(0, 0.0)
@@ -68,6 +71,8 @@ def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
     # The policy that set the limit is responsible for how much of it is used.
     source = sources.get("token_budget") or sources.get("strategy")
     if not source or list(source[1:3]) != [policy.slug, number]:
+        return False
+    if load_policy_values(receipt.effective_policy).strategy == EntityState.name:
         return False
     return any(reason not in ("excluded", "empty") for _, _, reason in receipt.left_out)
 

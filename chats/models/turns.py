@@ -208,7 +208,8 @@ class TurnReference(Stored):
     """An excerpt of a message, often of another chat, retrieved as context for a turn.
 
     `start` and `end` are character offsets in the message's text. `score` ranks the excerpts of the
-    turn. The text is stored in the message alone.
+    turn. The text is stored in the message alone. `match_seq` is the `seq` of the message that
+    matched the question: this one, or a message near it in the same chat.
     """
 
     turn = models.ForeignKey(Turn, on_delete=models.CASCADE, related_name="references")
@@ -217,6 +218,8 @@ class TurnReference(Stored):
     start = models.PositiveIntegerField()
     end = models.PositiveIntegerField()
     score = models.FloatField()
+    # None: the turn is older than the column.
+    match_seq = models.PositiveBigIntegerField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [
@@ -225,6 +228,13 @@ class TurnReference(Stored):
 
     def __str__(self) -> str:
         return f"reference {self.place} of {self.turn_id}"
+
+    @property
+    def reason(self) -> str:
+        """`match` or `nearby`. Empty: the turn is older than stored reasons."""
+        if self.match_seq is None:
+            return ""
+        return "match" if self.match_seq == self.message.seq else "nearby"
 
 
 class PromptText(Stored):

@@ -22,6 +22,7 @@ from chats.prompt.next_prompt import (
     Outlook,
     compose_next_prompt,
     get_segment_disposition,
+    load_missed_search,
 )
 from chats.prompt.tail import measure_excerpt_room
 from chats.prompt.tokenizer import get_page_counter
@@ -82,6 +83,8 @@ class Meter:
     writes_summaries: bool
     # Whether a policy sets a retention period.
     limits_age: bool
+    # Why the last reply had no search result in time: `late`, `breaker` or `failed`; else empty.
+    missed_search: str
     # The outlook from which the meter was built.
     outlook: Outlook
 
@@ -145,6 +148,7 @@ def build_meter(
         kept=outlook.kept,
         writes_summaries=values.strategy == "dynamic_summary",
         limits_age=values.retention_days is not None,
+        missed_search=load_missed_search(branch) if values.references else "",
         outlook=outlook,
     )
 

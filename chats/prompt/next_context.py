@@ -57,6 +57,8 @@ class NextContext:
     segments: Sequence[Sequence[object]]
     sources: sent_texts.SegmentSources
     notes: Sequence[str]
+    # See `next_prompt.load_missed_search`.
+    missed_search: str = ""
     text_context: TextContext = field(default_factory=TextContext)
 
     @property
@@ -143,6 +145,7 @@ def compose_next_context(
         segments=segments,
         sources=sources,
         notes=[*found.sent.adjusted, *found.sent.notes, *notes],
+        missed_search=next_prompt.load_missed_search(branch) if choice.values.references else "",
         text_context=TextContext(
             system=get_visible_system_text(found),
             summary=summary.text if summary and has_origin(found, "summary") else "",

@@ -16,7 +16,7 @@ from typing import Literal
 from chats.files.attach import is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
-from chats.models import Branch, Compaction
+from chats.models import Branch, Compaction, Turn
 from chats.prompt import composition, model_choice, person, tail, tokenizer
 from chats.prompt.moved_skills import find_window_skills
 from chats.prompt.prompt_skills import list_prompt_skills
@@ -33,6 +33,7 @@ from contextpolicy.engine.messages.tokens import TokenCounter, count_uncut_token
 from contextpolicy.engine.messages.transcript import Background, TextEntry
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import format_state_text
+from speed import prepared
 
 Sent = Literal["full", "cut", "summary", "none"]
 # The parts of the system text that contain skills.
@@ -192,6 +193,26 @@ def compose_next_prompt(
     )
 
 
+# The notes in a turn's tail which mean that a search had no result in time.
+MISSED_SEARCHES = frozenset({"late", "failed", "breaker"})
+# The tail of the newest turn of a branch that has ended.
+LAST_TAIL = prepared.Select(
+    lambda at: (
+        Turn.objects.filter(branch=at("branch"), finished_at__isnull=False)
+        .order_by("-accepted")
+        .values_list("tail")[:1]
+    )
+)
+
+
+def load_missed_search(branch: Branch) -> str:
+    """Return why the search of the branch's last turn had no result in time; else empty."""
+    for (tail_of_turn,) in LAST_TAIL.tuples(branch=branch.pk):
+        note = str((tail_of_turn or {}).get("references", ""))
+        return note if note in MISSED_SEARCHES else ""
+    return ""
+
+
 def find_prompt_excerpts(
     branch: Branch,
     question: str,
@@ -212,6 +233,7 @@ def find_prompt_excerpts(
         values=given.values,
         room=room.tokens,
         sent=room.sent,
+        cut=room.cut,
         # A chat's own messages may be used in a chat without memory too.
         is_closed=not given.values.archive,
         counter=given.counter,

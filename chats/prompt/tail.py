@@ -42,11 +42,11 @@ class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
     `turns.state_extraction` builds the `state`, `turns.references` the `references`, and
-    `turns.file_excerpts` those of long documents (`files`). For excerpts of the chat
-    itself, `room` is the number of free local tokens, and `sent` has the `seq`s in the
-    prompt. If `room` is None, the policy's own limits apply. `asked` is the `seq` of the
-    message that an agent answers, or 0 for the turn's own question. `draft` has the
-    prompt's facts, so that they are loaded only once.
+    `turns.file_excerpts` those of long documents (`files`). For excerpts of the chat itself, `room`
+    is the number of free local tokens, `sent` has the `seq`s that the prompt contains in full, and
+    `cut` those whose texts it shortens. If `room` is None, the policy's own limits apply. `asked`
+    is the `seq` of the message that an agent answers, or 0 for the turn's own question. `draft` has
+    the prompt's facts, so that they are loaded only once.
     """
 
     choice: ChosenModel
@@ -54,6 +54,7 @@ class TailRequired:
     references: bool
     room: int | None = None
     sent: frozenset[int] = frozenset()
+    cut: frozenset[int] = frozenset()
     asked: int = 0
     draft: PromptDraft | None = field(default=None, compare=False)
     files: bool = False
@@ -142,7 +143,9 @@ def request_excerpts(
     room = measure_excerpt_room(given, context)
     if room is None:
         return None
-    return TailRequired(choice, state=False, references=True, room=room.tokens, sent=room.sent)
+    return TailRequired(
+        choice, state=False, references=True, room=room.tokens, sent=room.sent, cut=room.cut
+    )
 
 
 def request_agent_excerpts(
@@ -166,18 +169,27 @@ def request_agent_excerpts(
     room = measure_excerpt_room(given, context)
     if room is None:
         return None
-    asked = seen.question.seq
     return TailRequired(
-        choice, state=False, references=True, room=room.tokens, sent=room.sent, asked=asked
+        choice,
+        state=False,
+        references=True,
+        room=room.tokens,
+        sent=room.sent,
+        cut=room.cut,
+        asked=seen.question.seq,
     )
 
 
 @dataclass(frozen=True, slots=True)
 class ExcerptRoom:
-    """The free local tokens for excerpts, and the `seq`s in the prompt."""
+    """The free local tokens for excerpts, and the `seq`s in the prompt.
+
+    `cut`: those whose texts the prompt shortens. They are not in `sent`.
+    """
 
     tokens: int
     sent: frozenset[int]
+    cut: frozenset[int]
 
 
 def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
@@ -185,13 +197,15 @@ def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> Exce
     values = given.values
     if not (values.references and values.reference_share):
         return None
-    sent = frozenset(segment.seq for segment in context.segments if segment.seq)
+    # A message can have several segments.
+    cut = frozenset(s.seq for s in context.segments if s.seq and s.cut_to is not None)
+    sent = frozenset(s.seq for s in context.segments if s.seq) - cut
     if len(sent) >= given.last_seq:
         return None
     share = int(values.reference_share * context.budget.prompt_limit)
     room = convert_provider_tokens(share, calibration=given.calibration)
     room = min(room, context.budget.limit - context.prompt_tokens) - HEADING
-    return ExcerptRoom(room, sent) if room >= SMALLEST_ROOM else None
+    return ExcerptRoom(room, sent, cut) if room >= SMALLEST_ROOM else None
 
 
 def list_tail_notes(turn: Turn, *, choice: ChosenModel) -> list[str]:

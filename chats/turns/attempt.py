@@ -28,6 +28,7 @@ from chats.ground.live import Frame
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.memory.search.meaning import Look
+from chats.memory.search.references import ChosenReferences
 from chats.models import Message, ToolStep, Turn
 from chats.prompt import composition, model_choice, tail
 from chats.prompt.tools.history_search import query_in
@@ -158,6 +159,8 @@ class TurnAttempt:
         self.interrupted = asyncio.Event()
         self.call: ModelCall | None = None
         self.saved = 0
+        # The search for retrieved context, until its result is used or the request is sent.
+        self.search: references.RunningSearch | None = None
 
     def interrupt(self, reason: str) -> None:
         """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
@@ -190,6 +193,8 @@ class TurnAttempt:
             logger.exception("turn %s failed unexpectedly", self.lease.turn_id)
             with suppress(LeaseLost):
                 await self.end_as_failed("internal_error", INTERNAL_SENTENCE)
+        finally:
+            self.cancel_search()
 
     async def run_steps(self) -> None:
         """Run steps for as long as tools ran or new messages arrived in the last one."""
@@ -250,7 +255,9 @@ class TurnAttempt:
         if self.opening and self.opening.due:
             due, self.opening = self.opening.due, None
             await self.build_tail(due)
-        for _ in range(5):
+        # Five window moves, and a search result that comes after its time limit.
+        for _ in range(6):
+            due = await self.use_late_result() or due
             prompt = await self.worker.db(
                 composition.compose_prompt,
                 turn=turn,
@@ -263,14 +270,17 @@ class TurnAttempt:
                 due = prompt
                 await self.build_tail(due)
                 continue
-            if isinstance(prompt, composition.Prompt) and prompt.need.action != "swap":
-                return prompt
             # Publish a summary that is ready. The turn never waits for one.
-            if await self.worker.db(
+            is_summary_due = not (
+                isinstance(prompt, composition.Prompt) and prompt.need.action != "swap"
+            )
+            if is_summary_due and await self.worker.db(
                 publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
             ):
                 continue
             if isinstance(prompt, composition.Prompt):
+                if self.search is not None and self.search.task.done():
+                    continue
                 return prompt
             await self.worker.db(
                 window.move_window, branch_id=turn.branch_id, move=prompt, now=self.worker.clock()
@@ -279,6 +289,11 @@ class TurnAttempt:
 
     async def build_tail(self, due: tail.TailRequired) -> None:
         """Build the missing parts of the tail, once per turn. A stop request ends the turn here."""
+        if due.references:
+            # The search runs while the other parts are built.
+            self.search = references.start_search(
+                self.turn, due=due, counter=self.worker.counter, aside=self.worker.aside
+            )
         if due.state:
             await self.extract_state(due.choice)
         if due.files:
@@ -291,19 +306,35 @@ class TurnAttempt:
             self.turn.tail = await self.worker.db(
                 file_excerpts.store_file_excerpts, lease=self.lease, turn=self.turn, chunks=chunks
             )
-        if due.references:
-            found = await references.look_up(
-                self.turn,
-                values=due.choice.values,
-                counter=self.worker.counter,
-                aside=self.worker.aside,
-                room=due.room,
-                sent=due.sent,
-                seq=due.asked,
-            )
-            self.turn.tail = await self.worker.db(
-                references.store_retrieved_context, lease=self.lease, turn=self.turn, found=found
-            )
+        if self.search is not None:
+            await self.store_result(self.search, await self.search.wait_for_result())
+
+    async def use_late_result(self) -> tail.TailRequired | None:
+        """Store the result of a search that ended after its time limit. Never waits for it.
+
+        Returns the request for the search, or None without a result.
+        """
+        search = self.search
+        if search is None or not search.task.done():
+            return None
+        await self.store_result(search, search.task.result())
+        return search.due
+
+    async def store_result(
+        self, search: references.RunningSearch, found: ChosenReferences
+    ) -> None:
+        """Store the retrieved context. A search that is still running remains in `search`."""
+        if found.note != "late":
+            self.search = None
+        self.turn.tail = await self.worker.db(
+            references.store_retrieved_context, lease=self.lease, turn=self.turn, found=found
+        )
+
+    def cancel_search(self) -> None:
+        """Cancel the search if it is still running. Its result is not used any more."""
+        if self.search is not None:
+            self.search.task.cancel()
+            self.search = None
 
     async def extract_state(self, choice: model_choice.ChosenModel) -> None:
         """Have the model update the chat's state with the messages up to the question."""
@@ -448,6 +479,7 @@ class TurnAttempt:
 
     async def create_receipt(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
         """Return the receipt of the next call. The opening has already recorded the first one."""
+        self.cancel_search()
         opening, self.opening = self.opening, None
         if opening is not None and opening.receipt_id is not None:
             return opening.receipt_id

@@ -1,7 +1,8 @@
 """Retrieves context for a turn's question before its first prompt, within a time limit.
 
 The search runs in a separate thread, so a slow search does not block other replies. A
-reply waits at most `REFERENCES_SECONDS`. After several embedding calls in a row have
+reply waits at most `REFERENCES_SECONDS`. A result that comes later is used if it comes
+before the request is sent. After several embedding calls in a row have
 failed or timed out, searches use only keywords for a while.
 """
 
@@ -10,7 +11,7 @@ import logging
 import time
 import uuid
 from collections.abc import Awaitable, Callable
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import cache, partial
 from typing import Any
 
@@ -26,7 +27,7 @@ from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
-from chats.prompt import composition
+from chats.prompt import composition, tail
 from chats.record import statements
 from chats.record.history import select_path_messages
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
@@ -56,6 +57,45 @@ STORED = prepared.Select(
 )
 
 
+@dataclass(frozen=True, slots=True)
+class RunningSearch:
+    """The search for a turn's retrieved context, which runs while the turn does other work.
+
+    `due` requested it. `until` is the monotonic time until which the turn waits for it.
+    """
+
+    due: tail.TailRequired
+    task: asyncio.Task[ChosenReferences]
+    until: float
+
+    async def wait_for_result(self) -> ChosenReferences:
+        """Return the result. After the time limit, return the reason `late`: the search goes on."""
+        await asyncio.wait({self.task}, timeout=max(self.until - time.monotonic(), 0))
+        return self.task.result() if self.task.done() else ChosenReferences(note="late")
+
+
+def start_search(
+    turn: Turn,
+    *,
+    due: tail.TailRequired,
+    counter: TokenCounter,
+    aside: Callable[..., Awaitable[Any]],
+) -> RunningSearch:
+    """Start the search for the retrieved context of a turn's question."""
+    until = time.monotonic() + settings.REFERENCES_SECONDS
+    work = look_up(
+        turn,
+        values=due.choice.values,
+        counter=counter,
+        aside=aside,
+        room=due.room,
+        sent=due.sent,
+        cut=due.cut,
+        seq=due.asked,
+    )
+    return RunningSearch(due, asyncio.ensure_future(work), until)
+
+
 async def look_up(
     turn: Turn,
     *,
@@ -64,34 +104,31 @@ async def look_up(
     aside: Callable[..., Awaitable[Any]],
     room: int | None = None,
     sent: frozenset[int] = frozenset(),
+    cut: frozenset[int] = frozenset(),
     seq: int = 0,
 ) -> ChosenReferences:
     """Return the retrieved context of a turn's question, or the reason why there is none.
 
-    `room`, `sent` and `seq` select excerpts of the chat itself, see
-    `prompt.tail.TailRequired`. The reason is `late`, `failed` or one of those of
+    `room`, `sent`, `cut` and `seq` select excerpts of the chat itself, see
+    `prompt.tail.TailRequired`. The reason is `failed` or one of those of
     `memory.search.references.choose_references`. If embeddings could not be used,
     `by_words` contains the reason.
     """
     began = time.monotonic()
     try:
-        async with asyncio.timeout(settings.REFERENCES_SECONDS):
-            asked = await embed_turn_question(
-                turn, values=values, aside=aside, began=began, seq=seq
-            )
-            found: ChosenReferences = await aside(
-                search_for_question,
-                turn=turn,
-                values=values,
-                counter=counter,
-                asked=asked,
-                began=began,
-                room=room,
-                sent=sent,
-                seq=seq,
-            )
-    except TimeoutError:
-        return ChosenReferences(note="late")
+        asked = await embed_turn_question(turn, values=values, aside=aside, began=began, seq=seq)
+        found: ChosenReferences = await aside(
+            search_for_question,
+            turn=turn,
+            values=values,
+            counter=counter,
+            asked=asked,
+            began=began,
+            room=room,
+            sent=sent,
+            cut=cut,
+            seq=seq,
+        )
     except Exception:
         # A reply without retrieved context is better than no reply.
         logger.exception("references of turn %s", turn.pk)
@@ -211,6 +248,7 @@ def search_for_question(
     began: float,
     room: int | None = None,
     sent: frozenset[int] = frozenset(),
+    cut: frozenset[int] = frozenset(),
     seq: int = 0,
 ) -> ChosenReferences:
     """Search the owner's chats, or this chat if `room` is given, for a turn's question."""
@@ -232,6 +270,7 @@ def search_for_question(
             values=values,
             room=room,
             sent=sent,
+            cut=cut,
             # A chat's own messages may be used in a chat without memory too.
             is_closed=not values.archive,
             counter=counter,
@@ -281,9 +320,9 @@ def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences
         statements.CHAT_LOCK.hold(chat=chat_id)
     ids = fulltext.pack_values([row.message_id.hex for row in found.references])
     there = {key for (key,) in SENDABLE.tuples(messages=ids)}
-    tail = {**(lock_held_turn(lease).tail or {}), "references": found.note}
+    made = {**(lock_held_turn(lease).tail or {}), "references": found.note}
     if found.by_words:
-        tail["vectors"] = found.by_words
+        made["vectors"] = found.by_words
     # A deletion with Django first collects the rows, which takes longer than this check.
     if STORED.tuples(turn=turn.pk):
         TurnReference.objects.filter(turn=turn).delete()
@@ -296,10 +335,11 @@ def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences
                 start=row.start,
                 end=row.end,
                 score=row.score,
+                match_seq=row.match_seq,
             )
             for place, row in enumerate(found.references, start=1)
             if row.message_id in there
         ]
     )
-    update_held_turn(lease, tail=tail)
-    return tail
+    update_held_turn(lease, tail=made)
+    return made

@@ -59,9 +59,11 @@ def find_lost_step(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: L
     `cut`: the message is sent, but without the words that the answer needs.
     """
     sent = {segment[2] for segment in prompt.receipt_fields["segments"] if segment[0] != "tail"}
-    if seq in sent or seq in found.excerpts:
+    has_excerpts = found.values.references and found.values.reference_share
+    # With excerpts, the search may add the missing part of a shortened message.
+    if seq in found.excerpts or seq in (prompt.sent_seqs if has_excerpts else sent):
         return "cut"
-    if not (found.values.references and found.values.reference_share):
+    if not has_excerpts:
         return "covered"
     branch = Branch.objects.get(chat=measured.chat, parent=None)
     row = select_path_messages(branch, after=seq - 1, before=seq + 1).first()

@@ -61,7 +61,8 @@ def test_late_and_failed_searches_are_counted(
     assert any("Retrieved context was missing" in each for each in warnings) == bool(late)
     operator = signed_in(person("olga", OPERATOR))
     page = operator.get("/admin/chats/dailycount/").content.decode()
-    assert "of 30 searches in the last hour" in page
+    # The share is that of the warning.
+    assert f"{late / 30:.1%} of 30 searches in the last hour" in page
 
 
 def test_old_and_few_searches_warn_nobody(searched: Callable[..., None]) -> None:

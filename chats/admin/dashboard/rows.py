@@ -183,8 +183,10 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
 def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> NumberInWords:
     """Return the number of late searches for retrieved context in the last hour."""
     note = ngettext(
-        "of {n:,} search in the last hour", "of {n:,} searches in the last hour", count.total
-    ).format(n=count.total)
+        "{share} of {n:,} search in the last hour",
+        "{share} of {n:,} searches in the last hour",
+        count.total,
+    ).format(n=count.total, share=f"{count.share:.1%}")
     replies = rows.of_turns(wanted, status__exact="completed")
     label = gettext("Retrieved context missing")
     return NumberInWords(label, f"{count.late:,}", note, replies, key="late-searches")

@@ -144,6 +144,13 @@ class ContextOut(serializers.Serializer[Any]):
             "Codes of the changes that the prompt needed, and of the reasons for missing context."
         ),
     )
+    missed_search = serializers.CharField(
+        help_text=(
+            "Why the last reply was sent without a search result. `late` or `breaker`: not "
+            "searched, because the server was busy. `failed`: the search failed. Empty: the last "
+            "reply had a result or needed no search."
+        )
+    )
 
 
 def serialize_text_segment(
@@ -180,6 +187,7 @@ def serialize_context(made: NextContext, *, form: str, include_system: bool) -> 
         "approximate": found.is_estimate,
         "budget": {name: getattr(budget, name) for name in budget.__slots__},
         "notes": list(made.notes),
+        "missed_search": made.missed_search,
     }
 
 

@@ -157,6 +157,19 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     score = serializers.FloatField(
         help_text="Relevance, higher is better. Comparable only with excerpts of the same turn."
     )
+    reason = serializers.CharField(
+        help_text=(
+            "`match`: the message matches the question. `nearby`: it is near a message that "
+            "matches the question. Empty: reasons were not yet stored when the turn ran."
+        )
+    )
+    match_seq = serializers.IntegerField(
+        allow_null=True,
+        help_text=(
+            "Number of the message that matches the question: `seq` itself, or a message near it "
+            "in the same chat. Null: reasons were not yet stored when the turn ran."
+        ),
+    )
 
 
 class FileExcerptOut(serializers.Serializer[SentExcerpt]):

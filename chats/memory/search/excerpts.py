@@ -15,8 +15,14 @@ from django.db.models import QuerySet
 
 from chats.memory.search import archive
 from chats.memory.search.fulltext import pack_values, unpack_numbers
+from chats.memory.search.marking import Mark, find_question_matches
 from chats.memory.search.meaning import Look
-from chats.memory.search.question import is_greeting, is_question_or_request, parse_question
+from chats.memory.search.question import (
+    ParsedQuestion,
+    is_greeting,
+    is_question_or_request,
+    parse_question,
+)
 from chats.memory.search.ranking import calculate_word_weight
 from chats.memory.search.recall import Matches, Scope, match_texts
 from chats.memory.search.references import (
@@ -27,11 +33,12 @@ from chats.memory.search.references import (
     format_iso_day,
     get_speaker_name,
 )
-from chats.memory.search.sentences import select_best_sentences
+from chats.memory.search.sentences import extend_to_sentences, select_best_sentences
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history, statements
 from chats.record.zones import get_branch_zone
+from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from speed import prepared
@@ -56,21 +63,29 @@ ENTRY_TOKENS, DAY_TOKENS = 3, 11
 
 
 class MatchingMessage(NamedTuple):
-    """A message that answers a question: its `seq`, the number of shared words, its score."""
+    """A message that answers a question: its `seq`, the number of shared words, its score.
+
+    `near`: the `seq` of the match next to which the message was found. 0: it is a match itself.
+    """
 
     seq: int
     strength: int
     score: float
+    near: int = 0
 
 
 class PathText(NamedTuple):
-    """A message on a path: its id, text, speaker and day, and its tokens if they are known."""
+    """A message on a path: its id, text, speaker and day, and its tokens if they are known.
+
+    `hidden`: the part of the text that is missing in the prompt, if the prompt shortens the text.
+    """
 
     message_id: uuid.UUID
     text: str
     speaker: str = ""
     day: str = ""
     tokens: int | None = None
+    hidden: Mark | None = None
 
 
 @cache
@@ -103,14 +118,24 @@ PLACES = prepared.Select(
 class PathTexts:
     """The texts of a branch's messages before a seq, read in groups.
 
-    Leaves out the messages whose seq is in `sent`.
+    Leaves out the messages whose seq is in `sent`. The prompt shortens those in `cut` as the policy
+    `values` say.
     """
 
     def __init__(
-        self, branch: Branch, *, before: int, sent: Collection[int], zone: str = ""
+        self,
+        branch: Branch,
+        *,
+        before: int,
+        sent: Collection[int],
+        cut: Collection[int],
+        values: PolicyValues,
+        zone: str = "",
     ) -> None:
         self.pieces = history.list_path_pieces(branch, after=0, before=before)
         self.sent = frozenset(sent)
+        self.cut = frozenset(cut)
+        self.values = values
         self.zone = zone
         # The messages by seq. None: missing, erased or excluded.
         self.known: dict[int, PathText | None] = {}
@@ -126,15 +151,26 @@ class PathTexts:
         )
         for seq, message_id, parts, tokens, speaker, at in rows:
             text = "\n".join(archive.collect_searchable_texts(parts))
+            is_text = [part["type"] for part in parts] == ["text"]
             # The stored count is that of the text alone only if the message has no other parts.
-            if tokens is not None and [part["type"] for part in parts] == ["text"]:
+            if tokens is not None and is_text:
                 tokens -= MESSAGE_OVERHEAD
             else:
                 tokens = None
             day = format_iso_day(at, zone=self.zone)
+            # Each text of a message with several parts is cut for itself, so its positions differ.
+            hidden = self.find_hidden_part(text) if is_text and seq in self.cut else None
             self.known[seq or 0] = PathText(
-                message_id, text, get_speaker_name(speaker), day, tokens
+                message_id, text, get_speaker_name(speaker), day, tokens, hidden
             )
+
+    def find_hidden_part(self, text: str) -> Mark | None:
+        """Return the sentences of a text that the prompt does not contain in full, or None."""
+        limit = self.values.max_chars_per_message
+        made = cut_text(text, limit=limit, style=self.values.cut_style) if limit else None
+        if made is None or not made.removed:
+            return None
+        return extend_to_sentences(text, made.at, made.at + made.removed)
 
     def get(self, seq: int) -> PathText | None:
         """Return a message that was read, or None."""
@@ -149,6 +185,7 @@ def find_in_chat(
     values: PolicyValues,
     room: int,
     sent: Collection[int],
+    cut: Collection[int] = (),
     is_closed: bool,
     counter: TokenCounter,
     at: datetime,
@@ -156,12 +193,13 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    The best ones are chosen, and returned in the order of the chat. `sent`: seqs of the messages in
-    the prompt. Only messages of the branch with a seq below `before` are used. Messages of up to
-    `LONGEST` characters are used whole. Of longer ones, the sentences that share the most with the
-    question are used, or the whole message if there is room left at the end. For a question,
-    messages near the matches are considered too. `is_closed`: the chat excludes its messages from
-    search. The returned `note` is as in `references.choose_references`.
+    The best ones are chosen, and returned in the order of the chat. `sent`: seqs of the messages
+    that the prompt contains in full; `cut`: those that it shortens. Only messages of the branch
+    with a seq below `before` are used. Messages of up to `LONGEST` characters are used whole. Of
+    longer ones, the sentences that share the most with the question are used, or the whole message
+    if there is room left at the end. For a question, messages near the matches are considered too.
+    `is_closed`: the chat excludes its messages from search. The returned `note` is as in
+    `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -180,8 +218,9 @@ def find_in_chat(
     telling = [each for each in found if each.strength >= floor]
     zone = get_branch_zone(branch) if values.dates else ""
     filling = Filling(
+        asked=matches.asked,
         weights=weigh_stems(matches),
-        texts=PathTexts(branch, before=before, sent=sent, zone=zone),
+        texts=PathTexts(branch, before=before, sent=sent, cut=cut, values=values, zone=zone),
         room=room,
         counter=counter,
         most=values.reference_count if asks else min(values.reference_count, STATED_COUNT),
@@ -235,6 +274,8 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
     get a higher score in the same way.
     """
     scores: dict[int, float] = {}
+    # The match from which a message has its score.
+    sources: dict[int, int] = {}
     for each in found:
         scores[each.seq] = max(each.score, scores.get(each.seq, 0.0))
         for step, share in ((1, AFTER), (-1, BEFORE)):
@@ -245,11 +286,17 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
                     # A better match is nearer: all further messages gain more by that one.
                     break
                 scores[seq] = score
+                sources[seq] = each.seq
                 score *= FARTHER
     strengths = {each.seq: each.strength for each in found}
     # Among messages of equal score, the newer one comes first.
     best = sorted(scores, key=lambda seq: (-scores[seq], -seq))
-    return [MatchingMessage(seq, strengths.get(seq, 0), scores[seq]) for seq in best]
+    return [
+        MatchingMessage(seq, strengths[seq], scores[seq])
+        if seq in strengths
+        else MatchingMessage(seq, 0, scores[seq], near=sources[seq])
+        for seq in best
+    ]
 
 
 @dataclass(slots=True)
@@ -259,6 +306,7 @@ class Filling:
     `weights` maps the stems of the question to their weights.
     """
 
+    asked: ParsedQuestion
     weights: Mapping[str, float]
     texts: PathTexts
     room: int
@@ -267,7 +315,7 @@ class Filling:
     chosen: dict[int, Reference] = field(default_factory=dict)
     days: set[str] = field(default_factory=set)
     # Tokens of the excerpts that are shorter than their message, by seq, the best first.
-    cut: dict[int, int] = field(default_factory=dict)
+    shortened: dict[int, int] = field(default_factory=dict)
     # Tokens of speakers' names.
     names: dict[str, int] = field(default_factory=dict)
 
@@ -290,11 +338,30 @@ class Filling:
         text = self.texts.get(found.seq)
         if text is None or not text.text:
             return True
+        if text.hidden is not None:
+            return self.add_hidden_part(found, text, *text.hidden)
         if not found.strength and len(text.text) < SHORTEST and not self.asks(found.seq - 1):
             return True
         indexed = text.text[: archive.MOST_CHARACTERS]
         part = select_best_sentences(indexed, weights=self.weights, most=LONGEST)
         return self.add(found, text, *part)
+
+    def add_hidden_part(self, found: MatchingMessage, text: PathText, start: int, end: int) -> bool:
+        """Add an excerpt of the part of a text that the prompt lacks. False if it does not fit.
+
+        The part is skipped, which returns True, if only the sent text matches the question.
+        """
+        part = text.text[start : min(end, archive.MOST_CHARACTERS)]
+        if not part.strip():
+            return True
+        shown = f"{text.text[:start]}\n{text.text[end:]}"
+        is_elsewhere = not find_question_matches(part, self.asked) and bool(
+            find_question_matches(shown[: archive.MOST_CHARACTERS], self.asked)
+        )
+        if is_elsewhere and not found.near:
+            return True
+        first, last = select_best_sentences(part, weights=self.weights, most=LONGEST)
+        return self.add(found, text, start + first, start + last)
 
     def asks(self, seq: int) -> bool:
         """Return True if the message with this seq was read and is a question."""
@@ -312,15 +379,17 @@ class Filling:
         if fits:
             self.room -= needed
             score = round(found.score, 4)
-            self.chosen[found.seq] = Reference(said.message_id, start, end, score=score)
+            self.chosen[found.seq] = Reference(
+                said.message_id, start, end, score=score, match_seq=found.near or found.seq
+            )
             self.days.add(said.day)
-            if not is_whole:
-                self.cut[found.seq] = tokens
+            if not is_whole and said.hidden is None:
+                self.shortened[found.seq] = tokens
         return fits
 
     def complete_cut_messages(self) -> None:
         """Replace cut excerpts by their whole messages where there is room, the best first."""
-        for seq, tokens in self.cut.items():
+        for seq, tokens in self.shortened.items():
             said = self.texts.get(seq)
             if said is None or len(said.text) > self.room * MOST_PER_TOKEN:
                 continue

@@ -36,12 +36,16 @@ MOST_LEFT_OUT = 400
 
 @dataclass(frozen=True, slots=True)
 class Reference:
-    """A part of a message that is sent with a question."""
+    """A part of a message that is sent with a question.
+
+    `match_seq` is the `seq` of the message that matched the question: this one, or one near it.
+    """
 
     message_id: uuid.UUID
     start: int
     end: int
     score: float
+    match_seq: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +157,12 @@ def get_sent_range(passage: Passage) -> tuple[int, int]:
 def build_reference(passage: Passage) -> Reference:
     if passage.message_id is None:
         raise ValueError("a summary is not a reference")
-    return Reference(passage.message_id, *get_sent_range(passage), score=round(passage.score, 4))
+    return Reference(
+        passage.message_id,
+        *get_sent_range(passage),
+        score=round(passage.score, 4),
+        match_seq=passage.seq,
+    )
 
 
 def format_excerpt(text: str, start: int, end: int) -> str:

@@ -9,6 +9,8 @@ from chats.memory.search.words import find_words
 _END = re.compile(r"""[.!?…]['"”’»)\]*_]*\s+|[。！？]['"”’」』）]*\s*|\n\s*""")
 # Shorter sentences are joined with the next one. This limits the number of ranges to compare.
 SHORTEST = 40
+# The maximum number of characters that are added to complete a sentence.
+MOST_ADDED = 300
 # Digits of a score, because sums of floats depend on their order.
 DIGITS = 9
 
@@ -37,6 +39,20 @@ def select_best_sentences(text: str, *, weights: Mapping[str, float], most: int)
         if first and sentences[last][1] - sentences[first - 1][0] <= most:
             first, has_grown = first - 1, True
     return sentences[first][0], sentences[last][1]
+
+
+def extend_to_sentences(text: str, start: int, end: int) -> Range:
+    """Return a part of a text, extended to the borders of the sentences in which it lies.
+
+    A border that is more than `MOST_ADDED` characters away is not used.
+    """
+    first = max(start - MOST_ADDED, 0)
+    borders = [found.end() for found in _END.finditer(text, first, start)]
+    after = _END.search(text, max(end - 1, start), end + MOST_ADDED)
+    return (
+        borders[-1] if borders else (0 if first == 0 else start),
+        after.end() if after else min(len(text), end),
+    )
 
 
 def list_sentence_ranges(text: str, *, most: int) -> list[Range]:

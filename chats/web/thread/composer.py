@@ -172,6 +172,8 @@ class MeterView:
     pins: str = ""
     # Cost preview in a chat with a team.
     ahead: AheadWords | None = None
+    # See `chats.prompt.meter.Meter`.
+    missed_search: str = ""
 
 
 def build_composer(
@@ -272,6 +274,7 @@ def build_meter_view(
         erased_after=retention_rules.find_retention_days(chat) if meter.limits_age else None,
         pins=describe_pin_usage(chat, room=thread.locks.pins if thread else None),
         ahead=build_next_message_preview(chat, outlook=meter.outlook) if chat.team_id else None,
+        missed_search=meter.missed_search,
         **resting,
     )
 

@@ -20,10 +20,14 @@ LONGEST_CLUSTER = 128
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """A text that fits its limit, and the number of characters removed."""
+    """A text that fits its limit, and the number of characters removed.
+
+    `at`: position in the original text from which on they were removed.
+    """
 
     text: str
     removed: int
+    at: int = 0
 
 
 def cut_text(text: str, *, limit: int, style: CutStyle) -> Cut:
@@ -42,11 +46,11 @@ def cut_text(text: str, *, limit: int, style: CutStyle) -> Cut:
     room = limit - len(_marker(len(text)))
     if room < 1:
         kept = find_border_before(text, limit)
-        return Cut(text[:kept], len(text) - kept)
+        return Cut(text[:kept], len(text) - kept, kept)
     start, tail = _tail(text, room // 3 if style == "head_tail" else 0)
     end, head = _head(text, room - len(tail))
     removed = start - end
-    return Cut(f"{head}{_marker(removed)}{tail}", removed)
+    return Cut(f"{head}{_marker(removed)}{tail}", removed, end)
 
 
 def cut_tool_result(text: str, *, limit: int) -> Cut:

@@ -6,7 +6,7 @@ from django.test import Client
 from django.urls import reverse
 
 from chats.counts import room_used
-from chats.models import Chat
+from chats.models import Chat, Receipt
 from contextpolicy.models import ContextPolicy
 from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy
 
@@ -50,3 +50,19 @@ def test_prompts_that_hold_everything_do_not_count(
     set_policy(token_budget=16_000)
     talk(chat, say, turns=12)
     assert room_used.measure_room_used(ContextPolicy.objects.get(slug="small")).prompts == 0
+
+
+def test_prompts_of_the_state_strategy_do_not_count(
+    chat: Chat, say: Say, set_policy: SetPolicy
+) -> None:
+    """The state replaces the dialogue, so no advice would fill the prompts."""
+    set_policy(strategy="simple", window_size=2, token_budget=8_000)
+    talk(chat, say, turns=12)
+    policy = ContextPolicy.objects.get(slug="small")
+    assert room_used.measure_room_used(policy).warning
+    row = Receipt.objects.latest("created_at").effective_policy
+    # Values are cached by digest.
+    row.digest, row.values = row.digest[::-1], {**row.values, "strategy": "entity_state"}
+    row.save(force_insert=True)
+    Receipt.objects.update(effective_policy=row)
+    assert room_used.measure_room_used(policy).prompts == 0

@@ -1,5 +1,7 @@
 """Excerpts: each question retrieves parts of the messages that the prompt leaves out."""
 
+import asyncio
+import threading
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
@@ -7,6 +9,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.urls import reverse
 
 from chats.actions import marks
 from chats.compaction.plan import count_fixed_tokens
@@ -273,9 +276,10 @@ def test_a_slow_search_keeps_no_later_turn_from_its_excerpts(
     govern()
     say(HERON)
     chatter(say)
-    settings.REFERENCES_SECONDS = 0.000_001
-    for _ in range(4):
-        assert block_of(say(ASKED)) == ""
+    with monkeypatch.context() as slow:
+        SlowSearch(slow, settings, during=None)
+        for _ in range(4):
+            assert block_of(say(ASKED)) == ""
     settings.REFERENCES_SECONDS = 10
 
     assert HERON in block_of(say(ASKED + " Tell me."))
@@ -485,3 +489,173 @@ def test_a_message_withdrawn_during_the_search_is_not_sent(
     # Two of the four newest messages are equal replies.
     assert [message.content for message in request.messages].count(withdrawn.text) == 1
     assert len(loads) == 2
+
+
+def test_each_excerpt_says_why_it_is_there(
+    govern: Callable[..., None], say: Say, chat: Chat, client: Client, alice: User
+) -> None:
+    govern()
+    say("I walked around Lake Vogt with Ines today.", "It is said to be deep.")
+    chatter(say)
+    say("Who walked around Lake Vogt?")
+    turn = Turn.objects.latest("queued_at")
+    rows = references.load_turn_references(turn.pk, owner_id=alice.pk)
+    assert [(row.message.seq, row.reason, row.match_seq) for row in rows[:2]] == [
+        (1, "match", 1),
+        (2, "nearby", 1),
+    ]
+    client.force_login(alice)
+    receipt = reverse("chats:receipt", args=[chat.pk, turn.pk])
+
+    listed = client.get(f"/api/v1/chats/{chat.pk}/turns/{turn.pk}").json()["references"]
+    page = client.get(receipt).content.decode()
+
+    assert [(row["reason"], row["match_seq"]) for row in listed[:2]] == [
+        ("match", 1),
+        ("nearby", 1),
+    ]
+    assert "Near message 1, which matches the question" in " ".join(page.split())
+    assert page.count('data-reason="match"') == 1
+
+    # A turn of an older version has no reasons.
+    TurnReference.objects.update(match_seq=None)
+    (old, *_) = client.get(f"/api/v1/chats/{chat.pk}/turns/{turn.pk}").json()["references"]
+    page = client.get(receipt).content.decode()
+    assert (old["reason"], old["match_seq"]) == ("", None)
+    assert 'data-reason="match"' not in page
+
+
+def test_the_hidden_part_of_a_shortened_message_is_retrieved(
+    govern: Callable[..., None], say: Say
+) -> None:
+    """The prompt contains the message, but not the sentence that the question needs."""
+    govern(window_size=20, max_chars_per_message=600, cut_style="head_tail")
+    say("Bread is good. " * 40 + HERON + " Cheese is good." * 40)
+
+    request = say(ASKED)
+
+    history = "\n".join(m.content for m in request.messages if TITLE not in m.content)
+    assert "characters cut" in history
+    assert "B-417" not in history
+    block = block_of(request)
+    assert HERON in block
+    # The beginning and the end of the message are in the prompt already.
+    assert len(block) <= references.LONGEST + 200
+    rows = TurnReference.objects.filter(turn=Turn.objects.latest("queued_at"), message__seq=1)
+    assert all(row.start > 300 for row in rows)
+
+
+def test_the_hidden_part_keeps_whole_sentences() -> None:
+    text = "One is here. Two is there, and 三は ここ。 Four is last. Five."
+    start, end = text.index("is there"), text.index("last")
+    assert text[slice(*excerpts.extend_to_sentences(text, start, end))] == (
+        "Two is there, and 三は ここ。 Four is last. "
+    )
+
+
+def test_a_shortened_message_gives_nothing_if_only_its_sent_part_matches(
+    govern: Callable[..., None], say: Say
+) -> None:
+    govern(window_size=20, max_chars_per_message=600, cut_style="head")
+    say(HERON + " Cheese is good." * 80)
+
+    request = say(ASKED)
+
+    assert "B-417" in "\n".join(m.content for m in request.messages)
+    assert block_of(request) == ""
+
+
+class SlowSearch:
+    """A search that is slower than its time limit. It ends while `during` is running."""
+
+    def __init__(
+        self, monkeypatch: pytest.MonkeyPatch, settings: Any, *, during: tuple[Any, str] | None
+    ) -> None:
+        settings.REFERENCES_SECONDS = 0.05
+        self.begun, self.reached, self.ended = (threading.Event() for _ in range(3))
+        self.cancelled = 0
+        self.search = looking.look_up
+        monkeypatch.setattr(looking, "look_up", self.look_up)
+        if during is not None:
+            plain = getattr(*during)
+
+            def doing(**given: Any) -> Any:
+                made = plain(**given)
+                if self.begun.is_set():
+                    self.reached.set()
+                    assert self.ended.wait(5)
+                return made
+
+            monkeypatch.setattr(*during, doing)
+
+    async def look_up(self, *given: Any, **named: Any) -> Any:
+        found = await self.search(*given, **named)
+        self.begun.set()
+        try:
+            while not self.reached.is_set():
+                await asyncio.sleep(0.005)
+        except asyncio.CancelledError:
+            self.cancelled += 1
+            raise
+        self.ended.set()
+        return found
+
+
+@pytest.mark.parametrize(
+    "during", [(looking, "store_retrieved_context"), (composition, "compose_prompt")]
+)
+def test_a_late_result_that_comes_before_the_request_is_sent_is_used(
+    govern: Callable[..., None],
+    say: Say,
+    settings: Any,
+    monkeypatch: pytest.MonkeyPatch,
+    during: tuple[Any, str],
+) -> None:
+    """The search ends after the limit: when the delay is recorded, or when a prompt is ready."""
+    govern()
+    say(HERON)
+    chatter(say)
+    slow = SlowSearch(monkeypatch, settings, during=during)
+
+    block = block_of(say(ASKED))
+
+    assert slow.ended.is_set()
+    assert HERON in block
+    turn = Turn.objects.latest("queued_at")
+    assert turn.tail == {"references": ""}
+    receipt = Receipt.objects.latest("created_at")
+    assert any(part[:2] == ["tail", "references"] for part in receipt.segments)
+    assert "references:late" not in receipt.notes
+
+
+def test_a_result_that_comes_after_the_request_is_dropped(
+    govern: Callable[..., None], say: Say, settings: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    govern()
+    say(HERON)
+    chatter(say)
+    slow = SlowSearch(monkeypatch, settings, during=None)
+
+    assert block_of(say(ASKED)) == ""
+
+    assert slow.cancelled == 1
+    assert Turn.objects.latest("queued_at").tail == {"references": "late"}
+    assert "references:late" in Receipt.objects.latest("created_at").notes
+
+
+@pytest.mark.parametrize("note", ["late", "failed", ""])
+def test_the_meter_says_that_the_last_reply_was_not_searched(
+    govern: Callable[..., None], say: Say, chat: Chat, client: Client, alice: User, note: str
+) -> None:
+    govern()
+    say(HERON)
+    Turn.objects.update(tail={"references": note})
+    client.force_login(alice)
+
+    page = client.get(reverse("chats:chat", args=[chat.pk])).content.decode()
+    body = {"question": ASKED}
+    asked = client.post(f"/api/v1/chats/{chat.pk}/context", body, content_type="application/json")
+
+    assert (f'data-note="search-{note}"' in page) is bool(note)
+    assert ("not searched: busy" in page) is (note == "late")
+    assert asked.json()["missed_search"] == note

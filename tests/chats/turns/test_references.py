@@ -1,6 +1,6 @@
 """Retrieved context from other chats: sent with a question, or the receipt gives a reason."""
 
-import time
+import asyncio
 from collections.abc import Callable
 from datetime import UTC, datetime, timedelta
 from itertools import groupby, pairwise, takewhile
@@ -449,16 +449,20 @@ def test_a_slow_search_holds_no_reply_up_and_the_next_is_searched_again(
 ) -> None:
     govern()
     elsewhere(HERON)
-    search = looking.search_for_question
+    search = looking.look_up
+
+    async def never(*_: Any, **__: Any) -> None:
+        await asyncio.Event().wait()
+
     settings.REFERENCES_SECONDS = 0.02
-    monkeypatch.setattr(looking, "search_for_question", lambda *_, **__: time.sleep(0.2))
+    monkeypatch.setattr(looking, "look_up", never)
     for _ in range(breakers.MISSES + 1):
         say(chat, ASKED)
         assert newest_receipt().notes[-1] == "references:late"
     # Only an unresponsive embedding server opens the breaker.
     assert not no_breaker.is_open()
     settings.REFERENCES_SECONDS = 10
-    monkeypatch.setattr(looking, "search_for_question", search)
+    monkeypatch.setattr(looking, "look_up", search)
     assert "B-417" in tail_of(say(chat, ASKED))
 
 
