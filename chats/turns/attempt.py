@@ -320,9 +320,7 @@ class TurnAttempt:
         await self.store_result(search, search.task.result())
         return search.due
 
-    async def store_result(
-        self, search: references.RunningSearch, found: ChosenReferences
-    ) -> None:
+    async def store_result(self, search: references.RunningSearch, found: ChosenReferences) -> None:
         """Store the retrieved context. A search that is still running remains in `search`."""
         if found.note != "late":
             self.search = None
