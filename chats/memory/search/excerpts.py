@@ -158,7 +158,7 @@ class PathTexts:
             else:
                 tokens = None
             day = format_iso_day(at, zone=self.zone)
-            # Each text of a message with several parts is cut for itself, so its positions differ.
+            # Several parts are cut separately, so positions in the joined text would differ.
             hidden = self.find_hidden_part(text) if is_text and seq in self.cut else None
             self.known[seq or 0] = PathText(
                 message_id, text, get_speaker_name(speaker), day, tokens, hidden

@@ -42,7 +42,7 @@ def select_best_sentences(text: str, *, weights: Mapping[str, float], most: int)
 
 
 def extend_to_sentences(text: str, start: int, end: int) -> Range:
-    """Return a part of a text, extended to the borders of the sentences in which it lies.
+    """Return a part of a text, extended to the borders of its sentences.
 
     A border that is more than `MOST_ADDED` characters away is not used.
     """
