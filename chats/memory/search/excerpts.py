@@ -4,19 +4,15 @@ Texts are read as plain values in a few queries, because hundreds of rows of mod
 longer than the search.
 """
 
-import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
-from functools import cache
 from typing import NamedTuple
 
-from django.db.models import QuerySet
-
 from chats.memory.search import archive
-from chats.memory.search.fulltext import pack_values, unpack_numbers
-from chats.memory.search.marking import Mark, find_question_matches
+from chats.memory.search.marking import find_question_matches
 from chats.memory.search.meaning import Look
+from chats.memory.search.path_texts import PathText, PathTexts
 from chats.memory.search.question import (
     ParsedQuestion,
     is_greeting,
@@ -30,16 +26,13 @@ from chats.memory.search.references import (
     ChosenReferences,
     Reference,
     format_excerpt,
-    format_iso_day,
-    get_speaker_name,
 )
-from chats.memory.search.sentences import extend_to_sentences, select_best_sentences
-from chats.models import Branch, Message, SearchPlace
+from chats.memory.search.sentences import select_best_sentences
+from chats.models import Branch, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
-from chats.record import history, statements
+from chats.record import history
 from chats.record.zones import get_branch_zone
-from contextpolicy.engine.history.truncation import cut_text
-from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD, TokenCounter
+from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from speed import prepared
 
@@ -74,107 +67,10 @@ class MatchingMessage(NamedTuple):
     near: int = 0
 
 
-class PathText(NamedTuple):
-    """A message on a path: its id, text, speaker and day, and its tokens if they are known.
-
-    `hidden`: the part of the text that is missing in the prompt, if the prompt shortens the text.
-    """
-
-    message_id: uuid.UUID
-    text: str
-    speaker: str = ""
-    day: str = ""
-    tokens: int | None = None
-    hidden: Mark | None = None
-
-
-@cache
-def build_text_query(pieces: int) -> prepared.Select[Message]:
-    """Return the prepared query for messages with the given `seqs` on a path.
-
-    `pieces`: the number of branches of which the path consists.
-    """
-
-    def build(at: prepared.At) -> QuerySet[Message]:
-        places = [
-            (at(branch), at(above), at(last))
-            for branch, above, last in statements.list_piece_parameters(pieces)
-        ]
-        rows = statements.filter_by_pieces(places).filter(
-            seq__in=unpack_numbers(at("seqs")), excluded=False, erased_at=None
-        )
-        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
-        return rows.order_by().values_list(*columns)
-
-    return prepared.Select(build)
-
-
 # The place of a branch in the index.
 PLACES = prepared.Select(
     lambda at: SearchPlace.objects.filter(branch=at("branch")).values_list("pk")
 )
-
-
-class PathTexts:
-    """The texts of a branch's messages before a seq, read in groups.
-
-    Leaves out the messages whose seq is in `sent`. The prompt shortens those in `cut` as the policy
-    `values` say.
-    """
-
-    def __init__(
-        self,
-        branch: Branch,
-        *,
-        before: int,
-        sent: Collection[int],
-        cut: Collection[int],
-        values: PolicyValues,
-        zone: str = "",
-    ) -> None:
-        self.pieces = history.list_path_pieces(branch, after=0, before=before)
-        self.sent = frozenset(sent)
-        self.cut = frozenset(cut)
-        self.values = values
-        self.zone = zone
-        # The messages by seq. None: missing, erased or excluded.
-        self.known: dict[int, PathText | None] = {}
-
-    def read(self, seqs: Iterable[int]) -> None:
-        """Read the messages that were not read before, in one query."""
-        missing = set(seqs) - self.known.keys() - self.sent
-        if not missing or not self.pieces:
-            return
-        self.known |= dict.fromkeys(missing)
-        rows = build_text_query(len(self.pieces)).tuples(
-            **statements.name_values(self.pieces), seqs=pack_values(missing)
-        )
-        for seq, message_id, parts, tokens, speaker, at in rows:
-            text = "\n".join(archive.collect_searchable_texts(parts))
-            is_text = [part["type"] for part in parts] == ["text"]
-            # The stored count is that of the text alone only if the message has no other parts.
-            if tokens is not None and is_text:
-                tokens -= MESSAGE_OVERHEAD
-            else:
-                tokens = None
-            day = format_iso_day(at, zone=self.zone)
-            # Several parts are cut separately, so positions in the joined text would differ.
-            hidden = self.find_hidden_part(text) if is_text and seq in self.cut else None
-            self.known[seq or 0] = PathText(
-                message_id, text, get_speaker_name(speaker), day, tokens, hidden
-            )
-
-    def find_hidden_part(self, text: str) -> Mark | None:
-        """Return the sentences of a text that the prompt does not contain in full, or None."""
-        limit = self.values.max_chars_per_message
-        made = cut_text(text, limit=limit, style=self.values.cut_style) if limit else None
-        if made is None or not made.removed:
-            return None
-        return extend_to_sentences(text, made.at, made.at + made.removed)
-
-    def get(self, seq: int) -> PathText | None:
-        """Return a message that was read, or None."""
-        return self.known.get(seq)
 
 
 def find_in_chat(
