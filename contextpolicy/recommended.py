@@ -1,4 +1,4 @@
-"""The recommended values of new policies, and drafts with them for older policies.
+"""Drafts with the recommended values for policies that are older than these values.
 
 A draft adds the recommended fields that a policy does not set and keeps all others. Nothing is
 published: each draft goes through the usual review and publishing.
@@ -65,14 +65,6 @@ def find_missing_values(
         and not (decided and name.startswith("reference"))
         and (shows_days or name != "dates")
     }
-
-
-def add_recommended_values(values: Mapping[str, Any], *, slug: str) -> dict[str, Any]:
-    """Return the values of a new policy with the recommended ones that it does not set.
-
-    A policy without a strategy gets them too, as in the form of a new policy.
-    """
-    return {**find_missing_values(values, slug=slug, is_default=True), **values}
 
 
 def list_recommendations() -> list[Recommendation]:

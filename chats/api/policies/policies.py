@@ -109,11 +109,9 @@ class PolicyViewSet(ConditionalEndpoint):
     def create(self, request: Request) -> Response:
         """Create a policy with version 1. It is not assigned to anything yet.
 
-        Without values for retrieved context and dates, the policy gets the recommended ones.
         `error.details` lists all invalid values.
         """
         asked = validate_storable_texts(NewPolicy.read(request.data))
-        asked["values"] = recommended.add_recommended_values(asked["values"], slug=asked["slug"])
         is_draft = asked.pop("draft")
         now = timezone.now()
         with translate_policy_errors():

@@ -77,15 +77,6 @@ class Lint(Strict):
 class NewPolicy(Lint):
     """A policy to create, with the values of its first version."""
 
-    values = serializers.DictField(
-        default=dict,
-        help_text=(
-            "Values of the policy by field name. Without `references` and `reference_share`, the "
-            "policy gets the recommended values of retrieved context, and without `dates`, it "
-            "gets `dates`, like a policy created on the page. Both are left out with the strategy "
-            "`entity_state`, and `dates` in prompts without day lines."
-        ),
-    )
     slug = Slug(
         help_text=(
             "Permanent identifier in addresses: 1 to 60 letters without accents, digits, "

@@ -12,13 +12,11 @@ from chats.models import Chat
 from chats.people import keys
 from contextpolicy.imports import RESERVED
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.presets import RETRIEVED
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.people import person
 
 WINDOW = {"strategy": "simple", "window_size": 20, "token_budget": 8_000, "reserve_tokens": 1_000}
-WINDOW |= {"references": False, "dates": False}
 
 
 @pytest.fixture
@@ -109,43 +107,6 @@ def test_a_policy_is_made_read_and_changed_by_versions(ines: Program) -> None:
         "policy.version_activated",
         "policy.version_created",
     ]
-
-
-@pytest.mark.parametrize(
-    ("values", "added"),
-    [
-        ({}, RETRIEVED),
-        ({"strategy": "simple"}, RETRIEVED),
-        ({"strategy": "simple", "references": False}, {"dates": True}),
-        (
-            {"dates": False, "reference_count": 9},
-            {**RETRIEVED, "dates": False, "reference_count": 9},
-        ),
-        ({"references": True, "reference_share": 0, "dates": False}, {}),
-        ({"layout": "A", "references": False}, {}),
-        ({"strategy": "entity_state", "state_schema": {"type": "object"}}, {}),
-    ],
-)
-def test_a_new_policy_gets_the_recommended_values_that_it_does_not_set(
-    ines: Program, values: dict[str, Any], added: dict[str, Any]
-) -> None:
-    first = made(ines, values=values)
-    assert first["current"]["values"] == {**values, **added}
-    assert load_policy("support") == {**values, **added}
-    exported = ines.get("policies/support/export").json()
-    # A file of an older version has none of these values, and its prompts have neither.
-    older = {**exported, "values": values, "name": "Older"}
-    copy = ines.post("policies/import", {"form": older, "name": "Older"}).json()
-    assert copy["current"]["values"] == values
-    # A version is complete: only the sent values apply.
-    later = next_version(ines, 1, values={"strategy": "simple"}).json()
-    assert later["values"] == {"strategy": "simple"}
-
-
-def load_policy(slug: str) -> dict[str, Any]:
-    """Return the stored values of a policy."""
-    current = ContextPolicy.objects.get(slug=slug).current
-    return dict(current.values) if current else {}
 
 
 def test_somebody_elses_version_is_shown_field_by_field_and_nothing_is_lost(ines: Program) -> None:

@@ -4,7 +4,11 @@ import time
 
 import pytest
 
-from chats.memory.search.sentences import list_sentence_ranges, select_best_sentences
+from chats.memory.search.sentences import (
+    extend_to_sentences,
+    list_sentence_ranges,
+    select_best_sentences,
+)
 
 WEIGHTS = {"lake": 1.0, "heron": 3.0, "ring": 2.0}
 FILLER = "Bread is good and so is cheese on it. "
@@ -72,3 +76,11 @@ def test_a_text_of_many_matches_takes_little_time() -> None:
 
     # Comparing every pair of lines would take several seconds.
     assert time.process_time() - began < 1
+
+
+def test_the_hidden_part_keeps_whole_sentences() -> None:
+    text = "One is here. Two is there, and 三は ここ。 Four is last. Five."
+    start, end = text.index("is there"), text.index("last")
+    assert text[slice(*extend_to_sentences(text, start, end))] == (
+        "Two is there, and 三は ここ。 Four is last. "
+    )

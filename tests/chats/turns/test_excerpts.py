@@ -545,14 +545,6 @@ def test_the_hidden_part_of_a_shortened_message_is_retrieved(
     assert all(row.start > 300 for row in rows)
 
 
-def test_the_hidden_part_keeps_whole_sentences() -> None:
-    text = "One is here. Two is there, and 三は ここ。 Four is last. Five."
-    start, end = text.index("is there"), text.index("last")
-    assert text[slice(*excerpts.extend_to_sentences(text, start, end))] == (
-        "Two is there, and 三は ここ。 Four is last. "
-    )
-
-
 def test_a_shortened_message_gives_nothing_if_only_its_sent_part_matches(
     govern: Callable[..., None], say: Say
 ) -> None:
