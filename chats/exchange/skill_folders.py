@@ -1,8 +1,9 @@
 """Skills as folders with a `SKILL.md`: import and export of ZIP archives.
 
-`SKILL.md` begins with a front matter of `name` and `description`; the rest is the text. Other text
-files of a folder are files of the skill. Files that cannot be imported are listed with a reason. If
-a limit is exceeded, nothing is imported.
+`SKILL.md` begins with a front matter of `name` and `description`; the rest is the text. In exports,
+`name` is the name of the folder, as readers of the format require, and `metadata` has what only
+this product knows: `display-name` and `mode`. Other text files of a folder are files of the skill.
+Files that cannot be imported are listed with a reason. If a limit is exceeded, nothing is imported.
 """
 
 import io
@@ -37,7 +38,8 @@ MOST_UNPACKED_BYTES = 10_485_760
 # Maximum size of a SKILL.md: 10,000 characters of up to four bytes, and the front matter.
 MOST_FILE_BYTES = 65_536
 FENCE = "---"
-_KEY = re.compile(r"(name|description|mode):(?:[ \t]+(.*))?")
+_KEY = re.compile(r"(name|description|mode|metadata):(?:[ \t]+(.*))?")
+_METADATA_KEY = re.compile(r"[ \t]+(display-name|mode):[ \t]+(.*)")
 # Names of folders that are the slug of a new skill.
 _SLUG = re.compile(rf"(?=.{{1,{LONGEST_SLUG - 4}}}$)[a-z0-9]+(?:[-_][a-z0-9]+)*")
 
@@ -150,10 +152,17 @@ def build_skill_archive(rows: Sequence[Skill]) -> bytes:
 
 def format_skill_file(skill: Skill) -> str:
     """Return a skill as SKILL.md. Values of the front matter are quoted as in JSON."""
-    named = json.dumps(skill.name, ensure_ascii=False)
-    described = json.dumps(skill.description, ensure_ascii=False)
-    mode = "mode: always\n" if skill.mode == Skill.Mode.ALWAYS else ""
-    return f"{FENCE}\nname: {named}\ndescription: {described}\n{mode}{FENCE}\n\n{skill.text}\n"
+    metadata = {"display-name": skill.name if skill.name != skill.slug else ""}
+    metadata["mode"] = "always" if skill.mode == Skill.Mode.ALWAYS else ""
+    more = [f"  {key}: {quote_value(value)}" for key, value in metadata.items() if value]
+    front = [f"name: {skill.slug}", f"description: {quote_value(skill.description)}"]
+    front += ["metadata:", *more] if more else []
+    return "\n".join([FENCE, *front, FENCE, "", skill.text, ""])
+
+
+def quote_value(value: str) -> str:
+    """Return a value of a front matter in quotes."""
+    return json.dumps(value, ensure_ascii=False)
 
 
 @transaction.atomic
@@ -340,19 +349,21 @@ def parse_skill_file(data: bytes, *, name: str) -> SkillFolder:
     if len(ends) < 2 or ends[0] != 0:
         raise SkillFileInvalid(name=name[:100])
     fields = dict(parse_front_matter(lines[1 : ends[1]]))
+    shown = fields.get("display-name") or fields.get("name", "")
     is_always = fields.get("mode") == Skill.Mode.ALWAYS
     # Only the line of a skill on demand needs a description.
     if not fields.get("name") or not (fields.get("description") or is_always):
         raise SkillFileInvalid(name=name[:100])
     body = "\n".join(lines[ends[1] + 1 :]).strip("\n")
     description = fields.get("description", "")
-    return SkillFolder(fields["name"], description, body, is_always=is_always)
+    return SkillFolder(shown, description, body, is_always=is_always)
 
 
 def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
-    """Yield `name`, `description` and `mode` of a front matter.
+    """Yield `name` and `description`, and `display-name` and `mode` of the metadata.
 
-    Values are plain, quoted, or continued on indented lines; other keys are skipped.
+    Values are plain, quoted, or continued on indented lines; other keys are skipped. Exports before
+    `metadata` have `mode` at the top.
     """
     for place, line in enumerate(lines):
         match = _KEY.fullmatch(line.rstrip())
@@ -363,6 +374,10 @@ def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
             if further[:1] not in (" ", "\t"):
                 break
             pieces.append(further)
+        if match[1] == "metadata":
+            nested = (_METADATA_KEY.fullmatch(piece.rstrip()) for piece in pieces)
+            yield from ((found[1], unquote_value(found[2].strip())) for found in nested if found)
+            continue
         if pieces[0].strip() in {">", "|", ">-", "|-"}:
             del pieces[0]
         yield match[1], unquote_value(" ".join(" ".join(pieces).split()))

@@ -202,7 +202,14 @@ def test_an_import_elsewhere_keeps_slug_and_mode(
     # Its slug does not follow from its name.
     values = {"name": "退款 – Money back", "description": described, "text": "Ask.", "mode": mode}
     Skill.objects.create(slug="refunds_eu", updated_at=timezone.now(), **values)
-    archive = base64.b64encode(ines.get("skills/refunds_eu/export").content).decode()
+    exported = ines.get("skills/refunds_eu/export").content
+    archive = base64.b64encode(exported).decode()
+    # Readers of the format accept only these keys, and the name of the folder as the name.
+    with zipfile.ZipFile(io.BytesIO(exported)) as files:
+        front = files.read("refunds_eu/SKILL.md").decode().split("---\n")[1].splitlines()
+    keys = [line.partition(":")[0] for line in front if not line.startswith(" ")]
+    assert keys == ["name", "description", "metadata"]
+    assert front[0] == "name: refunds_eu"
     Skill.objects.all().delete()
     (made,) = ines.post("skills/import", {"archive": archive}).json()["created"]
     assert made["slug"] == "refunds_eu"
@@ -214,6 +221,15 @@ def test_an_owner_imports_a_skill_of_mode_always_on_demand(owner: Program, sales
     body = {"archive": packed(("a/SKILL.md", text)), "group": sales.pk}
     (made,) = owner.post("skills/import", body).json()["created"]
     assert (made["slug"], made["mode"]) == ("a", "on_demand")
+
+
+def test_metadata_of_other_tools_changes_nothing(owner: Program, sales: Group) -> None:
+    text = folder().replace(
+        "---\n\n", "metadata:\n  author: me\n  mode: fast\nlicense: MIT\n---\n\n"
+    )
+    body = {"archive": packed(("a/SKILL.md", text)), "group": sales.pk}
+    (made,) = owner.post("skills/import", body).json()["created"]
+    assert (made["name"], made["mode"], made["text"]) == ("Refunds", "on_demand", "Ask.")
 
 
 @pytest.mark.parametrize(
