@@ -15,6 +15,7 @@ from chats.models import (
     Turn,
     TurnReference,
 )
+from chats.record.sendable import build_sendable_filter
 from speed import prepared
 
 
@@ -161,11 +162,10 @@ CALLS = prepared.Select(
 REFERENCED_TEXTS = prepared.Select(
     lambda at: (
         TurnReference.objects.filter(
+            build_sendable_filter("message__"),
             turn=at("turn"),
             message__branch__chat__owner=at("owner"),
             message__branch__chat__deleted_at=None,
-            message__excluded=False,
-            message__erased_at=None,
         )
         .order_by("place")
         .values_list(

@@ -30,6 +30,7 @@ from chats.models import Branch, Chat, Message, Turn, TurnReference
 from chats.prompt import composition, tail
 from chats.record import statements
 from chats.record.history import select_path_messages
+from chats.record.sendable import build_sendable_filter
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -48,7 +49,7 @@ BREAKER = LatenessBreaker()
 # The messages among the given ids that can be sent.
 SENDABLE = prepared.Select(
     lambda at: Message.objects.filter(
-        pk__in=fulltext.unpack_keys(at("messages")), erased_at=None, excluded=False
+        build_sendable_filter(), pk__in=fulltext.unpack_keys(at("messages"))
     ).values_list("pk")
 )
 # The context that an earlier attempt of the turn stored, if any.

@@ -14,6 +14,7 @@ from chats.memory.search.references import format_iso_day, get_speaker_name
 from chats.memory.search.sentences import extend_to_sentences
 from chats.models import Branch, Message
 from chats.record import history, statements
+from chats.record.sendable import build_sendable_filter
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -47,7 +48,7 @@ def build_text_query(pieces: int) -> prepared.Select[Message]:
             for branch, above, last in statements.list_piece_parameters(pieces)
         ]
         rows = statements.filter_by_pieces(places).filter(
-            seq__in=unpack_numbers(at("seqs")), excluded=False, erased_at=None
+            build_sendable_filter(), seq__in=unpack_numbers(at("seqs"))
         )
         columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
         return rows.order_by().values_list(*columns)
@@ -77,7 +78,7 @@ class PathTexts:
         self.cut = frozenset(cut)
         self.values = values
         self.zone = zone
-        # The messages by seq. None: missing, erased or excluded.
+        # The messages by seq. None: missing, or not sendable.
         self.known: dict[int, PathText | None] = {}
 
     def read(self, seqs: Iterable[int]) -> None:

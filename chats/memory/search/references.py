@@ -19,6 +19,7 @@ from chats.memory.search.recall import Passage, Scope, attach_branches, recall_p
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record import statements
 from chats.record.history import select_path_messages
+from chats.record.sendable import build_sendable_filter
 from chats.record.zones import format_local_day
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.messages.transcript import EntryRole, TextEntry
@@ -198,11 +199,10 @@ def load_turn_references(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnRefer
     Leaves out messages that were erased or excluded, or whose chat was deleted.
     """
     rows = TurnReference.objects.filter(
+        build_sendable_filter("message__"),
         turn=turn_id,
         message__branch__chat__owner=owner_id,
         message__branch__chat__deleted_at=None,
-        message__excluded=False,
-        message__erased_at=None,
     )
     found = list(rows.select_related("message").order_by("place"))
     attach_branches([row.message for row in found])

@@ -22,6 +22,7 @@ from chats.memory.search.recall import Scope, recall_passages
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history
+from chats.record.sendable import build_sendable_filter
 
 # Maximum characters of a question.
 LONGEST = 500
@@ -174,7 +175,9 @@ def search_unsent(
         rows = reading.scan_archived_messages(
             branch, parse_question(question, at=at), to=to, said=said
         )
-        return SearchResult([row for row in rows if row.seq not in sent][:most])
+        return SearchResult(
+            [row for row in rows if row.seq not in sent and not row.is_incomplete][:most]
+        )
     missing = to - build_searchable_path(branch, to).length
     if missing:
         archive.request_indexing(branch)
@@ -184,7 +187,7 @@ def search_unsent(
     )
     ids = [each.message_id for each in found.passages if each.message_id and each.seq not in sent]
     own = history.select_path_messages(branch, after=0, before=to + 1)
-    known = {row.pk: row for row in own.filter(said, pk__in=ids, excluded=False, erased_at=None)}
+    known = {row.pk: row for row in own.filter(said, build_sendable_filter(), pk__in=ids)}
     return SearchResult([known[key] for key in ids if key in known][:most], missing)
 
 

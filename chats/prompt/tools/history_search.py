@@ -15,6 +15,7 @@ from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.search import LONGEST, search_unsent
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
+from chats.record.sendable import build_sendable_filter
 from chats.record.zones import convert_to_zone, get_branch_zone
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.messages import ToolSpec
@@ -168,7 +169,7 @@ def load_neighbours(
     own = {row.seq for row in found}
     wanted = {near for row in found for near in get_neighbour_seqs(row.seq or 0)} - {*own, *sent}
     rows = select_path_messages(branch, after=0, before=branch.last_seq + 1).filter(
-        seq__in=wanted, excluded=False, erased_at=None
+        build_sendable_filter(), seq__in=wanted
     )
     return {row.seq or 0: row for row in rows}
 

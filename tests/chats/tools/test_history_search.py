@@ -412,14 +412,14 @@ def test_the_time_of_a_match_is_in_the_zone_of_the_prompts_dates(
     assert first["created_at"] == "2026-07-04T01:30:00+02:00"
 
 
-def test_erased_and_excluded_messages_are_no_matches_and_no_neighbours(
-    talk: Work, now: datetime, chat: Chat
+@pytest.mark.parametrize("state", [{"excluded": True}, {"finish": Message.Finish.INCOMPLETE}])
+def test_messages_that_prompts_leave_out_are_no_matches_and_no_neighbours(
+    talk: Work, now: datetime, chat: Chat, state: dict[str, Any]
 ) -> None:
     window_of(4, now=now)
     for text in ("The first heron", "The second heron", "Bread", "More bread"):
         talk(text)
-    Message.objects.filter(branch__chat=chat, seq=1).update(excluded=True)
-    Message.objects.filter(branch__chat=chat, seq=2).update(excluded=True)
+    Message.objects.filter(branch__chat=chat, seq__in=(1, 2)).update(**state)
     talk("Where was the heron?", call({"query": "heron"}))
 
     found = json.loads(result_of(Turn.objects.latest("accepted")))

@@ -225,6 +225,24 @@ def test_a_long_message_is_given_whole_if_there_is_room(
     assert "…" not in block
 
 
+@pytest.mark.parametrize("kept", [False, True])
+def test_an_interrupted_reply_is_quoted_only_if_the_user_kept_it(
+    govern: Callable[..., None], say: Say, chat: Chat, kept: bool
+) -> None:
+    govern()
+    say("What about the heron at Lake Vogt?", "It wears the ring B-417, but the rest is miss")
+    reply = Message.objects.get(branch__chat=chat, role="assistant")
+    Message.objects.filter(pk=reply.pk).update(finish=Message.Finish.INCOMPLETE, kept=kept)
+    chatter(say)
+
+    block = block_of(say(ASKED))
+
+    assert "What about the heron" in block
+    assert ("ring B-417" in block) is kept
+    quoted = TurnReference.objects.filter(turn=Turn.objects.latest("queued_at"), message=reply)
+    assert quoted.exists() is kept
+
+
 def test_another_branch_gives_nothing(
     govern: Callable[..., None], say: Say, chat: Chat, now: datetime
 ) -> None:
