@@ -287,7 +287,7 @@ class Filling:
         """Replace cut excerpts by their whole messages where there is room, the best first."""
         for seq, tokens in self.shortened.items():
             said = self.texts.get(seq)
-            if said is None or len(said.text) > self.room * MOST_PER_TOKEN:
+            if said is None or len(said.text) > (self.room + tokens) * MOST_PER_TOKEN:
                 continue
             whole = said.tokens if said.tokens is not None else self.counter.count(said.text)
             if whole - tokens <= self.room:

@@ -196,7 +196,8 @@ def build_chosen_entries(
 def load_turn_references(turn_id: uuid.UUID, *, owner_id: int) -> list[TurnReference]:
     """Return the excerpts of a turn that may still be sent, in order.
 
-    Leaves out messages that were erased or excluded, or whose chat was deleted.
+    Leaves out messages that were erased or excluded, replies that an error interrupted unless the
+    user kept them, and messages whose chat was deleted.
     """
     rows = TurnReference.objects.filter(
         build_sendable_filter("message__"),
