@@ -13,6 +13,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Literal
 
+from chats.counts import searches
 from chats.files.attach import is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
@@ -193,8 +194,6 @@ def compose_next_prompt(
     )
 
 
-# The notes in a turn's tail which mean that a search had no result in time.
-MISSED_SEARCHES = frozenset({"late", "failed", "breaker"})
 # The tail of the newest turn of a branch that has ended.
 LAST_TAIL = prepared.Select(
     lambda at: (
@@ -209,7 +208,7 @@ def load_missed_search(branch: Branch) -> str:
     """Return why the search of the branch's last turn had no result in time; else empty."""
     for (tail_of_turn,) in LAST_TAIL.tuples(branch=branch.pk):
         note = str((tail_of_turn or {}).get("references", ""))
-        return note if note in MISSED_SEARCHES else ""
+        return note if note in searches.LATE else ""
     return ""
 
 
