@@ -9,7 +9,7 @@ import json
 import uuid
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import datetime
 from types import MappingProxyType
 from typing import Any
 
@@ -28,6 +28,7 @@ from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
 from chats.exchange import originals
 from chats.exchange.drafts import LOADED_SKILLS, ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.message_times import MessageTime, parse_message_time, resolve_message_times
 from chats.exchange.originals import set_document_ids
 from chats.ground.background_lock import alone
 from chats.ground.commitments import compute_commitment, new_salt
@@ -54,8 +55,6 @@ LONGEST_MESSAGE = 2_000_000
 LONGEST_METADATA = 20_000
 # Maximum number of similar chats without an id that are compared.
 MOST_ALIKE = 5
-# Earlier times are treated as missing.
-EARLIEST = datetime(1990, 1, 1, tzinfo=UTC)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +168,9 @@ def count_draft_messages(
     for node in nodes:
         between()
         with alone:
-            row = build_draft_message(node, now=now, is_checked=True)
+            row = build_draft_message(
+                node, MessageTime(now, is_known=False), now=now, is_checked=True
+            )
             messages.set_token_count(row, counter=counter)
             one = MessageTotals(row.token_count, row.counter_version)
             # Share equal objects, because most are equal.
@@ -429,10 +430,11 @@ def write_draft_messages(
 ) -> tuple[datetime, datetime]:
     """Write messages at their positions in batches; return the first and the last time."""
     before = {branch.pk: branch.last_seq for branch in places.branches}
+    times = resolve_message_times(images.nodes, now=now)
     rows: list[Message] = []
     first = last = None
     for node in nodes:
-        row = build_draft_message(node, now=now, file_ids=images.file_ids)
+        row = build_draft_message(node, times[node.id], now=now, file_ids=images.file_ids)
         row.branch, row.seq, row.accepted = places.put(node, chat=chat, now=now)
         row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
         first = min(first or row.created_at, row.created_at)
@@ -463,6 +465,7 @@ def flush_message_rows(
 
 def build_draft_message(
     node: Node,
+    time: MessageTime,
     *,
     now: datetime,
     is_checked: bool = False,
@@ -492,7 +495,8 @@ def build_draft_message(
         excluded=bool(pop_valid_metadata(kept, "excluded", lambda said: said is True)),
         erased_at=now if erased else None,
         metadata={"source": {"id": node.id, "metadata": kept}},
-        created_at=parse_message_time(kept.get("ts"), now=now),
+        created_at=time.at,
+        undated=None if time.is_known else True,
     )
 
 
@@ -527,17 +531,6 @@ def is_valid_speaker(said: object) -> bool:
 def is_valid_finish(said: object, *, role: str) -> bool:
     """Return True if a value is a valid finish reason for the role."""
     return role == Message.Role.ASSISTANT and said in Message.Finish.values
-
-
-def parse_message_time(ts: object, *, now: datetime) -> datetime:
-    """Return the time of a message; `now` if it is missing or in the future."""
-    if isinstance(ts, bool) or not isinstance(ts, int | float):
-        return now
-    try:
-        moment = datetime.fromtimestamp(ts / 1000, tz=UTC)
-    except (OverflowError, ValueError, OSError):
-        return now
-    return moment if EARLIEST <= moment <= now else now
 
 
 def check_storable(own_id: str, parts: object, kept: object) -> None:
@@ -689,7 +682,7 @@ def create_imported_compaction(
         ),
         created_at=now,
         finished_at=now,
-        published_at=parse_message_time(draft.compacted_at, now=now),
+        published_at=parse_message_time(draft.compacted_at, now=now) or now,
     )
     coverage.activate_compaction(branch, to=row)
     # Restore the exported revision. Nothing has been planned here yet, so the change is safe.

@@ -68,8 +68,9 @@ def get_chat_heading(chat: Chat) -> str:
     return chat.title or "Untitled chat"
 
 
-def format_message_time(row: Message) -> str:
-    return f"{row.created_at:%Y-%m-%d %H:%M} UTC"
+def format_message_heading(row: Message) -> str:
+    """Return the author and time of a message; only the author if it is undated."""
+    return row.said_by if row.undated else f"{row.said_by} · {row.created_at:%Y-%m-%d %H:%M} UTC"
 
 
 def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
@@ -103,7 +104,7 @@ def render_chat_markdown(chat: Chat, *, beside: str) -> Iterator[str]:
     """Yield a chat as Markdown, with images if the image folder is given."""
     yield f"# {' '.join(get_chat_heading(chat).split())}\n"
     for row in iterate_active_messages(chat):
-        yield f"\n## {row.said_by} · {format_message_time(row)}\n\n"
+        yield f"\n## {format_message_heading(row)}\n\n"
         yield "*The words of this message were erased.*\n" if row.erased_at else f"{row.text}\n"
         for image in iterate_message_images(row) if beside else ():
             yield f"\n![Image]({beside}{pictures.build_image_filename(image)})\n"
@@ -121,7 +122,7 @@ def render_chat_html(chat: Chat) -> Iterator[str]:
         f"<title>{title}</title><style>{STYLE}</style></head><body><main><h1>{title}</h1>\n"
     )
     for row in iterate_active_messages(chat):
-        yield f"<article><h2>{escape(row.said_by)} · {format_message_time(row)}</h2>"
+        yield f"<article><h2>{escape(format_message_heading(row))}</h2>"
         yield "<p>The words of this message were erased.</p>" if row.erased_at else ""
         yield render_markdown(row.text) if row.text else ""
         for image in iterate_message_images(row):

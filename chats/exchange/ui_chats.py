@@ -600,4 +600,4 @@ def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
 
 
 def describe_row(row: Message) -> dict[str, object]:
-    return {"ts": to_milliseconds(row.created_at)}
+    return {} if row.undated else {"ts": to_milliseconds(row.created_at)}

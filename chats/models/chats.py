@@ -244,6 +244,8 @@ class Message(Stored):
     salt = models.CharField(max_length=64, blank=True, default="", db_default="")
     commitment = models.CharField(max_length=64, blank=True, default="", db_default="")
     created_at = models.DateTimeField()
+    # True for an imported message of unknown time: `created_at` then only orders it.
+    undated = models.BooleanField(null=True, blank=True)
 
     class Meta:
         constraints: ClassVar = [

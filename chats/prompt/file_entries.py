@@ -1,6 +1,6 @@
 """Formats the parts of long documents for a prompt."""
 
-from chats.memory.search.references import format_iso_day
+from chats.memory.search.references import format_iso_day, get_known_time
 from chats.models import FileExcerpt, Turn
 from contextpolicy.engine.messages.transcript import TextEntry
 
@@ -10,14 +10,14 @@ def build_file_entries(
 ) -> tuple[TextEntry, ...]:
     """Return the parts of documents that are sent with a turn's question, in order.
 
-    Each begins with the name of the file and the page. `is_plain`: without the day. Parts of erased
-    files are left out.
+    Each begins with the name of the file and the page. `is_plain`: without the day, as
+    for an undated question. Parts of erased files are left out.
     """
     if turn.trigger is None or (turn.tail or {}).get("files") != "":
         return ()
     rows = FileExcerpt.objects.filter(turn=turn.pk).order_by("place")
     columns = ("chunk__file__name", "chunk__page", "chunk__text")
-    day = "" if is_plain else format_iso_day(turn.trigger.created_at, zone=zone)
+    day = "" if is_plain else format_iso_day(get_known_time(turn.trigger), zone=zone)
     return tuple(
         TextEntry("user", f"({name}, page {page}) {text.strip()}", day=day)
         if page

@@ -155,8 +155,9 @@ def compose_next_prompt(
         branch, question=question, files=files, kept=kept, choice=choice, counter=counter, now=now
     )
     if said is not None:
-        day = zones.format_local_day(answered.zone, datetime.fromisoformat(said.created_at))
-        said = replace(said, day=day if answered.zone else "")
+        if answered.zone and said.created_at:
+            at = datetime.fromisoformat(said.created_at)
+            said = replace(said, day=zones.format_local_day(answered.zone, at))
         answered = replace(answered, question=(said,))
     given = composition.load_prompt_facts(
         branch=branch, choice=choice, asked=answered, counter=counter

@@ -143,7 +143,8 @@ def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "")
     """Return the row as an engine value.
 
     Uses the stored token count, or counts the tokens if none is stored. `zone` is the time
-    zone for the message's date, such as "Europe/Berlin". Empty: no date.
+    zone for the message's date, such as "Europe/Berlin". Empty: no date. An undated message
+    has no time and no date.
     """
     parts = engine.parse_parts(row.parts)
     tokens = row.token_count
@@ -162,8 +163,8 @@ def build_engine_message(row: Message, *, counter: TokenCounter, zone: str = "")
         pinned=row.pinned_at is not None,
         excluded=row.excluded,
         incomplete=row.is_incomplete,
-        created_at=row.created_at.isoformat(timespec="seconds"),
-        day=format_local_day(zone, row.created_at) if zone else "",
+        created_at="" if row.undated else row.created_at.isoformat(timespec="seconds"),
+        day=format_local_day(zone, row.created_at) if zone and not row.undated else "",
     )
 
 

@@ -74,7 +74,7 @@ FIRST_WAITING = prepared.Select(
 )
 
 
-# The columns that an engine value needs: twelve of twenty, for prompts with hundreds of messages.
+# The columns that an engine value needs: thirteen of 21, for prompts with hundreds of messages.
 HISTORY_COLUMNS = (
     "seq",
     "role",
@@ -88,6 +88,7 @@ HISTORY_COLUMNS = (
     "finish",
     "kept",
     "created_at",
+    "undated",
 )
 
 
@@ -174,6 +175,7 @@ REFERENCED_TEXTS = prepared.Select(
             "message__role",
             "message__speaker",
             "message__created_at",
+            "message__undated",
             "message__parts",
         )
     )

@@ -61,6 +61,7 @@ class MessageOut(serializers.Serializer[Message]):
     )
     erased = serializers.SerializerMethodField()
     created_at = serializers.DateTimeField()
+    undated = serializers.SerializerMethodField()
 
     @extend_schema_field(serializers.ListField(child=serializers.DictField()))
     def get_parts(self, message: Message) -> list[dict[str, Any]]:
@@ -83,6 +84,10 @@ class MessageOut(serializers.Serializer[Message]):
     def get_erased(self, message: Message) -> bool:
         """True: the text was permanently erased."""
         return message.erased_at is not None
+
+    def get_undated(self, message: Message) -> bool:
+        """True: the import had no time for the message, and `created_at` only orders it."""
+        return bool(message.undated)
 
 
 class ProofOut(serializers.Serializer[Any]):

@@ -12,11 +12,12 @@ _WORDS = re.compile(
     r"\b(?:pass(?:[ -]?word|phrase|code)s?|pwd|api[ _-]?keys?|secret(?:[ _-]?key)?"
     r"|(?:private|wi-?fi|wlan|network|encryption|recovery|licen[cs]e)[ _-]keys?"
     r"|(?:seed|recovery) (?:phrase|words)|access[ _-]?tokens?|token"
-    r"|pins?(?:[ -]?(?:code|number))?|cvv|cvc|social security|ssn|credentials?"
+    r"|pin(?:[ -]?(?:code|number)s?)?|cvv|cvc|social security|ssn|credentials?"
     r"|passw[oö]rt(?:e|er|s)?|passwörter|kennw[oö]rt(?:er)?|geheim(?:wort|zahl|nummer)"
     r"|(?:wlan|wi-?fi|netzwerk)-?(?:schlüssel|passwort|kennwort)|zugangsdaten"
     r"|mots? de passe|mdp|code secret|contrase[ñn]as?|claves?"
     r"|codice segreto|parola d[’']ordine|senhas?|palavras?-passe)\b"
+    r"|\blog-?ins?(?: (?:name|data|details|info))? ?(?:is|are|was|ist|war|est|es|è|[:=])(?!\w)"
     r"|парол|пин-?код|(?<!\w)пин(?!\w)|密码|密碼|口令|パスワード|パスコード|暗証番号"
     r"|비밀번호|비번|패스워드|암호|كلمة (?:السر|المرور)|(?:الرقم|رقمي) السري",
     re.IGNORECASE,
@@ -35,7 +36,7 @@ _NUMBERED = re.compile(
     r"|(?:national|social) insurance|steuer(?:nummer|-?id)|sozialversicherung\w*"
     r"|sécurité sociale|seguridad social|codice fiscale|cpf|cnpj|dni|nie|nif|bsn|nir|nino"
     r"|(?:2fa|mfa|otp|verification|access|entry|door|alarm|login|backup|unlock|safe)"
-    r"[ -]?(?:code|pin)s?"
+    r"[ -]?(?:code|pin)s?|pins"
     r"|c[óo]digo de (?:acceso|acesso|seguridad|segurança)|code d[’']accès|zugangscode)\b"
     r"|паспорт|снилс|инн(?!\w)|номер карты|护照|護照|身份证|身分證|银行卡|銀行卡|信用卡"
     r"|マイナンバー|パスポート|口座番号|여권|주민등록|계좌|카드 ?번호|جواز|بطاقة|حساب",

@@ -401,7 +401,7 @@ def build_indexed_text(row: Message) -> SearchText:
     """Return the searchable text of a message: keys, speaker's name, words and day."""
     text = " ".join(collect_searchable_texts(row.parts))[:MOST_CHARACTERS]
     speaker = str((row.speaker or {}).get("roleName", ""))
-    day = row.created_at.strftime("%-d %B %Y %A")
+    day = "" if row.undated else row.created_at.strftime("%-d %B %Y %A")
     return SearchText(
         message=row,
         keys=build_search_keys(row.branch, role=row.role),

@@ -24,6 +24,8 @@ from speed import prepared
 class PathText(NamedTuple):
     """A message on a path: its id, text, speaker and day, and its tokens if they are known.
 
+    The day of an undated message is empty.
+
     `hidden`: the part of the text that is missing in the prompt, if the prompt shortens the text.
     """
 
@@ -50,7 +52,7 @@ def build_text_query(pieces: int) -> prepared.Select[Message]:
         rows = statements.filter_by_pieces(places).filter(
             build_sendable_filter(), seq__in=unpack_numbers(at("seqs"))
         )
-        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at")
+        columns = ("seq", "pk", "parts", "token_count", "speaker", "created_at", "undated")
         return rows.order_by().values_list(*columns)
 
     return prepared.Select(build)
@@ -90,7 +92,7 @@ class PathTexts:
         rows = build_text_query(len(self.pieces)).tuples(
             **statements.name_values(self.pieces), seqs=pack_values(missing)
         )
-        for seq, message_id, parts, tokens, speaker, at in rows:
+        for seq, message_id, parts, tokens, speaker, at, undated in rows:
             text = "\n".join(archive.collect_searchable_texts(parts))
             is_text = [part["type"] for part in parts] == ["text"]
             # The stored count is that of the text alone only if the message has no other parts.
@@ -98,7 +100,7 @@ class PathTexts:
                 tokens -= MESSAGE_OVERHEAD
             else:
                 tokens = None
-            day = format_iso_day(at, zone=self.zone)
+            day = format_iso_day(None if undated else at, zone=self.zone)
             # Several parts are cut separately, so positions in the joined text would differ.
             hidden = self.find_hidden_part(text) if is_text and seq in self.cut else None
             self.known[seq or 0] = PathText(

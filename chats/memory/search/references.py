@@ -7,7 +7,7 @@ embeddings if a model is set up. If no text reaches the floor, the prompt has no
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -143,12 +143,26 @@ def choose_references(
             break
     if not chosen:
         return ChosenReferences(note="below_floor", by_words=late)
-    chosen.sort(key=lambda passage: (passage.written_at, str(passage.message_id)))
+    # Undated excerpts come first, because they would seem to belong to the day line before them.
+    undated = find_undated_messages(chosen)
+    chosen.sort(
+        key=lambda passage: (
+            passage.message_id not in undated,
+            passage.written_at,
+            str(passage.message_id),
+        )
+    )
     return ChosenReferences(
         [build_reference(passage) for passage in chosen],
         by_words=late,
         chat_ids=frozenset(of_a_chat),
     )
+
+
+def find_undated_messages(passages: Iterable[Passage]) -> set[uuid.UUID]:
+    """Return the ids of the undated messages of some passages."""
+    ids = [passage.message_id for passage in passages if passage.message_id is not None]
+    return set(Message.objects.filter(pk__in=ids, undated=True).values_list("pk", flat=True))
 
 
 def get_sent_range(passage: Passage) -> tuple[int, int]:
@@ -229,12 +243,12 @@ def build_reference_entries(
         texts = statements.REFERENCED_TEXTS.tuples(turn=turn_id, owner=owner_id)
         made = [
             (
-                Author(role, (speaker or {}).get("roleName", ""), at),
+                Author(role, get_speaker_name(speaker), None if undated else at),
                 "\n".join(collect_searchable_texts(parts)),
                 start,
                 end,
             )
-            for start, end, role, speaker, at, parts in texts
+            for start, end, role, speaker, at, undated, parts in texts
         ]
     else:
         rows = load_turn_references(turn_id, owner_id=owner_id)
@@ -258,12 +272,12 @@ def build_reference_entries(
 class Author:
     """The author and time of a message.
 
-    `name` is the speaker's name, or empty.
+    `name` is the speaker's name, or empty. `at` is None for an undated message.
     """
 
     role: str
     name: str
-    at: datetime
+    at: datetime | None
 
 
 def get_speaker_name(speaker: Mapping[str, Any] | None) -> str:
@@ -273,7 +287,12 @@ def get_speaker_name(speaker: Mapping[str, Any] | None) -> str:
 
 def build_author(message: Message) -> Author:
     """Return the name, role and writing time of a message, for the label of an excerpt."""
-    return Author(message.role, get_speaker_name(message.speaker), message.created_at)
+    return Author(message.role, get_speaker_name(message.speaker), get_known_time(message))
+
+
+def get_known_time(message: Message) -> datetime | None:
+    """Return the time of a message; None if it is undated."""
+    return None if message.undated else message.created_at
 
 
 def has_inline_days(values: PolicyValues) -> bool:
@@ -308,6 +327,11 @@ def build_text_entry(
     return TextEntry(role, named, day="" if has_inline_day else day)
 
 
-def format_iso_day(at: datetime, *, zone: str) -> str:
-    """Return the ISO day of a time in a time zone, or in UTC if no zone is given."""
+def format_iso_day(at: datetime | None, *, zone: str) -> str:
+    """Return the ISO day of a time in a time zone, or in UTC if no zone is given.
+
+    Empty without a time.
+    """
+    if at is None:
+        return ""
     return format_local_day(zone, at) if zone else f"{at:%Y-%m-%d}"

@@ -177,7 +177,8 @@ def load_neighbours(
 def format_history_entry(row: Message, *, most: int, zone: str) -> dict[str, Any]:
     """Return a row as a standard message, its text cut to `most` characters.
 
-    Its time is in a time zone, so that its day is the day of the prompt's dates.
+    Its time is in a time zone, so that its day is the day of the prompt's dates. An undated message
+    has no time.
     """
     text = "\n".join(archive.collect_searchable_texts(row.parts))
     entry = {
@@ -185,8 +186,9 @@ def format_history_entry(row: Message, *, most: int, zone: str) -> dict[str, Any
         "seq": row.seq,
         "role": row.role,
         "content": cut_text(text, limit=most, style="head_tail").text,
-        "created_at": convert_to_zone(zone, row.created_at).isoformat(timespec="seconds"),
     }
+    if not row.undated:
+        entry["created_at"] = convert_to_zone(zone, row.created_at).isoformat(timespec="seconds")
     if row.speaker:
         entry["speaker"] = row.speaker["roleName"]
     return entry

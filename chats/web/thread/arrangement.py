@@ -245,8 +245,13 @@ def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Ent
 
 
 def get_message_day(message: Message | None) -> date | None:
-    """Return the date of a message in the reader's time zone; None if there is no message."""
-    return timezone.localtime(message.created_at).date() if message else None
+    """Return the date of a message in the reader's time zone.
+
+    None without a message, and for an undated one.
+    """
+    if message is None or message.undated:
+        return None
+    return timezone.localtime(message.created_at).date()
 
 
 def split_entries(entries: list[Entry], *, at: int) -> tuple[list[Entry], list[Entry]]:

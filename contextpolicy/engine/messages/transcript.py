@@ -124,16 +124,17 @@ class TranscriptWriter:
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
         """Write a section of entries under its title; empty if there are no entries.
 
-        A line inside an entry that imitates the line of a day is indented.
+        A line inside an entry that imitates the line of a day is indented if any entry has a day.
         """
         lines: list[str] = []
         day = ""
+        has_days = any(item.day for item in entries)
         for item in entries:
             if item.day and item.day != day:
                 lines.append(format_day_line(item.day))
                 day = item.day
             line = self.entry(item.role, item.text)
-            lines.append(indent_matching_lines(line, _DAY_LINES) if item.day else line)
+            lines.append(indent_matching_lines(line, _DAY_LINES) if has_days else line)
         return "\n".join([title, *lines]) if lines else ""
 
     def background(self, background: Background) -> list[tuple[str, str]]:

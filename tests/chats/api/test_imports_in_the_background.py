@@ -235,9 +235,9 @@ def test_a_stop_is_seen_amid_a_long_chat(
     settings.HEARTBEAT_EVERY = -1
     usual = chat_writer.build_draft_message
 
-    def row_of(node: Any, **more: Any) -> Message:
+    def row_of(*given: Any, **more: Any) -> Message:
         upload.stop_import(user=alice, import_id=three.pk, now=timezone.now())
-        return usual(node, **more)
+        return usual(*given, **more)
 
     monkeypatch.setattr(chat_writer, "build_draft_message", row_of)
     work(three.pk)

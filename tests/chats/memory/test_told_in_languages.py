@@ -314,6 +314,10 @@ def test_secrets_are_recognised(text: str) -> None:
      "mein Reisepass ist C01X00T47",
      "my passwords are all hunter2",
      "my wifi key is hunter22",
+     "my login is bob / hunter2",
+     "Logins: bob, hunter2",
+     "mein Login ist bob / hunter2",
+     "my pins are 4711 and 0815",
      "meine Passwörter sind katze",
      "mis contraseñas son gato",
      "mon mdp est chat",
@@ -338,7 +342,8 @@ def test_secrets_are_recognised_in_other_spellings(text: str) -> None:
     ["My order is 4111111111111112", "I was born on 14 November 1984", "Call 0800 123 456 789",
      "I work with Django 5 and Python 3.13", "DE is my country", "version 2026.11.26-rc1",
      "I like internationalisation", "I use UTF16 for all of my old files and the EU27 as well",
-     "my passport is red", "I have had a bank account since 2019", "I have 3 credit cards"],
+     "my passport is red", "I have had a bank account since 2019", "I have 3 credit cards",
+     "I collect enamel pins", "The login page is my favourite part", "I love login island"],
 )  # fmt: skip
 def test_ordinary_texts_are_no_secrets(text: str) -> None:
     assert not is_secret(text)
