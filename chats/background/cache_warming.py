@@ -59,7 +59,7 @@ class ServerBusy(Exception):
 
 @dataclass(frozen=True, slots=True)
 class WarmCall:
-    """A recorded call: its receipt, lease, and the branch it was composed from."""
+    """A recorded warm-up call: its receipt, its lease, and the branch it was composed from."""
 
     branch: Branch
     receipt_id: uuid.UUID
@@ -195,7 +195,7 @@ def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Mes
 
 
 def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
-    """Return the branch if it is its chat's active one and has no unfinished turn, else None."""
+    """Return the branch if it is its chat's active one and has no unfinished turn, or None."""
     rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
     branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
     return None if branch is None or is_answering(branch_id) else branch
@@ -208,9 +208,10 @@ def prepare_next_turn(
     choice: model_choice.ChosenModel,
     now: datetime,
 ) -> bool:
-    """Run the next turn's preparations for this prompt. Returns True if anything changed.
+    """Do the work that the next turn would start with. Returns True if anything changed.
 
-    The window does not move while a summary is being written or may be.
+    Publishes a prepared summary, or moves the window. The window does not move while a summary is
+    in progress or with the strategy `dynamic_summary`.
     """
     if isinstance(made, composition.WindowMoveRequired) or (
         made is not None and made.need.action == "swap"
@@ -229,7 +230,7 @@ def prepare_next_turn(
 
 
 def build_swap_key(branch: Branch) -> str:
-    """Return a key of the branch's active compaction and context revision."""
+    """Return a key that changes with the branch's active compaction or context revision."""
     return f"{branch.active_compaction_id or ''}:{branch.context_revision}"
 
 
@@ -312,7 +313,7 @@ def create_warm_up_call(
 
 
 def collect_branch_facts(branch: Branch) -> tuple[uuid.UUID | None, int, int]:
-    """Return the values that change when the branch changes after its prompt was composed."""
+    """Return the values that show whether the branch changed: compaction, revision, last seq."""
     return branch.active_compaction_id, branch.context_revision, branch.last_seq
 
 
@@ -329,14 +330,14 @@ def find_last_turn(branch: Branch) -> Turn | None:
 
 
 def number_warm_up_call(turn: Turn) -> int:
-    """Return the number for the turn's next warm-up call, counted from 1."""
+    """Return the number of the turn's next warm-up call, starting at 1."""
     rows = Receipt.objects.filter(turn=turn, attempt=turn.attempt, step=Receipt.AFTERWARDS)
     rows = rows.filter(call__lt=Receipt.INFERRING)
     return cast(int, rows.aggregate(last=Max("call"))["last"] or 0) + 1
 
 
 class StillWanted:
-    """Checks whether a running call is still useful, and renews its lease."""
+    """A check whether a running warm-up is still useful, which also renews its lease."""
 
     def __init__(self, call: WarmCall, is_closing: Callable[[], bool]) -> None:
         self.call = call
@@ -346,7 +347,8 @@ class StillWanted:
     def still(self) -> bool:
         """Return True if the call is still useful.
 
-        That is the case while no turn of this server or chat waits and the prompt has not changed.
+        It is not if this process shuts down, if a turn of this chat or server is unfinished, or if
+        the branch has changed.
         """
         branch = self.call.branch
         if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):

@@ -92,7 +92,10 @@ def enqueue_erasures(*, now: datetime) -> int:
 
 
 def erase_kept_texts(*, now: datetime) -> int:
-    """Erase texts that were kept under legal holds which have ended. Returns their number."""
+    """Erase the texts that were kept only for legal holds which have since ended.
+
+    Returns their number.
+    """
     erased = kept_texts.erase_due(now=now)
     if erased:
         clearing.truncate_log()
@@ -100,7 +103,7 @@ def erase_kept_texts(*, now: datetime) -> int:
 
 
 def recover_turns(*, now: datetime) -> int:
-    """Release replies of dead workers, and enqueue those that no worker fetched."""
+    """Release turns held by dead workers, and enqueue turns that no worker claimed."""
     return release_expired(now=now) + enqueue_overdue()
 
 

@@ -54,7 +54,7 @@ def ship_events(
     is_closing: Callable[[], bool],
     out: TextIO | None = None,
 ) -> int:
-    """Write events that were not shipped yet, for some seconds. Return the number of lines.
+    """Write new events to `out` for a few seconds. Return the number of lines.
 
     `out` is the standard output of the process before Celery redirected it.
     """
@@ -87,7 +87,7 @@ def ship_events(
 def format_event_lines(
     events: Sequence[AuditEvent], form: Callable[[AuditEvent], str], *, now: datetime
 ) -> Iterator[str]:
-    """Yield the line of each event. Events that cannot be written are recorded and skipped."""
+    """Yield one line for each event. An event that cannot be formatted is recorded and skipped."""
     for event in events:
         try:
             line = form(event)
@@ -100,6 +100,6 @@ def format_event_lines(
 
 
 def claim_shipping() -> JobLease[LedgerReader] | None:
-    """Claim the right to ship events. None while another process has it."""
+    """Claim the job that ships events. None while another process holds it."""
     following.get_ledger_reader(READER)
     return SHIPPING.claim(READER)

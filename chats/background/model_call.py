@@ -53,10 +53,10 @@ def ask_background_model(
     is_wanted: Callable[[], bool],
     what: str,
 ) -> tuple[str, StepResult]:
-    """Make the call outside any transaction. Return the text of a complete reply, and the ending.
+    """Make the call outside any transaction. Return the text of a complete reply, and its result.
 
-    The text of an incomplete reply is empty. `is_wanted` is called often, and the call is cancelled
-    as soon as it returns False. `what` describes the call in the log. Unexpected errors become the
+    The text of an incomplete reply is empty. The call is polled with `is_wanted`, and cancelled as
+    soon as that returns False. `what` describes the call in the log. Unexpected errors become the
     ending `internal_error`. Raises Django's DatabaseError, because then nothing can be written.
     """
     databases.give_back()
@@ -77,7 +77,7 @@ def ask_background_model(
 
 
 def close_lost_calls(receipts: Collection[uuid.UUID | None], *, now: datetime) -> int:
-    """Mark the calls that are still open as lost: their workers have died. Return their number."""
+    """Mark the open calls of dead workers as lost. Return their number."""
     made = [pk for pk in receipts if pk is not None]
     still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
     return still.update(outcome=Receipt.Outcome.LOST, finished_at=now)
@@ -90,7 +90,7 @@ async def run_background_call(
     seconds: float,
     is_wanted: Callable[[], Awaitable[bool]],
 ) -> tuple[ReplyCollector, StepResult]:
-    """Make the call and return the reply with its ending.
+    """Make the call and return the collected reply with its result.
 
     The call is cancelled as soon as `is_wanted` returns False. Unexpected errors of the adapter
     propagate.

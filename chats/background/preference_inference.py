@@ -1,10 +1,10 @@
-"""Inferred preferences: a model reads an idle chat and suggests preferences of its owner.
+"""Preference inference: a model reads an idle chat and suggests preferences of its owner.
 
-A reading is one short background call to the policy's summary model. Its messages,
-tokens and time are limited, and so is the number of calls a day. The claim, the receipt
-and its ledger entry are written before the call. The suggestions and the reading
-position are written in one transaction after the call. A call that the provider rejects
-is not repeated. A call whose worker died is repeated once.
+Each reading is one short background call to the policy's summary model. Its messages, tokens and
+time are limited, and so is the number of calls per day. The claim, the receipt and its ledger entry
+are written before the call. The suggestions and the reading position are written in one transaction
+after the call. A call that the provider rejects is not repeated. A call whose worker died is
+repeated once.
 """
 
 import logging
@@ -186,7 +186,7 @@ def count_daily_calls(settings: MemorySettings, *, now: datetime) -> int:
 
 
 def record_inference_call(settings: MemorySettings, *, now: datetime) -> None:
-    """Add one call to the person's number of calls today.
+    """Increment the number of calls made for a person today.
 
     The caller has locked the settings row.
     """
@@ -306,7 +306,7 @@ def compose_inference_prompt(
 
 
 def number_inference_call(turn: Turn) -> int:
-    """Return the number for the turn's next inference call."""
+    """Return the number of the turn's next inference call."""
     rows = Receipt.objects.filter(turn=turn, step=Receipt.AFTERWARDS, call__gte=Receipt.INFERRING)
     last: int | None = rows.aggregate(last=Max("call"))["last"]
     return Receipt.INFERRING if last is None else last + 1
@@ -380,7 +380,7 @@ def is_ending_retryable(ending: StepResult) -> bool:
 
 
 def sweep_inference_calls(*, now: datetime) -> int:
-    """Close the calls of dead workers and enqueue reading of idle chats. Return their number."""
+    """Close calls of dead workers, and enqueue idle chats for reading. Return their number."""
     from_dead = PreferenceReading.objects.filter(
         leases.match_expired_leases(), receipt__outcome=Receipt.Outcome.OPEN
     )

@@ -21,7 +21,10 @@ logger = logging.getLogger(__name__)
 
 
 def tell_strategy(*, turn_id: uuid.UUID, counter: TokenCounter) -> None:
-    """Call the strategy's hook with the newest messages that a prompt could hold."""
+    """Call the strategy's hook with the newest messages, up to the prompt limit.
+
+    A failed hook is logged.
+    """
     turns = Turn.objects.select_related("branch", "effective_policy", "model", "reply")
     turn = turns.filter(pk=turn_id).first()
     if turn is None or turn.reply is None or turn.effective_policy is None:
@@ -38,7 +41,7 @@ def load_completed_messages(
 ) -> tuple[engine.Message, ...]:
     """Return the messages up to and including the reply, oldest first.
 
-    They fill at most one context window.
+    Their total is limited to the prompt limit of the turn's model.
     """
     model = turn.model
     limit = compute_prompt_limit(values, model_window=model.window if model else None)

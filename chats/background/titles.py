@@ -76,7 +76,7 @@ _LABEL = re.compile(r"^title\s*[:：]", re.IGNORECASE)
 class TitleCall:
     """A recorded call for a chat's title.
 
-    `before` is the current title. `said` is the text that the model reads.
+    `before`: the current title. `said`: the text that the model summarises.
     """
 
     chat_id: uuid.UUID
@@ -210,8 +210,8 @@ def compose_title_prompt(
 def parse_title(text: str, *, said: str) -> str:
     """Return the title in a model's answer. Empty if the answer is not a valid title.
 
-    A valid title is one short line that shares a word with the conversation, because small models
-    may answer anything.
+    A valid title is one short line that shares a word with the conversation `said`, because small
+    models may answer with unrelated text.
     """
     lines = [line for line in text.splitlines() if line.strip(_FRAME)]
     if len(lines) != 1:

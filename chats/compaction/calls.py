@@ -1,7 +1,7 @@
-"""Composes the requests for a summary, before its calls and again later from stored data.
+"""Composes the model requests of a summary: before each call, and later from stored data.
 
-A request reads messages, or merges texts that earlier calls wrote. The summary's row stores which
-of them each request used, and the merged texts.
+A request reads messages, or merges the results of earlier calls. The summary's row stores which
+messages or results each request used, and the results themselves.
 """
 
 from collections.abc import Sequence
@@ -41,9 +41,9 @@ class SummaryCall:
 class CallRecord:
     """The parts of a summary's requests that are not stored elsewhere.
 
-    `texts`: the results of all calls but the last, after the extract of messages that no
-    call read. `version`: the prompt version, 1 in records without this field. `zone`: the
-    time zone of the dates.
+    `texts`: the results of all calls but the last, preceded by the extract of messages that no call
+    read. `version`: the prompt version, 1 in records without this field. `zone`: the time zone of
+    the dates.
     """
 
     lost: tuple[str, ...] = ()
@@ -69,7 +69,7 @@ class CallRecord:
 
 @dataclass(frozen=True, slots=True)
 class SummarySources:
-    """The sources of a summary, and the settings of its policy."""
+    """The inputs of a summary: messages, previous summary and policy settings."""
 
     messages: Sequence[Message]
     previous: Summary | None
@@ -83,9 +83,9 @@ class SummarySources:
     def pieces(
         self, call: SummaryCall, record: CallRecord, *, counter: TokenCounter
     ) -> list[Segment]:
-        """Return the segments of a call's question after the instruction, in order.
+        """Return the segments that follow the instruction in a call's question, in order.
 
-        These are the previous summary, then messages or the texts of earlier calls.
+        These are the previous summary, then messages or the results of earlier calls.
         """
         found = []
         if self.previous and call.is_last:

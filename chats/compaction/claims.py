@@ -56,7 +56,7 @@ LOOKS = 3
 
 @dataclass(frozen=True, slots=True)
 class Claimed:
-    """A planned compaction that this process may perform.
+    """A planned compaction that this process has claimed.
 
     `readable`: the maximum local tokens of one request to the summariser; None if no model is
     called. `cited`: the messages to which the source marks of the previous summary refer. `zone`:
@@ -84,13 +84,12 @@ def claim_compaction(
 ) -> Claimed | None:
     """Plan the next compaction of the chat's active branch and claim it.
 
-    Returns None if no compaction is due, and stores the reason at the branch's last turn
-    (see `report.skip_reasons`). Without `attempt`, the first attempt is planned, including
-    a person's pending request.
+    Returns None if no compaction is due, and stores the reason with the branch's last turn (see
+    `report.skip_reasons`). Without `attempt`, the first attempt is planned, including a person's
+    pending request.
 
-    Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and
-    plans again if the branch changed. `clock` is read again under the lock for the time of
-    the claim.
+    Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
+    again if the branch has changed. `clock` gives the time of the claim, read under the lock.
     """
     for _ in range(LOOKS):
         with alone:
@@ -112,7 +111,7 @@ def claim_compaction(
 
 
 def claim_draft(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | None:
-    """Claim a draft on a locked branch. Otherwise store the reason and return None."""
+    """Claim a draft on a locked branch. If that is impossible, store the reason and return None."""
     found = claim_drafted(branch, draft=draft, now=now)
     if isinstance(found, Claimed):
         return found
@@ -142,7 +141,7 @@ def lock_active_branch(chat_id: uuid.UUID) -> Branch | None:
 
 
 def claim_drafted(branch: Branch, *, draft: ClaimDraft, now: datetime) -> Claimed | str:
-    """Claim a draft on a locked branch. Returns the reason as text if that is not possible."""
+    """Claim a draft on a locked branch. Returns the reason as a code if that is not possible."""
     choice, plan, asked = draft.choice, draft.plan, draft.attempt.asked
     if choice is None:
         return draft.reason
@@ -192,7 +191,7 @@ def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now
 def record_skipped_compaction(
     branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime
 ) -> None:
-    """Store the reason why nothing is summarised; a person's request gets a separate event."""
+    """Store why nothing was summarised. A person's request also gets a ledger event."""
     record_outcome(branch, outcome=reason)
     asked = attempt.asked
     if asked is None or reason == "in_the_making":
@@ -210,13 +209,13 @@ def record_skipped_compaction(
 def build_request_outcome(
     asked: CompactionRequest, *, reason: str = "", compaction: str = ""
 ) -> dict[str, Any]:
-    """Return the branch columns that end a request, with its compaction or the reason."""
+    """Return the branch columns that mark a request as finished, with its compaction or reason."""
     outcome = {"reason": reason, "compaction": compaction, "after": asked.after}
     return {"asked": {}, "asked_at": None, "request_outcome": outcome}
 
 
 def record_outcome(branch: Branch, *, outcome: str) -> None:
-    """Store the outcome of a compaction check at the branch's last finished turn.
+    """Store the outcome of a compaction check with the branch's last finished turn.
 
     Unfinished turns are skipped: their worker holds them and may be waiting for this branch.
     """
@@ -306,7 +305,7 @@ def store_claim(
 
 
 def release_dead(*, branch: Branch, now: datetime) -> None:
-    """Close the claim of a dead worker on this branch, so that another worker can claim it."""
+    """Close a dead worker's claim on this branch, so that another worker can claim it."""
     claims = branch.compactions.select_for_update(no_key=True)
     dead = claims.filter(leases.match_expired_leases(), status=Compaction.Status.PREPARING).first()
     if dead is None:

@@ -1,8 +1,8 @@
-"""Coverage: which compaction replaces which messages on a branch, and the function that changes it.
+"""Coverage: which compaction replaces which messages on a branch, and the code that changes it.
 
 `Branch.active_compaction` is the only source of truth. Code that changes it locks the branch,
-compares the active compaction and the context revision with those it planned on, and increments the
-revision. `record.locking` defines the order of locks.
+checks that the active compaction and the context revision are still those it planned with, and
+increments the revision. `record.locking` defines the order of locks.
 """
 
 import uuid
@@ -92,7 +92,7 @@ def is_true(row: Compaction, branch: Branch) -> bool:
 
 
 def activate_compaction(branch: Branch, *, to: Compaction | None) -> None:
-    """Activate a row (None: the originals) on a locked branch, and increment its revision."""
+    """Make a row active on a locked branch (None: the originals), and increment its revision."""
     before = branch.active_compaction
     branch.active_compaction = to
     branch.context_revision += 1
@@ -178,7 +178,7 @@ def retire_summaries(
 
 
 def retire_pending_summary(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
-    """End the summary in progress or prepared on a branch, because its context changed."""
+    """Retire the summary that is in progress or prepared on a branch: its context changed."""
     making = branch.compactions.select_related("branch").filter(status__in=IN_THE_MAKING)
     retire_summaries(making, reason=reason, now=now, actor=actor)
 
@@ -199,8 +199,8 @@ def retire_covering_summaries(
 ) -> tuple[list[str], list[Branch]]:
     """Retire every summary that covers the message, on all branches of a locked chat.
 
-    Where one was active, the newest summary without the message becomes active, so that later
-    originals are sent. The window leaves out messages that do not fit, and a new summary is
+    Where one was active, the newest summary without the message becomes active, and the messages
+    after it are sent again. The window leaves out messages that do not fit, and a new summary is
     requested. Returns the ids of the summaries and the branches whose context changed.
     """
     branches, seq = load_locked_branches(chat), message.seq or 0
@@ -230,7 +230,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear the outcome of a person's compaction request: the person has acted since then."""
+    """Clear the stored outcome of a compaction request, because the user has acted since."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 
@@ -244,7 +244,7 @@ def build_body_commitments(row: Compaction) -> dict[str, list[str]]:
 def record_compaction_event(
     event: str, *, row: Compaction, now: datetime, actor: str = WORKER, **more: object
 ) -> None:
-    """Record an event of a compaction in the ledger: ranges and numbers, never its text."""
+    """Record a compaction event in the ledger: ranges and numbers, never the text."""
     row.refresh_from_db()
     ledger.record_event(
         event,

@@ -1,8 +1,8 @@
 """Embeds texts in the background, and questions during retrieval.
 
-Does nothing without an embedding model. A pass processes all texts in batches and stores its
-position; new messages are embedded when they are indexed. A pass stops if the server is down and
-resumes later. A text that is too long is split in halves. A chat's text goes to a model only if its
+Does nothing without an embedding model. A pass embeds all texts in batches and stores its position.
+New messages are embedded when they are indexed. A pass stops if the server is down, and resumes
+later. A text that is too long is split in half. A chat's text is sent to a model only if its
 policy, folder and owner allow it.
 """
 
@@ -89,7 +89,7 @@ class QuestionVector:
 
 
 class Unreachable(Exception):
-    """The model of an embedding index is not available; `code` is the reason."""
+    """The model of an embedding index is unavailable. `code` gives the reason."""
 
     def __init__(self, code: str) -> None:
         super().__init__(code)
@@ -106,7 +106,7 @@ class NotInstalled(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SpaceView:
-    """An embedding index for the setup page: model, state, progress and fault."""
+    """An embedding index on the setup page: model, state, progress and error."""
 
     space: VectorSpace
     progress: vectors.Progress
@@ -115,7 +115,7 @@ class SpaceView:
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of semantic search: models to choose from, the chosen one, and the progress."""
+    """The state of semantic search: available models, the chosen one, and the progress."""
 
     models: Sequence[ModelSpec]
     spaces: Sequence[SpaceView]
@@ -123,12 +123,12 @@ class Overview:
 
     @property
     def not_installed(self) -> str:
-        """The sentence that says how to install semantic search."""
+        """Instructions for installing semantic search, in the reader's language."""
         return gettext(NotInstalled.sentence)
 
     @property
     def chosen(self) -> str:
-        """The slug of the model that is or will be in use; empty if none is chosen."""
+        """The slug of the current or future embedding model; empty if none is chosen."""
         newest = self.spaces[-1].space.model if self.spaces else None
         return newest.slug if newest else ""
 
@@ -175,9 +175,10 @@ def list_enabled_embedding_models() -> QuerySet[ModelSpec]:
 
 
 def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
-    """Choose the embedding model. An empty `slug` disables embedding.
+    """Choose the embedding model. An empty `slug` disables semantic search.
 
-    Raises `NotFound`, `NotInstalled` and `ModelUnavailable`.
+    The current model keeps its index, unless a rebuild is requested. Raises `NotFound`,
+    `NotInstalled` and `ModelUnavailable`.
     """
     if not slug:
         vectors.choose_vector_space(None, base_url="", actor=actor, now=now)
@@ -205,7 +206,7 @@ def get_space_embedder(space: VectorSpace) -> Embedder:
 
 
 def continue_embedding_pass(*, now: datetime) -> None:
-    """Delete unused vectors, and continue the due pass for some seconds."""
+    """Delete unused vectors, then work on the due pass for a few seconds."""
     give_up = time.monotonic() + TASK_SECONDS
     while vectors.delete_retired_vectors():
         if time.monotonic() > give_up:
@@ -225,9 +226,9 @@ def claim_space(space: VectorSpace) -> bool:
 
 
 def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
-    """Embed pages of messages until `give_up`, a `time.monotonic()` value.
+    """Embed messages page by page until `give_up`, a `time.monotonic()` value.
 
-    Return True if messages remain. False: all are embedded, another worker has the lease, or the
+    Returns True if messages remain. False: all are embedded, another worker holds the lease, or the
     provider is unreachable, so that a later pass continues.
     """
     lease = PASSES.get_lease(space)
@@ -255,7 +256,7 @@ def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float
 
 
 def embed_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Embed the new messages of a chat. The next pass processes those that fail."""
+    """Embed the new messages of a chat. The next pass retries those that fail."""
     places = SearchPlace.objects.filter(branch__chat=chat_id).values_list("pk", flat=True)
     between = Q(pk__in=[])
     for place in places:
@@ -307,8 +308,8 @@ def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Em
 def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
     """Delete vectors of texts that the model may no longer receive.
 
-    A change of the policy, the folder or the owner's settings can withdraw the permission. Each
-    pass applies the changes since the previous pass.
+    The permission ends when the policy, the folder or the owner's settings change. Each pass
+    applies the changes since the previous pass.
     """
     provider = space.model.provider if space.model else ""
     embedded = TextVector.objects.filter(space=space, text__in=texts.values("pk"))
@@ -320,7 +321,7 @@ def take_back(space: VectorSpace, texts: QuerySet[SearchText]) -> None:
 def embed_some(
     space: VectorSpace, texts: Mapping[int, Sequence[str]], *, embedder: Embedder, prefix: str
 ) -> None:
-    """Embed some texts and store their vectors. Raises `Unreachable`."""
+    """Embed one batch of texts and store the vectors. Raises `Unreachable`."""
     if not texts:
         return
     databases.give_back()
@@ -357,7 +358,7 @@ def embed_some(
 
 
 def is_of_a_text(error: ProviderError) -> bool:
-    """Return True if an error may concern one text only."""
+    """Return True if the error may be caused by a single text rather than by the server."""
     return error.code in OF_A_TEXT or error.status == FAILED_INSIDE
 
 
@@ -393,10 +394,10 @@ def embed_chunks_separately(
 
 
 def measure_vector_bytes(embedder: Embedder) -> int:
-    """Return the size of the packed vector of a short word.
+    """Return the byte size of a packed vector, by embedding a short word.
 
-    Raises `Unreachable` if the model rejects even this word, which shows that no text is
-    the cause.
+    Raises `Unreachable` if the model rejects even this word, which shows that no single text is the
+    cause.
     """
     try:
         return len(asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))[0])
@@ -416,7 +417,7 @@ def can_embed_chat(chat: Chat, *, provider: str) -> bool:
 def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
     """Return True if a provider may receive the chat's text, and False if it may not.
 
-    None if the chat has no model or its policies conflict.
+    None: unknown, because the chat has no model or its policies conflict.
     """
     if chat.temporary or chat.without_memory:
         return False

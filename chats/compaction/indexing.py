@@ -69,10 +69,10 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
 
 
 def is_index_first(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Return True if an imported chat is indexed before its first summaries are written.
+    """Return True if an imported chat must be indexed before its first summary is written.
 
-    Summaries use the processor for minutes, and search cannot find a message before it is indexed.
-    A compaction that a person requested does not wait.
+    Summaries can keep the processor busy for minutes, and only indexed messages can be found. A
+    compaction that a person requested does not wait.
     """
     recent = ImportedChat.objects.filter(chat=chat_id, created_at__gt=now - LONGEST_WAIT)
     if not recent.exists():

@@ -1,8 +1,8 @@
 """Background compaction: writes summaries when they are due, and publishes them.
 
 Plan → claim → summarise → check → store → publish. No transaction is open while a model writes, and
-no reply waits. After a failed attempt, the next rung of the engine's ladder gets a new row. If
-every rung fails, the window keeps prompts below their limit.
+no reply waits. After a failed attempt, the engine's next method is tried, in a new row. If every
+method fails, the window keeps prompts below their limit.
 """
 
 import logging
@@ -46,9 +46,9 @@ ROUNDS = 2
 def maintain_chat_context(
     *, chat_id: uuid.UUID, counter: TokenCounter, now: datetime, clock: Clock | None = None
 ) -> None:
-    """Prepare a summary if one is due or requested. A duplicate task finds the claim taken.
+    """Write a summary if one is due or requested. Duplicate tasks are harmless.
 
-    Also applies a team's cap and indexes the chat for search. `clock` is read after each
+    Also applies the team's message cap and indexes the chat for search. `clock` is read after each
     model call, which may take minutes. Without `clock`, the time is always `now`.
     """
     clock = clock or (lambda: now)
@@ -107,7 +107,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Publish a prepared summary if that fulfils a person's request. Return True if it did."""
+    """Publish the prepared summary if it fulfils a person's request. Return True if it does."""
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.get_pending_request(branch) if branch else None
@@ -124,7 +124,7 @@ def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
 def plan_next_attempt(
     claimed: Claimed, *, attempts: list[Attempt], performed: Performed | None
 ) -> AttemptSpec | None:
-    """Return the next attempt, with the method that follows in `engine.summaries.ladder`.
+    """Return the next attempt, using the next method of `engine.summaries.ladder`.
 
     None if a summary was stored or no method is left.
     """

@@ -53,7 +53,7 @@ def build_ladder_attempt(row: Compaction) -> Attempt:
 
 
 def list_latest_attempts(rows: QuerySet[Compaction]) -> list[Attempt]:
-    """Return the newest attempts among `rows`, as many as the breaker counts, oldest first."""
+    """Return the newest attempts in `rows`, oldest first, as many as the breaker needs."""
     attempts = [
         build_ladder_attempt(row) for row in rows.defer("text", "sections", "retention")[:LAST]
     ]
@@ -63,7 +63,7 @@ def list_latest_attempts(rows: QuerySet[Compaction]) -> list[Attempt]:
 def load_branch_breaker(
     branch: Branch, *, choice: model_choice.ChosenModel, now: datetime
 ) -> Breaker:
-    """Return the circuit breaker of this branch; another policy or model resets it."""
+    """Return the circuit breaker of this branch. A new policy or model resets it."""
     rows = list_counted_attempts(branch).filter(effective_policy=choice.effective)
     return compute_scope_breaker(list_latest_attempts(rows), now=now)
 
@@ -71,7 +71,7 @@ def load_branch_breaker(
 def load_model_breaker(branch: Branch, *, model_name: str, now: datetime) -> Breaker:
     """Return the circuit breaker of a summarising model.
 
-    It counts only the attempts that called this model, and none of the extractive ones.
+    It counts only attempts that called this model.
     """
     rows = list_counted_attempts(branch).filter(rung__in=MODEL_RUNGS, model_name=model_name)
     return compute_model_breaker(list_latest_attempts(rows), now=now)

@@ -55,7 +55,7 @@ Renew = Callable[[str, CallRecord], None]
 
 @dataclass(slots=True)
 class Written:
-    """A summary as written. `usage` is the total of all its calls."""
+    """A summary as written. `usage` is the total over all of its calls."""
 
     text: str = ""
     finish: str = "stop"
@@ -76,7 +76,7 @@ class Written:
 
 @dataclass(frozen=True, slots=True)
 class Performed:
-    """A summary and the result of its check. `reasons` is empty if it is accepted."""
+    """A summary with the result of its check. `reasons` is empty if it was accepted."""
 
     written: Written
     reasons: tuple[str, ...]
@@ -101,7 +101,7 @@ def perform_compaction(claimed: Claimed, *, counter: TokenCounter, renew: Renew)
 
 
 def write_extractive_summary(claimed: Claimed, *, counter: TokenCounter) -> Written:
-    """Return a summary of sentences selected from the messages. No model is called."""
+    """Build a summary from sentences of the messages, without calling a model."""
     plan, most = claimed.plan, claimed.values.summary_max_tokens
     text = extract_summary_text(
         plan.sources,
@@ -123,9 +123,10 @@ def extract_summary_text(
     sections: Sequence[str] = SECTIONS,
     cited: Sequence[Message] = (),
 ) -> str:
-    """Write an extractive summary, without the demo model's descriptions of its request.
+    """Build an extractive summary of at most `most` tokens.
 
-    `cited`: the messages to which the source marks of `previous` refer.
+    The demo model's descriptions of its requests are left out. `cited`: the messages to which the
+    source marks of `previous` refer.
     """
     quoted = [m for m in sources if is_quoted(m.role, extract_message_text(m))]
     unquoted = sum(m.tokens for m in sources) - sum(m.tokens for m in quoted)
@@ -143,7 +144,7 @@ def extract_summary_text(
 def is_quoted(role: str, text: str) -> bool:
     """Return True if a summary may quote the message.
 
-    Descriptions by the demo model are not quoted.
+    Descriptions written by the demo model are not quoted.
     """
     return role == "user" or not is_own_account(text)
 
@@ -151,7 +152,10 @@ def is_quoted(role: str, text: str) -> bool:
 def assess_summary(
     claimed: Claimed, written: Written, *, begun: float, counter: TokenCounter
 ) -> Performed:
-    """Check a summary started at `begun` (monotonic time), and return it with its numbers."""
+    """Check a summary and return it with its measurements.
+
+    `begun`: the `time.monotonic()` value at which it was started.
+    """
     judged = check_generated_summary(
         written.text,
         sources=claimed.plan.sources,
@@ -181,7 +185,10 @@ def assess_summary(
 def measure_fact_retention(
     sources: Sequence[Message], previous: Summary | None, text: str
 ) -> dict[str, Any]:
-    """Compare numbers, dates, addresses, identifiers and names of sources and summary."""
+    """Count the facts of the sources that the summary keeps and loses.
+
+    Facts are numbers, dates, addresses, identifiers and names.
+    """
     texts = [extract_message_text(m) for m in sources if is_quoted(m.role, extract_message_text(m))]
     if previous:
         texts.insert(0, strip_summary_labels(previous.text))
@@ -200,7 +207,7 @@ def calculate_summary_cost(spec: ModelSpec | None, usage: dict[str, int]) -> Dec
 
 
 class Calls:
-    """The calls of one summary: a single one, or several whose results are merged."""
+    """The model calls of one summary: a single one, or several whose results are merged."""
 
     def __init__(
         self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter
@@ -224,7 +231,7 @@ class Calls:
         )
 
     def summarise(self) -> Written:
-        """Return the summary. An unsound part is returned as the summary, and is rejected later."""
+        """Return the summary. An invalid part is returned instead, and rejected later."""
         sources = self.claimed.plan.sources
         whole = SummaryCall(sources[0].seq, sources[-1].seq, is_last=True)
         return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
@@ -238,7 +245,7 @@ class Calls:
         )
 
     def in_chunks(self) -> Written:
-        """Summarise in chunks, then merge neighbours until one summary is left."""
+        """Summarise chunks of the messages, then merge neighbouring results until one is left."""
         plan, values = self.claimed.plan, self.claimed.values
         prior = plan.previous.tokens if plan.previous else 0
         # A merge also reads the previous summary; a chunk does not.
@@ -282,7 +289,7 @@ class Calls:
         return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
     def kept(self, text: str) -> int:
-        """Store an intermediate text for later requests, and return its index."""
+        """Store an intermediate result for later requests, and return its index."""
         self.record.texts.append(text)
         return len(self.record.texts) - 1
 
@@ -294,7 +301,7 @@ class Calls:
         return self.cut(replace(call, max_chars=most // 2))
 
     def ask(self, call: SummaryCall) -> Written:
-        """Record one call, then make it, under a renewed claim. Its usage is added to the total.
+        """Record one call, renew the claim, then make the call. Its usage is added to the total.
 
         Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
         """
@@ -329,9 +336,9 @@ class Calls:
 
 
 def get_reasoning_allowance(taken: int, *, window: int | None) -> int:
-    """Return the tokens for reasoning in addition to the summary.
+    """Return the tokens the model may spend on reasoning, in addition to the summary.
 
-    0 if the window has no room for them.
+    0 if the window has no room for them. `taken`: the tokens of the request and the summary.
     """
     return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 

@@ -41,10 +41,10 @@ REMEMBERED = 3
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """A person's request: summarise everything possible, or the range of `compaction` again.
+    """A person's request: summarise everything possible, or regenerate `compaction`.
 
     `model`: slug of another summariser, "" for the extractive one, None for the policy's. `after`:
-    the branch's last turn at the time of the request, as `Turn.accepted`.
+    `Turn.accepted` of the branch's last turn at the time of the request.
     """
 
     by: str
@@ -63,9 +63,9 @@ class CompactionRequest:
 class AttemptSpec:
     """One attempt at a summary.
 
-    `number` counts from 1. `rung`: the kind of attempt; None: chosen when it is planned. `lost`:
-    facts that the previous attempt lost. `source_limit`: the maximum local tokens of its sources;
-    None: no further limit. `asked`: a person's request.
+    `number` counts from 1. `rung`: the method; None: chosen during planning. `lost`: facts that the
+    previous attempt lost. `source_limit`: the maximum local tokens of its sources; None: no further
+    limit. `asked`: a person's request.
     """
 
     number: int = 1
@@ -96,10 +96,10 @@ def snapshot_branch_state(branch: Branch) -> tuple[Any, ...]:
 
 @dataclass(frozen=True, slots=True)
 class ClaimDraft:
-    """A draft of a claim, or the reason why no compaction is due.
+    """A compaction to claim, or the reason why none is due.
 
-    `seen` is the state of the branch when it was read. Without a `choice`, no model can
-    reply in the chat.
+    `seen` is the state of the branch when it was read. Without a `choice`, no model can reply in
+    the chat.
     """
 
     seen: tuple[Any, ...]
@@ -284,7 +284,7 @@ def has_late_summaries(branch: Branch) -> bool:
 def plan_rerun(
     branch: Branch, *, compaction: str, counter: TokenCounter, zone: str = ""
 ) -> CompactionPlan | NotNeeded:
-    """Plan to summarise the originals of the active summary again, without that summary."""
+    """Plan to regenerate the active summary from its originals."""
     row = get_active_summary(branch.active_compaction)
     if row is None or str(row.pk) != compaction:
         return NotNeeded("nothing_to_fold")
@@ -294,7 +294,7 @@ def plan_rerun(
 
 
 def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan) -> bool:
-    """Return True if the prompt has grown enough since the last compaction, by the token marks.
+    """Return True if the prompt has grown enough since the last compaction to justify another.
 
     Always True under another policy or model, and while a long chat catches up.
     """
@@ -315,7 +315,7 @@ def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: Compa
 def load_finished_messages(
     branch: Branch, *, after: int, counter: TokenCounter, zone: str = ""
 ) -> tuple[engine.Message, ...]:
-    """Return the oldest messages after `after` that belong to no unfinished turn.
+    """Return the oldest messages after seq `after` that belong to no unfinished turn.
 
     Their dates use the time zone `zone`.
     """
@@ -338,7 +338,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the tokens of the messages after `looked_at`, which the plan did not read."""
+    """Return the tokens of the messages after seq `looked_at`, which the plan did not read."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(
@@ -348,9 +348,9 @@ def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> 
 
 
 def count_fixed_tokens(branch: Branch) -> int:
-    """Return the token count, by our tokenizer, of the last prompt without its history.
+    """Return the local tokens of the last prompt without its history.
 
-    Retrieved context does not count, because it only uses the room that history leaves free.
+    Retrieved context does not count, because it only uses space that the history leaves free.
     """
     rows = Receipt.objects.filter(
         turn__branch=branch, call__gt=Receipt.BESIDE, step__gt=Receipt.AFTERWARDS

@@ -106,7 +106,7 @@ def find_summary_skills(claimed: Claimed) -> list[str]:
 
 
 def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
-    """Return `insufficient` if this summary leaves the prompt over the low mark, else ""."""
+    """Return `insufficient` if the prompt stays over the low mark with this summary, else ""."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
     factor = composition.get_calibration_factor(claimed.row.branch, model=model) if model else 1.0
@@ -125,7 +125,7 @@ def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
 def end_attempt(
     claimed: Claimed, *, status: str, reason: str, now: datetime, **values: Any
 ) -> None:
-    """End an attempt without a summary, with this status and reason code. Raises `LeaseLost`."""
+    """End an attempt that produced no summary. Raises `LeaseLost`."""
     claimed.lease.lock_row()
     close_attempt(row=claimed.row, status=status, reason=reason, now=now, **values)
 
@@ -137,7 +137,7 @@ def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None
 
 @transaction.atomic
 def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
-    """End an attempt because its process ends, and request it from the next worker.
+    """End an attempt because this process shuts down, and let another worker start it again.
 
     Raises `LeaseLost`.
     """
@@ -151,7 +151,10 @@ def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
 
 
 def renew_all(tokens: dict[uuid.UUID, str]) -> None:
-    """Extend claims, given as tokens by row; a lost claim stays lost."""
+    """Extend several claims. `tokens` maps row ids to claim tokens.
+
+    A lost claim is not restored.
+    """
     held = CLAIMS.select_rows().filter(pk__in=tokens, lease_token__in=tokens.values())
     held.update(lease_until=leases.compute_lease_end())
 
@@ -160,8 +163,8 @@ def renew_all(tokens: dict[uuid.UUID, str]) -> None:
 def renew_claim(claimed: Claimed, prompt: str, record: CallRecord) -> None:
     """Record a call before it is made, and extend the claim. Raises `LeaseLost`.
 
-    `record`: the parts of this request and earlier ones. Only this process records calls here, so
-    the row is complete no matter which process ends the attempt.
+    `record`: the parts of this request and all earlier ones. Only the process with the claim
+    records calls, so the row stays complete whichever process ends the attempt.
     """
     calls = claimed.lease.select_row().values_list("calls", flat=True).first() or []
     booked = [*calls, compute_commitment(prompt, salt=claimed.row.salt)]

@@ -92,7 +92,7 @@ class SummaryRequest:
 
     @property
     def body_words(self) -> str:
-        """Describe whether the body equals the one that was sent."""
+        """Describe whether the rebuilt body equals the one that was sent."""
         return gettext(BODIES[self.body])
 
     @property
@@ -198,7 +198,7 @@ def compare_summary_prefix(found: SummaryRequest, old: Sequence[WireMessage]) ->
 
 
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
-    """Return the request of the previous summary call, if there was one.
+    """Return the request of the previous summary call, or None.
 
     This is the previous call of the same summary, else the last call on its branch, else the last
     call of the summary it continues.
@@ -223,7 +223,7 @@ def build_summary_request_file(found: SummaryRequest, *, form: str) -> RequestFi
 
 
 def number_in(text: str, row: Compaction) -> int:
-    """Return the number of the call in a URL, or 1 if the URL names no call."""
+    """Parse the call number from a URL; 1 if the URL has none."""
     named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
     return named if 1 <= named <= len(row.calls) else 1
 
@@ -252,9 +252,9 @@ def rebuild_summary_sources(
 
 
 def record_of(row: Compaction) -> CallRecord:
-    """Return the record of a summary's calls.
+    """Return the stored record of a summary's calls.
 
-    For an older summary without a record, this is one call that read everything.
+    An older summary has no record; it counts as one call that read everything.
     """
     if row.made_of:
         return CallRecord.from_stored(row.made_of)

@@ -1,8 +1,8 @@
 """Renews the claims of this process's summaries, and hands them back on shutdown.
 
-Each summary runs in a separate thread, which waits for a model most of the time. One
-more thread renews all claims on a timer. A process that ends cancels its model calls,
-and the next worker starts those summaries again.
+Each summary runs in its own thread, which mostly waits for a model. Another thread renews all
+claims on a timer. On shutdown, the process cancels its model calls, and another worker starts those
+summaries again.
 """
 
 import asyncio
@@ -26,12 +26,12 @@ Renew = Callable[[dict[uuid.UUID, str]], object]
 
 
 class HandedBack(Exception):
-    """This worker shuts down, so another worker writes the summary."""
+    """This process shuts down, so another worker writes the summary."""
 
 
 @dataclass(slots=True)
 class Writing:
-    """A summary in progress: its row, its claim's token, and how to cancel its call."""
+    """A summary in progress: its row, the token of its claim, and a way to cancel its call."""
 
     row_id: uuid.UUID
     token: str
@@ -54,7 +54,7 @@ class Summaries:
 
     @contextmanager
     def place(self) -> Iterator[bool]:
-        """Reserve a slot for one more summary until the block ends.
+        """Reserve a slot for one more summary while the block runs.
 
         Yields False if none is free.
         """
@@ -79,10 +79,10 @@ class Summaries:
                 del self.writing[token]
 
     def wait_for(self, work: Coroutine[Any, Any, Result], *, token: str) -> Result:
-        """Run the work in a new event loop and return its result.
+        """Run the coroutine in a new event loop and return its result.
 
-        Raises `HandedBack` on shutdown. The database connection is returned first, because a pool
-        has fewer connections than there are threads.
+        Raises `HandedBack` on shutdown. Releases the database connection first, because a pool has
+        fewer connections than there are threads.
         """
         databases.give_back()
         writing = self.writing.get(token)
@@ -123,7 +123,7 @@ class Summaries:
         return keeper
 
     def beat(self, renew: Renew) -> None:
-        """Call `renew` with the tokens of all claims, by row, at every heartbeat.
+        """At every heartbeat, call `renew` with the tokens of all claims by row id.
 
         If the database is unreachable, the next heartbeat retries. An attempt with a lost claim
         notices at its next write.

@@ -1,4 +1,4 @@
-"""A summary's text as sections of bullets, each with the seqs of its sources."""
+"""Parses a summary into sections of bullets, each with the seqs of its source messages."""
 
 import re
 from typing import Any
@@ -32,7 +32,7 @@ def parse_sections(text: str) -> list[dict[str, Any]]:
 
 
 def parse_bullet_claims(text: str) -> list[dict[str, Any]]:
-    """Split a bullet into its claims: the text of each, and the seqs of its sources."""
+    """Split a bullet into its claims, each with its text and the seqs of its sources."""
     return [
         {"text": f"{claim.label}{claim.text}", "sources": list(claim.sources)}
         for claim in split_bullet_claims(text)

@@ -1,9 +1,9 @@
-"""Concurrency limits for summaries, and the choice of the next one.
+"""Limits for concurrent summaries, and the choice of the next one.
 
-Each person has a few slots across all workers, so that one person's chats do not delay
-those of others. A worker has fewer slots than threads, which leaves some for other
-work. A chat without a slot is marked in the database. Each finished summary starts the
-next one. People with the fewest summaries in progress come first.
+Each user has a few slots across all workers, so that one user's chats do not delay those of others.
+A worker has fewer slots than threads, which leaves threads for other jobs. A chat without a slot is
+marked in the database. Each finished summary starts the next one; users with the fewest summaries
+in progress come first.
 """
 
 import uuid
@@ -40,21 +40,21 @@ def lock_owner(chat_id: uuid.UUID) -> None:
 
 
 def has_place(branch: Branch) -> bool:
-    """Return True if another summary of this branch's owner may be written now.
+    """Return True if a slot is free for another summary of this branch's owner.
 
-    The caller has locked the branch and its owner, so that two claims cannot both succeed.
+    The caller has locked the branch and its owner, so that two claims cannot take the same slot.
     """
     written = list_running_summaries().filter(branch__chat__owner=branch.chat.owner_id).count()
     return bool(written < settings.SUMMARIES_PER_USER)
 
 
 def put_off(branch: Branch, *, now: datetime) -> None:
-    """Mark that a summary of this branch waits for a slot or a worker."""
+    """Mark the branch as waiting for a slot or a worker."""
     Branch.objects.filter(pk=branch.pk).update(summary_due_at=now)
 
 
 def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Mark a chat's active branch as waiting for a summary, before the check."""
+    """Mark the chat's active branch as waiting for a summary, before the compaction check."""
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
         summary_due_at=now
@@ -67,7 +67,7 @@ def clear_summary_due(branch: Branch) -> None:
 
 
 def call_next(*, now: datetime) -> None:
-    """Enqueue the task of a waiting chat, because a slot is free.
+    """Enqueue the task of a waiting chat after a slot has become free.
 
     This moves the chat to the end of the queue.
     """
@@ -86,13 +86,13 @@ def call_next(*, now: datetime) -> None:
 
 
 def list_waiting_branches() -> Any:
-    """Return branch, chat and owner of each waiting summary, longest wait first."""
+    """Return the ids of branch, chat and owner of each waiting summary, longest wait first."""
     rows = Branch.objects.filter(summary_due_at__isnull=False).order_by("summary_due_at")
     return rows.values_list("pk", "chat", "chat__owner")
 
 
 def find_overdue_chats() -> Iterator[Any]:
-    """Yield chats whose summary waits too long, at most `SUMMARIES_PER_USER` per person."""
+    """Yield chats whose summary has waited too long, at most `SUMMARIES_PER_USER` per owner."""
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     called: Counter[Any] = Counter()
     for _, chat_id, owner in list_waiting_branches().filter(summary_due_at__lt=since)[:MOST]:

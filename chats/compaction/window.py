@@ -23,7 +23,7 @@ CAP: MoveReason = "cap"
 
 
 def is_makeshift(active: Compaction | None) -> bool:
-    """Return True if the active window was made because no summary was ready."""
+    """Return True if the active window exists only because no summary was ready."""
     return active is not None and active.kind == Compaction.Kind.WINDOW and active.reason != CAP
 
 
@@ -33,10 +33,10 @@ def move_window(
 ) -> Compaction | None:
     """Leave messages up to `move.needed.to_seq` out of prompts, by publishing a window.
 
-    The active summary stays active below it. A widening move leaves out less than the
-    previous window; if nothing is left out, the window ends and the summary is returned.
-    Returns None if the branch already leaves out as much, or if the window to widen no
-    longer exists. The caller starts the prefill of the next prompt.
+    The active summary stays active below it. A widening move leaves out less than the previous
+    window; if nothing is left out, the window ends and the summary is returned. Returns None if the
+    branch already leaves out as much, or if the window to widen no longer exists. The caller starts
+    the cache warm-up of the next prompt.
     """
     branch = lock_branch(branch_id)
     active = branch.active_compaction
@@ -70,9 +70,9 @@ def move_window(
 
 
 def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
-    """End the active window on a locked branch: prompts include everything after its summary.
+    """End the active window on a locked branch, so that prompts include all messages again.
 
-    Returns the summary below the window; None if there is none.
+    Returns the summary below the window, which stays active; None if there is none.
     """
     active = branch.active_compaction
     if active is None:

@@ -22,8 +22,7 @@ from contextpolicy.models import ModelSpec
 class Ahead:
     """An estimate for the next message without addressees.
 
-    `tokens`: size of the first prompt. `cost`: cost of this prompt; None if its model has
-    no price.
+    `tokens`: size of the first prompt. `cost`: cost of that prompt; None if its model has no price.
     """
 
     agents: int
@@ -70,7 +69,7 @@ def estimate_next_message(chat: Chat, *, roster: Roster, outlook: Outlook) -> Ah
 
 
 def list_active_agents(roster: Roster) -> list[Agent]:
-    """Return the agents that may reply: active ones, without people."""
+    """Return the agents that may reply: active members, without human roles."""
     return [agent for agent in roster.agents if agent.type == Agent.Type.AI and not agent.rests]
 
 
@@ -87,7 +86,7 @@ def load_active_agent_names(teams: Sequence[Team]) -> list[tuple[Team, str]]:
 
 
 def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
-    """Return True if the model of any agent has a price. `model` is the chat's default."""
+    """Return True if any agent's model has a price. `model` is the chat's default model."""
     return any(model_choice.has_price(agent.model or model) for agent in list_active_agents(roster))
 
 

@@ -1,8 +1,8 @@
 """Messages of a team chat: add, read, and build an agent's context.
 
-The messages are those of the chat's active branch. The team's view numbers them `msg-1`, `msg-2`
-and so on. Each has a speaker: without a role, the owner or the chat's model. The page, the server's
-prompts and agents' contexts use the same rows.
+The messages are those of the chat's active branch, numbered `msg-1`, `msg-2` and so on for the
+team. Each has a speaker: a role, or without a role the owner or the chat's model. The page, the
+server's prompts and agents' contexts use the same rows.
 """
 
 import json
@@ -232,7 +232,10 @@ def find_message_limit(chat: Chat) -> int:
 
 
 def check_words(said: TeamMessage, *, limit: int) -> None:
-    """Raise `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`. An empty text is valid."""
+    """Check speaker and text. Raises `InvalidSpeaker`, `InvalidCharacter` or `MessageTooLong`.
+
+    An empty text is valid.
+    """
     names = (said.speaker.role_id, said.speaker.role_name, *said.addressees)
     if len(said.addressees) > MOST_ADDRESSEES or not all(map(is_speaker_name, names)):
         raise InvalidSpeaker(limit=LONGEST_NAME, most=MOST_ADDRESSEES)
@@ -248,9 +251,9 @@ def is_speaker_name(text: str) -> bool:
 
 
 def check_can_append(branch: Branch) -> None:
-    """Raise `ChatFull` or `ReplyUnderWay`; the caller has locked the chat.
+    """Raise `ChatFull` or `ReplyUnderWay` unless a message may be appended to the branch.
 
-    Only a running turn may extend the end of a branch.
+    The caller has locked the chat. During a turn, only its worker may append.
     """
     if branch.last_seq >= settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
@@ -278,7 +281,7 @@ def build_visible_message(row: Message, *, branch: Branch, chat: Chat) -> TeamMe
 
 
 def build_speaker(row: Message, *, chat: Chat) -> Speaker:
-    """Return the speaker of a message; without a role, the owner or the model."""
+    """Return the speaker of a message: its role, or without a role the owner or the model."""
     if row.speaker:
         named = row.speaker
         return Speaker(named["roleId"], named["roleName"], named["type"])
@@ -353,7 +356,7 @@ def build_agent_prompt(*, chat: Chat, agent: RequestedAgent) -> AgentPrompt:
 def set_task(*, chat: Chat, task: str, actor: str, now: datetime) -> Chat:
     """Set the team's task. A task over 5,120 bytes is truncated.
 
-    The log and the ledger record the truncation. Raises `InvalidCharacter`.
+    A truncation is logged and recorded in the ledger. Raises `InvalidCharacter`.
     """
     check_characters(task)
     kept = team.cut_team_task(task)
@@ -374,7 +377,7 @@ def cut_notice(task: str, *, kept: str) -> str:
 
 @transaction.atomic
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
-    """Store the task unchanged and send its signal. `numbers` are recorded in the ledger."""
+    """Store the task unchanged and send its signal. The ledger records `numbers`."""
     before = lock_chat_for_writing(chat.pk).team_task or ""
     if before != (task or ""):
         kept_texts.keep_chat_text(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)

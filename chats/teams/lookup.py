@@ -1,4 +1,4 @@
-"""Look up messages of a team by speaker, time and id."""
+"""Finds messages of a team by speaker, time and id."""
 
 import re
 from datetime import datetime
@@ -25,8 +25,8 @@ def select_team_messages(
 ) -> QuerySet[Message]:
     """Return matching messages of the active branch, unordered.
 
-    `id` is the message's id in the team's view, `speaker` a role's id. Times are from
-    `since` (included) to `until` (excluded).
+    `id` is the team's id of a message (`msg-N`), `speaker` the id of a role. `since` is inclusive,
+    `until` exclusive.
     """
     branch = get_active_branch(chat)
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
@@ -48,8 +48,8 @@ def select_team_messages(
 
 
 def load_next_messages(rows: QuerySet[Message], *, after: int) -> list[Message]:
-    """Return the next messages after a seq, in order.
+    """Return the next batch of messages after a seq, in order.
 
-    Their number is limited to save memory, and no transaction stays open between calls.
+    The batch size is limited to save memory, and no transaction stays open between batches.
     """
     return list(rows.filter(seq__gt=after).order_by("seq")[:PART])

@@ -1,4 +1,4 @@
-"""Rounds of a team on the chat page: the newest round, its continuation, and human roles."""
+"""Rounds of a team on the chat page: the newest round, continuing it, and human roles."""
 
 from dataclasses import dataclass
 from datetime import datetime
@@ -41,7 +41,10 @@ def find_newest_chat_round(chat: Chat) -> Round | None:
 
 @dataclass(frozen=True, slots=True)
 class Seat:
-    """A human role of a team, played by the chat's owner, and whether a round waits for it."""
+    """A human role of a team, played by the chat's owner.
+
+    `is_waited_for`: a round waits for a message in its name.
+    """
 
     role_id: str
     name: str
@@ -59,7 +62,7 @@ def find_roster(chat: Chat) -> Roster | None:
 
 
 def list_seats(chat: Chat, *, roster: Roster) -> list[Seat]:
-    """Return the active human roles of a chat's team. The owner can write in their name."""
+    """Return the active human roles of a chat's team, in whose name the owner can write."""
     if not any(agent.type == Agent.Type.HUMAN and not agent.rests for agent in roster.agents):
         return []
     made = find_newest_chat_round(chat)
@@ -83,7 +86,7 @@ def find_team_agent(chat: Chat, *, role_id: str) -> Agent:
 
 
 def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
-    """Return a member as a requested agent, with its window and instructions."""
+    """Convert a member to a requested agent, with its window and instructions."""
     return conversation.RequestedAgent(
         agent_id=agent.role_id,
         agent_type=agent.agent_type,
@@ -94,7 +97,7 @@ def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
 
 
 def preview_agent_texts(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
-    """Return the texts that precede the messages in the prompt of a draft's agent."""
+    """Return the texts that precede the messages in a draft agent's prompt."""
     if agent.type != Agent.Type.AI:
         return []
     others = (mate for mate in draft.agents if mate is not agent and not mate.rests)

@@ -1,4 +1,4 @@
-"""Preset teams, which a person copies and then changes."""
+"""Preset teams, which users copy and then adapt."""
 
 from collections.abc import Mapping
 

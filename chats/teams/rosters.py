@@ -126,7 +126,7 @@ class TeamDraft:
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored team, and warnings for the person."""
+    """A stored team, and warnings for the user."""
 
     team: Team
     warnings: tuple[str, ...] = ()
@@ -269,9 +269,9 @@ def lock_editable_team(*, user: User, team_id: uuid.UUID) -> Team:
 
 
 def set_chat_team(*, user: User, chat: Chat, team_id: uuid.UUID | None, now: datetime) -> Chat:
-    """Set the team that replies in a chat from the next message on. None: the model replies.
+    """Choose the team that replies in a chat from the next message on. None: the model replies.
 
-    The chat takes the team's task if it has none. Raises `NotFound` and `TeamBusy`.
+    The chat receives the team's task if it has none. Raises `NotFound` and `TeamBusy`.
     """
     chosen = access.get_team(user=user, team_id=team_id) if team_id else None
     with transaction.atomic():
@@ -306,7 +306,7 @@ def record_team_event(event: str, made: Team, *, user: User, now: datetime) -> N
 
 
 def compute_version_digest(version: TeamVersion) -> str:
-    """Return a digest of a version's values, by which the ledger identifies the version."""
+    """Return a digest of a version's values, which identifies the version in the ledger."""
     values = asdict(build_version_draft(version))
     # Leave out newer options at their default, so that older versions keep their recorded digest.
     for name in ("message_cap", "max_bytes"):
@@ -320,7 +320,7 @@ def compute_version_digest(version: TeamVersion) -> str:
 
 
 def store_team_version(made: Team, *, draft: TeamDraft, found: _Found, now: datetime) -> None:
-    """Store a checked draft as the next version of a team, which the caller has locked."""
+    """Store a checked draft as the next version of a team. The caller has locked the team."""
     last = made.versions.order_by("-number").first()
     rules = {name: getattr(draft, name) for name in RULES}
     rules["task"] = team.cut_team_task(draft.task)
@@ -464,7 +464,7 @@ def check_team(draft: TeamDraft) -> None:
 
 
 def check_prompt_limits(draft: TeamDraft) -> None:
-    """Check the message and byte limits; a whole round must fit under the cap.
+    """Check the message and byte limits. A whole round must fit within the message cap.
 
     Raises `InvalidTeam`.
     """
@@ -551,12 +551,11 @@ def load_draft_models(draft: TeamDraft) -> dict[str, ModelSpec]:
 def load_draft_policies(
     draft: TeamDraft, *, user: User, known: Team | None, shared: bool
 ) -> dict[str, ContextPolicy]:
-    """Return the policies of the agents. Only people who edit policies may add new ones.
+    """Return the policies of the agents by slug. Raises `InvalidTeam`.
 
-    Policies that the team already has stay allowed. If two-person approval is on, the
-    author of a policy may not assign it to agents of a `shared` team without a second
-    person. If the policy locks or erases something, this applies to all teams. Raises
-    `InvalidTeam`.
+    Only policy editors can add new ones; policies that the team already has stay allowed. If
+    two-person approval is on, the author of a policy needs a second person to assign it to agents
+    of a `shared` team, or of any team if the policy locks or erases something.
     """
     wanted = {agent.policy for agent in draft.agents if agent.policy}
     usable = ContextPolicy.objects.filter(slug__in=wanted, retired=False, current__isnull=False)

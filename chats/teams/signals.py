@@ -1,6 +1,6 @@
 """Signals for developers, sent after commit.
 
-A failing receiver has no effect on the transaction.
+An exception in a receiver does not affect the transaction.
 """
 
 from collections.abc import Callable

@@ -151,7 +151,7 @@ def build_snapshot_rows(
 def store_snapshot_rows(
     rows: Sequence[Message], *, chat: Chat, branch: Branch, now: datetime
 ) -> None:
-    """Store the rows as the first messages of an empty branch; the caller has locked the chat."""
+    """Store the rows as the first messages of an empty branch. The caller has locked the chat."""
     for seq, row in enumerate(rows, start=1):
         row.branch, row.seq, row.accepted = (
             branch,
@@ -168,7 +168,7 @@ def store_snapshot_rows(
 
 @transaction.atomic
 def clear_team_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Restart at `msg-1` without messages and task, and always send the task's signal.
+    """Clear messages and task; the next message is `msg-1`. Always sends the task's signal.
 
     Raises `TooManyBranches`.
     """

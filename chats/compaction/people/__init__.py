@@ -1,1 +1,1 @@
-"""Actions of people on summaries: request, correct, approve, undo."""
+"""User actions on summaries: request, correct, approve, undo."""

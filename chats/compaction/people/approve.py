@@ -94,7 +94,10 @@ def reject_summary(
 def lock_waiting_summary(
     *, user: AbstractBaseUser, compaction: Compaction
 ) -> tuple[Branch, Compaction]:
-    """Return the draft with its locked branch. Raises `NotWaiting` and `NotAllowedByPolicy`."""
+    """Lock the branch of a summary that waits for approval. Return both.
+
+    Raises `NotWaiting` and `NotAllowedByPolicy`.
+    """
     lock_chat(compaction.branch.chat_id)
     branches = Branch.objects.select_related("active_compaction__base", "chat__owner")
     branch = branches.get(pk=compaction.branch_id)

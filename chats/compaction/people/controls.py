@@ -1,7 +1,7 @@
-"""People's requests for compaction: compact now, regenerate from the originals, or cancel.
+"""User requests for compaction: compact now, regenerate from the originals, or cancel.
 
-A request is stored at the branch, so it survives a lost task, and two identical
-requests count as one. Only a worker counts tokens and writes summaries.
+A request is stored on the branch, so it survives a lost task, and two identical requests count as
+one. Only workers count tokens and write summaries.
 """
 
 from datetime import datetime
@@ -105,7 +105,7 @@ def request_summary_rerun(
     focus: str = "",
     model: str | None = None,
 ) -> Branch:
-    """Request that the active summary is written again from its originals.
+    """Request that the active summary be regenerated from its originals.
 
     The new summary replaces the active one, which stays readable. Raises `NotInForce`,
     `NotAllowedByPolicy`, and the errors of `compact_now`.
@@ -151,7 +151,7 @@ def store_compaction_request(
     model: str | None,
     compaction: str = "",
 ) -> None:
-    """Store the request at its branch; it replaces an earlier one."""
+    """Store the request on its branch, where it replaces an earlier one."""
     by = f"user:{user.pk}"
     branch.asked = {
         "by": by,

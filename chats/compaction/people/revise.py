@@ -134,7 +134,7 @@ def check_summary(text: str, *, limit: int) -> int:
 
 @dataclass(frozen=True, slots=True)
 class LineChange:
-    """Neighbouring lines with the same kind of change: before and after."""
+    """Consecutive lines with the same kind of change, before and after."""
 
     kind: str
     before: tuple[str, ...]
@@ -143,7 +143,7 @@ class LineChange:
 
 @dataclass(frozen=True, slots=True)
 class Comparison:
-    """Two summaries side by side; `changes` in the order of the text, equal lines included."""
+    """Two summaries side by side. `changes` are in text order and include equal lines."""
 
     older: Compaction
     newer: Compaction

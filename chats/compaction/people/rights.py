@@ -62,7 +62,7 @@ def get_archive_refusal(choice: model_choice.ChosenModel) -> ArchiveClosed | Non
 
 
 def archive_lock(chat: Chat) -> Refusal | None:
-    """Return the refusal of a search in a chat's originals, or None.
+    """Return the refusal of a search in a chat's originals, or None if the archive is open.
 
     A policy that cannot be resolved does not close the archive.
     """

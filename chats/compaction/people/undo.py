@@ -82,10 +82,9 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
 
 
 def find_restorable_compaction(row: Compaction, *, branch: Branch) -> Compaction | None:
-    """Return the newest compaction below the summary that is still valid.
+    """Return the newest valid compaction that the summary directly or indirectly replaced.
 
-    The search follows the chain of replaced compactions: the one that the summary replaced,
-    then the one that this replaced, and so on. None if no earlier compaction is valid.
+    None if there is none; the messages themselves are then sent.
     """
     found = row.displaced
     while found is not None:
@@ -133,7 +132,7 @@ def check_restored_prompt(branch: Branch, *, restored: Compaction | None) -> Non
 
 @transaction.atomic
 def redo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetime) -> Compaction:
-    """Activate an undone summary again, if the compaction below it is active now.
+    """Activate an undone summary again, if the compaction that it replaced is active.
 
     This also ends the pause of the undo. Redoing an active summary changes nothing. Raises
     `NothingToRedo` and `NotAllowedByPolicy`.
@@ -161,9 +160,9 @@ def redo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
 
 
 def find_last_window(row: Compaction, *, branch: Branch) -> Compaction | None:
-    """Return the window over a summary when it was last active, if there was one.
+    """Return the window over a summary when it was last active, or None.
 
-    Another summary replaces it together with its window, so the newest window is the right one.
+    A summary is replaced together with its window, so the newest window is the right one.
     """
     windows = Compaction.objects.filter(base=row, kind=Compaction.Kind.WINDOW)
     newest_first = windows.order_by("-created_at", "-to_seq")
@@ -173,7 +172,7 @@ def find_last_window(row: Compaction, *, branch: Branch) -> Compaction | None:
 
 
 def can_be_redone(row: Compaction, *, branch: Branch) -> bool:
-    """Return True if an undone summary still fits the active compaction of the branch."""
+    """Return True if an undone summary is still valid and its predecessor is active."""
     is_next = get_active_summary(branch.active_compaction) == get_active_summary(
         find_restorable_compaction(row, branch=branch)
     )

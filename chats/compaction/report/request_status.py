@@ -1,6 +1,6 @@
 """The status of the last compaction that a person requested.
 
-It is stored at the branch until the next message.
+It is stored with the branch until the next message.
 """
 
 from dataclasses import dataclass
@@ -30,10 +30,10 @@ STATES: dict[str, State] = {
 class RequestStatus:
     """The status of a request. `row` is its attempt; without an attempt, `reason` is the code.
 
-    `asked`: no worker has begun; `is_late`: for longer than usual. `begun`: a summary is
-    being written. `waits`: the summary is ready, and waits for approval or for its
-    threshold. `done`: the summary took effect. `nothing`: there was nothing to summarise.
-    `failed`: the last attempt failed, and prompts did not change.
+    `asked`: no worker has started; `is_late`: for longer than usual. `begun`: a summary is being
+    written. `waits`: the summary is ready, and waits for approval or for its threshold. `done`: the
+    summary took effect. `nothing`: there was nothing to summarise. `failed`: the last attempt
+    failed, and prompts did not change.
     """
 
     state: State
@@ -63,7 +63,7 @@ def get_request_status(branch: Branch, *, now: datetime) -> RequestStatus | None
 
 
 def describe_ended_request(row: Compaction | None) -> RequestStatus | None:
-    """Return the status of a request from its attempt.
+    """Return the status of a request whose attempt has ended.
 
     None if the summary took effect and was withdrawn later.
     """

@@ -61,10 +61,10 @@ TRIGGERS = {
 
 @dataclass(frozen=True, slots=True)
 class CompactionOutcome:
-    """The outcome of the check after a turn: whether a summary was started, and why.
+    """The result of the compaction check after a turn: whether a summary was started, and why.
 
-    `code` is stable. `tokens` is the prompt size as the provider counts it. `mark` is the
-    threshold in tokens that the prompt exceeded; 0 if it exceeded none.
+    `code` is stable. `tokens`: the prompt size as the provider counts it. `mark`: the threshold in
+    tokens that the prompt exceeded; 0 if it exceeded none.
     """
 
     code: str
@@ -75,7 +75,7 @@ class CompactionOutcome:
 
 
 def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
-    """Return the compaction decision after a turn, in the reader's language.
+    """Return the result of the compaction check after a turn, in the reader's language.
 
     If there were several checks, the newest one counts.
     """
