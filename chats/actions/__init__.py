@@ -1,1 +1,1 @@
-"""The actions of people on a chat: create, branch, mark, edit, erase."""
+"""User actions on chats and messages: create, branch, pin, exclude, edit, share, erase."""

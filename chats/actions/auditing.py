@@ -1,4 +1,4 @@
-"""Shows auditors the content of a call, after recording the access in the ledger."""
+"""Lets auditors read the content of model calls; records each access in the ledger first."""
 
 import uuid
 from datetime import datetime
@@ -11,7 +11,7 @@ from chats.record import audit_access
 
 
 def find_any_receipt(receipt_id: uuid.UUID) -> Receipt:
-    """Return the receipt of a call in any person's chat. Raises `NotFound`."""
+    """Return a receipt from any user's chat. Raises `NotFound`."""
     rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
     row = rows.filter(pk=receipt_id).first()
     if row is None:
@@ -20,7 +20,7 @@ def find_any_receipt(receipt_id: uuid.UUID) -> Receipt:
 
 
 def find_any_compaction(compaction_id: uuid.UUID) -> Compaction:
-    """Return a compaction of any person's chat. Raises `NotFound`."""
+    """Return a compaction from any user's chat. Raises `NotFound`."""
     rows = Compaction.objects.select_related("effective_policy", "branch")
     row = rows.filter(pk=compaction_id).first()
     if row is None:
@@ -29,11 +29,11 @@ def find_any_compaction(compaction_id: uuid.UUID) -> Compaction:
 
 
 def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") -> AsSent:
-    """Return the prompt of a call, after recording the access in the ledger.
+    """Record the auditor's access in the ledger, then return the prompt of a call.
 
-    `form` names the file that the auditor requests; the ledger records it unless the
-    request is incomplete. Raises `ReadingNotOpen` if the auditor has not opened the chat
-    with a reason.
+    `form` is the file format to download, which the ledger also records. It is ignored if the
+    request is incomplete, because it then has no file. Raises `ReadingNotOpen` if the auditor has
+    not opened the chat with a reason.
     """
     chat_id = receipt.turn.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)
@@ -52,11 +52,11 @@ def read_prompt(receipt: Receipt, *, actor: str, now: datetime, form: str = "") 
 def read_summary_request(
     row: Compaction, *, number: int, actor: str, now: datetime, form: str = ""
 ) -> SummaryRequest:
-    """Return a summary request, after recording the access in the ledger.
+    """Record the auditor's access in the ledger, then return a summary request.
 
-    `form` names the file that the auditor requests; the ledger records it if the file
-    exists. Raises `ReadingNotOpen` if the auditor has not opened the chat with a reason,
-    and `NoSuchCall`.
+    `number` counts the summary's calls from 1. `form` is the file format to download, which the
+    ledger also records if the request has a file. Raises `ReadingNotOpen` if the auditor has not
+    opened the chat with a reason, and `NoSuchCall`.
     """
     chat_id = row.branch.chat_id
     audit_access.require_open(chat_id=chat_id, actor=actor, now=now)

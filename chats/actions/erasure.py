@@ -198,7 +198,10 @@ def erase_locked_message(
 
 
 def raise_revision(message: Message, *, chat: Chat, already: list[Branch]) -> None:
-    """Increase the context revision of each branch with the message, except those in `already`."""
+    """Increment the context revision of each branch that contains the message.
+
+    Branches in `already` are skipped.
+    """
     for branch in load_locked_branches(chat):
         has_it = branch.pk == message.branch_id or is_message_on_path(branch, message)
         if branch not in already and has_it:
@@ -226,7 +229,7 @@ def check_over(message: Message) -> None:
 
 
 def check_not_referred(rows: QuerySet[TurnReference]) -> None:
-    """Raise `StillReferred` while a turn runs whose prompts contain the text.
+    """Raise `StillReferred` if one of these references belongs to a running turn.
 
     While the chat is locked, no other turn can retrieve the text.
     """
@@ -258,7 +261,11 @@ def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:
 
 
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
-    """Clear a title that was made from the message, from its first words or by a model."""
+    """Clear the chat's title if it was derived from the message. Return the number of cleared
+    titles.
+
+    This includes titles made of the message's first words and titles that a model wrote.
+    """
     is_first_words = bool(text.strip()) and is_derived_title(chat.title, text=text)
     if not is_first_words and not (chat.titled_by_model and title_sources.is_title_source(message)):
         return 0

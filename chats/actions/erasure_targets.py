@@ -75,7 +75,7 @@ def iter_summary_texts(row: Compaction) -> Iterator[str]:
 
 
 def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the summaries' texts in prompts, and the beginning of the reply that a client wrote.
+    """Delete stored prompt texts of the summaries, and the reply prefill that a client wrote.
 
     The receipts of these prompts can no longer be rebuilt. Returns the number of deleted texts.
     """
@@ -88,7 +88,7 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_prefill(message: Message, *, marks: ErasureMarks) -> int:
-    """Delete the beginning of a reply from all prompts of its chat that share the text."""
+    """Delete the turn's reply prefill from every prompt of the chat. Return the number of texts."""
     if message.turn_id is None:
         return 0
     own = Receipt.objects.filter(turn=message.turn_id).values_list("segments", flat=True)
@@ -102,7 +102,7 @@ def erase_prefill(message: Message, *, marks: ErasureMarks) -> int:
 
 
 def erase_in_receipts(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the hashes of prompts that contained the message.
+    """Delete the message's hash from the receipts of prompts that contained it.
 
     Their receipts can no longer be rebuilt. Returns the number of receipts.
     """
@@ -122,23 +122,26 @@ def is_summary(segment: receipts.Segment) -> bool:
 
 
 def is_state(segment: receipts.Segment) -> bool:
-    """Return True if a segment was made from messages: a state, or a tail."""
+    """Return True if a segment is a state or another tail, which may quote messages of the chat."""
     return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
 
 
 def is_references(segment: receipts.Segment) -> bool:
-    """Return True if a segment was made from messages of several chats."""
+    """Return True if a segment is retrieved context, which may quote several chats."""
     return bool(segment[0] == "tail" and segment[1] == "references")
 
 
 def erase_references(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the message's text in other prompts of its owner, often those of other chats."""
+    """Delete excerpts of the message from the retrieved context of all prompts.
+
+    Returns the number of prompts, most of them in other chats of the same owner.
+    """
     del summaries
     return forget_references(TurnReference.objects.filter(message=message), marks=marks)
 
 
 def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> int:
-    """Delete retrieved context and its prompt texts. Return the number of prompts."""
+    """Delete retrieved context and its stored prompt texts. Return the number of prompts."""
     turns = set(rows.values_list("turn", flat=True))
     had = Receipt.objects.filter(turn__in=turns)
     marked, _ = receipts.mark_erased_receipts(had, gone=is_references, marks=marks)
@@ -147,7 +150,10 @@ def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> 
 
 
 def forget_requests(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete body hashes of the request that contained the message."""
+    """Delete the body hashes of API requests that contained or returned the message.
+
+    Returns the number of hashes.
+    """
     del summaries
     of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
     return of_programs + idempotency.delete_request_hashes(
@@ -167,9 +173,9 @@ def erase_partials(message: Message, summaries: list[Compaction], marks: Erasure
 
 
 def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the hashes that identify clients' conversations, from the message on.
+    """Delete the gateway's conversation hashes from the message's position on.
 
-    Each later hash is chained and includes the message's text.
+    The hashes are chained, so each later one depends on the message's text. Returns their number.
     """
     del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
@@ -320,10 +326,10 @@ def erase_of_person(
     recent: bool = False,
     marks: ErasureMarks,
 ) -> int:
-    """Delete these preference texts from a person's prompts created since `since`.
+    """Delete preference texts from the prompts of a user that were created since `since`.
 
-    `recent`: also delete the texts from other chats in these prompts. Returns the number of
-    prompts.
+    `recent`: also delete excerpts of recent chats from these prompts. Returns the number of deleted
+    prompt texts.
     """
     names = {"preferences": bool(texts), "recent": recent}
     labels = {name for name, is_meant in names.items() if is_meant}
@@ -428,10 +434,10 @@ def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete body hashes of the requests that contained a chat's messages.
+    """Delete the body hashes of API requests that contained messages of a chat.
 
-    Only messages within the lifetime of idempotency keys are considered. Hashes of older
-    requests have expired and are deleted by the regular cleanup.
+    Checks only messages that are newer than the lifetime of idempotency keys. The regular cleanup
+    deletes the hashes of older requests. Returns the number of hashes.
     """
     since = marks.now - idempotency.KEY_LIFETIME
     new = Message.objects.filter(branch__chat=chat, created_at__gte=since)

@@ -107,7 +107,10 @@ def paginate_chats(
     after: ListPlace | None,
     order: tuple[str, ...] = ("-updated_at", "-pk"),
 ) -> tuple[list[Chat], ListPlace | None]:
-    """Return the next chats with `is_replying` and `has_folders`, and the position of the last."""
+    """Return the next page of chats, and the position of its last chat if more follow.
+
+    Each chat has the annotations `is_replying` and `has_folders`.
+    """
     running = Turn.objects.filter(branch__chat=OuterRef("pk"), status__in=UNFINISHED)
     # Queried with the chats: most people have no folders and then need no extra query.
     owned = Folder.objects.filter(owner=OuterRef("owner"))

@@ -69,7 +69,7 @@ class NothingToKeep(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PinRoom:
-    """The tokens (≈) that a chat's pinned messages use, and their limit."""
+    """The tokens used by a chat's pinned messages, and their limit, as the provider counts them."""
 
     used: int
     limit: int
@@ -95,9 +95,9 @@ def load_pin_room(*, chat: Chat) -> PinRoom:
 def calculate_pin_room(
     branch: Branch, *, choice: model_choice.ChosenModel, used: int | None = None
 ) -> PinRoom:
-    """Return the room for pins on a branch under a policy.
+    """Return the tokens used by a branch's pinned messages, and the policy's limit for them.
 
-    `used`: the tokens of its pinned messages, if known.
+    `used` saves a query if the caller already knows the pinned tokens.
     """
     limit = choice.values.pins_tokens
     if limit is None:

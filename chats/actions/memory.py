@@ -1,4 +1,4 @@
-"""Actions on a person's memory that change rows of several packages."""
+"""Actions on a user's memory that span several packages."""
 
 import uuid
 from datetime import datetime

@@ -78,7 +78,7 @@ def organise_chat(
     archived: bool | None = None,
     folder: uuid.UUID | str | None = "",
 ) -> Chat:
-    """Pin, archive or file the chat.
+    """Pin or archive the chat, or move it to a folder.
 
     `pinned`, `archived`: None keeps the current value. `folder`: the id of a folder, None to remove
     the chat from its folder, or "" to keep it. Raises `UnknownFolder`.

@@ -15,10 +15,9 @@ from chats.prompt import model_choice
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reasons why actions are not possible. Empty if an action is possible.
+    """The reasons why actions on a chat are refused, as localized sentences.
 
-    Each reason is the sentence of the refusal that an attempt would get, in the reader's
-    language.
+    Each is the sentence of the refusal that an attempt would raise; empty if the action is allowed.
     """
 
     compact: str = ""
@@ -80,9 +79,8 @@ def format_refusal(refusal: Refusal | None) -> str:
 
 
 def lock_all_actions(sentence: str) -> Locks:
-    """Lock all actions with one sentence.
+    """Lock every action with the same sentence.
 
-    This is for a chat whose policy or model cannot be used, so that every action would be
-    refused.
+    Used if the chat's policy or model is unusable, so that every action would be refused.
     """
     return Locks(compact=sentence, rerun=sentence, undo=sentence, edit=sentence, approve=sentence)

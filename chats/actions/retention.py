@@ -59,7 +59,7 @@ def start_retention_run(*, actor: str, now: datetime) -> RetentionRun:
 def continue_retention_run(
     *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Work on a due run for some seconds, and enqueue the next task if more is left."""
+    """Work on a due run for a few seconds, and enqueue the next task if messages remain."""
     if is_retention_due(now=clock()):
         start_retention_run(actor="system", now=clock())
     lease = claim_retention_run()
@@ -181,8 +181,8 @@ def create_retention_entry(
 ) -> RetentionEntry:
     """Store the range of ledger entries that certify this transaction's erasures in a chat.
 
-    The chain's head has been locked since the first of these entries. All entries from
-    there to the end of the chain therefore belong to this run.
+    `after` is the seq of the chat's last ledger entry before these erasures. The transaction holds
+    the lock on the chain's head, so all later entries belong to this run.
     """
     scope = f"chat:{chat_id}"
     rows = AuditEvent.objects.filter(scope=scope, seq__gt=after, type__in=CERTIFICATES)
@@ -215,7 +215,7 @@ def serialize_retention_entry(entry: RetentionEntry) -> str:
 
 
 def hash_entry_lines(lines: Sequence[str], *, start: str = GENESIS) -> str:
-    """Return the chained hash of lines: SHA-256, in hex, of the previous digest and the line."""
+    """Return the chained hash of the lines in hex. Each step is SHA-256(previous digest + line)."""
     digest = start
     for line in lines:
         digest = sha256((digest + line).encode()).hexdigest()

@@ -42,8 +42,9 @@ class PersonDue:
 class RetentionPreview:
     """The messages that a run would erase if it started now.
 
-    `looked_at` is the number of chats examined; `is_all`: no chat was left out. `people` begins
-    with those who have the most messages; `more_people` is the number of people not listed.
+    `looked_at`: number of chats examined. `is_all`: True if every chat was examined. `people` lists
+    the users with the most due messages first; `more_people` counts the users beyond that list.
+    `held_chats` and `held_messages` are kept by legal holds and not part of the other numbers.
     """
 
     looked_at: int
@@ -120,7 +121,7 @@ def list_next_chats(place: uuid.UUID | None) -> list[Chat]:
 def count_due_messages(
     chats: Sequence[Chat], *, now: datetime
 ) -> dict[uuid.UUID, tuple[int, datetime]]:
-    """Return the number of due messages and the oldest time, for each chat that has any."""
+    """Map the id of each chat with due messages to their number and the oldest time."""
     by_days: dict[int, list[uuid.UUID]] = {}
     for pk, days in map_retention_days(chats).items():
         by_days.setdefault(days, []).append(pk)
@@ -133,7 +134,7 @@ def count_due_messages(
 
 
 def iter_retention_pages() -> Iterator[list[Chat]]:
-    """Yield all chats, page by page. Yields nothing if no policy limits the age of messages."""
+    """Yield pages of all chats, by id. Yields nothing if no policy limits the age of messages."""
     place = None
     while is_limited() and (page := list_next_chats(place)):
         yield page
@@ -173,7 +174,10 @@ def preview_retention(*, now: datetime) -> RetentionPreview:
 
 
 def rank_affected_people(found: Mapping[int, Sequence[tuple[int, datetime]]]) -> list[PersonDue]:
-    """Return the people with the most due messages, from the counts of their chats."""
+    """Return the users with the most due messages, at most `MOST_PEOPLE`.
+
+    `found`: for each owner id, the number of due messages and the oldest time of each chat.
+    """
     counted = {owner: sum(messages for messages, _ in chats) for owner, chats in found.items()}
     most = sorted(found, key=lambda owner: (-counted[owner], owner))[:MOST_PEOPLE]
     names = dict(User.objects.filter(pk__in=most).values_list("pk", "username"))

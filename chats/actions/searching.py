@@ -37,10 +37,10 @@ class SearchTooLong(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Hit:
-    """A search hit with its location.
+    """A search result and its location.
 
-    `branch` is the active branch of the chat. `is_beside`: the hit is on another branch,
-    which must be selected. `is_covered`: a summary or window covers the hit.
+    `branch`: the chat's active branch. `is_beside`: the passage is on another branch, to which the
+    user must switch first. `is_covered`: a summary or window covers the passage.
     """
 
     passage: Passage
@@ -51,7 +51,7 @@ class Hit:
 
 @dataclass(frozen=True, slots=True)
 class Searched:
-    """A page of search results. `chats`: those with matching titles, on the first page."""
+    """A page of search results. The first page also lists `chats` with matching titles."""
 
     chats: Sequence[Chat] = ()
     hits: Sequence[Hit] = ()
@@ -71,10 +71,10 @@ def search_chats(
     is_typed: bool = False,
     is_quick: bool = False,
 ) -> Searched:
-    """Return a page of hits in a person's own chats, at most `size`.
+    """Return a page of at most `size` results from the user's own chats.
 
-    `is_typed` and `is_quick` are those of `recall_passages`. Messages covered by a summary are left
-    out if the chat's policy closes the archive. Raises `SearchTooLong`.
+    `is_typed` and `is_quick` are passed to `recall_passages`. Passages covered by a summary are
+    left out if the chat's policy closes the archive. Raises `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))
@@ -101,7 +101,7 @@ def search_chats(
 
 
 def locate_passages(user: User, passages: Sequence[Passage]) -> list[Hit]:
-    """Return the location of each passage that may be shown."""
+    """Return the location of each passage that the user may see."""
     ids = {passage.chat_id for passage in passages}
     rows = Branch.objects.filter(chat__in=ids, chat__owner=user.pk, chat__active_branch=F("pk"))
     related = ("chat", "parent", "active_compaction__base")
@@ -132,7 +132,7 @@ def is_shown_as_summary(branch: Branch, passage: Passage) -> bool:
 
 
 def is_archive_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
-    """Return True if the policy closes a chat's archive. Checked once per chat."""
+    """Return True if the policy closes a chat's archive. `known` caches the answer by chat id."""
     if chat.pk not in known:
         known[chat.pk] = rights.archive_lock(chat) is not None
     return known[chat.pk]

@@ -1,7 +1,7 @@
-"""Skills as their owners see them: list, create, change, delete.
+"""User actions on skills: list, create, change, delete.
 
-Administrators edit all skills except those of personal teams. The owners of a group or
-a team edit its skills. The members of a group read its skills.
+Administrators edit all skills except those of personal teams. The owners of a group or a team edit
+its skills. The members of a group read its skills.
 """
 
 import codecs
@@ -45,7 +45,7 @@ PARAMS = {
 
 
 class SkillRefused(Refusal):
-    """A value of the skill is refused; `code` and `param` say which."""
+    """A field of the skill is invalid: `param` names it, and `code` gives the reason."""
 
     status = 422
     sentence = "{reason}"
@@ -119,7 +119,7 @@ class SkillFileNotText(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SkillPlace:
-    """The owner of a skill: a group, a team, or (both None) the installation."""
+    """The owner of a skill: a group, a team, or (both None) the instance."""
 
     group_id: int | None = None
     team_id: uuid.UUID | None = None

@@ -72,7 +72,7 @@ class NoSuchStateVersion(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class ChatKept:
-    """The state of a chat, and the policy that defines it."""
+    """A branch's state, and the name of the policy that defines it."""
 
     policy: str
     kept: Kept

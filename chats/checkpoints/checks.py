@@ -35,7 +35,11 @@ OTHER_LEDGER = gettext_noop("the audit log does not match this checkpoint")
 
 
 def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield entries without a matching chain row, and invalid checkpoints. Never writes."""
+    """Yield log entries that no longer match their chain, and invalid checkpoints. Read-only.
+
+    `scope`: check only this chain; None checks all chains, the checkpoint file and every origin.
+    Successful comparisons are added to the counter.
+    """
     # Read first: a checkpoint signed during the check reaches the database before the file.
     kept = read_checkpoint_file() if scope is None else ""
     yield from compare_signed_entries(scope)
@@ -56,7 +60,8 @@ def read_checkpoint_file() -> str | None:
 def compare_checkpoint_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
     """Yield the differences between the ledger and the checkpoint in the data folder's file.
 
-    The database cannot vouch for itself: an attacker who rewrites it also rewrites its keys.
+    An attacker who rewrites the database can also replace its keys, but not this file. `note`: the
+    file's content, None if it is unreadable. A match is added to the counter.
     """
     if note == "":
         return
@@ -119,7 +124,7 @@ def describe_checkpoint_fault(
 
 
 def iter_log_entries(origin: LedgerOrigin) -> Iterator[bytes]:
-    """Yield the entries of a log in order, up to the first missing one."""
+    """Yield the entries of a log in order. Stops at the first missing one."""
     rows: QuerySet[LedgerLeaf] = LedgerLeaf.objects.filter(origin=origin).order_by("place")
     for place, leaf in enumerate(rows.iterator(chunk_size=2000)):
         if leaf.place != place:
@@ -160,7 +165,7 @@ def compare_checkpoint(anchor: str) -> Iterator[Break]:
 
 
 def verify_file(*, told: Counter[str]) -> Iterator[Break]:
-    """Yield the differences between the ledger and the checkpoint file in the data folder."""
+    """Compare the ledger with the checkpoint file in the data folder. Yield the differences."""
     yield from compare_checkpoint_file(read_checkpoint_file(), told=told)
 
 

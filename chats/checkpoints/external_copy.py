@@ -1,4 +1,4 @@
-"""The file with the last checkpoint, outside the database so that no backup restores it."""
+"""The file with the last checkpoint. It is outside the database, so a restored backup keeps it."""
 
 import os
 from pathlib import Path
@@ -50,7 +50,7 @@ def replace_checkpoint_note(note: str) -> None:
 
 
 def set_aside(name: str) -> None:
-    """Rename the checkpoint file when another origin begins, so that it is kept.
+    """Rename the checkpoint file when a new origin begins, so that the old checkpoint is kept.
 
     Raises `FileUnreadable`.
     """

@@ -1,4 +1,4 @@
-"""Downloads to verify the ledger without this product: keys, log, proofs of chains."""
+"""Downloads for verifying the ledger without this product: keys, log, chain proofs."""
 
 from collections.abc import Iterator
 

@@ -26,7 +26,7 @@ BEHIND = gettext_noop(
 
 
 def add_missing() -> None:
-    """Append every checkpoint missing from the list, in order. Failures are logged."""
+    """Append every checkpoint that the list does not contain, in order. Failures are logged."""
     if not settings.LEDGER_CHECKPOINT_LIST:
         return
     path = Path(settings.LEDGER_CHECKPOINT_LIST)

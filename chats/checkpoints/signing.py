@@ -61,7 +61,7 @@ class NothingToOpen(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Log:
-    """The checkpoint log of an origin. Entries are appended in memory until it is signed."""
+    """The checkpoint log of an origin. Appended entries stay in memory until the log is signed."""
 
     origin: LedgerOrigin
     frontier: Frontier
@@ -210,7 +210,7 @@ def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
 
 
 def require_last() -> None:
-    """Raise `LedgerIsOlder` unless the database contains the checkpoint of the file."""
+    """Raise `LedgerIsOlder` unless the database contains the checkpoint from the file."""
     before = external_copy.load_checkpoint_note()
     if not is_note_known(before):
         known = try_parse_checkpoint(before)
@@ -221,7 +221,7 @@ def require_last() -> None:
 
 
 def is_note_known(before: str) -> bool:
-    """Return True if the database contains the file's checkpoint, or there is no file."""
+    """Return True if the database contains the checkpoint from the file, or if there is no file."""
     return not before or LedgerCheckpoint.objects.filter(note=before).exists()
 
 

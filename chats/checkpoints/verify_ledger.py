@@ -125,7 +125,7 @@ def compute_root(leaves: list[bytes]) -> bytes:
 
 
 def compute_proof_root(entry: bytes, index: int, size: int, hashes: list[bytes]) -> bytes | None:
-    """Compute the root that a proof leads to; None if the proof has the wrong length."""
+    """Return the root hash computed from a proof; None if the proof has the wrong length."""
     found, last = hash_leaf(entry), size - 1
     for other in hashes:
         if last == 0:
@@ -220,7 +220,7 @@ class Entry:
 
 
 class Verifier:
-    """Collects comparisons, errors, and the rows that nothing proves."""
+    """Collects successful comparisons, errors, and rows without proof."""
 
     def __init__(self, key: Key) -> None:
         self.key = key
@@ -241,7 +241,7 @@ class Verifier:
         self.anchors: list[tuple[str, Checkpoint]] = []
 
     def export(self, lines: Iterable[bytes]) -> None:
-        """Follow every chain of an export and check its last line."""
+        """Check the hash chain of every row in an export, and its footer."""
         digest, rows, foot = hashlib.sha256(), 0, None
         previous: dict[str, str] = {}
         for number, line in enumerate(lines, start=1):
@@ -270,7 +270,7 @@ class Verifier:
         self.judge_gaps()
 
     def foot(self, foot: dict[str, Any], *, rows: int, digest: str) -> None:
-        """Compare the last line of an export with the lines before it."""
+        """Compare the export's footer with the number and digest of the lines above it."""
         if (foot.get("rows"), foot.get("sha256")) != (rows, digest):
             self.faults.append("the last line of the export does not match the lines before it")
         else:
@@ -284,7 +284,7 @@ class Verifier:
             self.signature(self.newest, "the checkpoint of the export")
 
     def judge_gaps(self) -> None:
-        """Report missing rows. An export of a search omits rows on purpose."""
+        """Report missing rows, unless the export is a search, which omits rows on purpose."""
         for scope, first in self.gaps.items():
             if self.search and self.only() is None:
                 self.unproven.append(
@@ -310,7 +310,7 @@ class Verifier:
             )
 
     def only(self) -> str | None:
-        """Return the chain of a single-chain export; None for any other export."""
+        """Return the name of the chain in a single-chain export; None for any other export."""
         return self.search if ONE_CHAIN.fullmatch(self.search) else None
 
     def signature(self, head: Checkpoint, name: str) -> None:
@@ -384,7 +384,7 @@ class Verifier:
             self.proven[scope] = max(self.proven.get(scope, 0), entry.count)
 
     def absent(self, scopes: list[str]) -> None:
-        """Report the chains of the log that the export does not contain."""
+        """Report the chains that the log contains and the export does not."""
         only = self.only()
         if only is not None:
             self.said.append(
@@ -441,7 +441,7 @@ class Verifier:
             self.unproven.append(CHAINS_NOT_COUNTED)
 
     def newer(self) -> int:
-        """Return the number of rows added after the last signed row, over all proven chains."""
+        """Return the number of rows after the last signed row, summed over all proven chains."""
         return sum(self.ends[scope] - last for scope, last in self.proven.items())
 
     def outcome(self) -> tuple[str, int]:
