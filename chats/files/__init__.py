@@ -1,1 +1,1 @@
-"""Files that people attach: upload, storage, detection of the kind, deletion."""
+"""Uploaded files: upload, storage, type detection, text extraction, deletion."""

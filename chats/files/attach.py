@@ -1,4 +1,4 @@
-"""Makes parts of a message from uploaded files: the text of documents, copies of images."""
+"""Turns uploaded files into message parts: the text of documents, copies of images."""
 
 import uuid
 from collections.abc import Iterator, Mapping, Sequence
@@ -124,12 +124,12 @@ def build_attached_files(
     unread: bool = False,
     copies: Mapping[uuid.UUID, Bytes] | None = None,
 ) -> list[AttachedFile]:
-    """Return the files of a new message in order, with the texts that its prompts will have.
+    """Return the files of a new message in order, with the texts for its prompts.
 
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
-    `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `FileMissing`,
-    `TooManyFiles`, `FilesTooLarge`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
+    `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `FileMissing`, `TooManyFiles`,
+    `FilesTooLarge`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
     """
     ids = list(dict.fromkeys(file_ids))
     check_file_number(len(ids))
@@ -148,7 +148,7 @@ def build_draft_parts(
     model_window: int | None,
     unread: bool,
 ) -> list[Mapping[str, str]]:
-    """Return the parts of the files of a message that is not sent yet, without loading images.
+    """Return the file parts of a message that is not sent yet. Loads no images.
 
     Raises the refusals of `build_attached_files` except `FileMissing`.
     """
@@ -197,7 +197,7 @@ def attach_rows(
 
 
 def check_file_number(number: int) -> None:
-    """Raise `FileUploadsOff` or `TooManyFiles` for the files of a message."""
+    """Check the number of files of a message. Raises `FileUploadsOff` or `TooManyFiles`."""
     if number:
         check_uploads_on()
     if number > settings.FILES_PER_MESSAGE:
@@ -205,7 +205,7 @@ def check_file_number(number: int) -> None:
 
 
 class FileFacts(NamedTuple):
-    """The facts of a file that a policy limits. The size is in bytes."""
+    """The properties of a file that a policy can limit. The size is in bytes."""
 
     name: str
     kind: str
@@ -213,7 +213,7 @@ class FileFacts(NamedTuple):
 
 
 def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> None:
-    """Refuse files of a new message that its policy does not allow.
+    """Check the files of a new message against its policy.
 
     Raises `TooManyFiles`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
     """
@@ -230,13 +230,13 @@ def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> No
 def load_image_copies(
     file_ids: Sequence[uuid.UUID], *, user: AbstractBaseUser
 ) -> dict[uuid.UUID, Bytes]:
-    """Return the copies of images by file, before a transaction is opened."""
+    """Return the copies of images by file id, to be loaded outside transactions."""
     rows = list_files(user).filter(pk__in=list(file_ids)[: settings.FILES_PER_MESSAGE])
     return {row.pk: copy for row in rows if (copy := load_image(row))} if file_ids else {}
 
 
 def check_file_state(row: StoredFile, *, unread: bool) -> None:
-    """Raise `FileNotReady` or `FileNotRead` for a file without content, unless `unread`."""
+    """Raise `FileNotReady` or `FileNotRead` if a file has no content yet, unless `unread`."""
     if row.state == State.PENDING and not unread:
         raise FileNotReady(name=row.name)
     if row.state == State.FAILED and not unread:
@@ -270,7 +270,7 @@ def estimate_image_tokens(row: StoredFile) -> int:
 
 
 def is_cut(part: Mapping[str, str]) -> bool:
-    """Return True if a stored file part has less than the whole text of its document."""
+    """Return True if a stored file part contains only the beginning of its document."""
     document = parse_document_reference(part["reference"])
     return document is not None and len(part.get("text", "")) < document.characters
 
@@ -290,7 +290,7 @@ def load_image(row: StoredFile) -> Bytes | None:
 
 
 def lock_attached_files(files: Sequence[AttachedFile]) -> None:
-    """Lock the files of a new message, so that no other process deletes them before it is stored.
+    """Lock the files of a new message, so that they are not deleted before it is stored.
 
     Raises `FileNotFound`.
     """
@@ -303,7 +303,7 @@ def lock_attached_files(files: Sequence[AttachedFile]) -> None:
 
 
 def copy_attached_files(message: Message) -> list[AttachedFile]:
-    """Return the files of a stored message for an edited copy of it."""
+    """Return the files of a stored message, for its edited copy."""
     parts = [part for part in message.parts if part["type"] == "file"]
     if not parts:
         return []
@@ -321,7 +321,7 @@ def iter_copied_files(
     of_image: dict[str, uuid.UUID],
     links: set[uuid.UUID],
 ) -> Iterator[AttachedFile]:
-    """Yield the files of parts that still exist. `of_image`: files by the hash of their copy."""
+    """Yield the files of these parts that still exist. `of_image` maps image hashes to files."""
     for part in parts:
         document = parse_document_reference(part["reference"])
         if document is not None and uuid.UUID(document.id) in links:

@@ -1,4 +1,4 @@
-"""Detects the kind of a file from its content. Its name decides only between kinds of text."""
+"""Detects the type of a file from its content. The name only distinguishes kinds of text."""
 
 import codecs
 import re
@@ -54,7 +54,7 @@ class FileKindRefused(Refusal):
 
 
 class FileKind(NamedTuple):
-    """The kind and the media type of a file."""
+    """The kind (image, document or text) and the media type of a file."""
 
     kind: str
     media_type: str
@@ -99,7 +99,7 @@ def detect_binary_kind(file: IO[bytes], head: bytes) -> FileKind | None:
 
 
 def match_signatures(head: bytes) -> list[puremagic.PureMagicWithConfidence]:
-    """Return the file types whose signature the content has, best first."""
+    """Return the file types whose signature matches the content, best first."""
     try:
         return list(puremagic.magic_string(head))
     except (puremagic.PureError, ValueError):
@@ -108,7 +108,7 @@ def match_signatures(head: bytes) -> list[puremagic.PureMagicWithConfidence]:
 
 
 def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | None:
-    """Return the kind of a text; None if the content is not one, or is an SVG image.
+    """Return the kind of a text file; None if the content is not text, or is an SVG image.
 
     SVG is text, but browsers treat it as an image that can contain scripts.
     """
@@ -121,7 +121,7 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
 
 
 def is_text(file: IO[bytes], head: bytes) -> bool:
-    """Return True if all of a file is text, in UTF-8, UTF-16 or a national encoding."""
+    """Return True if the whole file is text, in UTF-8, UTF-16 or a national encoding."""
     # In all other encodings a control character is a byte that is part of no other character.
     decoder = None
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

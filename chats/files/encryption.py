@@ -1,10 +1,9 @@
-"""Encrypts the bytes of files for the storage, if the operator asks for it.
+"""Encrypts stored files, if the operator enables it.
 
-Each file has a random key, which its row stores encrypted like other secrets. The bytes
-are AES-256-GCM in blocks, so that a file of any size is read as a stream. A block's
-nonce contains its number and whether it is the last one, so a missing, moved or changed
-block is detected. Each path has its own key, derived from the file's key (HKDF, RFC
-5869).
+Each file has a random key, which its row stores encrypted like other secrets. The bytes are
+AES-256-GCM in blocks, so that a file of any size can be read as a stream. A block's nonce contains
+its number and whether it is the last one, so a missing, moved or changed block is detected. Each
+path has its own key, derived from the file's key (HKDF, RFC 5869).
 """
 
 import base64
@@ -28,7 +27,7 @@ TAG_BYTES = 16
 
 
 class FileDamaged(OSError):
-    """The stored bytes of the file are damaged: they differ from those that were encrypted."""
+    """The stored bytes of the file were changed or damaged after encryption."""
 
 
 def create_file_key() -> str:
@@ -38,7 +37,7 @@ def create_file_key() -> str:
 
 @contextmanager
 def encrypt_file(file: IO[bytes], *, sealed_key: str, path: str) -> Iterator[IO[bytes]]:
-    """Open a temporary file with the encrypted bytes for a path, at its beginning."""
+    """Open a temporary file with the content encrypted for `path`, positioned at its start."""
     cipher = build_cipher(sealed_key, path=path)
     file.seek(0)
     with tempfile.TemporaryFile() as encrypted:
@@ -99,7 +98,7 @@ class DecryptedFile(io.RawIOBase):
 
 
 def iter_blocks(file: IO[bytes], *, size: int) -> Iterator[tuple[bytes, bool]]:
-    """Yield the blocks of a file with True for the last one; an empty file has one."""
+    """Yield the blocks of a file, each with True if it is the last. An empty file has one block."""
     block = file.read(size)
     while True:
         following = file.read(size)

@@ -1,8 +1,8 @@
 """Selects the parts of a chat's long documents that help to answer a question.
 
-A prompt contains only the beginning of a long document. From the rest, the chunks that
-share significant words with the question are sent as retrieved context. The words of
-chunks are stored, so the selection takes one query and some milliseconds per document.
+A prompt contains only the beginning of a long document. Chunks of the rest that share significant
+words with the question are sent as retrieved context. The words of each chunk are stored, so the
+selection takes one query and a few milliseconds per document.
 """
 
 import math
@@ -31,9 +31,9 @@ class ChunkMatch(NamedTuple):
 
 
 def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[str]]:
-    """Return the documents on a branch's path below a seq whose prompts lack a part of the text.
+    """Return the documents whose prompts contain only a part of their text.
 
-    Maps their ids to the texts in prompts.
+    Considers the branch's path before a seq. Maps document ids to the texts in prompts.
     """
     rows = select_path_messages(branch, after=0, before=before)
     rows = rows.filter(role=Message.Role.USER, excluded=False, erased_at=None)

@@ -1,4 +1,6 @@
-"""Reads one file in a separate process: `python -m chats.files.extractors KIND FILE [IMAGE]`.
+"""Extracts the content of one file in a separate process.
+
+`python -m chats.files.extractors KIND FILE [IMAGE]`
 
 The process has limits on memory, processor time and output, so hostile files cannot harm the
 worker. It imports neither Django nor settings. Its output is one JSON object: the text in chunks,
@@ -77,7 +79,7 @@ def read_plain_text(path: Path) -> Iterator[Piece]:
 
 
 def decode_text(data: bytes) -> str:
-    """Return the text of bytes in the first encoding that fits."""
+    """Decode bytes as UTF-16, UTF-8, GB 18030 or Windows-1252, whichever fits first."""
     if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return data.decode("utf-16", "replace")
     try:
@@ -89,7 +91,7 @@ def decode_text(data: bytes) -> str:
 
 
 class TextOfPage(HTMLParser):
-    """Collects the text of an HTML page. Runs and loads nothing."""
+    """Collects the visible text of an HTML page. Executes and loads nothing."""
 
     def __init__(self) -> None:
         super().__init__(convert_charrefs=True)
@@ -98,7 +100,7 @@ class TextOfPage(HTMLParser):
         self.depth = 0
 
     def handle_starttag(self, tag: str, attrs: Any) -> None:
-        """Begin a line at a block; skip scripts and styles."""
+        """Start a new line at a block element. Skip scripts and styles."""
         del attrs
         if not self.skipped and tag in SKIPPED:
             self.skipped = tag
@@ -108,7 +110,7 @@ class TextOfPage(HTMLParser):
             self.texts.append("\n")
 
     def handle_endtag(self, tag: str) -> None:
-        """End a line at a block."""
+        """Start a new line after a block element."""
         if tag == self.skipped:
             self.depth -= 1
             if not self.depth:
@@ -131,7 +133,7 @@ def read_html(path: Path) -> Iterator[Piece]:
 
 
 def read_pdf(path: Path) -> Iterator[Piece]:
-    """Yield the text of each page, under a line with its number. Nothing in the file is run.
+    """Yield the text of each page, after a line with the page number. Executes nothing.
 
     Raises `UnreadableFile`.
     """
@@ -153,14 +155,14 @@ def read_pdf(path: Path) -> Iterator[Piece]:
 
 
 def count_pdf_pages(path: Path) -> int:
-    """Return the number of pages of a PDF that was read."""
+    """Return the number of pages of a PDF that has been read."""
     import pypdfium2  # noqa: PLC0415  # only for this kind
 
     return len(pypdfium2.PdfDocument(path))
 
 
 def check_archive(path: Path) -> None:
-    """Raise `UnreadableFile` for an archive that is damaged, or too large when unpacked."""
+    """Raise `UnreadableFile` if an archive is damaged, or too large when unpacked."""
     try:
         with zipfile.ZipFile(path) as archive:
             entries = archive.infolist()
@@ -218,9 +220,9 @@ READERS = {
 
 
 def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
-    """Return the text as chunks of [page, text, search words], and True if all was read.
+    """Return the text as chunks of [page, text, search words], and True if the text is complete.
 
-    The joined chunks are exactly the text.
+    The concatenated chunks equal the text.
     """
     chunks: list[list[Any]] = []
     room = MOST_CHARACTERS
@@ -246,7 +248,7 @@ def build_chunks(pieces: Iterable[Piece]) -> tuple[list[list[Any]], bool]:
 
 
 def split_chunks(text: str) -> list[str]:
-    """Split a text at ends of paragraphs, lines or words."""
+    """Split a text into chunks, at the ends of paragraphs, lines or words."""
     found, start = [], 0
     while len(text) - start > CHUNK_CHARACTERS:
         most = start + CHUNK_CHARACTERS
@@ -298,7 +300,7 @@ def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
 
 
 def extract_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:
-    """Return the content of a file, or the code of a failure."""
+    """Return the content of a file as JSON data, or the code of a failure."""
     try:
         if kind == "image":
             return shrink_image(path, copy or path)
@@ -313,7 +315,7 @@ def extract_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:
 
 
 def main() -> None:
-    """Read the file of the command line, and write the result to the standard output."""
+    """Extract the file given on the command line, and print the result as JSON."""
     kind, path, *copy = sys.argv[1:]
     limit_resources()
     json.dump(extract_file(kind, Path(path), Path(copy[0]) if copy else None), sys.stdout)

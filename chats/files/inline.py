@@ -72,7 +72,7 @@ def store_inline_files(
 ) -> list[uuid.UUID]:
     """Store the inline files of a request, wait until they are read, and return their ids.
 
-    Opens no transaction. `limit`: the maximum total size in bytes. None: only the limits of
+    Call outside transactions. `limit`: the maximum total size in bytes; None: only the limits of
     uploads apply. Raises `InvalidInlineFile`, `InlineFilesTooLarge` and the refusals of
     `accept_upload`.
     """
@@ -99,7 +99,7 @@ def decode_inline_file(file: InlineFile) -> bytes:
 def collect_file_ids(
     sent: Mapping[str, Any], *, owner: AbstractBaseUser, now: datetime
 ) -> list[uuid.UUID]:
-    """Return the ids of a REST request's files: of its `files`, then of its `inline_files`.
+    """Return the file ids of a REST request: those in `files`, then the stored `inline_files`.
 
     Raises the refusals of `store_inline_files`.
     """

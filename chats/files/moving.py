@@ -1,7 +1,7 @@
-"""Moves the bytes of files from a folder into the storage that is configured now.
+"""Moves file contents from a folder into the currently configured storage.
 
-Run after an operator changed the storage. The database is not changed, so the move can be
-interrupted and repeated at any time.
+Run it after changing the storage. The database does not change, so the move can be interrupted and
+repeated at any time.
 """
 
 import hashlib
@@ -21,17 +21,17 @@ ROWS_AT_ONCE = 500
 
 
 class SameStorage(Exception):
-    """The folder is the storage that is configured now, so there is nowhere to move files to."""
+    """The folder already is the configured storage."""
 
 
 @dataclass(slots=True)
 class MoveReport:
-    """The number of moved files, counting copies of images, and the files that were not moved.
+    """The result of moving files. Counts include copies of images.
 
-    `bytes` is the size of the moved files as stored. `already_there` are in the storage and not
-    in the folder. `missing` and `damaged` name the files that are in neither place, or whose
-    content differs from the hash in the database; both stay where they are. `left` are files of
-    the folder that belong to no upload, such as deleted ones.
+    `bytes` is the stored size of the moved files. `already_there`: files that were only in the new
+    storage. `missing`: files in neither place. `damaged`: files whose content differs from the hash
+    in the database; they are not moved. `left`: files in the folder that belong to no upload, such
+    as deleted ones.
     """
 
     moved: int = 0
@@ -84,7 +84,7 @@ def move_stored_files(folder: Path, *, is_dry_run: bool) -> MoveReport:
 
 
 def iter_stored_bytes() -> Iterator[StoredBytes]:
-    """Yield the stored objects of all files. Refused files have none."""
+    """Yield the stored objects of all files. Files refused by the scanner have none."""
     rows = StoredFile.objects.exclude(code=FILE_REFUSED).order_by("pk")
     for row in rows.iterator(chunk_size=ROWS_AT_ONCE):
         yield StoredBytes(row, is_copy=False)
@@ -100,7 +100,7 @@ def move_bytes(
     report: MoveReport,
     is_dry_run: bool,
 ) -> None:
-    """Move one object and count it. The source is deleted only after its copy was read back."""
+    """Move one object and count it. Deletes the source only after verifying the copy."""
     if not source.exists(stored.path):
         if target.exists(stored.path):
             report.already_there += 1
@@ -147,5 +147,5 @@ def has_expected_hash(stored: StoredBytes, *, storage: Storage) -> bool:
 
 
 def is_current(stored: StoredBytes) -> bool:
-    """Return True if the file still exists."""
+    """Return True if the row of the file still exists."""
     return StoredFile.objects.filter(pk=stored.row.pk).exists()

@@ -1,6 +1,6 @@
-"""Reads uploaded files in the background, under a lease, in a process with limits.
+"""Extracts the content of uploaded files in the background, in a process with limits.
 
-A killed worker loses nothing: the lease expires, and the next worker reads the file
+A lease protects each file: if the worker dies, the lease expires and the next worker reads the file
 again. The result is stored in one transaction, so no content is stored twice.
 """
 
@@ -65,7 +65,7 @@ WAIT_SECONDS = 45.0
 
 
 def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
-    """Read a file, unless it was read before or another worker reads it."""
+    """Read a file, unless it was already read or another worker is reading it."""
     with ONE_AT_A_TIME:
         row = claim_file(file_id)
         if row is None:
@@ -80,9 +80,9 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 
 
 def claim_file(file_id: uuid.UUID) -> StoredFile | None:
-    """Lease a file that was not read yet. None if it was read or another worker reads it.
+    """Lease a file that has not been read. None if it was read or another worker reads it.
 
-    A file whose workers died several times fails.
+    A file whose workers died several times is marked as failed.
     """
     tried = READINGS.select_free_rows().filter(pk=file_id, tries__gte=settings.MAX_ATTEMPTS)
     if tried.update(state=State.FAILED, code="worker_lost", lease_until=None):
@@ -94,7 +94,10 @@ def claim_file(file_id: uuid.UUID) -> StoredFile | None:
 def read_content(
     row: StoredFile, *, counter: TokenCounter
 ) -> tuple[dict[str, Any], list[FileChunk]]:
-    """Return the columns about a file that was read, and its text. Opens no transaction."""
+    """Extract the content of a file. Return its columns and its text as chunks.
+
+    Opens no transaction.
+    """
     with tempfile.TemporaryDirectory() as folder:
         try:
             found = extract_content(row, folder=Path(folder))
@@ -118,7 +121,7 @@ def read_content(
 
 
 def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
-    """Return the output of the process that reads a file. Raises FileNotFoundError."""
+    """Copy a stored file to `folder` and extract its content. Raises FileNotFoundError."""
     path = folder / "file"
     with path.open("wb") as file:
         for piece in iter_file_bytes(row):
@@ -127,13 +130,13 @@ def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
 
 
 def scan_and_extract(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
-    """Return the output of `run_extractor`, or the scanner's code if it refuses the file."""
+    """Scan a file and extract its content. Returns a `code` if the scanner refuses the file."""
     code = scan_file(path)
     return {"code": code} if code else run_extractor(kind, path=path, copy=copy)
 
 
 def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
-    """Read a file in a process with limits. Returns its output, or the code of a failure."""
+    """Run the extractor process with limits. Returns its output, or the code of a failure."""
     command = [sys.executable, "-m", MODULE, kind, str(path), str(copy)]
     # No secrets: the process needs none.
     kept = {name: os.environ[name] for name in ("PATH", "LANG", "TMPDIR") if name in os.environ}
@@ -163,7 +166,7 @@ def run_extractor(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
 
 
 def store_image_copy(row: StoredFile, copy: Path, *, found: dict[str, Any]) -> dict[str, Any]:
-    """Store the bytes of an image's copy; return the columns about it."""
+    """Store the copy of an image, and return its columns."""
     # A new path for each attempt: a worker that lost its lease overwrites nothing.
     path = f"{row.path}-{uuid.uuid4().hex[:8]}"
     with copy.open("rb") as file:
@@ -179,7 +182,7 @@ def store_image_copy(row: StoredFile, copy: Path, *, found: dict[str, Any]) -> d
 
 
 def iter_chunks(row: StoredFile, chunks: list[list[Any]]) -> Iterator[FileChunk]:
-    """Yield the text of a file as rows that are not stored."""
+    """Yield the text of a file as unsaved chunk rows."""
     start = 0
     for number, (page, text, words) in enumerate(chunks, start=1):
         clean = sanitise_text(text)
@@ -191,7 +194,7 @@ def iter_chunks(row: StoredFile, chunks: list[list[Any]]) -> Iterator[FileChunk]
 
 @transaction.atomic
 def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileChunk]) -> None:
-    """Store the content of a file, or the code of the reason why it could not be read.
+    """Store the content of a file, or the code of the reason that it could not be read.
 
     Raises `LeaseLost`.
     """
@@ -226,7 +229,7 @@ def scan_without_storing(row: StoredFile, data: bytes) -> None:
 
 @transaction.atomic
 def record_refused_content(row: StoredFile) -> None:
-    """Record the owner, size and kind of content that is not stored, if the scanner refused it."""
+    """Record a scanner refusal of content that is not stored: its owner, size and kind."""
     if row.code == scanning.FILE_REFUSED:
         data = {"bytes": row.size, "kind": row.kind}
         actor = f"user:{row.owner_id}"
@@ -234,7 +237,10 @@ def record_refused_content(row: StoredFile) -> None:
 
 
 def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter) -> str:
-    """Read a document that is not stored: set the fields of its unsaved row, return its text."""
+    """Extract a document that is not stored, and return its text.
+
+    Sets the fields of its unsaved row.
+    """
     with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
         databases.release_pooled_connection()
         path = Path(folder) / "file"
@@ -252,13 +258,13 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
 
 
 def pause() -> None:
-    """Wait a moment for workers, without a database connection."""
+    """Wait briefly for other workers, without holding a database connection."""
     databases.release_pooled_connection()
     time.sleep(LOOK_SECONDS)
 
 
 def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
-    """Wait until workers have read files, at most for some seconds."""
+    """Wait until workers have read the files, for at most `seconds`."""
     end = time.monotonic() + seconds
     rows = StoredFile.objects.filter(pk__in=file_ids, state=State.PENDING)
     while rows.exists() and time.monotonic() < end:

@@ -1,4 +1,4 @@
-"""Lets a scanner of the operator refuse files before they are read (`PALIMPSEST_FILE_SCAN`)."""
+"""Runs the operator's malware scanner (`PALIMPSEST_FILE_SCAN`) before files are read."""
 
 import hashlib
 import logging
@@ -48,7 +48,7 @@ def scan_file(path: Path) -> str:
 
 
 def scan_bytes(data: bytes) -> str:
-    """Scan content that is in memory, like `scan_file`. Clean content is remembered for an hour."""
+    """Scan content in memory, like `scan_file`. A clean result is cached for an hour."""
     if not settings.FILE_SCAN:
         return ""
     key = hashlib.sha256(settings.FILE_SCAN.encode() + b"\0" + data).hexdigest()
@@ -69,7 +69,8 @@ def is_clamav(scanner: str) -> bool:
 
 
 def run_scan_command(scanner: str, path: Path) -> bool:
-    """Run a command with the file as its last argument; return True if it exits with 0.
+    """Run a command with the file as its last argument; return True if the file is clean (exit code
+    0).
 
     Returns False for exit code 1. Raises ValueError for any other exit code, OSError and
     SubprocessError.
@@ -123,7 +124,7 @@ def connect_clamav(scanner: str) -> socket.socket:
 
 
 def receive_answer(connection: socket.socket) -> str:
-    """Return the answer of a daemon without its final zero byte. Raises OSError."""
+    """Return the daemon's answer without its final zero byte. Raises OSError."""
     data = b""
     while not data.endswith(b"\0") and len(data) < CHUNK_BYTES:
         piece = connection.recv(CHUNK_BYTES)

@@ -1,4 +1,4 @@
-"""Lists the parts of documents that a turn sent, with their score and matching words."""
+"""Lists the document excerpts that a turn sent, with their scores and matching words."""
 
 import uuid
 from typing import NamedTuple
@@ -9,10 +9,10 @@ from chats.models import FileExcerpt, Turn
 
 
 class SentExcerpt(NamedTuple):
-    """A part of a document that was sent with a question: its place in the text, and why.
+    """A document excerpt that was sent with a question: its location, and why it was chosen.
 
-    `page` is 0 if the kind of file has none. `words`: the words of the question that it shares;
-    empty after the question was erased. `score` is None for turns of earlier versions.
+    `page` is 0 if the file type has no pages. `words`: the question's words that the excerpt
+    contains; empty after the question was erased. `score` is None for turns of earlier versions.
     """
 
     file_id: uuid.UUID
@@ -26,7 +26,7 @@ class SentExcerpt(NamedTuple):
 
 
 def list_sent_excerpts(turn: Turn) -> list[SentExcerpt]:
-    """Return the parts of documents that a turn sent, in prompt order."""
+    """Return the document excerpts that a turn sent, in prompt order."""
     sent = FileExcerpt.objects.filter(turn=turn).order_by("place")
     rows = list(sent.select_related("chunk__file"))
     if not rows:
@@ -50,7 +50,7 @@ def list_sent_excerpts(turn: Turn) -> list[SentExcerpt]:
 
 
 def map_question_words(question: str) -> dict[str, str]:
-    """Return the words of a question as written, by the stem that the search compares."""
+    """Map the stem of each word of a question to the word as written."""
     stems = extract_question_stems(question)[:MOST_STEMS]
     written = {
         word.stem: question[word.start : word.end] for word in reversed(find_words(question))

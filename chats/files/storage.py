@@ -1,7 +1,7 @@
-"""The bytes of files, in Django's storage `files`: the data folder, or any other storage.
+"""Stores file contents in Django's storage `files`: the data folder, or another backend.
 
 Bytes are written before their row and deleted after it. A `FileRemoval` row covers the time
-between, so a due job deletes the bytes if the process ends.
+between, so a due job deletes the bytes if the process dies.
 """
 
 import hashlib
@@ -59,7 +59,10 @@ def save_file_bytes(file: IO[bytes], *, path: str, sealed_key: str, now: datetim
 
 
 def keep_file_bytes(path: str) -> None:
-    """Cancel the removal of stored bytes, in the transaction that stores their row."""
+    """Cancel the scheduled removal of stored bytes.
+
+    Call in the transaction that stores their row.
+    """
     FileRemoval.objects.filter(path=path).delete()
 
 
@@ -108,7 +111,7 @@ def reencrypt_file_keys() -> int:
 
 
 def schedule_removal(sender: type[StoredFile], instance: StoredFile, **_signal: Any) -> None:
-    """Delete the bytes of a deleted row after the commit, however it was deleted."""
+    """Delete the bytes of a deleted row after the commit, whichever way it was deleted."""
     paths = [path for path in (instance.path, instance.copy_path) if path]
     due_at = timezone.now()
     FileRemoval.objects.bulk_create(

@@ -1,4 +1,4 @@
-"""Accepts uploads; lists, loads and deletes files of a person; deletes unused ones."""
+"""Accepts uploads; lists, loads and deletes a person's files; deletes unused files."""
 
 import uuid
 from collections.abc import Iterable
@@ -105,12 +105,12 @@ class FileQuotaExceeded(Refusal):
 def accept_upload(
     file: IO[bytes], *, name: str, owner: AbstractBaseUser, now: datetime
 ) -> tuple[StoredFile, bool]:
-    """Store a file of a person, and return it with True if its content is new.
+    """Store an uploaded file. Return it with True if its content is new.
 
-    Content that the person uploaded before is not stored again: the existing file is returned, with
-    the new name, so a repeated upload is harmless. If the file could not be read, it is read again,
-    because limits and the scanner's signatures change. Raises `FileUploadsOff`, `FileTooLarge`,
-    `FileEmpty`, `FileKindRefused` and `FileQuotaExceeded`.
+    Content that the person uploaded before is not stored again: the existing file is returned with
+    the new name, so repeated uploads are harmless. If that file could not be read, it is read
+    again, because limits and the scanner's signatures change. Raises `FileUploadsOff`,
+    `FileTooLarge`, `FileEmpty`, `FileKindRefused` and `FileQuotaExceeded`.
     """
     check_uploads_on()
     name = clean_file_name(name)
@@ -176,16 +176,16 @@ def check_uploads_on() -> None:
 
 
 def has_bytes(row: StoredFile) -> bool:
-    """Return True if the storage has the bytes of a file. Those of a refused file are deleted."""
+    """Return True if the storage has the content of a file. Refused files have none."""
     return row.code != scanning.FILE_REFUSED and get_file_storage().exists(row.path)
 
 
 def renew_upload(
     known: StoredFile, *, name: str, found: FileKind, now: datetime
 ) -> StoredFile | None:
-    """Return a stored file with the new name and upload time. A file that failed is read again.
+    """Update the name and upload time of a stored file. A file that failed is read again.
 
-    None if the file was deleted or the scanner refused it, which deletes its bytes.
+    Returns None if the file was deleted, or if the scanner refused it and its bytes are gone.
     """
     mine = StoredFile.objects.filter(pk=known.pk).exclude(code=scanning.FILE_REFUSED)
     with transaction.atomic():
@@ -197,15 +197,15 @@ def renew_upload(
 
 
 def build_unread_columns(found: FileKind) -> dict[str, Any]:
-    """Return the columns of a file that failed and will be read again."""
+    """Return the columns that mark a failed file as unread, so that it is read again."""
     columns = {"state": State.PENDING, "code": "", "tries": 0}
     return {**columns, "kind": found.kind, "media_type": found.media_type}
 
 
 def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> StoredFile | None:
-    """Replace the missing bytes of a stored file by those of a new upload. Read it if it failed.
+    """Restore the missing bytes of a stored file from a new upload. A failed file is read again.
 
-    None if the file was deleted. Raises `FileQuotaExceeded`.
+    Returns None if the file was deleted. Raises `FileQuotaExceeded`.
     """
     with transaction.atomic():
         # Locked in the order of `store_upload`.
@@ -247,7 +247,7 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
 
 
 def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
-    """Raise `FileQuotaExceeded` if a file does not fit the person's quota.
+    """Raise `FileQuotaExceeded` if a file would exceed the person's quota.
 
     Files that the scanner refused do not count: their bytes are deleted.
     """
@@ -264,7 +264,7 @@ def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
 
 
 def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> StoredFile:
-    """Return the person's own file. Raises `NotFound`."""
+    """Return a file of the person. Raises `NotFound` for other people's files."""
     return get_or_not_found(list_files(user).filter(pk=file_id))
 
 
@@ -277,7 +277,7 @@ def open_stored_file(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
 
 
 def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) -> None:
-    """Delete the person's own file with its bytes.
+    """Delete a person's file with its content.
 
     Raises `NotFound`, `FileInUse` and `UnderHold`.
     """
@@ -311,9 +311,9 @@ def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
 
 
 def delete_unused_files(*, now: datetime) -> int:
-    """Delete files that no message used in time, except those under a legal hold.
+    """Delete files that no message used within the grace period, except held ones.
 
-    Return their number.
+    Returns their number.
     """
     held = legal_holds.load_held_targets(now=now)
     if held.everything:

@@ -1,1 +1,1 @@
-"""Memory beyond the prompt: the archive, its search, and preferences."""
+"""Memory beyond the prompt: the searchable archive, and preferences."""

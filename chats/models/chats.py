@@ -302,7 +302,7 @@ class Message(Stored):
 
 
 class MessageImage(Stored):
-    """The bytes of an image in a message. The message part refers to them by hash."""
+    """An image of a message. The message's part refers to it by hash."""
 
     message = models.ForeignKey(Message, on_delete=models.CASCADE, related_name="images")
     sha256 = models.CharField(max_length=64)
@@ -329,7 +329,7 @@ class Rendering(Stored):
 
 
 class IdempotencyRecord(Stored):
-    """The stored response for a request with an `Idempotency-Key`, replayed for repetitions."""
+    """The stored response for a request with an `Idempotency-Key`, replayed on repetition."""
 
     owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE)
     route = models.CharField(max_length=200)

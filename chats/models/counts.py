@@ -14,7 +14,7 @@ def counter_field() -> "models.PositiveBigIntegerField[Any, Any]":
 
 
 def amount_field() -> "models.DecimalField[Any, Any]":
-    """Return a column for an amount in the row's currency. Savings can be negative."""
+    """Return a model field for an amount in the row's currency. Savings can be negative."""
     return models.DecimalField(max_digits=24, decimal_places=10, default=0)
 
 

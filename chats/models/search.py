@@ -83,9 +83,9 @@ class SearchText(Stored):
 class SearchCount(Stored):
     """Number of a user's searchable texts that contain a word.
 
-    The row of the empty word counts all texts. Each search weighs words by this number. The
-    counts are stored, because the cost of counting on demand would grow with the chats.
-    They are per user, so other users' texts do not affect a search.
+    The row of the empty word counts all texts. Searches use these numbers to weigh words. They are
+    stored because counting on demand would become slower as chats grow. They are per user, so other
+    users' texts do not affect a search.
     """
 
     pk = models.CompositePrimaryKey("owner", "word")

@@ -14,9 +14,9 @@ class Webhook(Stored):
     """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """The reason why a webhook is disabled. Empty: it is active.
+        """The reason that a webhook is disabled; empty while it is active.
 
-        Its owner switched it off, its deliveries failed for three days, or the address returned
+        Either its owner disabled it, its deliveries failed for three days, or its URL returned
         status 410.
         """
 

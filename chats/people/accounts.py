@@ -1,4 +1,4 @@
-"""Account and password changes, with the sessions and API keys that they end."""
+"""Changes accounts and passwords, and ends sessions and API keys where required."""
 
 from collections.abc import Collection
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ from contextpolicy import ledger, roles
 
 @dataclass(frozen=True, slots=True)
 class EndedAccess:
-    """The number of sessions and API keys that a change of an account ended."""
+    """The number of sessions and API keys that an account change ended."""
 
     sessions: int = 0
     keys: int = 0
@@ -23,10 +23,10 @@ class EndedAccess:
 def save_user_account(
     *, person: User, changed: Collection[str], actor: str, now: datetime
 ) -> EndedAccess:
-    """Save an account.
+    """Save an account. Return the number of ended sessions and API keys.
 
-    Deactivating an account ends its sessions and revokes its API keys. Activating it does
-    the same, because older versions left them in place on deactivation. Raises `LastOwner`.
+    Deactivating an account ends its sessions and revokes its API keys. So does activating it,
+    because older versions left them valid on deactivation. Raises `LastOwner`.
     """
     with transaction.atomic():
         roles.save_person(person=person, changed=changed, actor=actor, now=now)

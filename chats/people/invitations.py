@@ -1,7 +1,7 @@
-"""Invitations: an account with a role, and a link with which the person sets a password.
+"""Invitations: an account with a role, and a link for setting its password.
 
-An administrator sends the link. It works once, for a week. Renewing an invitation creates a new
-link and disables the old one.
+An administrator sends the link to the person. It works once, for a week. Renewing an invitation
+creates a new link and disables the old one.
 """
 
 from collections.abc import Collection
@@ -50,7 +50,7 @@ class PendingInvitation:
 def invite_user(
     *, username: str, groups: Collection[Group], actor: str, now: datetime
 ) -> tuple[User, str]:
-    """Create an account without a password and return it with the token of its link.
+    """Create an account without a password. Return it with the token of its invitation link.
 
     Raises `InvitationRefused`, and the errors of `roles.change_roles`.
     """
@@ -88,9 +88,9 @@ lazy_words = lazy(join_error_messages, str)
 
 @transaction.atomic
 def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
-    """Return a person with the token of a new link; the earlier links stop working.
+    """Create a new invitation link. Return the person and the token; older links stop working.
 
-    Raises `NotFound` if the person was not invited or has a password.
+    Raises `NotFound` if the person was not invited or already has a password.
     """
     person = select_passwordless_users().select_for_update(of=("self",)).filter(pk=user_id).first()
     if person is None:

@@ -212,7 +212,7 @@ def revoke_keys(*, owner: AbstractBaseUser, actor: str, now: datetime) -> int:
 
 
 def list_usable_keys(*, owner: AbstractBaseUser, now: datetime) -> list[ApiKey]:
-    """Return the keys that are neither revoked nor expired, even if their owner is inactive."""
+    """Return the keys that are neither revoked nor expired, even if the owner is deactivated."""
     rows = ApiKey.objects.filter(owner=owner.pk, revoked_at=None, expires_at__gt=now)
     return list(rows.order_by("created_at", "pk"))
 
@@ -261,10 +261,9 @@ def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
 
 
 def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
-    """Record that the key was used. If several calls run in parallel, only one of them writes.
+    """Record that the key was used. Of several concurrent requests, only one writes.
 
-    If the database cannot be written promptly, the request continues and a later one records the
-    use.
+    If the database is busy, the request continues and a later one records the use.
     """
     write = partial(write_use, key, noted_until=noted_until, now=now)
     databases.write_if_possible("the use of a key", write)
@@ -284,7 +283,7 @@ def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
 
 
 def get_key_from_header(*, authorization: str, address: str, now: datetime) -> ApiKey:
-    """Return the key of an `Authorization` header.
+    """Return the API key of an `Authorization` header.
 
     Raises `InvalidKey`, and `LoginThrottled` after too many wrong keys from one address.
     """
@@ -307,7 +306,7 @@ def require_scope(*, key: ApiKey, scope: str) -> None:
 
 
 def refuse_in_address(query: str) -> None:
-    """Raise `KeyInAddress` if a raw query string contains a value that looks like a key."""
+    """Raise `KeyInAddress` if the raw query string contains something that looks like a key."""
     pairs = parse_qsl(query, keep_blank_values=True, errors="replace")
     if any(piece.startswith(MARK) for pair in pairs for piece in pair):
         raise KeyInAddress

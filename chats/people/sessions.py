@@ -36,7 +36,7 @@ class ReauthenticationRequired(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """One session of a person; `id` identifies it on pages without revealing its key."""
+    """One session of a person. `id` identifies it on pages without revealing the session key."""
 
     id: str
     signed_in_at: datetime | None
@@ -45,7 +45,7 @@ class SignedIn:
 
 
 def begin_session(*, session: SessionBase, now: datetime) -> None:
-    """Set the fixed expiry of a new session. Using the session does not extend it."""
+    """Set the fixed expiry of a new session, which use does not extend."""
     session.set_expiry(now + timedelta(seconds=settings.SESSION_COOKIE_AGE))
     session[SIGNED_IN_AT] = session[SEEN_AT] = now.isoformat()
 
@@ -119,7 +119,7 @@ def describe_session(row: Session) -> SignedIn:
 
 
 def derive_session_id(key: str) -> str:
-    """Return the id of a session for pages and URLs. The session's key would be a credential."""
+    """Return the id of a session for pages and URLs, where its key would be a credential."""
     return secrets.hash_token(key)[:32]
 
 
@@ -145,7 +145,7 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
-    """End every session of the person except the one with the key `keep`. Returns their number."""
+    """End the person's sessions, except the one with the key `keep`. Return their number."""
     keys = [
         row.session_key
         for row in iter_stored_sessions(user=user, now=now)

@@ -33,7 +33,7 @@ PASSWORD_LENGTH = 4096
 
 
 class LinkInvalid(Refusal):
-    """The link was used, has expired or is unknown. The message does not say which."""
+    """The link was used, has expired or is unknown. The error message does not say which."""
 
     code = "login_link_invalid"
     status = 403
@@ -125,7 +125,7 @@ def use_link(
 ) -> User:
     """Return the person whom a link signs in, and mark the link as used.
 
-    `only`: accept links of this person alone. Raises `LinkInvalid` and `LoginThrottled`.
+    `only`: accept only links of this person. Raises `LinkInvalid` and `LoginThrottled`.
     """
     attempt = SignInAttempt(door="link", address=address, account="", now=now)
     attempt.begin()
@@ -147,8 +147,8 @@ def use_link(
 def check_credentials(*, username: str, password: str, address: str, now: datetime) -> User:
     """Return the active person with this name and password.
 
-    An unknown name takes as long as a wrong password (Django hashes a dummy for it) and gets the
-    same error. Raises `WrongCredentials` and `LoginThrottled`.
+    An unknown name takes as long as a wrong password (Django hashes a dummy) and raises the same
+    error. Raises `WrongCredentials` and `LoginThrottled`.
     """
     username, password = sanitise_credential(username), sanitise_credential(password)
     attempt = SignInAttempt(door="login", address=address, account=username, now=now)
@@ -207,7 +207,7 @@ def verify_identity(
 def sanitise_credential(text: str) -> str:
     """Replace characters that databases reject. Other texts are returned unchanged.
 
-    A changed text is expected to match no stored name or password.
+    A text that was changed matches no stored name or password.
     """
     return text.encode("utf-8", "replace").decode().replace("\x00", "\ufffd")
 
@@ -216,9 +216,10 @@ def sanitise_credential(text: str) -> str:
 
 
 class SignInAttempt:
-    """One sign-in attempt. It counts as failed from the start, so parallel attempts see each other.
+    """A sign-in attempt. It counts as failed from the start, so concurrent attempts see each other.
 
-    A throttled attempt is not counted, so a lock ends with its window, after at most five minutes.
+    A throttled attempt is not counted, so throttling ends with its window, after at most five
+    minutes.
     """
 
     def __init__(self, *, door: str, address: str, account: str, now: datetime) -> None:
@@ -233,7 +234,7 @@ class SignInAttempt:
         self.row: LoginFailure | None = None
 
     def begin(self) -> None:
-        """Raise `LoginThrottled`, or count this attempt as failed until it succeeds."""
+        """Count this attempt as failed until it succeeds. Raises `LoginThrottled` at a limit."""
         self.check(already=0)
         self.row = LoginFailure.objects.create(
             address=self.address, account=self.account, at=self.now
@@ -295,7 +296,7 @@ class SignInAttempt:
             ledger.record_event("login.throttled", actor="system", now=self.now, data=data)
 
     def origin(self) -> dict[str, str]:
-        """Return a keyed hash of the origin, which can be compared but not read."""
+        """Return a keyed hash of the client's address, which can be compared but not reversed."""
         return {"origin": compute_keyed_hash("address", self.address)}
 
 
@@ -307,9 +308,9 @@ def compute_keyed_hash(kind: str, text: str) -> str:
 def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
     """Return the address by which failures are counted: an IPv4 address, or an IPv6 /64.
 
-    A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted
-    proxies. Each proxy appends the address of its client, so with N proxies the Nth entry
-    from the end counts. Earlier entries come from the client and can be forged.
+    A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted proxies.
+    Each proxy appends its client's address, so with N proxies the Nth entry from the end counts.
+    Earlier entries come from the client and can be forged.
     """
     offered = remote_addr
     if settings.TRUSTED_PROXY and forwarded_for:
@@ -338,10 +339,10 @@ def strip_port(address: str) -> str:
 
 @transaction.atomic
 def ensure_admin(*, username: str, now: datetime) -> tuple[User, bool]:
-    """Return an active superuser, and True if it was created now.
+    """Return an active superuser, and True if it was just created.
 
-    If there is none, a superuser with this name is created. It has no password and signs in
-    by link. An existing superuser is returned even if the name differs. Raises `NameTaken`.
+    If there is none, a superuser with this name is created. It has no password and signs in by
+    link. An existing superuser is returned even if its name differs. Raises `NameTaken`.
     """
     present = User.objects.filter(is_superuser=True, is_active=True).order_by("pk").first()
     if present is not None:

@@ -1,7 +1,7 @@
 """Time zone, appearance and language of a person's pages, stored with the account.
 
-A session keeps a copy, so that most requests need no query. A full page reads the account again:
-a change in one browser reaches the person's other browsers with their next page.
+A session caches them, so that most requests need no query. A full page load reads the account
+again, so a change made in one browser reaches the person's other browsers on their next page.
 """
 
 import zoneinfo
@@ -21,7 +21,7 @@ DEFAULTS = {CHOSEN: "", APPEARANCE: AccountSettings.Appearance.SYSTEM, LANGUAGE:
 
 @cache
 def list_time_zones() -> tuple[str, ...]:
-    """Return the names of this machine's time zones, sorted, without aliases."""
+    """Return the names of the system's time zones, sorted, without aliases."""
     names = zoneinfo.available_timezones()
     return tuple(sorted(name for name in names if "/" in name and not name.startswith("Etc/")))
 
@@ -40,7 +40,7 @@ def save_account_settings(
     chosen_zone: str,
     language: str,
 ) -> None:
-    """Store the settings of the pages; an empty zone or language follows the browser."""
+    """Store the page settings. An empty zone or language follows the browser."""
     values: dict[str, object] = {
         "appearance": appearance,
         "time_zone_chosen": bool(chosen_zone),
@@ -55,7 +55,7 @@ def save_account_settings(
 
 
 def refresh_session(*, user: AbstractBaseUser, session: SessionBase) -> None:
-    """Copy the account's settings into a session, where they differ."""
+    """Update the session's cached settings from the account."""
     account = load_account_settings(user)
     values = {
         CHOSEN: account.time_zone if account.time_zone_chosen else "",
@@ -68,7 +68,7 @@ def refresh_session(*, user: AbstractBaseUser, session: SessionBase) -> None:
 
 
 def resolve_session_zone(*, session: SessionBase, browser: str) -> tzinfo:
-    """Return the time zone of a session's pages: the chosen one, else the browser's, else UTC."""
+    """Return the time zone for a session's pages: the chosen one, else the browser's, else UTC."""
     try:
         return zoneinfo.ZoneInfo(session.get(CHOSEN) or browser)
     except (KeyError, ValueError, OSError):

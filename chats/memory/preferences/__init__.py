@@ -1,1 +1,1 @@
-"""A person's consent, instructions and preferences: stated ones and inferred ones."""
+"""A person's memory: consent, instructions, and stated or inferred preferences."""

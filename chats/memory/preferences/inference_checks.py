@@ -1,10 +1,10 @@
-"""Checks preferences that a model infers: only literal parts of a person's messages pass.
+"""Checks preferences that a model infers: only verbatim parts of a person's messages pass.
 
-The model selects; its own words are never stored. Each proposal is a part of one message as the
-person wrote it, outside code, quotations and probable pastes. Texts with dates or task status are
-not lasting preferences. Sensitive personal data is stored only if the person states it explicitly.
-Word lists in English, German and Chinese and common European roots detect both. In other scripts, a
-proposal has no effect until the person accepts it.
+The model only selects; its own words are never stored. Each proposal is a verbatim part of one
+message, outside code, quotations and probable pastes. Texts with dates or task status are not
+lasting preferences. Sensitive personal data is never inferred; it is stored only if the person
+states it explicitly. Word lists in English, German and Chinese and common European roots detect
+both. In other scripts, a proposal has no effect until the person accepts it.
 """
 
 import json
@@ -100,7 +100,7 @@ def _compile_private() -> re.Pattern[str]:
 
 
 class PreferenceProposal(NamedTuple):
-    """A proposal of a model: the number of a message, a slot, and a quotation from it."""
+    """A model's proposal: the number of a message, a slot, and a quotation from the message."""
 
     message: int
     slot: str
@@ -108,18 +108,18 @@ class PreferenceProposal(NamedTuple):
 
 
 def is_readable_message(text: str) -> bool:
-    """Return True if a model may look for preferences in a user message.
+    """Return True if a model may infer preferences from a user message.
 
-    False for a long message, which may be a paste, and for a message that consists of code
-    or quotations.
+    False for a long message, which may be a paste, and for a message that consists of code or
+    quotations.
     """
     return 0 < len(text) <= LONGEST_MESSAGE and bool(mask_quotations(text).strip(" […]\n"))
 
 
 def format_conversation(read: Sequence[engine.Message]) -> str:
-    """Return the conversation as it is sent to a model, with numbered user messages.
+    """Return the conversation as sent to the model, with numbered user messages.
 
-    Removes code and quotations of the person, and truncates long replies.
+    Leaves out the person's code and quotations, and truncates long replies.
     """
     lines, number = [], 0
     for message in read:
@@ -179,7 +179,7 @@ def _is_letter(char: str) -> bool:
 def find_refusal_reason(text: str) -> str:
     """Return the code of the reason that a text must not become an inferred preference.
 
-    Empty if the text is allowed.
+    `private`, `dated` or `task`; empty if the text is allowed.
     """
     forms = (text, _without_marks(text))
     if is_secret(text) or any(_compile_private().search(form) for form in forms):
@@ -196,7 +196,7 @@ def _without_marks(text: str) -> str:
 
 
 def is_read_by_rules(text: str) -> bool:
-    """Return True if the rules support the script of a text."""
+    """Return True if the word lists cover the script of a text."""
     return _READ_BY_RULES.fullmatch(text) is not None
 
 

@@ -1,4 +1,4 @@
-"""Finds and claims chats in which a model looks for preferences."""
+"""Schedules and claims the chats from which a model infers preferences."""
 
 import uuid
 from datetime import datetime, timedelta
@@ -27,18 +27,21 @@ READINGS = Job(
 
 
 def schedule_idle_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Schedule the inference of a chat's preferences in 10 minutes. Later replies postpone it."""
+    """Schedule preference inference for a chat in 10 minutes. Later replies postpone it."""
     PreferenceReading.objects.update_or_create(chat_id=chat_id, defaults={"due_at": now + REST})
 
 
 def schedule_immediate_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Schedule the inference of a waiting chat's preferences now, in the caller's transaction."""
+    """Make the scheduled preference inference of a chat due now.
+
+    Runs in the caller's transaction.
+    """
     if PreferenceReading.objects.filter(chat=chat_id, due_at__gt=now).update(due_at=now):
         queue.enqueue(queue.READ_PREFERENCES, chat_id=chat_id)
 
 
 def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
-    """Claim a chat that is due. None if another worker has it or there is nothing to read.
+    """Claim a chat that is due. None if another worker has it or nothing is left to read.
 
     Skips a chat after two worker deaths. Runs in the caller's transaction.
     """

@@ -1,9 +1,9 @@
-"""Finds preferences that a person states in a message, literally and by rules.
+"""Finds preferences that a person states in a message, using fixed patterns.
 
-A statement counts only at the beginning of a sentence of the first paragraph, before
-any colon, and outside code and quotations. Messages that may be pastes are skipped.
-Documents, quotations and other speakers do not count as the person's statements. Each
-text is a literal part of the message.
+A statement counts only at the beginning of a sentence of the first paragraph, before any colon, and
+outside code and quotations. Messages that may be pastes are skipped. Documents, quotations and
+other speakers do not count as the person's statements. Each result is a verbatim part of the
+message.
 """
 
 import re
@@ -407,7 +407,7 @@ _SLOT_PATTERNS = [(slot, re.compile(pattern, re.IGNORECASE)) for slot, pattern i
 
 
 class Telling(NamedTuple):
-    """One statement of a person about themselves, and its position in their message."""
+    """A person's statement about themselves, and its position in their message."""
 
     slot: str
     text: str
@@ -416,7 +416,7 @@ class Telling(NamedTuple):
 
 
 def extract_statements(text: str) -> list[Telling]:
-    """Return the statements in a message, each a literal part of it; usually none."""
+    """Return the statements in a message, verbatim; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
     end = _PARAGRAPH_END.search(text)
@@ -436,7 +436,7 @@ def extract_statements(text: str) -> list[Telling]:
 
 
 def extract_forget_requests(text: str) -> list[str]:
-    """Return the requests to forget in a message, each as a literal part; usually none."""
+    """Return the texts that a message asks to forget, verbatim; usually none."""
     if not text or len(text) > LONGEST_MESSAGE:
         return []
     end = _PARAGRAPH_END.search(text)
@@ -451,7 +451,7 @@ def extract_forget_requests(text: str) -> list[str]:
 
 
 def is_quotable_span(told: Telling, *, text: str) -> bool:
-    """Return True if a text is at its position, outside code, quotations and pastes."""
+    """Return True if a text is verbatim at its position, outside code, quotations and pastes."""
     if len(text) > LONGEST_MESSAGE or text[told.start : told.end] != told.text:
         return False
     return not any(
@@ -465,7 +465,7 @@ def mask_quotations(text: str) -> str:
 
 
 def detect_slot(text: str) -> str:
-    """Return the slot that a preference belongs to, by its first words; `note` by default."""
+    """Return the slot of a preference, by its first words; `note` by default."""
     return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
 
 

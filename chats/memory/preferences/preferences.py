@@ -1,7 +1,7 @@
-"""A person's memory: their consent, instructions and preferences.
+"""A person's memory: consent, instructions and preferences.
 
-Every function takes the owner and filters by it, so an id alone gives no access. The row of the
-person's settings is the lock for changes.
+Every function takes the owner and filters by it, so knowing an id gives no access. Changes lock the
+person's settings row.
 """
 
 import re
@@ -134,7 +134,7 @@ def select_stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
 
 
 def is_noting(settings: MemorySettings) -> bool:
-    """Return True if the person's memory is on and not paused, so that preferences are saved."""
+    """Return True if the person's memory is on and not paused."""
     return settings.consented_at is not None and not settings.paused
 
 
@@ -338,9 +338,9 @@ def delete_preference(
 ) -> list[Preference]:
     """Delete a preference. It is not learned again until the person writes it.
 
-    Its text is deleted, and a keyed hash recognises it later. `reopen`: preferences that it
-    replaced become active again. Returns the deleted ones, so that copies elsewhere can be removed.
-    Raises `NotFound` and `UnderHold`.
+    Only a keyed hash of the text is stored, to recognise it later. `reopen`: preferences that it
+    replaced become active again. Returns the deleted rows, so that the caller can delete copies
+    elsewhere. Raises `NotFound` and `UnderHold`.
     """
     settings = lock_memory_settings(owner_id)
     row = get_preference(owner_id=owner_id, preference_id=preference_id)
@@ -414,8 +414,8 @@ def withdraw_preferences(
 ) -> list[Preference]:
     """Deactivate preferences that a person asks to forget, in the caller's transaction.
 
-    A text matches a preference if both say the same, or if all words of one are in the other.
-    Returns the deactivated rows; the memory page still lists them as superseded.
+    A text matches a preference if it contains the preference, or if all of its words are in the
+    preference. Returns the deactivated rows; the memory page still lists them as superseded.
     """
     if not texts or not is_noting(lock_memory_settings(owner_id)):
         return []
@@ -435,7 +435,7 @@ def withdraw_preferences(
 
 
 def is_preference_named(said: str, text: str) -> bool:
-    """Return True if a text matches a preference by its words."""
+    """Return True if a text that a person asks to forget matches a preference."""
     one, other = normalise_for_comparison(said), normalise_for_comparison(text)
     if _is_part_of(other, one):
         return True
@@ -454,7 +454,7 @@ def _is_part_of(part: str, text: str) -> bool:
 
 
 def is_wide_script(text: str) -> bool:
-    """Return True if a text has letters of a script that is written without spaces."""
+    """Return True if a text has letters of a script that uses no spaces between words."""
     return any(ord(letter) >= FIRST_WIDE_LETTER for letter in text)
 
 
@@ -521,7 +521,7 @@ def _noted(
 def confirm_preference(
     row: Preference, *, told: Telling, message: Message, now: datetime
 ) -> Preference:
-    """Add evidence to a repeated preference, which raises its confidence."""
+    """Add evidence to a preference that was stated again, which raises its confidence."""
     if add_preference_evidence(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
@@ -534,10 +534,11 @@ def confirm_preference(
 
 
 def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
-    """Remove the evidence of messages, in the caller's transaction.
+    """Remove evidence that comes from these messages, in the caller's transaction.
 
-    A preference that no person wrote is deleted if no evidence remains. The preferences that it
-    replaced become active again. Returns the deleted ones, so that copies elsewhere can be removed.
+    A preference that the person did not write is deleted with its last evidence. The preferences
+    that it replaced become active again. Returns the deleted rows, so that the caller can delete
+    copies elsewhere.
     """
     gone = PreferenceEvidence.objects.filter(message__in=messages)
     ids = list(gone.values_list("preference", flat=True).distinct())
@@ -552,7 +553,7 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 
 
 def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
-    """Delete preferences of people whose settings are locked.
+    """Delete preferences. The caller has locked the settings of their owners.
 
     `reopen`: preferences that they replaced become active again.
     """
@@ -643,7 +644,7 @@ def select_current_preferences(row: Preference) -> QuerySet[Preference]:
 
 
 def build_replacement_filter(row: Preference) -> Q:
-    """Return the filter for the rows of a slot that a new row replaces.
+    """Return the condition for the rows in its slot that a new row replaces.
 
     Notes are never replaced.
     """
@@ -662,7 +663,7 @@ def activate_preference(row: Preference, *, closes: QuerySet[Preference]) -> Non
 
 
 def add_preference_evidence(row: Preference, *, told: Telling, message: Message) -> bool:
-    """Add evidence; return False if the row has it already or has reached the limit."""
+    """Add evidence. Return False if it is already stored or the limit is reached."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False
     _, is_new = PreferenceEvidence.objects.get_or_create(
@@ -714,8 +715,7 @@ def record_change(
 ) -> None:
     """Record a change in the ledger.
 
-    A chat's preference is recorded in the chat's chain, others in the chain of the
-    instance.
+    A preference from a chat is recorded in the chat's chain, others in the instance's chain.
     """
     ledger.record_event(
         event,

@@ -1,8 +1,8 @@
-"""Check and save the preferences that a model inferred. The person decides about them.
+"""Checks and saves the preferences that a model inferred. The person decides about them.
 
-An inferred preference never replaces a stated or written one. It is a suggestion until
-it is accepted, or until a second chat confirms it while its slot is free. Changes to
-rows require the lock of `preferences`.
+An inferred preference never replaces a stated or written one. It stays a suggestion until the
+person accepts it, or until a second chat confirms it while its slot is free. Changes to rows
+require the lock of `preferences`.
 """
 
 import uuid

@@ -1,7 +1,7 @@
-"""Detect secrets in a text: payment cards, bank accounts, keys, passwords, identity numbers.
+"""Detects secrets in a text: payment cards, bank accounts, keys, passwords, identity numbers.
 
 Preferences are sent with every message, so a text with a secret never becomes one. Checks follow
-ISO/IEC 7812 (Luhn digit of cards) and ISO 13616 (IBAN, remainder 97).
+ISO/IEC 7812 (Luhn check digit of cards) and ISO 13616 (IBAN, remainder 97).
 """
 
 import re
@@ -74,7 +74,7 @@ _RANDOM = re.compile(r"(?<![\w/.-])(?=[\w+/=-]*\d)(?=[\w+/=-]*[A-Za-z])[\w+/=-]{
 
 
 def is_secret(text: str) -> bool:
-    """Return True if a text seems to contain a card number, IBAN, key, password or the like."""
+    """Return True if a text seems to contain a secret, such as a card number, IBAN or password."""
     plain = _to_plain_signs(text)
     if any(pattern.search(plain) for pattern in (_WORDS, _KEYS, _RANDOM)):
         return True

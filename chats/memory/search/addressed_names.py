@@ -49,7 +49,7 @@ class AddressedNames:
     def texts_per_role(self) -> int:
         """Return the approximate number of texts per role: half of the longest branch.
 
-        User and model are assumed to take turns.
+        This assumes that user and model take turns.
         """
         return max((place.to_seq for place in self.places), default=0) // 2
 
@@ -71,8 +71,8 @@ def infer_addressed_names(
 ) -> AddressedNames:
     """Return the names in a question by which a chat addresses the user or the model.
 
-    `within` selects the chat's indexed texts; `counts` is the number of texts per word. Empty if
-    the messages name their speakers, or if the script has no capitals.
+    `within` selects the chat's indexed texts; `counts` gives the number of texts per word. Empty if
+    the messages already name their speakers, or if the script has no capitals.
     """
     names = [
         AddressedName(word.stem, strip_possessive(word, asked.text))
@@ -131,7 +131,10 @@ def find_addressed_roles(
 
 
 def is_addressed(name: str, text: str) -> bool:
-    """Return True if a text, near its beginning or end, addresses a person by a lower-case name."""
+    """Return True if a text addresses someone by this name near its beginning or end.
+
+    `name` is in lower case.
+    """
     ends = [text]
     if len(text) > 2 * READ_AT_EACH_END:
         ends = [text[:READ_AT_EACH_END], text[-READ_AT_EACH_END:]]

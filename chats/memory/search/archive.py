@@ -1,9 +1,9 @@
 """The search index: each message of a branch, and its active summary.
 
-Background jobs index words in batches that are too short to delay other work. A branch is due while
+Background jobs index words in batches short enough not to delay other work. A branch is due while
 it has messages after the end of its index, or words of an older version. Adding and removing lock
-the same row, the branch's `SearchPlace`, so that neither misses the other. Temporary chats and
-chats whose policy closes the archive have no index.
+the same row, the branch's `SearchPlace`, so that neither misses the other's changes. Temporary
+chats and chats whose policy closes the archive have no index.
 """
 
 import logging
@@ -47,7 +47,7 @@ LOOK_AGAIN = 600.0
 
 
 def get_archived_seq(branch: Branch) -> int | None:
-    """Return the seq up to which the active compaction covers the path, or None."""
+    """Return the last seq that the active compaction covers; None without a compaction."""
     active = branch.active_compaction
     return active.to_seq if active is not None else None
 
@@ -81,7 +81,7 @@ def count_missing(branch: Branch) -> int:
 
 
 def is_index_behind(place: SearchPlace | None, *, to: int) -> bool:
-    """Return True if the index of a branch ends before a seq, or has an older version."""
+    """Return True if the index of a branch does not reach `to`, or is of an older version."""
     if place is None:
         return True
     return not place.closed and (place.to_seq < to or place.version != VERSION)
@@ -120,7 +120,7 @@ def mark_due(branch: Branch) -> bool:
 
 
 def index_due_branches(*, chat_id: uuid.UUID, is_closed: bool = False) -> None:
-    """Index the due messages of a chat for `TASK_SECONDS`; the next task continues.
+    """Index the due messages of a chat for up to `TASK_SECONDS`; the next task continues.
 
     `is_closed`: the chat's policy excludes it from search, so its words are removed.
     """
@@ -197,10 +197,7 @@ def requeue_stalled_indexing() -> int:
 
 
 class Looking:
-    """A rate-limited search for branches with unindexed messages.
-
-    Each search scans all branches.
-    """
+    """A rate-limited scan for branches with unindexed messages."""
 
     here: "Looking"
 
@@ -240,9 +237,9 @@ def find_unmarked_branches() -> QuerySet[Branch, tuple[Any, ...]]:
 
 
 def count_searchable_messages(owner_id: int) -> tuple[int, int]:
-    """Count a person's messages that search can cover.
+    """Count a person's searchable messages.
 
-    Returns the total and the number of messages that are not indexed yet.
+    Returns the total, and how many of them are not indexed yet.
     """
     rows = Branch.objects.filter(chat__owner=owner_id, chat__temporary=False, chat__deleted_at=None)
     rows = rows.exclude(search_place__closed=True)
@@ -257,7 +254,7 @@ def count_searchable_messages(owner_id: int) -> tuple[int, int]:
 
 
 def index_branch(branch: Branch) -> int:
-    """Index the messages of a branch's path; return how many were added.
+    """Index the messages of a branch's path. Return the number of added texts.
 
     Running it again adds only new ones. Each branch on the path has a separate index.
     """
@@ -279,9 +276,9 @@ def index_branch_batches(branch: Branch) -> Iterator[int]:
 
 
 def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
-    """Index some messages of a branch up to a seq; return None when all are indexed.
+    """Index some messages of a branch up to a seq. Return None once all are indexed.
 
-    Words are extracted before the transaction, which then checks for erased messages and parallel
+    Words are extracted before the transaction, which then checks for erased messages and concurrent
     tasks. Words of an older version are replaced.
     """
     place = SearchPlace.objects.filter(branch=branch_id).first()
@@ -308,12 +305,12 @@ def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
 
 
 def mark_index_current(branch_id: uuid.UUID) -> None:
-    """Start the index of a branch again at its first message, with the current version."""
+    """Restart the index of a branch at its first message, in the current version."""
     SearchPlace.objects.filter(branch=branch_id).update(version=VERSION, to_seq=0)
 
 
 def lock_search_place(branch_id: uuid.UUID) -> SearchPlace:
-    """Return a branch's place, created if missing and locked until the transaction ends."""
+    """Return a branch's `SearchPlace`, created if missing and locked until the transaction ends."""
     rows = SearchPlace.objects
     made, is_new = rows.get_or_create(branch_id=branch_id)
     return made if is_new else rows.select_for_update(no_key=True).get(pk=made.pk)
@@ -322,7 +319,7 @@ def lock_search_place(branch_id: uuid.UUID) -> SearchPlace:
 def add_search_texts(
     place: SearchPlace, rows: Sequence[Message], texts: Sequence[SearchText]
 ) -> int:
-    """Index the texts of messages that were not withdrawn in the meantime, and count their words.
+    """Index the texts of messages, except those withdrawn since, and count their words.
 
     Replaces texts of an older version.
     """
@@ -357,7 +354,7 @@ def place_texts(
 
 
 def find_previous_session(place: SearchPlace, row: Message) -> tuple[int, Any]:
-    """Return the session of the text before a message, and the time of the previous message."""
+    """Return the session of the text before a message, and the previous message's time."""
     seq = row.seq or 0
     before = Message.objects.filter(branch=row.branch_id, seq=seq - 1)
     last = before.values_list("created_at", flat=True).first()
@@ -390,7 +387,7 @@ def update_word_counts(owner_id: int, counts: Counter[str]) -> None:
 
 
 def count_texts_by_word(texts: Iterable[SearchText]) -> Counter[str]:
-    """Count the texts that contain each word; the empty word counts all texts."""
+    """Count the texts that contain each word. The empty word counts all texts."""
     found: Counter[str] = Counter()
     for text in texts:
         found.update({"", *text.words.split()})
@@ -412,13 +409,13 @@ def build_indexed_text(row: Message) -> SearchText:
 
 
 def build_word_fields(text: str) -> dict[str, str]:
-    """Return the columns of a text for the full-text index: words and stems, by name."""
+    """Return the columns of a text for the full-text index: its stems and its full words."""
     stems, full = split_words(text)
     return {"words": " ".join(stems), "full": " ".join(fulltext.FULL + word for word in full)}
 
 
 def build_search_keys(branch: Branch, *, role: str) -> str:
-    """Return the keys of a text: its owner, its chat, its role."""
+    """Return the search keys of a text: owner, chat and role."""
     named = (
         build_owner_key(branch.chat.owner_id),
         build_chat_key(branch.chat_id),
@@ -456,7 +453,7 @@ def remove_indexed_messages(
 ) -> int:
     """Remove messages and summaries from the index, in the caller's transaction.
 
-    The messages cannot be indexed again before that transaction ends.
+    No other task can index the messages again before that transaction ends.
     """
     texts = SearchText.objects.filter(Q(message__in=message_ids) | Q(summary__in=summaries))
     branches = Branch.objects.filter(messages__in=message_ids).order_by("pk").distinct()
@@ -466,7 +463,7 @@ def remove_indexed_messages(
 
 
 def delete_search_texts(texts: QuerySet[SearchText]) -> int:
-    """Delete texts of one person and subtract their word counts; return the number of texts."""
+    """Delete texts of one person and adjust their word counts. Return the number of texts."""
     first = texts.values_list("message__branch__chat__owner", "summary__branch__chat__owner")
     owners = first.first()
     if owners is None:

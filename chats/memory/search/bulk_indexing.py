@@ -1,9 +1,9 @@
-"""Indexes the newest messages of many chats with few statements.
+"""Indexes the newest messages of many chats in few statements.
 
-After a turn, a chat has one or two new messages. Indexing one chat alone takes about 40
-statements, most of them to find out that nothing else is due. In a batch, each chat
-takes two. Every other case (branches of branches, long backlogs, new summaries, older
-words, closed chats, errors) is left to `archive.index_due_branches`.
+After a turn, a chat has one or two new messages. Indexing one chat alone takes about 40 statements,
+most of which only check that nothing else is due. In a batch, each chat takes two. Every other case
+(child branches, long backlogs, new summaries, older words, closed chats, errors) is left to
+`archive.index_due_branches`.
 """
 
 import logging
@@ -30,7 +30,7 @@ AT_ONCE = 8
 
 @dataclass(frozen=True, slots=True)
 class NewMessages:
-    """The unindexed messages of a branch, ascending, and their index rows."""
+    """The unindexed messages of a branch in ascending order, and their index rows."""
 
     place: SearchPlace
     rows: Sequence[Message]
@@ -42,10 +42,10 @@ class NewMessages:
 
 
 def index_newest(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Index the newest messages of these chats. Returns the chats that are now complete.
+    """Index the newest messages of these chats. Return the chats that are now complete.
 
-    The caller makes sure that no policy excludes them from search. If one chat fails, the others of
-    its group are not indexed either. The caller then indexes each of them separately.
+    The caller ensures that no policy excludes them from search. If one chat fails, none of its
+    group is indexed, and the caller indexes each of them separately.
     """
     done: set[uuid.UUID] = set()
     for start in range(0, len(chat_ids), AT_ONCE):
@@ -73,7 +73,7 @@ def index_some(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def get_or_create_places(branch_ids: Sequence[uuid.UUID]) -> list[SearchPlace]:
-    """Return the places of branches, created if missing."""
+    """Return the `SearchPlace` of each branch, created if missing."""
     found = list(SearchPlace.objects.filter(branch__in=branch_ids))
     missing = {*branch_ids} - {place.branch_id for place in found}
     if missing:
@@ -84,7 +84,7 @@ def get_or_create_places(branch_ids: Sequence[uuid.UUID]) -> list[SearchPlace]:
 
 
 def is_simple(place: SearchPlace, branch: Branch) -> bool:
-    """Return True if the index is current and lacks at most one batch of messages at its end."""
+    """Return True if the index is current and lacks at most one batch of messages."""
     is_current = place.version == VERSION and not place.closed
     return is_current and branch.last_seq - place.to_seq <= archive.BATCH
 
@@ -132,7 +132,7 @@ def read_new_messages(
 def store_new_texts(found: Sequence[NewMessages]) -> set[int]:
     """Store the texts of messages that were not withdrawn. Return the places that advanced.
 
-    A place that another worker changed in the meantime is skipped.
+    Skips places that another worker has changed since they were read.
     """
     if not found:
         return set()
@@ -176,7 +176,7 @@ def is_unmoved(place: SearchPlace, now: SearchPlace | None) -> bool:
 
 
 def find_talks_before(places: Sequence[SearchPlace]) -> dict[int, tuple[int, Any]]:
-    """Return, by place, the session of its last text and the time of its last message.
+    """Return the session of each place's last text, and the time of its last message.
 
     Places whose last message has no text are left out.
     """

@@ -2,7 +2,7 @@
 
 The lines of a model's summary name their sources, and preferences name their evidence. Both
 describe a message in other words, so a question that matches them leads to the message. They are
-read at query time. Erased or undone texts therefore have no effect, and nothing is indexed twice.
+read at query time, so erased or undone texts have no effect and nothing is indexed twice.
 """
 
 import uuid
@@ -31,7 +31,7 @@ Said = tuple[str, Sequence[uuid.UUID]]
 
 @dataclass(frozen=True, slots=True)
 class Cited:
-    """The match of texts that cite a message: its score, and the matching words."""
+    """A match through texts that cite a message: its score, and the matching words."""
 
     mark: float
     shared: Sequence[str]
@@ -40,10 +40,10 @@ class Cited:
 def score_cited_texts(
     owner_id: int, keys: Sequence[int], *, stems: Mapping[str, float]
 ) -> Mapping[int, Cited]:
-    """Return the best cited texts for the question, by id.
+    """Score the texts that matching summary lines and preferences cite. Return scores by id.
 
-    `keys`: ids of texts that share words with the question, best first. Reads lines of the
-    summaries and preferences among them. `stems`: the words of the question with their weights.
+    `keys`: ids of texts that share words with the question, best first; the summaries and
+    preferences among them are read. `stems`: the words of the question with their weights.
     """
     whole = sum(stems.values())
     if not whole:

@@ -1,8 +1,7 @@
-"""Remove erased words from SQLite's internal storage.
+"""Removes erased words from SQLite's internal storage.
 
-The full-text table keeps them until its segments are merged, and the write-ahead log
-until it is restarted. In PostgreSQL, VACUUM and the recycling of the write-ahead log
-remove them.
+The full-text table keeps them until its segments are merged, and the write-ahead log until it is
+restarted. PostgreSQL removes them through VACUUM and by recycling its write-ahead log.
 """
 
 import logging
@@ -27,9 +26,9 @@ PAGES = 64
 
 
 def clear_index() -> None:
-    """Merge the full-text table into one segment, step by step, after rows were erased.
+    """Merge the full-text table into one segment, in steps, after rows were erased.
 
-    A deleted row leaves its words in the old segment, with a marker that they no longer count.
+    Until then, the old segments still contain the words of deleted rows.
     """
     if connection.vendor != "sqlite":
         return

@@ -1,4 +1,4 @@
-"""Finds the dates that a question mentions, by rules."""
+"""Finds the dates that a question mentions, using fixed rules."""
 
 import re
 from collections.abc import Iterator

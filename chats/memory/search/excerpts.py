@@ -1,6 +1,6 @@
-"""Selects excerpts of a chat that its prompt leaves out and that help to answer a question.
+"""Selects excerpts that help to answer a question from the part of a chat not in its prompt.
 
-Texts are read as plain values in a few queries, because hundreds of rows of models would take
+Texts are read as plain values in a few queries: loading hundreds of model instances would take
 longer than the search.
 """
 
@@ -56,9 +56,9 @@ ENTRY_TOKENS, DAY_TOKENS = 3, 11
 
 
 class MatchingMessage(NamedTuple):
-    """A message that answers a question: its `seq`, the number of shared words, its score.
+    """A message that matches a question: its `seq`, the number of shared words, its score.
 
-    `near`: the `seq` of the match next to which the message was found. 0: it is a match itself.
+    `near`: the `seq` of the match that this message is next to; 0: it is a match itself.
     """
 
     seq: int
@@ -89,13 +89,12 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    The best ones are chosen, and returned in the order of the chat. `sent`: seqs of the messages
-    that the prompt contains in full; `cut`: those that it shortens. Only messages of the branch
-    with a seq below `before` are used. Messages of up to `LONGEST` characters are used whole. Of
-    longer ones, the sentences that share the most with the question are used, or the whole message
-    if there is room left at the end. For a question, messages near the matches are considered too.
-    `is_closed`: the chat excludes its messages from search. The returned `note` is as in
-    `references.choose_references`.
+    The best ones are chosen and returned in chat order. `sent`: seqs of the messages that the
+    prompt contains in full; `cut`: those that it shortens. Only messages of the branch with a seq
+    below `before` are used. Messages of up to `LONGEST` characters are used whole. Longer ones are
+    reduced to the sentences that best match the question, or used whole if room is left at the end.
+    If the text is a question, messages near the matches are considered too. `is_closed`: the chat
+    excludes its messages from search. The returned `note` is as in `references.choose_references`.
     """
     if is_closed or is_greeting(question):
         return ChosenReferences(note="none")
@@ -154,7 +153,7 @@ def select_on_branch(
 
 
 def weigh_stems(matches: Matches) -> dict[str, float]:
-    """Return the weight of each stem of the question, by the texts that contain it."""
+    """Return the weight of each stem of the question; rare stems weigh more."""
     counts = matches.counts
     return {
         stem: calculate_word_weight(counts.words.get(stem, 0), total=counts.total)
@@ -197,7 +196,7 @@ def order_with_neighbours(found: Sequence[MatchingMessage]) -> list[MatchingMess
 
 @dataclass(slots=True)
 class Filling:
-    """Excerpts that are collected by seq, with the remaining tokens and the maximum number.
+    """Collects excerpts by seq, within a token limit and a maximum number.
 
     `weights` maps the stems of the question to their weights.
     """
@@ -216,7 +215,7 @@ class Filling:
     names: dict[str, int] = field(default_factory=dict)
 
     def add_matches(self, found: Sequence[MatchingMessage]) -> None:
-        """Add messages in order. After `MOST_MISFITS` that did not fit, leave the rest out."""
+        """Add messages in order. Stops after `MOST_MISFITS` messages that did not fit."""
         misfits = 0
         for start in range(0, len(found), TOGETHER):
             some = found[start : start + TOGETHER]
@@ -284,7 +283,7 @@ class Filling:
         return fits
 
     def complete_cut_messages(self) -> None:
-        """Replace cut excerpts by their whole messages where there is room, the best first."""
+        """Replace shortened excerpts by their whole messages where there is room, best first."""
         for seq, tokens in self.shortened.items():
             said = self.texts.get(seq)
             if said is None or len(said.text) > (self.room + tokens) * MOST_PER_TOKEN:

@@ -1,8 +1,7 @@
-"""Finds one person's texts that match a question: selects, reads and ranks candidates.
+"""Finds a person's texts that match a question: selects, reads and ranks candidates.
 
-The rarest words select candidates until there are enough. A frequent word adds weight,
-and selects only if rarer words matched few texts. The number of texts to read is
-limited.
+Candidates are selected by the rarest words until there are enough. Frequent words add weight, and
+select candidates only if rarer words matched few texts. The number of texts to read is limited.
 """
 
 import uuid
@@ -77,11 +76,10 @@ class FoundText(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class TextOrder:
-    """The order of neighbouring texts: maps ids to places and back.
+    """The order of neighbouring texts: maps ids to positions and back.
 
-    Consecutive texts of a branch have consecutive ids, so ids serve as places by default.
-    `summaries`: ids of summaries that are always searched for citations, regardless of
-    their words.
+    Consecutive texts of a branch have consecutive ids, so by default an id is its position.
+    `summaries`: ids of summaries that are always searched for citations, regardless of their words.
     """
 
     place_of: Place = lambda key: key
@@ -91,7 +89,7 @@ class TextOrder:
 
 @dataclass(frozen=True, slots=True)
 class WordCounts:
-    """The number of a person's texts, and of those that contain each word."""
+    """The number of a person's texts, in total and by word."""
 
     total: int
     words: Mapping[str, int]
@@ -101,7 +99,7 @@ class WordCounts:
         return self.words.get(word, 0) / max(self.total, 1)
 
     def add_names(self, names: AddressedNames) -> "WordCounts":
-        """Return the counts, increased for names that stand for a role's messages."""
+        """Return counts that include a role's messages for each name that stands for the role."""
         more = {
             name.stem: names.texts_per_role + self.words.get(name.stem, 0)
             for name in names.by_role.values()
@@ -109,7 +107,7 @@ class WordCounts:
         return replace(self, words={**self.words, **more})
 
     def is_rare(self, word: str) -> bool:
-        """Return True if a match of this word alone is sufficient."""
+        """Return True if matching this word alone is sufficient."""
         return 0 < self.words.get(word, 0) <= max(self.total // RARE, 1)
 
 
@@ -123,12 +121,11 @@ def find_texts(
     alike: TextLikeness | None = None,
     is_quick: bool = False,
 ) -> tuple[list[FoundText], WordCounts]:
-    """Return the texts that answer a question, best first, and the word counts for weights.
+    """Return the texts that match a question, best first, and the word counts for weights.
 
-    `within` must restrict the texts to the owner. The texts that are most similar by
-    embedding (`alike`), and those that matching texts cite, are candidates regardless of
-    their words. In a single chat, names can stand for the messages of a role. `is_quick`:
-    fewer texts are compared.
+    `within` must restrict the texts to the owner. The texts most similar by embedding (`alike`) and
+    those that matching texts cite are candidates regardless of their words. In a single chat, names
+    can stand for the messages of a role. `is_quick` compares fewer texts.
     """
     line = line or TextOrder()
     most = QUICKLY_COMPARED if is_quick else MOST_COMPARED
@@ -180,7 +177,7 @@ def add_similarity_scores(
 
 
 def load_word_counts(owner_id: int, asked: ParsedQuestion) -> WordCounts:
-    """Read how many of a person's texts contain each word of a question."""
+    """Return the number of a person's texts that contain each word of a question."""
     words = {*asked.telling, *(stem for full in asked.full for stem in stems_of(full)[:1]), ""}
     words |= {word for pair in asked.pairs for word in pair}
     known = dict(WORD_COUNTS.tuples(owner=owner_id, words=fulltext.pack_values(words)))
@@ -294,12 +291,12 @@ def is_above_floor(
 ) -> bool:
     """Return True if a text shares two significant words with a question, or a rare one.
 
-    `telling` has the question's significant stems. Words of texts that cite it count too.
+    `telling`: the question's significant stems. Words of texts that cite it count too.
     """
     shared = [word for word in dict.fromkeys([*found.shared, *found.cited]) if word in telling]
     return len(asked.units(shared)) > 1 or any(counts.is_rare(word) for word in shared)
 
 
 def extract_significant_stems(asked: ParsedQuestion) -> set[str]:
-    """Return the significant stems of a question; a greeting has none."""
+    """Return the significant stems of a question; empty for a greeting."""
     return {word.stem for word in find_words(mask_greetings(asked.text))} - load_stop_words()

@@ -1,13 +1,12 @@
-"""Query the word index, in SQLite or PostgreSQL.
+"""Queries the word index, in SQLite or PostgreSQL.
 
-SQLite reads the full-text table from the newest text backwards, so the cost depends on
-the limit and not on the chat's length. PostgreSQL's index returns all texts of a word
-at once, and each must be fetched. Within an id range of one branch, it is therefore
-queried part by part from the newest. For a frequent word, the texts themselves are
-read.
+SQLite reads the full-text table from the newest text backwards, so the cost depends on the limit
+and not on the chat's length. PostgreSQL's index returns all texts of a word at once, and each must
+be fetched. Within an id range of one branch, it is therefore queried in parts, newest first. For a
+frequent word, the texts themselves are scanned.
 
-Words consist of letters, digits and combining marks, so quoting removes all query
-syntax. Keys and full words begin with different characters that no word contains.
+Words consist of letters, digits and combining marks, so quoting removes all query syntax. Keys and
+full words begin with different characters that no word contains.
 """
 
 import json
@@ -41,7 +40,7 @@ INDEXED = (
 
 
 class Text(NamedTuple):
-    """One text of the index.
+    """An indexed text.
 
     `words` has its stems and `full` its full words, each separated by spaces. `session` is the seq
     of its session's first message.
@@ -226,7 +225,10 @@ def pack_values(values: Collection[Any]) -> str:
 
 
 def unpack_numbers(packed: Any) -> RawSQL:
-    """Return packed numbers for a filter `…__in`. Django would compile each value separately."""
+    """Return a subquery of packed numbers for an `…__in` filter.
+
+    Django would compile each value separately.
+    """
     if connection.vendor == "sqlite":
         return _unpack_json(packed)
     return RawSQL("SELECT unnest(%s::bigint[])", [packed])
@@ -239,7 +241,7 @@ def unpack_texts(packed: Any) -> RawSQL:
 
 
 def unpack_keys(packed: Any) -> RawSQL:
-    """Return UUIDs, packed as hexadecimal texts, for a filter `…__in`."""
+    """Return a subquery of UUIDs, packed as hexadecimal texts, for an `…__in` filter."""
     if connection.vendor == "sqlite":
         return _unpack_json(packed)
     return RawSQL("SELECT unnest(%s::uuid[])", [packed])
@@ -250,10 +252,9 @@ def _unpack_json(packed: Any) -> RawSQL:
 
 
 def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
-    """Return texts by id; `with_times` converts their times, otherwise they are raw.
+    """Return texts by id. `with_times` converts their times; otherwise they are raw.
 
-    Does not use Django model instances, because creating them takes as long as the whole
-    search.
+    Bypasses Django model instances, because creating them takes as long as the whole search.
     """
     if not keys:
         return []
@@ -272,7 +273,7 @@ def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
 
 
 def add_word_counts(owner_id: int, words: Mapping[str, int]) -> None:
-    """Add to the number of a person's texts per word; delete counts that reach zero."""
+    """Add to a person's text counts per word. Delete counts that reach zero."""
     rows = sorted(words.items())
     with connection.cursor() as cursor:
         for start in range(0, len(rows), MOST_VALUES):

@@ -1,7 +1,7 @@
 """English words whose forms a stemmer cannot connect, such as *broke* and *break*.
 
-Forms that are other common words as well are left out: *left*, *found*, *felt*, *saw*, *lives*. So
-are the forms of *be*, *do*, *have*, *go*, *get* and *tell*, which carry little meaning.
+Forms that are common words in their own right are left out: *left*, *found*, *felt*, *saw*,
+*lives*. So are the forms of *be*, *do*, *have*, *go*, *get* and *tell*, which carry little meaning.
 """
 
 import re

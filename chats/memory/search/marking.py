@@ -1,4 +1,4 @@
-"""Find the matches of a question in a text, and the excerpt to show."""
+"""Finds the words of a question in a text, and selects the excerpt to show."""
 
 from collections.abc import Sequence
 
@@ -12,7 +12,7 @@ BEFORE = 70
 
 
 def find_question_matches(text: str, asked: ParsedQuestion) -> list[Mark]:
-    """Return the places in a text that match words of the question, without overlaps."""
+    """Return the non-overlapping ranges of a text that match words of the question."""
 
     def is_asked(word: Word) -> bool:
         begins = asked.beginning and word.full.startswith(asked.beginning)
@@ -28,7 +28,7 @@ def find_question_matches(text: str, asked: ParsedQuestion) -> list[Mark]:
 
 
 def select_match_excerpt(text: str, marks: Sequence[Mark]) -> Mark:
-    """Return the excerpt around the first match. Without a match, return the beginning."""
+    """Return the range around the first match; without a match, the beginning of the text."""
     first = marks[0][0] if marks else 0
     start = max(first - BEFORE, 0)
     if start:

@@ -25,12 +25,12 @@ class TextLikeness(Protocol):
         ...
 
     def scaled(self, ids: Collection[int]) -> Mapping[int, float]:
-        """Return similarities scaled from 0 (average of all texts) to 1 (best text)."""
+        """Return similarities, scaled from 0 (average of all texts) to 1 (best text)."""
         ...
 
 
 class Look(Protocol):
-    """Compares one question with a person's texts."""
+    """Compares one question with a person's texts by embedding."""
 
     def __call__(
         self, *, owner_id: int, places: Collection[int] | None, without: Collection[int]

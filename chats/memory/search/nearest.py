@@ -1,8 +1,8 @@
-"""Compare vectors with NumPy, an optional dependency. No other module imports it.
+"""Compares vectors with NumPy, an optional dependency that no other module imports.
 
-NumPy is imported in a worker at the first comparison. A person's vectors stay in this process's
-memory for the next question, up to a total limit. Reading them stops at the deadline and continues
-with the next question.
+NumPy is imported at a worker's first comparison. A person's vectors stay in this process's memory
+for the next question, up to a total limit. Reading them stops at the deadline and continues with
+the next question.
 """
 
 import importlib
@@ -41,11 +41,11 @@ SAME = 0.995
 
 @dataclass(frozen=True, slots=True)
 class QuestionLikeness:
-    """The similarity of a person's texts with a question.
+    """The similarity of a person's texts to a question.
 
-    `nearest`: the most similar by id. `usual`: the average over all texts. `floor`: a value that
-    random pairs of texts rarely reach; with too few texts it is above 1, so that no text reaches
-    it.
+    `nearest`: the most similar texts, by id. `usual`: the average over all texts. `floor`: a value
+    that random pairs of texts rarely reach; above 1 if there are too few texts, so that no text
+    reaches it.
     """
 
     nearest: Mapping[int, float]
@@ -133,14 +133,14 @@ class Matrix:
 
 
 class Matrices:
-    """The cache of this process: the vectors of the people who searched most recently."""
+    """This process's vector cache, for the people who searched most recently."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.kept: OrderedDict[tuple[int, int], Matrix] = OrderedDict()
 
     def read(self, space_id: int, owner_id: int, *, give_up: float) -> Matrix | None:
-        """Return a person's vectors, read until the deadline `give_up`. None if it passes first."""
+        """Return a person's vectors. None if they cannot be read before the deadline `give_up`."""
         key = (space_id, owner_id)
         with self.lock:
             matrix = self.kept.pop(key, None) or Matrix()
@@ -211,11 +211,11 @@ def compare_question_texts(
     without: Collection[int],
     give_up: float,
 ) -> QuestionLikeness | None:
-    """Compare a question with all texts of a person; None on timeout.
+    """Compare a question with all texts of a person. None on timeout.
 
-    `places`: the branches to search; None for all. `without`: texts to skip. `give_up`: a
-    deadline of the monotonic clock. Raises ValueError if the question's vector has another
-    length than the stored ones.
+    `places`: the branches to search; None for all. `without`: ids of texts to skip. `give_up`: a
+    deadline of the monotonic clock. Raises ValueError if the question's vector and the stored ones
+    differ in length.
     """
     np = import_numpy()
     matrix = KEPT.read(space_id, owner_id, give_up=give_up)
@@ -243,7 +243,7 @@ def compare_question_texts(
 
 
 def estimate_similarity_floor(matrix: Matrix) -> float:
-    """Return the similarity that nearly all random pairs of a person's texts stay below."""
+    """Return a similarity that random pairs of a person's texts rarely exceed."""
     np = import_numpy()
     if matrix.number < FEWEST:
         return 2.0

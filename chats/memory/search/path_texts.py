@@ -22,11 +22,10 @@ from speed import prepared
 
 
 class PathText(NamedTuple):
-    """A message on a path: its id, text, speaker and day, and its tokens if they are known.
+    """A message on a path: its id, text, speaker and day, and its token count if known.
 
-    The day of an undated message is empty.
-
-    `hidden`: the part of the text that is missing in the prompt, if the prompt shortens the text.
+    The day of an undated message is empty. `hidden`: the part of the text that the prompt lacks, if
+    the prompt shortens the message.
     """
 
     message_id: uuid.UUID
@@ -41,7 +40,7 @@ class PathText(NamedTuple):
 def build_text_query(pieces: int) -> prepared.Select[Message]:
     """Return the prepared query for messages with the given `seqs` on a path.
 
-    `pieces`: the number of branches of which the path consists.
+    `pieces`: the number of branches on the path.
     """
 
     def build(at: prepared.At) -> QuerySet[Message]:
@@ -61,8 +60,8 @@ def build_text_query(pieces: int) -> prepared.Select[Message]:
 class PathTexts:
     """The texts of a branch's messages before a seq, read in groups.
 
-    Leaves out the messages whose seq is in `sent`. The prompt shortens those in `cut` as the policy
-    `values` say.
+    Messages whose seq is in `sent` are left out. Those in `cut` are shortened in the prompt as the
+    policy `values` specify.
     """
 
     def __init__(
@@ -84,7 +83,7 @@ class PathTexts:
         self.known: dict[int, PathText | None] = {}
 
     def read(self, seqs: Iterable[int]) -> None:
-        """Read the messages that were not read before, in one query."""
+        """Read the messages that have not been read yet, in one query."""
         missing = set(seqs) - self.known.keys() - self.sent
         if not missing or not self.pieces:
             return
@@ -116,5 +115,5 @@ class PathTexts:
         return extend_to_sentences(text, made.at, made.at + made.removed)
 
     def get(self, seq: int) -> PathText | None:
-        """Return a message that was read, or None."""
+        """Return a message that has been read, or None."""
         return self.known.get(seq)

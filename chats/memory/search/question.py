@@ -1,4 +1,4 @@
-"""Parse a question: the words to search, the dates it mentions, and words to ignore."""
+"""Parses a question: the words to search, the dates it mentions, and words to ignore."""
 
 import re
 import unicodedata
@@ -137,7 +137,7 @@ class ParsedQuestion:
     """A parsed question.
 
     `telling`: significant stems with their positions. `full`: full words, including grammar words.
-    `beginning`: the prefix of the last word while the question is typed.
+    `beginning`: the incomplete last word of a question that is being typed.
     """
 
     text: str
@@ -223,7 +223,7 @@ def list_word_pairs(found: Sequence[Word]) -> Iterator[tuple[str, str]]:
 
 
 def get_typed_prefix(found: Sequence[Word], text: str) -> str:
-    """Return the full form of the last word while it is typed; otherwise empty."""
+    """Return the last word if it is still being typed; otherwise empty."""
     whole = [word for word in found if word.full]
     if not whole or whole[-1].end < len(text) or len(whole[-1].full) < SHORTEST_BEGINNING:
         return ""

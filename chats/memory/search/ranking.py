@@ -1,10 +1,10 @@
-"""Rank texts by the words they share with a question, without a model.
+"""Ranks texts by the words they share with a question, without a model.
 
 The score is a sum of Okapi BM25 (Robertson and Zaragoza, 2009) over stems, full words and word
 pairs, each scaled so that the best text has 1. Answers are often next to the matching words, so
-neighbouring messages and the session count as well. So do the speaker and date in the question, and
+neighbouring messages and the session count as well. So do a speaker or date in the question, and
 the person's own messages if they ask about themselves. Summaries and preferences that cite a text
-count as part of it. Among texts of equal score, the newer one comes first.
+count as part of it. Among texts of equal score, the newest comes first.
 """
 
 import math
@@ -82,9 +82,9 @@ class SearchTerms:
 
 
 class RankedText(NamedTuple):
-    """A text at its place: lengths, counts of search terms, session, speaker and time.
+    """A text at its position: lengths, counts of search terms, session, speaker and time.
 
-    Neighbours have consecutive places. The class is a named tuple, because a question
+    Neighbouring texts have consecutive positions. The class is a named tuple, because a question
     creates hundreds of instances.
     """
 
@@ -189,9 +189,9 @@ def select_best_texts(
 
 
 def rank_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> list[tuple[int, float]]:
-    """Return the places of the texts with their scores, best first.
+    """Return the positions of the texts with their scores, best first.
 
-    `texts` share a word with the question, or are neighbours of such texts.
+    `texts` share a word with the question, or are next to such texts.
     """
     own = score_single_texts(texts, wanted=wanted)
     window = score_text_windows(texts, wanted=wanted)

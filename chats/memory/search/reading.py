@@ -1,4 +1,4 @@
-"""Search the archive of a temporary chat, which is never indexed."""
+"""Searches the archive of a temporary chat, which is never indexed."""
 
 from collections.abc import Sequence
 
@@ -18,7 +18,7 @@ MOST_READ = 1_000
 def scan_archived_messages(
     branch: Branch, asked: ParsedQuestion, *, to: int, said: Q
 ) -> Sequence[Message]:
-    """Return the archived messages that answer a question, best first.
+    """Return the archived messages that match a question, best first.
 
     `said`: a filter for the messages.
     """

@@ -1,8 +1,7 @@
-"""Search one person's chats; the only module that reads their index.
+"""Searches a person's chats. Only this module reads their index.
 
-The owner is an argument and part of every query, so other people's texts are never
-compared, counted or returned. `ranking` scores the matching words, together with
-embeddings if available.
+The owner is an argument and part of every query, so other people's texts are never compared,
+counted or returned. `ranking` scores the matching words, together with embeddings if available.
 """
 
 import uuid
@@ -64,12 +63,11 @@ MOST_CHATS = 200
 
 @dataclass(frozen=True, slots=True)
 class Scope:
-    """The chats to search, and filters.
+    """The chats to search, and filters for their messages.
 
-    `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner.
-    With `unfiled`, `person` covers only the chats without a folder. Filters: `role` is
-    `user` or `assistant`. `speaker` is the id or name of a role. `chat` restricts the
-    search to one chat. `before` and `after` are times.
+    `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner. `unfiled`
+    limits `person` to chats without a folder. `role`: `user` or `assistant`. `speaker`: the id or
+    name of a role. `chat`: search only this chat. `before` and `after`: times.
     """
 
     kind: ScopeKind = "person"
@@ -111,7 +109,7 @@ class Passage:
 
     @property
     def strength(self) -> int:
-        """Number of significant shared words; at least 2 for a result above the floor."""
+        """Number of significant shared words; at least 2 if the passage is above the floor."""
         return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
@@ -132,7 +130,7 @@ class Recalled:
 
 @dataclass(frozen=True, slots=True)
 class Matches:
-    """The texts that answer a question, best first, before their messages are read.
+    """The texts that match a question, best first, before their messages are loaded.
 
     `is_late`: embeddings were requested but not ready in time.
     """
@@ -180,7 +178,7 @@ def match_texts(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Matches:
-    """Return the texts of a scope that answer a question; arguments as in `recall_passages`."""
+    """Return the texts of a scope that match a question. Arguments as in `recall_passages`."""
     within = build_search_range(owner_id, scope)
     # A greeting resembles many texts, but asks for none of them.
     telling = extract_significant_stems(asked)
@@ -212,12 +210,11 @@ def recall_passages(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Recalled:
-    """Return the passages of one person's chats that answer a question, best first.
+    """Return the passages of a person's chats that match a question, best first.
 
-    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of
-    messages to skip. `is_typed`: the user is still typing the question, so its last word
-    may be a prefix, and neighbours are not returned. `is_quick`: fewer texts are compared.
-    `look` compares by embedding.
+    `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
+    skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
+    are not returned. `is_quick`: compare fewer texts. `look` compares by embedding.
     """
     asked = parse_question(question, at=at, is_typed=is_typed)
     every, behind = archive.count_searchable_messages(owner_id)

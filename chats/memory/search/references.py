@@ -2,7 +2,8 @@
 
 The selection is made once per turn and stored as rows that refer to messages. Each prompt reads the
 text from the messages, so erased or excluded text is never sent. Texts are matched by words, and by
-embeddings if a model is set up. If no text reaches the floor, the prompt has no such block.
+embeddings if an embedding model is configured. If no text reaches the relevance floor, nothing is
+added to the prompt.
 """
 
 import uuid
@@ -51,10 +52,10 @@ class Reference:
 
 @dataclass(frozen=True, slots=True)
 class ChosenReferences:
-    """The selected excerpts in order of time. If there are none, `note` gives the reason.
+    """The selected excerpts, oldest first. If there are none, `note` gives the reason.
 
-    `by_words`: why embeddings were not used, if they should have been. `chat_ids`: the chats of the
-    excerpts.
+    `by_words`: the reason that embeddings were not used although they are configured. `chat_ids`:
+    the chats of the excerpts.
     """
 
     references: Sequence[Reference] = ()
@@ -64,9 +65,9 @@ class ChosenReferences:
 
 
 def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
-    """Return the search text of a question; a short one includes the previous user message.
+    """Return the search text of a question.
 
-    A greeting is short too, and is searched alone.
+    A short question includes the previous user message, unless it is a greeting.
     """
     if len(text.split()) >= SHORT_QUESTION or seq is None or is_greeting(text):
         return text
@@ -78,10 +79,10 @@ def build_search_question(text: str, *, seq: int | None, branch: Branch) -> str:
 
 
 def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
-    """Return the chats that a policy allows a chat to recall from.
+    """Return the chats from which a policy allows a chat to retrieve context.
 
-    For the scope `folder`, these are the chats of the same folder. If the chat has no
-    folder, these are all chats without a folder.
+    For the scope `folder`, these are the chats of the same folder, or all chats without a folder if
+    the chat has none.
     """
     if scope == "chat":
         return Scope("chat", chat.pk)
@@ -91,7 +92,7 @@ def build_reference_scope(chat: Chat, *, scope: str) -> Scope:
 
 
 def list_prompt_messages(branch: Branch, *, covered: int, window: int | None) -> list[uuid.UUID]:
-    """Return the newest messages of a branch that its prompt contains or may contain."""
+    """Return the ids of a branch's newest messages that its prompt contains or may contain."""
     after = max(covered, branch.last_seq - window if window else 0)
     rows = select_path_messages(branch, after=after, before=branch.last_seq + 1).order_by("-seq")
     return list(rows.values_list("pk", flat=True)[:MOST_LEFT_OUT])
@@ -181,7 +182,7 @@ def build_reference(passage: Passage) -> Reference:
 
 
 def format_excerpt(text: str, start: int, end: int) -> str:
-    """Return a part of a text, with ellipses where text was left out."""
+    """Return a part of a text, with an ellipsis at each end where text was left out."""
     before = "… " if start > 0 else ""
     after = " …" if end < len(text) else ""
     return f"{before}{text[start:end].strip()}{after}"

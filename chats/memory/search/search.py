@@ -1,7 +1,7 @@
-"""Search one branch: its archive for a person, and its unsent messages for the model.
+"""Searches one branch: its archive for a person, and its unsent messages for the model.
 
-Uses the word matching, candidates and ranking of `finding`. Nothing is indexed here. Unindexed
-messages are not found; the result contains their number.
+Uses the word matching, candidates and ranking of `finding`. Nothing is indexed here: unindexed
+messages are not found, and the result contains their number.
 """
 
 from collections.abc import Collection, Sequence
@@ -43,7 +43,7 @@ class QuestionTooLong(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SearchResult:
-    """The messages that answer a question, best first, and the number of unindexed ones."""
+    """The messages that match a question, best first, and the number of unindexed messages."""
 
     rows: Sequence[Message] = ()
     missing: int = 0
@@ -66,7 +66,7 @@ class Part:
 class SearchablePath:
     """The searchable parts of a path, newest first, and the withdrawn seqs.
 
-    `summaries`: the text id of the branch's summary, whose lines lead to messages.
+    `summaries`: the text id of the branch's summary, whose lines cite messages.
     """
 
     parts: Sequence[Part]
@@ -113,11 +113,10 @@ def check_question(question: str) -> None:
 
 
 def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "") -> SearchResult:
-    """Return the archived messages of a branch's path that answer a question, best first.
+    """Return the archived messages of a branch's path that match a question, best first.
 
-    With a `speaker` (see `speakers.build_speaker_filter`), only their messages are
-    searched. Erased and excluded messages are not found. The caller has authorised access
-    to the branch.
+    With a `speaker` (see `speakers.build_speaker_filter`), only their messages are searched. Erased
+    and excluded messages are not found. The caller has authorised access to the branch.
     """
     to = archive.get_archived_seq(branch)
     if to is None:
@@ -159,12 +158,11 @@ def search_unsent(
     sent: Collection[int],
     look: Look | None = None,
 ) -> SearchResult:
-    """Return unsent messages of a branch's path that answer a question, best first.
+    """Return unsent messages of a branch's path that match a question, best first.
 
-    Results are ranked as in every search; `look` compares by embedding. `sent`: seqs of the
-    messages in the prompt. With a `speaker` (see `speakers.build_speaker_filter`), only
-    their messages are searched. Erased and excluded messages are not found. The caller has
-    authorised access to the branch.
+    `look` also compares by embedding. `sent`: seqs of the messages in the prompt. With a `speaker`
+    (see `speakers.build_speaker_filter`), only their messages are searched. Erased and excluded
+    messages are not found. The caller has authorised access to the branch.
     """
     to = find_last_unsent(branch, sent=sent)
     if not to:
@@ -227,7 +225,7 @@ def build_searchable_path(branch: Branch, to: int) -> SearchablePath:
 
 
 def load_found_messages(ids: Sequence[int]) -> list[Message]:
-    """Return the messages of some texts, in order."""
+    """Return the messages of texts by id, in the given order."""
     rows = Message.objects.filter(search_text__in=list(ids), excluded=False, erased_at=None)
     found = {row.search_text.pk: row for row in rows.select_related("search_text")}
     return [found[key] for key in ids if key in found]

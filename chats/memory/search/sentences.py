@@ -1,4 +1,4 @@
-"""Select the sentences of a long text that share the most with a question."""
+"""Selects the sentences of a long text that share the most with a question."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -18,12 +18,12 @@ Range = tuple[int, int]
 
 
 def select_best_sentences(text: str, *, weights: Mapping[str, float], most: int) -> Range:
-    """Return the range of consecutive sentences, of at most `most` characters.
+    """Return the range of consecutive sentences that best match a question.
 
-    `weights` maps the stems of a question to their weights. The range with the largest sum of
-    weights is chosen, in which each stem counts once. Among equal ones, the shortest and then the
-    first is chosen. It is extended by the sentences after and before it as far as they fit. Without
-    any of the stems, the first sentences are returned.
+    The range has at most `most` characters. `weights` maps the question's stems to their weights.
+    The range with the largest sum of weights wins, in which each stem counts once; ties go to the
+    shortest, then to the first. It is then extended by the sentences after and before it as far as
+    they fit. Without any of the stems, the first sentences are returned.
     """
     if len(text) <= most:
         return 0, len(text)
@@ -93,7 +93,7 @@ def find_heaviest_range(
     weights: Mapping[str, float],
     most: int,
 ) -> Range:
-    """Return the numbers of the first and last sentence of the best range."""
+    """Return the indexes of the first and last sentence of the best range."""
     best, chosen = (0.0, 0), (0, 0)
     for first, found in enumerate(stems):
         if not found:

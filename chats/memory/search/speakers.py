@@ -25,7 +25,7 @@ class KnownSpeaker:
 
 
 def list_known_speakers(branch: Branch, *, to: int) -> list[KnownSpeaker]:
-    """Return the speakers with a role, by name; none in a chat without roles.
+    """Return the speakers with a role, sorted by name; empty in a chat without roles.
 
     These are the members of the chat's rounds, and speakers in the newest messages up to a seq.
     """

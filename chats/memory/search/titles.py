@@ -1,4 +1,4 @@
-"""Find chats by title, including matches inside a word."""
+"""Finds chats by title, including matches inside a word."""
 
 import uuid
 
@@ -34,7 +34,7 @@ def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int
 
 
 def has_all_words(title: str, wanted: set[str]) -> bool:
-    """Return True if a title contains all given case-folded words, also inside longer words."""
+    """Return True if a title contains all given case-folded words, even inside longer words."""
     plain = title.casefold()
     if all(word in plain for word in wanted):
         return True

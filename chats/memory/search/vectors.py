@@ -1,7 +1,7 @@
 """Embedding indexes and their vectors: choose, build, count and delete.
 
-Only this module writes them. Writing a vector takes the same lock as indexing its text. An erasure
-therefore either comes first and is seen, or comes later and deletes the vector.
+Only this module writes them. Writing a vector takes the same lock as indexing its text. A
+concurrent erasure is therefore either seen by the write, or runs after it and deletes the vector.
 """
 
 import hashlib
@@ -38,7 +38,7 @@ _WORD = re.compile(r"\S+")
 
 
 class OtherDimensions(Exception):
-    """A model returned vectors of another length than those of its index."""
+    """The model returned vectors of another length than those in its index."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,7 +71,9 @@ def split_into_chunks(text: str) -> list[str]:
 
 
 def split_in_half(text: str) -> list[str]:
-    """Return both halves of a text that is too long for its model; empty for a short one."""
+    """Return both halves of a text that is too long for its model; empty if it is too short to
+    split.
+    """
     if len(text) < 2 * SHORTEST_HALF:
         return []
     middle = len(text) // 2
@@ -86,7 +88,7 @@ def get_embedding_prefixes(name: str) -> tuple[str, str]:
 
 
 def build_space_key(model: ModelSpec, *, base_url: str) -> str:
-    """Return the settings on which a model's vectors depend, as one text."""
+    """Return a key of the settings on which a model's vectors depend."""
     address = hashlib.sha256(base_url.encode()).hexdigest()[:12]
     prefixes = "".join(get_embedding_prefixes(model.name)).replace(" ", "")
     return f"{model.provider}/{address}/{model.name}/{prefixes}/{DIVIDED}"[:400]
@@ -118,8 +120,8 @@ def choose_vector_space(
 ) -> VectorSpace | None:
     """Choose the embedding model, or disable embedding if `model` is None.
 
-    Keeps an index of the same model, unless `anew`. The active index stays in use until the
-    new one is complete.
+    Reuses an existing index of the same model, unless `anew`. The active index stays in use until
+    the new one is complete.
     """
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
     State = VectorSpace.State  # noqa: N806 - a class
@@ -151,7 +153,7 @@ def retire_space(space: VectorSpace, *, now: datetime) -> None:
 
 @transaction.atomic
 def activate_space(space: VectorSpace, *, now: datetime) -> None:
-    """Activate an index whose pass has finished, instead of the previous one."""
+    """Replace the active index by one whose pass has finished."""
     rows = VectorSpace.objects.select_for_update()
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
     if held is None:
@@ -167,7 +169,7 @@ def activate_space(space: VectorSpace, *, now: datetime) -> None:
 
 
 def delete_retired_vectors() -> bool:
-    """Delete some vectors of an unused index. Unused indexes without vectors are deleted too.
+    """Delete some vectors of unused indexes, and unused indexes without vectors.
 
     Returns True if it deleted vectors. More may remain, so call it again.
     """
@@ -191,10 +193,10 @@ def list_unembedded_texts(space: VectorSpace, texts: QuerySet[SearchText]) -> li
 
 
 def store_vectors(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]) -> int:
-    """Store the vectors of texts: one per chunk, empty without content, None if rejected.
+    """Store the vectors of texts by text id. Return the number of stored texts.
 
-    Skips texts erased or deleted in the meantime. Returns the number of stored texts. Raises
-    `OtherDimensions`.
+    `made` has one vector per chunk; an empty sequence for a text without content, None for a text
+    that the model rejected. Skips texts erased or deleted since. Raises `OtherDimensions`.
     """
     lengths = {len(row) // 2 for rows in made.values() for row in rows or ()}
     with unflushed_transaction():
@@ -222,7 +224,7 @@ def store_vectors(space: VectorSpace, made: Mapping[int, Sequence[bytes] | None]
 
 
 def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
-    """Raise `OtherDimensions` unless all vectors have the length of the index's first one."""
+    """Raise `OtherDimensions` unless all vectors have the same length as those in the index."""
     for length in lengths:
         VectorSpace.objects.filter(pk=space.pk, dimensions=None).update(dimensions=length)
         if not VectorSpace.objects.filter(pk=space.pk, dimensions=length).exists():
@@ -230,7 +232,7 @@ def check_length(space: VectorSpace, lengths: Collection[int]) -> None:
 
 
 def delete_text_vectors(texts: QuerySet[SearchText]) -> int:
-    """Delete the vectors of texts that leave the index, in the caller's transaction."""
+    """Delete the vectors of texts that are removed from the index, in the caller's transaction."""
     return TextVector.objects.filter(text__in=texts.values("pk")).delete()[0]
 
 

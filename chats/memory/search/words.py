@@ -1,4 +1,4 @@
-"""Split a text into search words, in the same way for the index, questions and highlights.
+"""Splits a text into search words, in the same way for the index, questions and highlights.
 
 Characters are normalised first (NFKC, including half-width kana and ligatures). A run of letters is
 then split where the script changes, and each part is processed by script:
@@ -87,7 +87,7 @@ _stemmers = threading.local()
 
 
 class Word(NamedTuple):
-    """A word: its stem for ranking, its full form (empty for a piece), and its position."""
+    """A search word: its stem for ranking, its full form (empty for a piece), and its position."""
 
     stem: str
     full: str
@@ -123,7 +123,7 @@ def _folded(char: str) -> str:
 def find_words(text: str, *, only: Callable[[Word], bool] | None = None) -> list[Word]:
     """Return the words of a text in order, with positions in the original text.
 
-    `only`: selects words; the others are processed faster.
+    `only`: return only the words for which it is True.
     """
     normal, places = _with_places(text)
     found: list[Word] = []
@@ -158,7 +158,7 @@ def list_search_stems(text: str) -> list[str]:
 
 
 def extract_question_stems(text: str) -> list[str]:
-    """Return the unique words of a question, without those that occur in every text.
+    """Return the unique stems of a question without stop words.
 
     Returns all of them if nothing else is left.
     """
@@ -254,7 +254,7 @@ def get_stemmer(language: str) -> Any:
 
 @cache
 def load_stop_words() -> frozenset[str]:
-    """Return the words that occur in every text, in search form."""
+    """Return the stop words in search form."""
     return frozenset(stem for one in STOP_WORDS for stem in list_search_stems(one))
 
 
