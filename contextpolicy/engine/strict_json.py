@@ -1,4 +1,4 @@
-"""Strict parsing of JSON. Refuses values that parsers treat differently."""
+"""Strict parsing of JSON. Rejects values that parsers treat differently."""
 
 import json
 import math
@@ -35,9 +35,9 @@ def load_strict_json(
     floats: Callable[[str], float | None] | None = None,
     ints: Callable[[str], int | None] | None = None,
 ) -> Any:
-    """Parse a JSON text, and refuse NaN, Infinity and numbers too large for a float.
+    """Parse a JSON text. Rejects NaN, Infinity and numbers too large for a float.
 
-    Duplicate keys are refused only with `build_unique_object` as `pairs`. `floats` and `ints`
+    Duplicate keys are rejected only with `build_unique_object` as `pairs`. `floats` and `ints`
     replace the functions that parse numbers. Raises `AmbiguousJSON`, ValueError and RecursionError.
     """
     return json.loads(
@@ -73,7 +73,8 @@ def strip_json_strings(data: bytes | bytearray) -> bytes:
 def has_more_values(data: bytes | bytearray, *, limit: int) -> bool:
     """Return True if a JSON text has more than `limit` values.
 
-    Does not parse the text, and stops at the limit: each value uses about 100 bytes of memory.
+    Does not parse the text, because each parsed value uses about 100 bytes of memory. Stops at the
+    limit.
     """
     if sum(data.count(mark) for mark in _MARKS) <= limit:
         return False

@@ -1,11 +1,10 @@
 """Moves the anchored window in batches.
 
-The start of history does not change until history reaches a high mark. Then it moves to
-a low mark in one batch. A window that slides by one message each turn invalidates the
-provider's prompt cache each turn. Moving it in batches from a high to a low mark
-reduces this cost to between a third and a fifth. The anchor is a stored `window` row;
-this module decides its next position. Indexes refer to the messages of a `HistoryView`,
-ascending by seq.
+The start of history does not change until history reaches a high mark. Then it moves in one batch,
+down to a low mark. A window that slides by one message each turn invalidates the provider's prompt
+cache each turn; moving it in batches reduces this cost to between a third and a fifth. The anchor
+is a stored `window` row; this module decides its next position. Indexes refer to the messages of a
+`HistoryView`, ascending by seq.
 """
 
 from collections.abc import Callable, Sequence
@@ -62,9 +61,9 @@ class HistoryView:
         return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
-        """Return the number of tokens that history has after a window move.
+        """Return the tokens that history has after a window move.
 
-        `high` is the number of tokens that history may use before the move.
+        `high`: the tokens that history may use before the move.
         """
         values = self.values
         low = min(self.room.low, int(values.compact_to * self.room.ceiling))
@@ -119,7 +118,7 @@ class WindowChoice:
 
 @dataclass(frozen=True, slots=True)
 class WindowMove:
-    """The requested start index of history, with the tokens of history before and after."""
+    """The requested start index of history, and the tokens of history before and after the move."""
 
     start: int
     tokens_before: int
@@ -154,12 +153,12 @@ def is_valid_choice(choice: WindowChoice | WindowMove, view: HistoryView) -> boo
 def plan_window_move(view: HistoryView, *, high: int, keep_last: int = 0) -> WindowMove | None:
     """Return the move that is due, or None while everything fits.
 
-    A move is due if history uses more than `high` tokens, has more messages than
-    `window_size` or more turns than `window_turns`, or was not loaded completely. The move
-    reduces history to the low mark and starts it at a turn. It keeps one complete turn if
-    that fits the prompt limit; otherwise it splits the turn at a step. The last `keep_last`
-    messages are kept if that leaves the window room to grow. Also returns None if a move
-    gains nothing: the only complete turn is over the high mark but within the limit.
+    A move is due if history uses more than `high` tokens, has more messages than `window_size` or
+    more turns than the policy's ceiling, or was not loaded completely. The move reduces history to
+    the low mark and starts it at a turn. It keeps one complete turn if that fits the prompt limit;
+    otherwise it splits the turn at a step. The last `keep_last` messages are kept if that leaves
+    the window room to grow. Also returns None if a move gains nothing: the only complete turn is
+    over the high mark but within the limit.
     """
     high = min(high, view.room.limit, view.room.ceiling)
     reason = _reason(view, high)

@@ -1,1 +1,1 @@
-"""Composing a prompt: its pieces, layouts, trimming, partition and cache breakpoints."""
+"""Composes prompts: pieces, layouts, trimming, partition and cache breakpoints."""

@@ -1,9 +1,8 @@
-"""The prompt of an agent as one text, in the form of its agent type (see `agent_formats`).
+"""An agent's prompt as a single text, in the format of its agent type (see `agent_formats`).
 
-The text is the same that an external agent client gets, with extra sections for a
-summary, pinned messages and background where they exist. The policy's system text and
-the team's rules are sent in role `system`. Steps of the running turn follow as
-messages, because tools need them.
+It equals the text that an external agent client gets, plus sections for a summary, pinned messages
+and background where they exist. The policy's system text and the team's rules are sent in role
+`system`. Steps of the running turn follow as separate messages, because tools need them.
 """
 
 from collections.abc import Mapping, Sequence
@@ -35,7 +34,7 @@ _SECTION_OF = {"agent": "instructions", "task": "task"}
 
 
 def is_text_form(form: str) -> bool:
-    """Return True if an agent's prompt form is one text."""
+    """Return True if the form renders an agent's prompt as a single text."""
     return form in PROMPT_FORMS
 
 

@@ -1,8 +1,8 @@
 """Composes one prompt from policy, summary, history, question and steps.
 
-`compose_context` is pure, and its cost is linear in its input. It returns the assembled context or
-`WindowNeeded`: then the caller stores a `window` row and composes again. Afterwards
-`assess_compaction_need` reports whether a summary should be prepared or swapped in.
+`compose_context` is pure and linear in its input. It returns the assembled context or
+`WindowNeeded`; in that case the caller stores a `window` row and composes again. Then
+`assess_compaction_need` decides whether a summary should be prepared or swapped in.
 """
 
 from collections import Counter
@@ -129,10 +129,10 @@ class AssembledContext:
 
 @dataclass(frozen=True, slots=True)
 class WindowNeeded:
-    """History must be shortened: store a `window` row up to `to_seq`, then compose again.
+    """The history must be shortened: store a `window` row up to `to_seq`, then compose again.
 
-    The token counts are the local tokens of history before and after. Messages that were
-    not loaded are not counted.
+    The token counts are the local tokens of history before and after. Messages that were not loaded
+    are not counted.
     """
 
     to_seq: int
@@ -143,12 +143,12 @@ class WindowNeeded:
 
 @dataclass(frozen=True, slots=True)
 class CompactionNeed:
-    """The decision whether a summary is due, made after a prompt was composed.
+    """Whether a summary is due after a composed prompt.
 
     `action`: `none`, `prepare` (write the summary in the background) or `swap` (use it as soon as
-    it is ready). `reason`: the mark or rule that decided. `tokens` is the size of the prompt in
-    provider tokens, `mark` the threshold in provider tokens that it passed (0: none). `turns`
-    counts the finished turns that no summary covers.
+    it is ready). `reason`: the mark or rule that decided. `tokens`: the prompt size, and `mark`:
+    the threshold that it passed (0: none), both in provider tokens. `turns`: the number of finished
+    turns that no summary covers.
     """
 
     action: Literal["none", "prepare", "swap"]
@@ -161,7 +161,7 @@ class CompactionNeed:
 
 
 def compose_context(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Compose a prompt within the prompt limit, with every message of the branch accounted for.
+    """Compose a prompt within the prompt limit that accounts for every message of the branch.
 
     Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit, and
     PartitionError if the input does not account for every message of the branch. Policy numbers out
@@ -181,12 +181,14 @@ def compose_context(given: ComposeInput) -> AssembledContext | WindowNeeded:
 
 
 def drop_retrieved_context(given: ComposeInput) -> ComposeInput:
-    """Return a copy of the input without retrieved context."""
+    """Return the input without its retrieved context."""
     return replace(given, background=replace(given.background, references=()))
 
 
 def is_compressed(context: AssembledContext) -> bool:
-    """Return True if messages were omitted or cut, so that `context.compressed` is recorded."""
+    """Return True if messages were omitted or cut, which the ledger records as
+    `context.compressed`.
+    """
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
@@ -415,7 +417,7 @@ def _excerpt_tokens(segments: Iterable[Segment]) -> int:
 def compute_compaction_threshold(
     needed: CompactionNeed, *, values: PolicyValues, limit: int
 ) -> int | None:
-    """Return the reply length, in provider tokens, from which a compaction is due.
+    """Return the reply size, in provider tokens, that makes a compaction due.
 
     Returns 0 if any reply makes a compaction due, and None if the strategy never compacts.
     """

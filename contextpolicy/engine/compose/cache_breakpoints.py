@@ -1,15 +1,15 @@
-"""Places the cache breakpoints of a prompt: the ends of prefixes that later prompts share.
+"""Places a prompt's cache breakpoints at the ends of prefixes that later prompts share.
 
-Some servers cache a prompt only up to breakpoints that the request sets. They look for
-cached prefixes at the breakpoints and a little before them. There are four breakpoints:
+Some servers cache a prompt only up to breakpoints that the request sets. They look for cached
+prefixes at the breakpoints and a little before them. There are four breakpoints:
 
     tools, system ┃ summary, pins, history … earlier question ┃ … newest reply ┃
     tail, question ┃
 
-The first stays valid after every summary. The second is where the previous prompt
-ended, if it had no tail; the server finds it even if a turn added many messages since.
-The third is where the next prompt's shared prefix ends, if there is a tail. The fourth
-is where that prefix ends without a tail, and always within a turn with tools.
+The first stays valid after every summary. The second is where the previous prompt ended, if it had
+no tail; the server finds it even if a turn added many messages since. The third is where the next
+prompt's shared prefix ends, if there is a tail. The fourth is where that prefix ends without a
+tail, and always within a turn with tools.
 """
 
 from collections.abc import Iterable, Sequence
@@ -30,7 +30,7 @@ def place_cache_breakpoints(
 ) -> tuple[int, ...]:
     """Return the message counts after which a breakpoint is placed, ascending and distinct.
 
-    `pieces`: the segments of a prompt with their number of messages, in prompt order.
+    `pieces`: the segments of a prompt, each with its number of messages, in prompt order.
     """
     lead = list(takewhile(lambda piece: all(s.origin not in NEW for s in piece[0]), pieces))
     fixed = takewhile(lambda piece: all(s.origin in {"system", "tools"} for s in piece[0]), lead)

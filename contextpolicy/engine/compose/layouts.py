@@ -79,11 +79,13 @@ class Maker:
         self.frame_bytes = 0
 
     def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """Make one system message of ordered (origin, text) parts, separated by blank lines."""
+        """Build one system message from ordered (origin, text) parts, separated by blank lines."""
         return self.message("system", "system", [(name, text) for name, text in parts if text])
 
     def tools(self, tools: Sequence[ToolSpec]) -> Block:
-        """Make the block of the tool definitions: not a message, but part of the prompt."""
+        """Build the block of tool definitions. It is not a message, but counts as part of the
+        prompt.
+        """
         if not tools:
             return Block(())
         tokens = count_tool_tokens(tools, self.counter)
@@ -93,11 +95,14 @@ class Maker:
         return Block((segment,), weight=self.scale.weight(tokens, count_tool_bytes(tools)))
 
     def summary(self, summary: Summary) -> Block:
-        """Make the block of the active summary, as labelled data."""
+        """Build the block of the active summary, as labelled data."""
         return self.data("summary", build_summary_wire(summary), label=summary.id)
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Build one user message of the background. Without background there is no block."""
+        """Build one user message with the background and `text`.
+
+        Returns no block if both are empty.
+        """
         sections = [*self.writer.background(background), ("tail", text)]
         block = self.message("tail", "user", [(name, told) for name, told in sections if told])
         return (block,) if block.segments else ()
@@ -109,7 +114,7 @@ class Maker:
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
     def pin(self, message: Message) -> Block:
-        """Make the block of a pinned message outside the window: labelled data with its day."""
+        """Build the block of a pinned message outside the window: labelled data with its day."""
         wire = build_pin_wire(message, values=self.values)
         tokens = count_wire_tokens(wire, self.counter)
         segment = Segment("pin", message.id, message.seq, "user", tokens)
@@ -117,7 +122,7 @@ class Maker:
         return self.dated(made, message) if message.day else made
 
     def question(self, message: Message) -> Block:
-        """Make the block of the question, uncut. An empty text still gives a message.
+        """Build the block of the question, uncut. An empty text still gives a message.
 
         A question without parts represents the system text of a client and gives no message.
         """
@@ -127,18 +132,18 @@ class Maker:
         return build_entry_block("question", made)
 
     def history(self, message: Message) -> Entry:
-        """Make the entry of a history message, cut by the policy."""
+        """Build the entry of a history message, cut by the policy."""
         made = build_prompt_entry(
             message, values=self.values, counter=self.counter, stubbed=self.stubbed
         )
         return self._weighed_entry(made)
 
     def continued(self, message: Message) -> Entry:
-        """Make the uncut entry of a truncated reply that is continued."""
+        """Build the uncut entry of a truncated reply that is continued."""
         return self.whole(message)
 
     def whole(self, message: Message, result_limit: int | None = None) -> Entry:
-        """Make the entry of a message of the running turn: texts uncut, tool results cut."""
+        """Build the entry of a message of the running turn: texts uncut, tool results cut."""
         made = build_prompt_entry(
             message,
             values=self.values,
@@ -181,7 +186,7 @@ class Maker:
         return tuple(order_multi_turn_blocks(parts))
 
     def message(self, origin: Origin, role: WireRole, parts: Sequence[tuple[str, str]]) -> Block:
-        """Make one message of (label, text) parts; each part gets a segment."""
+        """Build one message from (label, text) parts; each part gets a segment."""
         if not parts:
             return Block(())
         wire = WireMessage(role, SECTION_JOINT.join(text for _, text in parts))
@@ -201,7 +206,7 @@ class Maker:
         )
 
     def noted(self, text: str) -> str:
-        """Store a text that is not a stored message under its SHA-256, and return the hash."""
+        """Store a text that is not a stored message, and return its SHA-256 as the reference."""
         ref = compute_text_ref(text)
         self.texts[ref] = text
         return ref
@@ -226,7 +231,7 @@ def order_multi_turn_blocks(parts: Parts) -> Iterator[Block]:
 
 
 def build_entry_block(origin: Origin, made: Entry) -> Block:
-    """Make the block of a stored message in its own role."""
+    """Build the block of a stored message in its own role."""
     message = made.message
     segment = Segment(
         origin,
@@ -246,8 +251,8 @@ def enforce_strict_roles(
 ) -> tuple[tuple[Block, ...], tuple[str, ...]]:
     """Return blocks with alternating roles, user first, and notes on the changes.
 
-    Some providers require this. Neighbours of one role are joined by a blank line. If a reply comes
-    first, or if there are only system texts, a short user message is added.
+    Some providers require this. Adjacent messages of the same role are joined by a blank line. If a
+    reply comes first, or if there are only system texts, a short user message is added.
     """
     made: list[Block] = []
     notes: list[str] = []
@@ -269,7 +274,7 @@ def enforce_strict_roles(
 
 
 def shift_images(images: Images, *, by: int) -> Images:
-    """Move the offsets of images after a text of length `by` was inserted before them."""
+    """Shift the offsets of images, because a text of length `by` was inserted before them."""
     return tuple((place + by, part) for place, part in images)
 
 

@@ -1,7 +1,7 @@
-"""Every prompt is a partition: each message is either sent or omitted for a reason.
+"""Ensures that every prompt is a partition: each message is sent, or omitted for a reason.
 
-The omitted messages are stored as ranges. Seqs have no gaps, so the check is
-arithmetic, and its cost does not depend on the length of the history.
+The omitted messages are stored as ranges. Seqs have no gaps, so the check is arithmetic, and its
+cost does not depend on the length of the history.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -53,7 +53,7 @@ class LeftOut:
 class PartitionError(Exception):
     """A message of the branch would be sent twice, or is neither sent nor accounted for.
 
-    It indicates a bug in the caller or in a strategy, never a problem of the chat. Nothing is sent.
+    This is a bug in the caller or in a strategy, never a problem of the chat. Nothing is sent.
     """
 
     code = "partition_broken"
@@ -124,7 +124,7 @@ def exclude_oversized_messages(
 ) -> SortedOut:
     """Leave out history messages that fit no prompt, with the reason `budget`.
 
-    Without this, such a message would displace all messages before it, because history has no gaps.
+    History has no gaps, so such a message would otherwise displace all messages before it.
     """
     gone = {message.seq for message in found.live if is_oversized(message)}
     if not gone:
@@ -226,7 +226,7 @@ def _exceptions_behind(
 
 
 def group_seq_ranges(seqs: Iterable[int]) -> Iterator[Range]:
-    """Join ascending seqs into ranges."""
+    """Group ascending seqs into ranges of consecutive ones."""
     first = last = None
     for seq in seqs:
         if first is None or last is None:
@@ -241,7 +241,7 @@ def group_seq_ranges(seqs: Iterable[int]) -> Iterator[Range]:
 
 
 def split_range_around(span: Range, holes: Iterable[int]) -> Iterator[Range]:
-    """Yield the parts of a range without some seqs (ascending; seqs outside are ignored)."""
+    """Yield the parts of a range between the `holes` (ascending; those outside it are ignored)."""
     start, end = span
     for hole in holes:
         if start <= hole <= end:
@@ -253,17 +253,17 @@ def split_range_around(span: Range, holes: Iterable[int]) -> Iterator[Range]:
 
 
 def check_order(seqs: Iterable[int]) -> None:
-    """Check that messages of history ascend. Raises PartitionError."""
+    """Raise PartitionError unless the seqs of history messages ascend."""
     for seq, following in pairwise(seqs):
         if following <= seq:
             raise PartitionError(f"Message {following} stands behind {seq}. Load them in order.")
 
 
 def check_partition(*, last_seq: int, sent: Iterable[int], left_out: Iterable[LeftOut]) -> None:
-    """Check that sent and omitted messages together are 1..`last_seq`, without overlap.
+    """Check that sent and omitted messages together cover 1..`last_seq` without overlap.
 
-    `sent` is ascending. Raises PartitionError, which names the first message that is
-    missing or duplicated.
+    `sent` is ascending. Raises PartitionError, which names the first message that is missing or
+    duplicated.
     """
     spans = sorted([*group_seq_ranges(sent), *((item.from_seq, item.to_seq) for item in left_out)])
     following = 1

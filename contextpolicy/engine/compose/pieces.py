@@ -118,7 +118,7 @@ class Pieces:
         self.fixed = self._fixed()
 
     def history(self, message: Message) -> Entry:
-        """Make the entry of a history message, with room for a day line if a day begins there."""
+        """Build the entry of a history message, with room for a day line if a day begins there."""
         made = self.maker.history(message)
         if message.seq not in self.days:
             return made

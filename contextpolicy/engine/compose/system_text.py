@@ -1,7 +1,7 @@
 """Builds the system text of a call from ordered parts with their origins.
 
-None of the parts is ever a message in the history. Text derived from users is data and belongs in
-the prompt's tail (`transcript.Background`), never here.
+No part is ever a message in the history. Text derived from users is data and belongs in the
+prompt's tail (`transcript.Background`), never here.
 """
 
 from collections.abc import Mapping, Sequence
@@ -74,7 +74,7 @@ def order_system_parts(parts: Sequence[tuple[str, str]]) -> tuple[tuple[str, str
 def filter_system_parts(
     parts: Sequence[tuple[str, str]], *, values: PolicyValues
 ) -> tuple[tuple[str, str], ...]:
-    """Keep the parts that a policy allows, by its rule for a chat's own system text.
+    """Return the parts that the policy's rule for a chat's own system text allows.
 
     `replace` drops the policy's text if the chat has one, `ignore` drops the chat's text. `layout`
     means `replace` in layout A and `append` in the others.
@@ -88,7 +88,7 @@ def filter_system_parts(
 
 
 def format_complete_skill(skill: SkillText) -> str:
-    """Return the text of a skill with its name above it and the list of its files below it."""
+    """Return the text of a skill, below its name and followed by its list of files."""
     listed = format_file_list(skill.slug, skill.files)
     return format_skill_text(skill.name, skill.text) + listed
 
@@ -142,9 +142,9 @@ def build_moved_part(
 
 
 def format_runtime_note(model: str) -> str:
-    """State which model serves the chat.
+    """Return a sentence that names the model of the chat.
 
-    The note contains no times or figures, so it changes only if the model changes.
+    It contains no times or figures, so it changes only with the model.
     """
     return (
         f"This chat is served by Palimpsest with the model {model}. Older messages may be "
@@ -153,9 +153,9 @@ def format_runtime_note(model: str) -> str:
 
 
 def format_budget_note(values: PolicyValues) -> str:
-    """State the policy's fixed limits in a sentence.
+    """Return a sentence with the policy's fixed limits.
 
-    The sentence contains no current token counts, so it is the same in every turn.
+    It contains no current token counts, so it is the same in every turn.
     """
     return (
         f"Replies end after {values.reserve_tokens:,} tokens. Tool results are shown up to "

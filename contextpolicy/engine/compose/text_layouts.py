@@ -1,9 +1,8 @@
 """The layouts A, B and C: the chat as one block of text in a user message.
 
-They write roles as text, for models that work better with that. In layouts A and C, the
-block and the question are one user message. In layout B, they are two. Between
-compactions the prefix up to the last recent entry is append-only, as long as neither
-preferences nor state change.
+They write roles as text, for models that handle this form better. In layouts A and C, the block and
+the question are one user message; in layout B, they are two. Between compactions the prefix up to
+the last recent entry is append-only, as long as neither preferences nor state change.
 """
 
 from collections.abc import Sequence
@@ -58,10 +57,10 @@ class TextContext:
 
 
 def format_context_text(context: TextContext, *, include_system: bool = False) -> str:
-    """Write the chat as text: sections in a fixed order, separated by blank lines.
+    """Format the chat as text: sections in a fixed order, separated by blank lines.
 
-    Empty sections are omitted. If all parts are empty, so is the text. The text never ends
-    with a line end.
+    Empty sections are omitted. If all parts are empty, so is the text. The text never ends with a
+    line break.
     """
     writer = TranscriptWriter()
     told = dict(writer.background(context.background))
@@ -84,10 +83,10 @@ def format_context_text(context: TextContext, *, include_system: bool = False) -
 def build_context_messages(
     context: TextContext, *, question: str, include_system: bool = False
 ) -> list[WireMessage]:
-    """Write the chat as messages: optional system, summary, pins, recent messages, tail.
+    """Return the chat as messages: optional system, summary, pins, recent messages, tail.
 
-    The question is a separate last message without prefix. Without context it is the only message.
-    Entries of role `system` are never sent.
+    The question is a separate last message without a prefix. Without context it is the only
+    message. Entries of role `system` are never sent.
     """
     writer = TranscriptWriter()
     found = [WireMessage("system", context.system)] if include_system and context.system else []

@@ -2,8 +2,7 @@
 
 Parts are reduced in this order: older steps of the running turn, the middle of the newest step's
 tool results, the summary, the pins from the oldest, the tail. System text, tools, the question and
-user messages that arrived within the turn are required. If they do not fit, a named exception is
-raised.
+user messages that arrived within the turn are required: if they do not fit, an exception is raised.
 """
 
 from collections.abc import Callable, Sequence
@@ -66,7 +65,7 @@ def require_prompt_room(
 
 
 def require_prompt_bytes(*, max_bytes: int | None, system: int, question: int) -> None:
-    """Check that the required parts fit `max_bytes`. `system` includes the tools.
+    """Check that the required parts fit `max_bytes`. `system` includes the tools, in bytes.
 
     Raises PolicyImpossible or QuestionTooLarge as `require_prompt_room` does.
     """
@@ -87,7 +86,7 @@ def require_prompt_bytes(*, max_bytes: int | None, system: int, question: int) -
 def fit_fixed_parts(
     fixed: Fixed, *, limit: int, low: int, shorter: Callable[[Entry, int], Entry]
 ) -> Fixed:
-    """Make the fixed parts fit `limit`, in the order of this module; unchanged if they fit.
+    """Reduce the fixed parts to `limit`, in the order of this module; unchanged if they fit.
 
     Older steps are omitted in batches down to `low`. A part omitted from one call of the turn stays
     omitted in its later calls, so that the prompt is append-only between two batches. `shorter`
@@ -114,7 +113,7 @@ def fit_fixed_parts(
 
 
 def get_pin_seq(block: Block) -> int:
-    """Return the seq of a pinned message; its block may begin with the line of a day."""
+    """Return the seq of a pinned message, whose block may begin with a day line."""
     return block.segments[-1].seq
 
 

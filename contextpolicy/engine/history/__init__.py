@@ -1,1 +1,1 @@
-"""One stored message as a policy sends it: repaired, truncated, with tool rules applied."""
+"""Converts a stored message to the form in which a policy sends it: repaired and truncated."""

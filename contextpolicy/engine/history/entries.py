@@ -25,8 +25,8 @@ _NONE_STUBBED: Stubbed = MappingProxyType({})
 class Entry(NamedTuple):
     """A message as sent: wire messages, tokens, and the limits that cut it (None: uncut).
 
-    `weight`: share of the prompt limit in tokens, if bytes are limited too; None: `tokens` applies.
-    `extra`: tokens of the day line before the message.
+    `weight`: tokens of the prompt limit that it uses, if bytes are limited too; None: `tokens`
+    applies. `extra`: tokens of the day line before the message.
     """
 
     message: Message
@@ -85,7 +85,7 @@ def build_prompt_entry(
 
 
 class Entries(Sequence[Entry]):
-    """The entries of messages, made on first access.
+    """The entries of messages, built on first access.
 
     A strategy walks back from the newest message and stops when the room is used up. Messages that
     it does not access are neither cut nor counted, so the cost depends on the window, not the
@@ -107,13 +107,13 @@ class Entries(Sequence[Entry]):
         return made
 
     def known_tokens(self, place: int) -> int:
-        """Return the tokens of an entry: as sent if it was made already, else the stored count."""
+        """Return the tokens of an entry: as sent if it was already built, else the stored count."""
         made = self._made.get(place)
         return self.messages[place].tokens if made is None else made.cost
 
 
 def estimate_sendable_tokens(message: Message, *, values: PolicyValues) -> int:
-    """Estimate the message's tokens after the policy's truncation, from above.
+    """Return an upper bound for the message's tokens after the policy's truncation.
 
     The estimate is never more than the stored count.
     """

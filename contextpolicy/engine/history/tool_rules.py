@@ -1,7 +1,7 @@
-"""Applies the policy's rules for tool results in prompts: cuts or omits them.
+"""Applies the policy's rules for tool results in prompts, which cut or omit them.
 
-A stub replaces an omitted result. Rules apply by tool name, `*` to all others except `skill_load`.
-The store keeps every result uncut.
+A stub replaces an omitted result. Rules apply by tool name; `*` covers all others except
+`skill_load`. The stored result is never cut.
 """
 
 from collections import defaultdict

@@ -1,7 +1,7 @@
 """Cuts texts in prompts: never longer than the limit, never inside a character.
 
 Every cut is a pure function of the text, the limit, the style and `CUTTER_VERSION`. A message is
-therefore cut the same way at every turn, and the prefix is stable. The store keeps the whole text.
+therefore cut the same way at every turn, and the prefix is stable. The stored text is never cut.
 """
 
 import re
@@ -22,7 +22,7 @@ LONGEST_CLUSTER = 128
 class Cut:
     """A text that fits its limit, and the number of characters removed.
 
-    `at`: position in the original text from which on they were removed.
+    `at`: the position in the original text at which the removed part begins.
     """
 
     text: str
@@ -129,7 +129,7 @@ def find_open_fence(text: str) -> str:
 
 
 def advance_code_fence(fence: str, line: str) -> str:
-    """Return the code fence open after `line`, given the one open before it ("" for none)."""
+    """Return the code fence that is open after `line`; `fence` was open at its start ("": none)."""
     match = _FENCE.fullmatch(line)
     return _after(fence, *match.groups()) if match else fence
 

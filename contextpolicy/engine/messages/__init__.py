@@ -1,6 +1,6 @@
 """Messages in all their forms: the engine's value types, OpenAI's, UI messages, images, tokens.
 
-Strategies and history providers of other packages import the value types from here.
+Strategies and history providers in other packages import the value types from here.
 """
 
 from contextpolicy.engine.messages.messages import (

@@ -11,7 +11,7 @@ from contextpolicy.engine.messages.messages import Message
 
 
 def find_day_starts(messages: Iterable[Message]) -> frozenset[int]:
-    """Return the seqs of the messages that get a day line before them, from an ascending list.
+    """Return the seqs of the messages that get a day line, from an ascending list.
 
     The messages of one turn share the day of its first message.
     """

@@ -59,7 +59,7 @@ class CallExtras:
     thoughts: str = ""
 
     def written(self) -> str:
-        """Return the fields as JSON text; empty if there are none or they are too large."""
+        """Return the fields as JSON text; empty if there are none or if they are too large."""
         if not (self.call or self.message or self.thoughts):
             return ""
         kept = {"by": self.by, "call": self.call, "message": self.message}
@@ -68,15 +68,15 @@ class CallExtras:
 
 
 def hash_origin(origin: str) -> str:
-    """Return the mark of a model for clients, which hides the name of its provider.
+    """Return the hash that identifies a model to clients without naming its provider.
 
-    `origin` is "provider/model", or already a mark.
+    `origin` is "provider/model", or already such a hash.
     """
     return hashlib.sha256(origin.encode()).hexdigest()[:16] if "/" in origin else origin
 
 
 def read_extras(text: str) -> CallExtras:
-    """Parse the extras of a call; text in another form counts as none."""
+    """Parse the extras of a call. Malformed text counts as no extras."""
     try:
         found = json.loads(text) if text else {}
     except (ValueError, RecursionError):

@@ -1,8 +1,8 @@
 """Uploaded documents of messages: file parts with a text.
 
-Models get the text as labelled data. The part contains the text that is sent:
-complete, or cut when the message was accepted. The text never changes afterwards, so
-prompts keep their prefix, and a past request is rebuilt from the message alone.
+Models get the text as labelled data. The part contains exactly the text that is sent: complete, or
+cut when the message was accepted. It never changes afterwards, so prompts keep their prefix, and a
+past request can be rebuilt from the message alone.
 """
 
 import re
@@ -25,7 +25,7 @@ LONGEST_FRAME = 2 * LONGEST_LABEL + 300
 class Document:
     """A stored document: its id, the hash and size of its bytes, pages, and length of its text.
 
-    `pages` is 0 if the kind has none.
+    `pages` is 0 if the file type has no pages.
     """
 
     id: str
@@ -44,7 +44,7 @@ class Document:
 
 
 def parse_document_reference(reference: str) -> Document | None:
-    """Parse the document that a file part refers to; None for any other file."""
+    """Parse a file part's reference. None if it refers to anything but a document."""
     found = _DOCUMENT.fullmatch(reference)
     if found is None:
         return None

@@ -1,7 +1,7 @@
 """The images of messages: file parts that are sent to the model, and their token count.
 
-A part's reference marks it as an image. Image bytes are stored under their hash. For an
-external image only the address is stored. This module does not handle bytes.
+A part's reference marks it as an image. Image bytes are stored under their hash. For an external
+image only the URL is stored. This module does not handle bytes.
 """
 
 import re
@@ -14,7 +14,7 @@ _LINKED = re.compile(rf"{_HEAD}&url=(https://\S+)")
 
 @dataclass(frozen=True, slots=True)
 class Image:
-    """An image for token counting: the hash and size of its bytes, or its address.
+    """An image for token counting: the hash and size of its bytes, or its URL.
 
     `tokens` is a fixed number, set when the image is stored. `detail` is the client's setting.
     """
@@ -33,7 +33,7 @@ class Image:
 
 
 def parse_image_reference(reference: str) -> Image | None:
-    """Parse the image that a file part refers to; None for any other file."""
+    """Parse a file part's reference. None if it refers to anything but an image."""
     if found := _STORED.fullmatch(reference):
         return Image(int(found[1]), found[2], sha256=found[3], size=int(found[4]))
     if found := _LINKED.fullmatch(reference):

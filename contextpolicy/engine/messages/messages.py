@@ -62,10 +62,9 @@ class ToolResultPart:
 class FilePart:
     """A file that belongs to a message: its name and location, and the text of a document.
 
-    `reference` is a URL or a label of the store and is never sent. The model gets the name
-    and the type. If the reference marks an image (see `images`), the model also gets the
-    image. If it marks a document (see `files`), the model also gets `text`, which may be
-    cut.
+    `reference` is a URL or an internal label and is never sent. The model gets the name and the
+    type. If the reference marks an image (see `images`), the model also gets the image. If it marks
+    a document (see `files`), the model also gets `text`, which may be cut.
     """
 
     media_type: str
@@ -93,12 +92,12 @@ JOINT = "\n\n"
 class Message:
     """One stored message of a branch.
 
-    `id` is an opaque label of the store. `seq` counts from 1 without gaps. `tokens` is the
+    `id` is an opaque label of the database row. `seq` counts from 1 without gaps. `tokens` is the
     stored count of the whole message as sent (`tokens.count_uncut_tokens`). `excluded` and
-    `incomplete` messages are omitted from prompts; `left` is any other reason to omit a
-    message. `speaker` and `role_id` identify a team member, `addressees` are the names of
-    the recipients. `day` is the ISO day of the message ("2023-05-08", in the chat's time
-    zone); empty if prompts of the chat contain no dates.
+    `incomplete` messages are omitted from prompts; `left` is any other reason to omit a message.
+    `speaker` and `role_id` identify a team member, `addressees` are the names of the recipients.
+    `day` is the ISO day of the message ("2023-05-08", in the chat's time zone); empty if prompts of
+    the chat contain no dates.
     """
 
     id: str
@@ -133,7 +132,7 @@ class WireMessage(NamedTuple):
     thoughts: str = ""
 
     def shown(self, *, by_hash: bool = False) -> str:
-        """Return the text with one line for each image; `by_hash`: the line includes the hash."""
+        """Return the text with one line for each image. `by_hash`: the line includes the hash."""
         if not self.images:
             return self.content
         write = format_image_text if by_hash else format_file_text
@@ -182,7 +181,7 @@ class Summary:
 
 
 class MalformedParts(ValueError):
-    """The stored or imported parts of a message have an unknown form."""
+    """The stored or imported parts of a message are malformed."""
 
     code = "malformed_parts"
 
@@ -237,7 +236,7 @@ def format_file_text(part: FilePart) -> str:
 
 
 def format_file_content(part: FilePart) -> str:
-    """Write a file for the model: the text of a document as data, else the line of its name."""
+    """Return the text of a file for the model: a document's text as data, else its name."""
     document = parse_document_reference(part.reference) if part.text else None
     if document is None:
         return format_file_text(part)

@@ -31,7 +31,7 @@ class ReadMessage:
 
 @dataclass(frozen=True, slots=True)
 class ReadMessages:
-    """A parsed list of chat messages; its system text is separate and has no effect."""
+    """A parsed list of chat messages. Its system text is separate and is not applied."""
 
     system: str
     messages: tuple[ReadMessage, ...]
@@ -39,7 +39,7 @@ class ReadMessages:
 
 
 class MalformedChatMessage(ValueError):
-    """A chat message cannot be read."""
+    """A chat message cannot be parsed."""
 
     code = "malformed_chat_message"
 

@@ -1,4 +1,4 @@
-"""The pieces of a prompt: wire messages, with a record of the origin of each piece."""
+"""The pieces of a prompt: wire messages, with a record of each piece's origin."""
 
 import hashlib
 import json
@@ -49,8 +49,8 @@ class Segment(NamedTuple):
 class Block(NamedTuple):
     """Wire messages that are never separated, with their segments.
 
-    The block of the tool definitions has no message. `weight`: share of the prompt limit in
-    tokens, if bytes are limited too (see `Scale`); None: `tokens` applies.
+    The block of the tool definitions has no message. `weight`: tokens of the prompt limit that it
+    uses, if bytes are limited too (see `Scale`); None: `tokens` applies.
     """
 
     segments: tuple[Segment, ...]
@@ -85,7 +85,7 @@ class Parts:
 class Scale:
     """Converts bytes to tokens if a prompt is limited in both.
 
-    The weight of a block is its tokens or its share of the bytes, whichever is larger.
+    The weight of a block is its tokens, or its bytes converted to tokens, whichever is larger.
     Blocks whose weights fit `limit` therefore fit both limits.
     """
 
@@ -148,12 +148,12 @@ def compute_text_ref(text: str) -> str:
 
 
 def format_tools_json(tools: Sequence[ToolSpec]) -> str:
-    """Return the canonical JSON of tool definitions, in order."""
+    """Return the canonical JSON of tool definitions, in the given order."""
     return json.dumps(_written(tools), sort_keys=True, separators=(",", ":"))
 
 
 def format_tools_text(tools: Sequence[ToolSpec]) -> str:
-    """Return tool definitions as JSON with the owner's key order, as they are sent."""
+    """Return tool definitions as JSON as sent, with the owner's key order."""
     return json.dumps(_written(tools), separators=(",", ":"))
 
 

@@ -1,4 +1,4 @@
-"""Files of skills: their list below the text of the skill, and the parts that the model has loaded.
+"""Skill files: their list below the skill's text, and the parts that the model has loaded.
 
 A file costs one line of the text until the model loads a part of it with `skill_load`. The part is
 then a tool result. A compaction that covers the result can move the part to the system text.
@@ -74,7 +74,7 @@ def format_file_part(part: SkillFilePart, text: str) -> str:
 
 
 def parse_skill_file_part(content: str) -> SkillFilePart | None:
-    """Return the part of a file that a tool result or a system text contains, or None."""
+    """Parse the file part that a tool result or a system text contains; None if there is none."""
     match = _PART.match(content)
     if match is None:
         return None
@@ -83,7 +83,7 @@ def parse_skill_file_part(content: str) -> SkillFilePart | None:
 
 
 def parse_part_key(key: str) -> SkillFilePart | None:
-    """Return the part that a key names; None for the slug of a skill."""
+    """Parse the key of a file part; None for the slug of a skill."""
     match = _KEY.fullmatch(key)
     if match is None:
         return None
@@ -93,8 +93,8 @@ def parse_part_key(key: str) -> SkillFilePart | None:
 def format_moved_part(part: SkillFilePart, texts: Mapping[tuple[str, str], str]) -> str:
     """Return a moved part with the current content of its file.
 
-    Returns an empty text if the file has become too short to contain the start of the part.
-    `texts`: the files by slug and name.
+    Empty if the file is now too short to contain the start of the part. `texts`: the files by slug
+    and name.
     """
     text = texts.get((part.slug, part.name), "")
     if part.start >= len(text):

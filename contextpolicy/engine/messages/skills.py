@@ -66,7 +66,7 @@ def format_skill_text(name: str, text: str) -> str:
 
 
 def find_loaded_skills(messages: Iterable[WireMessage]) -> dict[str, str]:
-    """Return the complete texts and file parts that are tool results of a prompt, oldest first.
+    """Return the complete texts and file parts that a prompt's tool results contain, oldest first.
 
     The keys are slugs of skills and keys of parts (`SkillFilePart.key`).
     """
@@ -81,7 +81,7 @@ def find_loaded_skills(messages: Iterable[WireMessage]) -> dict[str, str]:
 
 
 def find_stored_skills(parts: Sequence[Part]) -> tuple[str, ...]:
-    """Return the slugs and keys of parts that a stored message loaded, in the order of results."""
+    """Return the keys of the skill texts and file parts that a stored message loaded, in order."""
     asked = dict(iter_asked_skills(part for part in parts if isinstance(part, ToolCallPart)))
     results = (part for part in parts if isinstance(part, ToolResultPart))
     keys = (find_result_key(asked.get(part.call_id, ""), part.content) for part in results)
@@ -89,9 +89,9 @@ def find_stored_skills(parts: Sequence[Part]) -> tuple[str, ...]:
 
 
 def find_result_key(slug: str, content: str) -> str:
-    """Return the key of the skill text or file part in the result of a call for a skill.
+    """Return the key of the skill text or file part in the result of a `skill_load` call.
 
-    Returns an empty string if the result contains neither, or if it was cut.
+    Empty if the result contains neither, or if it was cut.
     """
     if not slug or CUT_MARKER in content:
         return ""
@@ -109,7 +109,7 @@ def iter_asked_skills(calls: Iterable[ToolCallPart]) -> Iterator[tuple[str, str]
 
 
 def parse_skill_slug(arguments: str) -> str:
-    """Return the slug that the arguments of a call name. Empty if they are malformed."""
+    """Return the slug in the arguments of a call. Empty if the arguments are malformed."""
     try:
         slug = json.loads(arguments)["name"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -118,10 +118,10 @@ def parse_skill_slug(arguments: str) -> str:
 
 
 def choose_moved_skills(loaded: Sequence[tuple[str, int]], *, room: int) -> tuple[str, ...]:
-    """Return the skills and parts of files that move to the system text, oldest first.
+    """Return the skills and file parts that move to the system text, oldest first.
 
     `loaded`: keys and tokens, in the order of loading; of a repeated key, the last one counts.
-    The newest are chosen first. The first one that does not fit, and all before it, are dropped.
+    Chooses from the newest, and stops at the first one that does not fit `room` tokens.
     """
     chosen: dict[str, None] = {}
     for slug, tokens in reversed(loaded):

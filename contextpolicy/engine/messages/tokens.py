@@ -31,20 +31,20 @@ class TokenCounter(Protocol):
 
     @property
     def version(self) -> str:
-        """A stable name; two counters with the same version give the same counts."""
+        """A stable name. Two counters with the same version give the same counts."""
 
     def count(self, text: str) -> int:
         """Return the number of tokens of `text`; 0 for the empty text."""
 
 
 class ApproximateCounter:
-    """Estimates high, without a vocabulary, for models whose tokenizer is not available.
+    """Estimates tokens without a vocabulary, for models whose tokenizer is not available.
 
-    A quarter of the characters is too inaccurate: code needs a third more and Chinese four times as
-    much. The estimate follows what tokenizers do. A short word is one token. A capital inside a
-    word and every six letters start another. Two digits or two symbols are one. Non-Latin scripts
-    count by the length of their UTF-8 form. Long unbroken runs such as base64 have nearly as many
-    tokens as characters.
+    Estimates are high on purpose. A quarter of the characters is too inaccurate: code needs a third
+    more and Chinese four times as much. The estimate follows what tokenizers do. A short word is
+    one token. A capital inside a word and every six letters start another. Two digits or two
+    symbols are one. Non-Latin scripts count by the length of their UTF-8 form. Long unbroken runs
+    such as base64 have nearly as many tokens as characters.
     """
 
     version = "approx-1"
@@ -82,7 +82,7 @@ _TOKENS_PER_100 = {
 
 
 def count_wire_tokens(message: WireMessage, counter: TokenCounter) -> int:
-    """Count the tokens of one wire message: its text, its calls, its images and its frame."""
+    """Count the tokens of one wire message: its text, calls, images and message overhead."""
     total = MESSAGE_OVERHEAD + counter.count(message.content)
     for call in message.tool_calls:
         total += TOOL_OVERHEAD + counter.count(call.name) + counter.count(call.arguments)

@@ -1,4 +1,4 @@
-"""Tool-server results in prompts: the line that refers to the rest of a cut result."""
+"""Tool-server results in prompts: the pointer that lets the model read the rest of a cut result."""
 
 from collections.abc import Collection
 
@@ -33,20 +33,20 @@ POINTER = '\n[Cut. {characters:,} characters in all: read more with {tool}, id "
 
 
 def is_server_tool(name: str) -> bool:
-    """Return True if a tool name in prompts is that of a tool on a tool server."""
+    """Return True if a tool name in prompts denotes a tool on a tool server."""
     return SEPARATOR in name
 
 
 def is_tool_of_servers(name: str, *, allowed: Collection[str]) -> bool:
-    """Return True if a tool belongs to a tool server that an allow-list (`server/tool`) names.
+    """Return True if the allow-list (`server/tool`) contains this tool of a tool server.
 
-    The allow-list is checked because a client's own tool can have a similar name. A client
-    has no tool that reads the rest of a result.
+    The allow-list is checked because a client's own tool can have a similar name. A client has no
+    tool that reads the rest of a result.
     """
     server = name.partition(SEPARATOR)[0]
     return is_server_tool(name) and any(entry.partition("/")[0] == server for entry in allowed)
 
 
 def format_output_pointer(call_id: str, *, characters: int) -> str:
-    """Return the line at the end of a cut result, with its length and its id."""
+    """Return the last line of a cut result, which gives its full length and its id."""
     return POINTER.format(characters=characters, tool=OUTPUT_READ, call_id=call_id)

@@ -1,7 +1,7 @@
-"""Writes chats as text: titles, one entry per line, and messages that cannot imitate either.
+"""Formats chats as text: titles, and one entry per line, which messages cannot imitate.
 
-Text is built from values and never parsed back. A line inside an entry that begins like a title or
-like another entry is indented by one space. A message therefore cannot add sections or impersonate
+Text is built from values and never parsed back. A line inside an entry that looks like a title or
+another entry is indented by one space. A message therefore cannot add sections or impersonate
 another speaker.
 """
 
@@ -42,7 +42,7 @@ def compile_imitation_pattern(words: Iterable[str]) -> re.Pattern[str]:
 
 
 def indent_matching_lines(text: str, pattern: re.Pattern[str]) -> str:
-    """Put a space before each line that the pattern matches."""
+    """Insert a space before each line that matches the pattern."""
     return pattern.sub(" ", text)
 
 
@@ -111,7 +111,7 @@ class TranscriptWriter:
         return f"{PREFIXES[role]} {guarded}"
 
     def inline(self, title: str, text: str) -> str:
-        """Write a section of one text on the line of its title."""
+        """Format a section whose text is on the line of its title."""
         return f"{title} {indent_matching_lines(chr(0) + text, self._pattern)[1:]}"
 
     def section(self, title: str, text: str) -> str:
@@ -122,9 +122,9 @@ class TranscriptWriter:
         return indent_matching_lines(text, self._pattern)
 
     def listed(self, title: str, entries: Sequence[TextEntry]) -> str:
-        """Write a section of entries under its title; empty if there are no entries.
+        """Format a section of entries under its title; empty if there are no entries.
 
-        A line inside an entry that imitates the line of a day is indented if any entry has a day.
+        A line inside an entry that imitates a day line is indented if any entry has a day.
         """
         lines: list[str] = []
         day = ""
@@ -138,7 +138,7 @@ class TranscriptWriter:
         return "\n".join([title, *lines]) if lines else ""
 
     def background(self, background: Background) -> list[tuple[str, str]]:
-        """Write all sections of the background by name, also empty ones, in the tail's order."""
+        """Format all sections of the background by name, in the tail's order, even empty ones."""
         told, profile = background.preferences, background.profile
         return [
             ("preferences", self.inline(PREFERENCES, told) if told else ""),

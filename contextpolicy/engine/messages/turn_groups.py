@@ -24,7 +24,7 @@ def find_turn_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the indexes at which a turn begins, ascending. Cutting there does not split a turn.
 
     A turn is a question and all messages that it caused. In messages ascending by seq, it begins at
-    a user message that follows a reply or has a different turn label than the previous message.
+    a user message that follows a reply or has another turn label than the previous message.
     Messages before the first such message form a separate turn.
     """
     return tuple(
@@ -71,7 +71,7 @@ def _is_step(message: Message) -> bool:
 
 
 def convert_message_to_wires(message: Message) -> tuple[list[WireMessage], tuple[str, ...]]:
-    """Return the wire messages of a stored message, and notes on the repairs made for the wire.
+    """Return the wire messages of a stored message, and notes on repairs.
 
     Nothing is cut here (see `entries.build_prompt_entry`), and stored data is unchanged.
     """
@@ -96,9 +96,9 @@ def repair_tool_parts(
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
     """Pair each call with exactly one result directly after it; valid parts are unchanged.
 
-    A call without a result gets a result that says so. A result without a call is dropped,
-    and so is a second result of the same call. Call ids used twice in the message are made
-    unique, in order. Notes name each repair.
+    A call without a result gets a placeholder result. A result without a call is dropped, and so is
+    a second result of the same call. Call ids used twice in the message are made unique, in order.
+    Notes name each repair.
     """
     if role == "user":
         kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))

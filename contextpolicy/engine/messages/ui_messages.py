@@ -1,9 +1,9 @@
-"""UI messages: the JSON form in which a chat is stored, shown, exported and imported.
+"""UI messages: the JSON form in which chats are stored, shown, exported and imported.
 
-A UI message is an object {id, role, parts, metadata}, with the role `user` or
-`assistant`. A tool call and its result are one part, `tool-NAME`. Conversions lose only
-content that the other form cannot express. Each loss is reported (`KIND:detail`), and a
-message that cannot be parsed is rejected.
+A UI message is an object {id, role, parts, metadata}, with the role `user` or `assistant`. A tool
+call and its result are one part, `tool-NAME`. Conversions lose only content that the other form
+cannot express. Each loss is reported (`KIND:detail`), and a message that cannot be parsed is
+rejected.
 """
 
 import json
@@ -50,7 +50,7 @@ _BESIDE = ("source-url", "source-document", "data-")
 
 @dataclass(frozen=True, slots=True)
 class UIMessage:
-    """One message of the list, with its parts as the engine's types."""
+    """A UI message with its parts as the engine's types."""
 
     id: str
     role: Role
@@ -59,12 +59,12 @@ class UIMessage:
 
     @property
     def kind(self) -> Kind:
-        """`summary` for a message that replaces others, else `normal`."""
+        """`summary` for a message that replaces others, otherwise `normal`."""
         return "summary" if self.metadata.get("kind") == "summary" else "normal"
 
 
 class MalformedUIMessage(ValueError):
-    """A UI message cannot be parsed. The text says where and what to do.
+    """A UI message cannot be parsed. The text gives the location and the fix.
 
     `code` is `malformed_ui_message`, `system_in_history`, `unknown_part` or `duplicate_id`.
     """
@@ -135,7 +135,7 @@ def build_ui_message(message: Message, **metadata: object) -> UIMessage:
 
 
 def convert_ui_message(ui: UIMessage, *, seq: int, counter: TokenCounter) -> Message:
-    """Make a `Message` of a UI message with `seq`; a summary becomes a message with its text."""
+    """Convert a UI message to a `Message` with `seq`. A summary becomes a message with its text."""
     tokens = count_uncut_tokens(ui.parts, ui.role, counter)
     speaker = str(ui.metadata.get("username", ""))
     return Message(ui.id, seq, ui.role, tuple(ui.parts), tokens, speaker)

@@ -7,7 +7,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 
 class BudgetRefusal(Exception):
-    """A prompt cannot be built within its limit. `code` is stable; the text says what to do."""
+    """A prompt cannot be built within its limit. `code` is stable; the text suggests a fix."""
 
     code = "budget_refused"
 
@@ -35,11 +35,11 @@ class TurnTooLarge(BudgetRefusal):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Budget:
-    """The tokens that a prompt may use and those that it uses.
+    """The tokens that a prompt may use, and those that it uses.
 
-    `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is
-    the prompt limit in local tokens (`prompt_limit` / `calibration`); the parts below it are
-    in local tokens too.
+    `token_budget`, `reserve` and `prompt_limit` are in the provider's tokens. `limit` is the prompt
+    limit in local tokens (`prompt_limit` / `calibration`); the parts listed after it are in local
+    tokens too.
     """
 
     token_budget: int
@@ -73,7 +73,7 @@ class Budget:
 def compute_prompt_limit(values: PolicyValues, *, model_window: int | None) -> int:
     """Return the maximum number of tokens of a prompt.
 
-    That is the budget or the model's window, whichever is smaller, minus the reserve. It may be
+    This is the budget or the model's window, whichever is smaller, minus the reserve. It may be
     zero or negative for values that cannot work with the model.
     """
     ceiling = values.token_budget
@@ -85,7 +85,7 @@ def compute_prompt_limit(values: PolicyValues, *, model_window: int | None) -> i
 def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> int:
     """Return the maximum number of tokens of a summary request.
 
-    That is the prompt limit plus room for the summary itself.
+    This is the prompt limit plus room for the summary itself.
     """
     limit = compute_prompt_limit(values, model_window=model_window)
     return limit - max(0, values.summary_max_tokens - values.reserve_tokens)
@@ -114,7 +114,7 @@ def compute_compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
 
 
 def compute_low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the number of tokens that a compaction reduces the prompt to."""
+    """Return the number of tokens to which a compaction reduces the prompt."""
     return compute_mark_tokens(
         values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit
     )
@@ -133,7 +133,7 @@ def convert_provider_tokens(tokens: int, *, calibration: float) -> int:
 
 @dataclass(frozen=True, slots=True)
 class Marks:
-    """The prompt limit in the provider's tokens; the limit and both marks in local tokens."""
+    """The prompt limit in provider tokens, and the limit and both marks in local tokens."""
 
     prompt_limit: int
     limit: int

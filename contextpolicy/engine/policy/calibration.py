@@ -1,4 +1,4 @@
-"""Learns a factor per model that converts the local token count to the tokens that providers bill.
+"""Learns a factor per model that converts local token counts to billed tokens.
 
 A character count is off by a third on code and by more on Chinese. The factor follows the
 provider's numbers slowly and within bounds, so that one unusual reply changes little.
@@ -20,7 +20,7 @@ LARGEST_EARLY_CHANGE = 0.15
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BilledUsage:
-    """The tokens that a provider billed for one call, and which call it was.
+    """The tokens that a provider billed for one call, and the call's model and outcome.
 
     `uncached`, `cache_read` and `cache_write` are disjoint input tokens, each with its own price;
     `estimate` is the local count of the same prompt.
@@ -62,10 +62,10 @@ def compute_calibration_factor(
 ) -> float:
     """Return the next factor of a model: provider's tokens per local token.
 
-    The factor moves from `previous` towards this call's ratio by a fifth of the distance,
-    but by at most 0.15, and stays within 0.5 to 2. Numbers below 1 change nothing. While
-    `samples`, the number of earlier calls, is below 5, the result is within 15 % of `base`,
-    the factor that an uncalibrated prompt would get.
+    The factor moves a fifth of the way from `previous` towards this call's ratio, by at most 0.15,
+    and stays within 0.5 to 2. Numbers below 1 change nothing. While `samples`, the number of
+    earlier calls, is below 5, the result is within 15 % of `base`, the factor that an uncalibrated
+    prompt would get.
     """
     if estimate < 1 or actual < 1:
         return previous
@@ -80,7 +80,7 @@ def compute_calibration_factor(
 
 @dataclass(frozen=True, slots=True)
 class Factors:
-    """The known factors of a model: one over all its calls, and one for each script."""
+    """The known factors of a model: one for all its calls, and one for each script."""
 
     overall: float = 1.0
     by_script: Mapping[str, float] = field(default_factory=dict)
@@ -92,9 +92,8 @@ class Factors:
     def of(self, shares: Mapping[str, float]) -> float:
         """Return the factor for a prompt with these scripts: the largest one.
 
-        A script without a factor uses the factor over all calls, but at least 1. Small factors
-        of other scripts say nothing about this script, and the prompt must not exceed the
-        limit.
+        A script without a factor uses the overall factor, but at least 1. Small factors of other
+        scripts say nothing about this script, and the prompt must not exceed the limit.
         """
         if not self.by_script:
             return self.overall
@@ -108,11 +107,13 @@ class Factors:
 
     @property
     def lowest(self) -> float:
-        """The smallest factor that a prompt may get. With it, the most history fits."""
+        """The smallest possible factor, with which the most history fits."""
         return min(*self.by_script.values(), self.unknown) if self.by_script else self.overall
 
     def taught(self, shares: Mapping[str, float], *, estimate: int, actual: int) -> "Factors":
-        """Return the factors updated by one call; a prompt in mixed scripts updates no script."""
+        """Return the factors updated by one call. A prompt in mixed scripts updates only the
+        overall factor.
+        """
         overall = compute_calibration_factor(
             self.overall, estimate=estimate, actual=actual, samples=self.samples
         )

@@ -1,4 +1,4 @@
-"""The ceilings of history: when a history is near one, and when it is small enough again."""
+"""The ceilings of history: whether a history is near one, or small enough again."""
 
 from dataclasses import dataclass
 

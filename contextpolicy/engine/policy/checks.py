@@ -1,4 +1,4 @@
-"""Finds policy values that cannot work together. Each gets a sentence with possible values.
+"""Finds policy values that cannot work together. Each problem is a sentence with possible values.
 
 The checks of one strategy are in `strategy_checks`.
 """
@@ -23,7 +23,7 @@ def estimate_tokens(text: str) -> int:
 
 
 def find_number_clashes(values: PolicyFields) -> list[Clash]:
-    """List the numbers that are out of range. The other checks assume that there are none."""
+    """Return the numbers that are out of range. The other checks assume that there are none."""
     found: list[Clash] = []
     for name, number in _numbers(values):
         declared = FIELDS.get(name)
@@ -72,7 +72,7 @@ def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> l
 
 
 def find_limit_clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
-    """List the parts that leave no room within a prompt limit of `limit` tokens, at least 1."""
+    """Return the parts that leave no room within a prompt limit of `limit` tokens, at least 1."""
     return _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
 
 

@@ -42,10 +42,7 @@ class UsedTokens:
 
 @dataclass(frozen=True, slots=True)
 class PricedCall:
-    """A completed model call: its usage, the model's prices, and its prompt size.
-
-    The prompt is counted by the local tokenizer.
-    """
+    """A completed model call: its usage, the model's prices, and the prompt's local tokens."""
 
     used: UsedTokens
     prices: Prices
@@ -57,7 +54,7 @@ class PricedCall:
 class Money:
     """Sums by currency, and the number of items with unknown cost.
 
-    Currencies are never added up, because no exchange rates are known.
+    Amounts in different currencies are never added, because no exchange rates are known.
     """
 
     amounts: Mapping[str, Decimal] = field(default_factory=dict)

@@ -49,7 +49,7 @@ class PolicyValues(PolicyFields):
 
 
 class MalformedPolicy(ValueError):
-    """A policy in JSON form has an unknown field or a value of the wrong type."""
+    """A policy in JSON has an unknown field or a value of the wrong type."""
 
     code = "malformed_policy"
 
@@ -71,7 +71,7 @@ PRESETS: Mapping[str, PolicyValues] = {
 
 
 def get_strategy_defaults(strategy: str) -> PolicyValues:
-    """Return the defaults of a strategy. An unknown one gets the general defaults."""
+    """Return the defaults of a strategy, or the general defaults if it is unknown."""
     if strategy in INSTANCE_DEFAULTS:
         return INSTANCE_DEFAULTS[strategy]
     return PolicyValues(strategy=strategy)
@@ -100,7 +100,8 @@ def parse_policy_values(
 
 
 def apply_policy_fields(data: Mapping[str, object], *, base: PolicyValues) -> PolicyValues:
-    """Apply the fields that policies set to `base`; the default reserve is a quarter of the budget.
+    """Return `base` with the fields that policies set; the default reserve is a quarter of the
+    budget.
 
     Raises MalformedPolicy.
     """
@@ -185,7 +186,7 @@ _WANTED: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason why values cannot work: a code, the fields, and a sentence with possible values."""
+    """A reason that values cannot work: a code, the fields, and a sentence with possible values."""
 
     code: str
     fields: tuple[str, ...]
@@ -198,7 +199,7 @@ def find_value_problems(
     model_window: int | None,
     count: Callable[[str], int] = estimate_tokens,
 ) -> list[Problem]:
-    """List the problems of the values with a model of `model_window` tokens (None: unknown).
+    """Return the problems of the values with a model of `model_window` tokens (None: unknown).
 
     `count` counts the tokens of the system text. An empty list means that the values can be saved.
     """

@@ -1,4 +1,4 @@
-"""Finds values with which a strategy cannot work: marks, headings, summaries, turns, the state."""
+"""Finds values that do not work with their strategy: marks, headings, summaries, turns, state."""
 
 from contextpolicy.engine.policy.checks import SMALLEST_ROOM, Clash, estimate_tokens
 from contextpolicy.engine.policy.fields import PolicyFields
@@ -13,7 +13,7 @@ MOST_SECTIONS, LONGEST_SECTION = 10, 60
 
 
 def find_strategy_clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
-    """List the problems of the strategy within a prompt limit of `limit` tokens, at least 1."""
+    """Return the problems of the strategy within a prompt limit of `limit` tokens, at least 1."""
     found = _heading_clashes(values)
     if values.strategy != "simple":
         found += _mark_clashes(values, limit)

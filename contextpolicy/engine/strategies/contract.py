@@ -24,7 +24,7 @@ class Strategy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in policies."""
+        """The name by which policies select the strategy."""
 
     def choose(self, view: HistoryView) -> WindowChoice | WindowMove:
         """Decide which of `view.entries` are sent."""
@@ -51,7 +51,7 @@ class ComposingStrategy(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in policies."""
+        """The name by which policies select the strategy."""
 
     def compose(
         self,
@@ -67,7 +67,7 @@ class ComposingStrategy(Protocol):
 
 
 class PayloadRefused(Exception):
-    """A composing strategy changed the system text or the tools, or sends unknown messages."""
+    """A composing strategy changed the system text or tools, or returned unknown messages."""
 
     code = "payload_refused"
 
@@ -111,12 +111,11 @@ STRATEGIES: Mapping[str, Strategy] = {
 def choose_history_window(
     strategy: Strategy | None, view: HistoryView
 ) -> tuple[WindowChoice | WindowMove, str]:
-    """Return a valid decision, and the reason if `strategy` did not make it, else "".
+    """Return a valid decision, and the reason if it is not the decision of `strategy`, else "".
 
-    `sliding_window` decides instead of a strategy that is not installed (`missing`), raised
-    an exception (`failed:NAME`), changed the tool definitions (`changed_tools`), or
-    returned an invalid choice (`unsound`). A strategy gets a copy of the tools, so it
-    cannot change the prompt.
+    `sliding_window` replaces a strategy that is not installed (`missing`), raised an exception
+    (`failed:NAME`), changed the tool definitions (`changed_tools`), or returned an invalid choice
+    (`unsound`). A strategy gets a copy of the tools, so it cannot change the prompt.
     """
     fallback = STRATEGIES["sliding_window"]
     if strategy is None:

@@ -10,11 +10,11 @@ from contextpolicy.engine.window import (
 
 
 class DynamicSummary:
-    """Sends everything that no summary covers.
+    """Sends every message that no summary covers.
 
-    `compaction.plan_compaction` plans the summaries. A reply never waits for a summary. If
-    the prompt reaches its limit before a summary is published, the window moves
-    immediately, and the summary later covers the omitted messages.
+    `compaction.plan_compaction` plans the summaries. A reply never waits for a summary. If the
+    prompt reaches its limit before a summary is published, the window moves immediately, and the
+    summary later covers the omitted messages.
     """
 
     name = "dynamic_summary"

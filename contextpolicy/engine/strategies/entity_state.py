@@ -1,8 +1,8 @@
-"""Strategy `entity_state`: keeps no dialogue, only a state that a schema describes.
+"""Strategy `entity_state`: sends no dialogue, only a state that a schema describes.
 
-After each user message and before its reply a model extracts the state again. This
-module contains the texts of that call and validates its answer. An answer that is late,
-truncated or does not match the schema leaves the state unchanged.
+After each user message and before its reply, a model extracts the state again. This module contains
+the texts of that call and validates its answer. An answer that is late, truncated or does not match
+the schema leaves the state unchanged.
 """
 
 import json
@@ -37,12 +37,14 @@ Rules
 
 
 class EntityState:
-    """Sends the newest `keep_last_messages` messages (by default none) and the state."""
+    """Sends the state and the newest `keep_last_messages` messages (by default none)."""
 
     name = "entity_state"
 
     def choose(self, view: HistoryView) -> WindowChoice:
-        """Keep the last messages by count, as far as they fit; the state replaces all others."""
+        """Keep the newest `keep_last_messages` messages, as far as they fit; the state replaces the
+        others.
+        """
         count = len(view.entries)
         by_count = max(0, count - view.values.keep_last_messages)
         start = max(by_count, view.first_fitting(view.room.limit)) if by_count < count else count
@@ -66,7 +68,7 @@ class StateUpdate:
 
 
 def format_state_text(state: Mapping[str, object]) -> str:
-    """Write the state for a prompt: JSON on one line, sorted; "" for an empty state."""
+    """Format the state for a prompt: sorted JSON on one line; "" for an empty state."""
     return json.dumps(state, ensure_ascii=False, sort_keys=True) if state else ""
 
 
@@ -77,7 +79,7 @@ def format_request_schema(schema: Mapping[str, object]) -> str:
 def build_state_request(
     *, question: Sequence[Message], state: Mapping[str, object], schema: Mapping[str, object]
 ) -> tuple[WireMessage, ...]:
-    """Build the request for the state after `question` (prompt STATE_V1)."""
+    """Build the request to update the state after `question` (prompt STATE_V1)."""
     said = "\n\n".join(escape_delimiters(extract_message_text(message)) for message in question)
     content = (
         f"The schema:\n{format_request_schema(schema)}\n\n"
@@ -112,7 +114,7 @@ def parse_state_answer(
 
 
 def measure_state_size(state: object) -> int:
-    """Return the size of a state in bytes of JSON."""
+    """Return the size of a state as JSON, in bytes."""
     return len(json.dumps(state))
 
 

@@ -29,9 +29,9 @@ SHORTEST_SUMMARY = 20
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The result of the check: accepted, or rejected with every reason, each a stable code.
+    """The result of the check: accepted, or rejected with every reason as a stable code.
 
-    `lost` lists the facts of the policy's pinned kinds that the summary is missing.
+    `lost`: the facts of the policy's pinned kinds that the summary does not contain.
     """
 
     accepted: bool
@@ -98,7 +98,7 @@ def append_lost_facts(
 ) -> str:
     """Add facts that a summary lost, as bullets under its first section, while they fit.
 
-    Identifiers, numbers and dates are copied, not rephrased.
+    Identifiers, numbers and dates are copied verbatim.
     """
     lines = summary_text.strip().split("\n")
     place = next((n for n, line in enumerate(lines, start=1) if _HEADING.match(line)), 0)
@@ -113,10 +113,9 @@ def append_lost_facts(
 def has_unknown_url(
     summary_text: str, *, sources: Sequence[Message], previous: Summary | None
 ) -> bool:
-    """Return True if a summary contains a URL that is in no source and no previous summary.
+    """Return True if a summary contains a URL that is neither in its sources nor in `previous`.
 
-    Tool calls and tool results are sources too. A truncated URL is matched by its
-    beginning.
+    Tool calls and tool results are sources too. A truncated URL is matched by its beginning.
     """
     found = extract_facts(summary_text)["url"]
     if not found:

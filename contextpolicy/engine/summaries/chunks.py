@@ -1,7 +1,7 @@
 """Plans a summary in several calls, if the text is too long for one.
 
-Each call summarises one chunk of the text, and the summaries are merged. Every source
-is in exactly one chunk, so the merged summary covers only messages that were read.
+Each call summarises one chunk of the text, and the results are merged. Every source is in exactly
+one chunk, so the merged summary covers only messages that were read.
 """
 
 from collections.abc import Callable, Sequence
@@ -17,7 +17,7 @@ CHARACTERS_PER_TOKEN = 3
 
 @dataclass(frozen=True, slots=True)
 class Chunk:
-    """Messages that one call reads. `max_chars` cuts each of them in the transcript."""
+    """Messages that one call reads. `max_chars` truncates each of them in the transcript."""
 
     messages: tuple[Message, ...]
     tokens: int

@@ -74,7 +74,7 @@ class CompactionPlan:
         return hashlib.sha256("\n".join(lines).encode()).hexdigest()
 
     def summary(self, *, id: str, text: str, tokens: int) -> Summary:  # noqa: A002 - the field's name
-        """Make the summary from its `text`, with the coverage of this plan."""
+        """Build the summary from its `text`, with the coverage of this plan."""
         return Summary(id, text, self.from_seq, self.to_seq, self.exceptions, tokens)
 
 
@@ -82,13 +82,13 @@ class CompactionPlan:
 class NotNeeded:
     """The reason not to compact now.
 
-    `tokens` is the prompt, `mark` the mark that applies (0: none).
+    `tokens` is the prompt size, `mark` the mark that applies (0: none).
 
-    `strategy`: the policy has no summaries. `below_threshold`: no mark was reached.
-    `keep_last`: all messages are among the newest ones, which the policy keeps.
-    `nothing_to_fold`: fewer than two turns, or no message is a source. `no_gain`: a
-    compaction would free too little. `too_early`: a compaction now would not reduce the
-    prompt to the low mark, but one after another turn may.
+    `strategy`: the policy has no summaries. `below_threshold`: no mark was reached. `keep_last`:
+    all messages are among the newest ones, which the policy keeps. `nothing_to_fold`: fewer than
+    two turns, or no message is a source. `no_gain`: a compaction would free too little.
+    `too_early`: a compaction now would not reduce the prompt to the low mark, but one after another
+    turn may.
     """
 
     reason: Refusal

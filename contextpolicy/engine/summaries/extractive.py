@@ -1,13 +1,12 @@
 """Writes a summary without a model.
 
-The summary consists of whole sentences of the chat, with author, day and source. The
-extractor selects and quotes sentences; it does not rephrase them. From users' code it
-quotes whole lines. It is deterministic, costs nothing, and writes in the language of
-the chat. It is used if a policy has no summarisation model.
+The summary consists of whole sentences of the chat, with author, day and source. The extractor
+selects and quotes sentences; it does not rephrase them. From users' code it quotes whole lines. It
+is deterministic, costs nothing, and writes in the language of the chat. It is used if a policy has
+no summarising model.
 
-It selects the sentences with the most facts for their length. A fact (a date, a price,
-a name, a word that the chat repeats) counts only for the first selected sentence that
-contains it.
+It selects the sentences with the most facts for their length. A fact (a date, a price, a name, a
+word that the chat repeats) counts only for the first selected sentence that contains it.
 """
 
 import heapq
@@ -145,12 +144,12 @@ def build_extractive_summary(
 ) -> str:
     """Summarise `previous` and `messages` in sections of bullets with labels and source marks.
 
-    The format is that of `claims`. Sentences of the previous summary compete with the new
-    ones. `cited`: the messages that the previous summary cites, which provide the author
-    and day of its sentences. The new summary has at most `max_tokens` and is smaller than
-    the text it replaces. A small summary has no headings. If no sentence fits, only the
-    headings remain. `unquoted`: tokens of messages that are covered but not quoted. A
-    sentence that fits none of the `sections` is placed in the first one.
+    The format is that of `claims`. Sentences of the previous summary compete with the new ones.
+    `cited`: the messages that the previous summary cites, which provide the author and day of its
+    sentences. The new summary has at most `max_tokens` and is smaller than the text it replaces. A
+    small summary has no headings. If no sentence fits, only the headings remain. `unquoted`: tokens
+    of messages that are covered but not quoted. A sentence that fits none of the `sections` is
+    placed in the first one.
     """
     new = sum(message.tokens for message in messages) + unquoted
     old = previous.tokens if previous else 0
@@ -183,11 +182,11 @@ def build_extractive_summary(
 
 
 def get_reply_share(messages: Sequence[Message]) -> float:
-    """Return the weight of facts that messages with the role `assistant` state.
+    """Return the weight of facts from messages with the role `assistant`.
 
-    The weight depends on the mean size of these messages. If they are no longer than the
-    user's messages, they may be written by a second person, or by a model that converses
-    like one. The longer they are, the larger is the part that only explains.
+    The weight depends on the mean size of these messages. If they are no longer than the user's
+    messages, they may be written by a second person, or by a model that converses like one. The
+    longer they are, the more of their text only explains.
     """
     sizes: dict[str, list[int]] = {"user": [], "assistant": []}
     for message in messages:

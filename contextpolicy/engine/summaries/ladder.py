@@ -1,4 +1,4 @@
-"""Decides what follows a failed attempt to compact: a fallback, a pause, or waiting for messages.
+"""Decides how to continue after a failed compaction: a fallback, a pause, or waiting for messages.
 
 The fallbacks are the rungs of a ladder, from a model's summary down to the window. These are pure
 decisions over facts about past attempts. The window needs no model, so a chat stays usable even if
@@ -40,11 +40,12 @@ class Attempt:
 
 
 def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
-    """Return the next rung after the attempts of one compaction; None if done or none is left.
+    """Return the next rung after the attempts of one compaction; None if it succeeded or none is
+    left.
 
-    After a fault that a model can fix, the model is asked once more, and the prompt names
-    the fault. After too much input, there is one attempt with fewer sources. Every other
-    fault leads directly to the extractive summary. No rung is tried twice.
+    After a fault that a model can fix, the model is asked once more, and the prompt names the
+    fault. If the input was too large, there is one attempt with fewer sources. Every other fault
+    leads directly to the extractive summary. No rung is tried twice.
     """
     if not attempts:
         return "model"

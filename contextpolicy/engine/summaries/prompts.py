@@ -1,7 +1,7 @@
-"""Prompt texts for summaries: to show a summary in a prompt, and to request one from a model.
+"""Prompt texts for summaries: to include a summary in a prompt, and to request one from a model.
 
 Texts of people and models are treated as data: labelled, delimited, with escaped delimiters, and
-never in role `system`. Prompt texts are versioned. A stored row names the version it was made with.
+never in role `system`. Prompt texts are versioned. A stored row names its version.
 """
 
 import re
@@ -121,7 +121,9 @@ def neutralise_template_marks(text: str) -> str:
 
 
 def select_prompt_version(window: int | None) -> str:
-    """Return the version of a summary request for a model with this context window, in tokens."""
+    """Return the prompt version for a summary request. `window`: the model's context window in
+    tokens.
+    """
     return SHORT_V2 if window is not None and window <= SMALL_WINDOW else SUMMARY_V2
 
 

@@ -115,7 +115,7 @@ def extract_code_terms(text: str) -> Iterator[str]:
 
 
 def extract_code_lines(text: str) -> Iterator[Saying]:
-    """Yield the lines of a text's code that contain an identifier, uncut."""
+    """Yield the lines of code in a text that contain an identifier, uncut."""
     for block in _CODE_BLOCK.finditer(text):
         for line in block[0].splitlines()[1:]:
             code = " ".join(line.split())
@@ -155,7 +155,7 @@ def extract_word_stems(text: str) -> Iterator[str]:
 def classify_sentence(
     plain: str, *, by_person: bool, is_answered: bool = False
 ) -> tuple[str, float]:
-    """Return the section of a sentence and its weight without its facts."""
+    """Return the section of a sentence, and its weight without facts."""
     is_decided = bool((_DECIDED if by_person else _AGREED).search(plain))
     is_rule = by_person and bool(_FORBIDDEN.search(plain) or _PREFERRED.search(plain))
     is_asked = is_question_sentence(plain)
@@ -206,7 +206,7 @@ def is_sentence(text: str) -> bool:
 
 
 def is_small_talk(said: Saying) -> bool:
-    """Return True for thanks, praise and greetings without a fact, even if they contain a name."""
+    """Return True for thanks, praise and greetings without facts, even if they contain a name."""
     plain = strip_source_marks(said.text).strip()
     # "I 100% agree" states no number.
     facts = said.facts.keys() - ({"100"} if _EMPHASIS.search(plain) else set())

@@ -1,8 +1,8 @@
-"""The prompt of one agent of a team, in the form that its client expects.
+"""The prompt of one agent of a team, in the format that its client expects.
 
-Each form has a title or a tag for every part. Message texts cannot imitate them: matching lines are
-indented by a space, and matching tags are escaped. The forms are defined by this project, because
-the clients accept free text.
+Each format has a title or a tag for every part. Message texts cannot imitate them: matching lines
+are indented by a space, and matching tags are escaped. The formats are defined by this project,
+because the clients accept free text.
 """
 
 import logging
@@ -34,7 +34,9 @@ class AgentPrompt:
     omitted: int = 0
 
     def to_json(self) -> dict[str, object]:
-        """Return the prompt as a JSON object for the API. `systemFlag` needs a system text."""
+        """Return the prompt as a JSON object for the API. Without a system text, `systemFlag` is
+        left out.
+        """
         written: dict[str, object] = {"prompt": self.prompt}
         if self.system_flag is not None:
             written["systemFlag"] = self.system_flag
@@ -49,10 +51,10 @@ class AgentPromptTooLarge(Exception):
 
 @dataclass(frozen=True, slots=True)
 class PromptForm:
-    """The prompt form of one agent type.
+    """The prompt format of one agent type.
 
-    `titles` are the section titles: the text above each section, or its tag. `line` formats one
-    message of the conversation; a tagged form has a tag for it. With `has_system_option` the
+    `titles`: the section titles (the text above each section, or its tag). `line` formats one
+    message of the conversation; a tagged format has a tag for it. With `has_system_option` the
     instructions go to the client's system option instead of a section.
     """
 
@@ -67,12 +69,12 @@ class PromptForm:
         return (f"<{title}>\n", f"\n</{title}>") if self.is_tagged else (f"{title}\n", "")
 
     def section(self, section: str, text: str) -> str:
-        """Write a section. Returns an empty text if the section is empty."""
+        """Format a section. Returns an empty text if the section is empty."""
         before, after = self.borders(section)
         return f"{before}{text}{after}" if text else ""
 
     def entry(self, sender: str, to: str, text: str) -> str:
-        """Write a message of the conversation. Its text must already be guarded."""
+        """Format a message of the conversation. Its text must already be guarded."""
         if self.is_tagged:
             opening = f'<message from="{_attribute(sender)}" to="{_attribute(to)}">'
             return f"{opening}\n{text}\n</message>"
@@ -87,7 +89,7 @@ class PromptForm:
 
 
 def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
-    """Write the prompt for an agent type; an unknown type gets plain text.
+    """Build the prompt for an agent type; an unknown type gets plain text.
 
     Over `max_bytes` (prompt and system text together) the oldest context is removed first. The
     newest message is never cut. Raises AgentPromptTooLarge.
@@ -105,7 +107,7 @@ def assemble_prompt(agent_type: str, context: AgentContext) -> AgentPrompt:
 
 
 def normalise_agent_type(agent_type: str) -> str:
-    """Return the full name of a known agent type, ignoring case; unknown types are unchanged."""
+    """Return the canonical name of an agent type, ignoring case; unknown types are unchanged."""
     return _FULL_NAMES.get(agent_type.lower(), agent_type)
 
 

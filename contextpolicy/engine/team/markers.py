@@ -1,8 +1,8 @@
 """Parses routing markers in a team's messages, and removes them from prompts.
 
-A message may name its author (`[FROM:x]`), the team's task (`[TEAM_TASK]`, with all text to the
-next bracket) and the next speaker (`[NEXT:y]`). The store keeps the markers; a prompt does not show
-them.
+A message may name its author (`[FROM:x]`), the team's task (`[TEAM_TASK]`, with all text up to the
+next bracket) and the next speaker (`[NEXT:y]`). The stored message keeps the markers; prompts do
+not show them.
 """
 
 import re
@@ -23,7 +23,7 @@ _EDGES = re.compile(f"^[{SPACES}]+|[{SPACES}]+$")
 
 
 def strip_markers(text: str) -> str:
-    """Remove all markers and tidy the rest: single spaces, trimmed lines, no empty lines.
+    """Remove all markers and clean up whitespace: single spaces, trimmed lines, no empty lines.
 
     Lines of fenced code are unchanged. A pure function of the text.
     """
@@ -33,7 +33,7 @@ def strip_markers(text: str) -> str:
 
 
 def strip_display_markers(text: str) -> str:
-    """Remove author and next-speaker markers from a text that is shown; its spaces are unchanged.
+    """Remove author and next-speaker markers from a displayed text; its spaces are unchanged.
 
     Markers in code are kept.
     """
@@ -61,7 +61,9 @@ def _plain(text: str) -> str:
 
 
 def parse_next_names(text: str) -> tuple[str, ...]:
-    """Return the names in a message's `[NEXT:…]` markers, in order; a comma separates several."""
+    """Return the names in a message's `[NEXT:…]` markers, in order. A marker can list several
+    names, separated by commas.
+    """
     closed = text[: text.rfind("]") + 1]
     found = (name.strip() for match in _NEXT_NAME.findall(closed) for name in match.split(","))
     return tuple(name for name in found if name)

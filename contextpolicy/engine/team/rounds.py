@@ -37,8 +37,8 @@ class Member:
 class Rules:
     """The rules of a team's rounds.
 
-    `hop_limit` is the number of replies, `token_limit` the tokens and `seconds_limit` the seconds
-    after which a round ends. `goes_on_after_failure`: a failed reply does not end the round.
+    A round ends after `hop_limit` replies, `token_limit` tokens or `seconds_limit` seconds.
+    `goes_on_after_failure`: a failed reply does not end the round.
     """
 
     routing: Routing = "all"
@@ -53,8 +53,8 @@ class Standing:
     """The state of a round after a reply.
 
     `queue`: the role ids of the next speakers. `speakers`: the role ids of the replies since the
-    user's last message, oldest first. `hops`, `tokens` and `seconds`: the replies and the usage so
-    far. `passes`: the number of consecutive empty replies up to now.
+    user's last message, oldest first. `hops`, `tokens` and `seconds`: replies and usage so far.
+    `passes`: the number of consecutive empty replies so far.
     """
 
     queue: tuple[str, ...]
@@ -128,7 +128,7 @@ def decide_next_speaker(
 ) -> Next:
     """Return the next speaker, or the end of the round, after a reply of `speaker` (a role id).
 
-    `called`: the names that the reply calls. `failed`: the reply failed.
+    `called`: the names that the reply mentions as next speakers. `failed`: the reply failed.
     """
     if failed and not rules.goes_on_after_failure:
         return Next("", standing.queue, "failed")

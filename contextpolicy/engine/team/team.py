@@ -1,4 +1,4 @@
-"""The context of a team: messages with speakers and addressees, and the part that one agent gets.
+"""The context of a team: messages with speakers and addressees, and the part for one agent.
 
 Value types and pure functions; `team_state` keeps a team's messages and task. Markers are removed
 only from prompts.
@@ -24,7 +24,7 @@ SpeakerType = Literal["human", "ai"]
 
 @dataclass(frozen=True, slots=True)
 class Speaker:
-    """The author of a message: a unique id, and a name that need not be unique."""
+    """The author of a message: a unique id, and a name that may be shared."""
 
     role_id: str
     role_name: str
@@ -48,7 +48,7 @@ class TeamMessage:
 
 @dataclass(frozen=True, slots=True)
 class ContextMessage:
-    """An earlier message as an agent gets it: without an id and without markers."""
+    """An earlier message as sent to an agent: without id and markers."""
 
     sender: str
     to: str
@@ -59,10 +59,10 @@ class ContextMessage:
 class AgentContext:
     """The part of a chat that one agent gets.
 
-    `agent_formats.assemble_prompt` makes the prompt. `left_out` names (message id, reason)
-    of the earlier messages that are not among `context_messages`: `window`,
-    `duplicate_of_current`, `markers_only`. All messages before the window are represented
-    by the newest of them, as `window`.
+    `agent_formats.assemble_prompt` turns it into a prompt. `left_out` has (message id, reason) of
+    the earlier messages that are not among `context_messages`: `window`, `duplicate_of_current`,
+    `markers_only`. The newest message outside the window represents all messages that the window
+    leaves out.
     """
 
     agent_id: str
@@ -141,15 +141,15 @@ def _addressees(routing: object) -> tuple[str, ...]:
 
 
 def format_recipients(names: Sequence[str]) -> str:
-    """Write the recipients of a message: `all`, a name, or names separated by commas."""
+    """Format the recipients of a message: `all`, a name, or names separated by commas."""
     return ", ".join(names) if names else "all"
 
 
 def cut_team_task(task: str) -> str:
     """Cut the task to 5,120 bytes of UTF-8, between characters.
 
-    This is the only text that is cut instead of rejected, because it is a heading that agents
-    repeat. The cut is logged with both sizes.
+    It is the only text that is cut instead of rejected, because agents repeat it as a heading. The
+    cut is logged with both sizes.
     """
     size = count_utf8_bytes(task)
     if size <= TEAM_TASK_BYTES:
@@ -167,7 +167,7 @@ def cut_team_task(task: str) -> str:
 
 
 def count_utf8_bytes(text: str) -> int:
-    """Count the bytes of the text as UTF-8; a lone surrogate counts as three."""
+    """Return the UTF-8 length of a text in bytes; a lone surrogate counts as three."""
     return len(text.encode("utf-8", "surrogatepass"))
 
 

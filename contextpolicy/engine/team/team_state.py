@@ -30,7 +30,7 @@ Told = TypeVar("Told")
 
 
 class InvalidSnapshot(ValueError):
-    """A team's snapshot is malformed or of another version; the state is unchanged."""
+    """A team's snapshot is malformed or has another version; the state is unchanged."""
 
     code = "invalid_snapshot"
 
@@ -115,7 +115,7 @@ class TeamState:
         self._change_task(None)
 
     def export_snapshot(self, *, now_ms: int) -> dict[str, object]:
-        """Return the state as a JSON-ready object; `now_ms` is the clock in milliseconds."""
+        """Return the state as a JSON-ready object. `now_ms`: the current time in milliseconds."""
         return {
             "messages": [dump_team_message(message) for message in self._messages],
             "teamTask": self._team_task,

@@ -1,8 +1,8 @@
 """A team's chat from the perspective of one of its agents.
 
-The agent's own replies have the role `assistant`. All other messages have their
-speaker's name. Stored data is unchanged. Prompts, pages and the router derive their
-view of a reply here, by pure functions of its text and of the names in the team.
+The agent's own replies have the role `assistant`. All other messages carry their speaker's name.
+Stored data is unchanged. Prompts, pages and the router derive their view of a reply here, by pure
+functions of its text and of the names in the team.
 """
 
 import re
@@ -67,7 +67,7 @@ _QUOTED = re.compile(
 
 
 class Said(NamedTuple):
-    """A reply split into the speaker's own words and words written as another member."""
+    """A reply, split into the speaker's own words and words written as another member."""
 
     own: str
     for_others: str = ""
@@ -79,10 +79,7 @@ def fold_member_name(name: str) -> str:
 
 
 def find_name_fault(name: str) -> NameFault | None:
-    """Return the code of the reason why a name is not allowed for a team member.
-
-    Returns None if the name is allowed.
-    """
+    """Return the code of the reason that a name is not allowed for a team member, or None."""
     if not name.strip():
         return "missing"
     if len(name) > LONGEST_MEMBER_NAME:
@@ -97,10 +94,7 @@ def find_name_fault(name: str) -> NameFault | None:
 
 
 def find_name_problem(name: str) -> Phrase | None:
-    """Return a sentence with the reason why a name is not allowed for a team member.
-
-    Returns None if the name is allowed.
-    """
+    """Return a sentence with the reason that a name is not allowed for a team member, or None."""
     fault = find_name_fault(name)
     if fault is None:
         return None
@@ -145,7 +139,7 @@ def _own_label(name: str) -> re.Pattern[str]:
 
 
 def parse_called_names(text: str) -> tuple[str, ...]:
-    """Return the names that a reply calls next: markers outside code and quotations.
+    """Return the next speakers that a reply names in markers outside code and quotations.
 
     A quotation may contain other text in addition to the marker. A quotation ends with its line.
     """
@@ -165,7 +159,7 @@ def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
     `@all` gives all. Case, spaces and hyphens are ignored, and the longest name wins. Mentions in
-    code or inside a word do not count, so an email address calls no member. Letters of scripts
+    code or inside a word do not count, so an email address mentions no member. Letters of scripts
     without spaces may be on both sides.
     """
     # Letters with accents have two spellings. Normalise both sides to the composed one.
@@ -202,7 +196,7 @@ def _mention_pattern(names: tuple[str, ...]) -> re.Pattern[str]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Viewer:
-    """The agent that gets the prompt: its role's id and name, and its team mates' names."""
+    """The agent for which a prompt is built: its role's id and name, and its team mates' names."""
 
     role_id: str
     name: str
@@ -212,11 +206,11 @@ class Viewer:
 def rewrite_for_viewer(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
-    """Return a message of the team as an agent gets it, with its tokens counted again.
+    """Return a team message as the agent sees it, with its tokens counted again.
 
-    Its own replies have role `assistant`. All others have role `user`, after a line with the
-    speaker's name. A text cannot forge that line: markers are removed first, and text that still
-    looks like one loses its bracket. Tool calls of other members are one line each, without
+    The agent's own replies have role `assistant`. All others have role `user`, after a line with
+    the speaker's name. A text cannot forge that line: markers are removed first, and text that
+    still looks like one loses its bracket. Tool calls of other members are one line each, without
     arguments and results. A message without content has no parts.
     """
     parts = _cleaned(message.parts, speaker=speaker)
@@ -308,7 +302,7 @@ def compute_agent_window(seq: int, *, size: int) -> int:
 def build_team_instructions(
     viewer: Viewer, *, humans: Collection[str] = (), is_text: bool = False
 ) -> str:
-    """Write the instructions that name an agent and its team mates, and how to call one.
+    """Return the instructions that name an agent and its team mates, and how to call one.
 
     `is_text`: the agent's prompt is one text, in which each message has its speaker's name.
     """

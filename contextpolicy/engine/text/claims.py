@@ -1,11 +1,10 @@
-"""The written form of a summary's bullets: a label, then sentences with their sources.
+"""The format of a summary's bullets: a label, then sentences with their sources.
 
     - User, 2023-05-08: I have cats. [#3] One is Tom. [#7, #9] 05-12: Tom is ill. [#15]
 
-The label names the author and the day. The author applies to the whole bullet. A day
-applies until the next day, which is written without the year if the year is unchanged.
-A source mark applies to the sentences before it, back to the previous mark. A claim is
-one such span with its label.
+The label names the author and the day. The author applies to the whole bullet. A day applies until
+the next day, which is written without the year if the year is unchanged. A source mark applies to
+the sentences before it, back to the previous mark. A claim is one such span with its label.
 """
 
 import re
@@ -47,14 +46,14 @@ class Label(NamedTuple):
 
 
 def write_label(author: str, day: str) -> str:
-    """Write the label of a bullet: `User, 2023-05-08: `. Empty if author and day are unknown."""
+    """Format the label of a bullet: `User, 2023-05-08: `. Empty if author and day are unknown."""
     name = re.sub(r"[\s:\[\]]+", " ", author).strip()[:LONGEST_AUTHOR].rstrip(" ,")
     named = ", ".join(part for part in (name, day) if part)
     return f"{named}: " if named else ""
 
 
 def read_label(label: str) -> Label:
-    """Parse a label of `write_label`; a label in another form gives empty parts."""
+    """Parse a label made by `write_label`. Any other text gives empty parts."""
     found = _LABEL.fullmatch(label)
     if found is None:
         return Label()
@@ -87,7 +86,7 @@ def split_bullet_claims(bullet: str) -> list[Claim]:
 
 
 def write_next_day(day: str, *, before: str) -> str:
-    """Write the day of a bullet's next sentence; `before` is the day of the previous sentence."""
+    """Format the day before a bullet's next sentence. `before`: the previous sentence's day."""
     return f"{day.removeprefix(before[:5])}: "
 
 
@@ -135,22 +134,25 @@ def has_days(summary: str) -> bool:
 
 
 def strip_source_marks(text: str) -> str:
-    """Remove the source marks of a text, [#12] or [#12, #15]: they are not facts of the chat."""
+    """Remove the source marks of a text, such as [#12] or [#12, #15].
+
+    They are not facts of the chat.
+    """
     return SOURCE_MARK.sub(" ", text)
 
 
 def bracket_source_marks(text: str) -> str:
-    """Write the source marks of a text in round brackets, so that they name no source."""
+    """Replace the square brackets of source marks by round ones, so that they name no source."""
     return SOURCE_MARK.sub(lambda mark: f"({mark[0][1:-1]})", text)
 
 
 def strip_summary_labels(text: str) -> str:
-    """Remove the labels of all bullets of a summary: their days are not facts of the chat."""
+    """Remove the labels of all bullets of a summary. Their days are not facts of the chat."""
     return _BULLET.sub(_without_label, text)
 
 
 def strip_bullet_label(bullet: str) -> str:
-    """Remove the label of one bullet, given without its bullet sign."""
+    """Remove the label of one bullet, given without its bullet character."""
     return _LABEL.sub("", bullet, count=1) if _LABEL.match(bullet) else bullet
 
 
@@ -164,6 +166,6 @@ def _without_label(bullet: re.Match[str]) -> str:
 
 
 def write_mark(sources: Iterable[int]) -> str:
-    """Write a source mark: `[#7, #9]`. Empty if there are no sources."""
+    """Format a source mark: `[#7, #9]`. Empty if there are no sources."""
     named = ", ".join(f"#{seq}" for seq in sources)
     return f"[{named}]" if named else ""

@@ -33,7 +33,7 @@ class KeptFacts:
 
     @property
     def share(self) -> float:
-        """Kept facts divided by all facts, 0 to 1. 1 if the sources have no facts."""
+        """Share of the facts that were kept, 0 to 1. 1 if the sources have no facts."""
         kept, lost = (sum(map(len, found.values())) for found in (self.kept, self.lost))
         return kept / (kept + lost) if kept + lost else 1.0
 
@@ -56,7 +56,7 @@ def compare_summary_facts(sources_text: str, summary_text: str) -> KeptFacts:
     """Compare the facts of the sources with the summary's text.
 
     A fact is kept if the summary contains it verbatim, apart from case and thousands separators.
-    Names are those of `extract_names`, which sees the whole text.
+    Names are found in the whole source text, as in `extract_names`.
     """
     reading = _Reading(sources_text)
     found: dict[Kind, tuple[str, ...]] = {**reading.facts(), "name": reading.names()}

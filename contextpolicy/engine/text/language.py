@@ -46,7 +46,7 @@ _WORD = re.compile(r"[^\W\d_]+")
 
 
 def detect_text_language(text: str) -> str:
-    """Return a code for the language of a text, "" if it is unclear.
+    """Return a code for the language of a text, or "" if it is unclear.
 
     Code, addresses and headings do not count.
     """

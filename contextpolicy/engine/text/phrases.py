@@ -13,7 +13,7 @@ class Phrase(str):
     values: Mapping[str, object]
 
     def __new__(cls, template: str, /, **values: object) -> "Phrase":
-        """Return the sentence with its values. The template is marked with `gettext_noop`."""
+        """Create the sentence from a template, marked with `gettext_noop`, and its values."""
         phrase = super().__new__(cls, template.format(**values))
         phrase.template = template
         phrase.values = values

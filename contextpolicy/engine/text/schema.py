@@ -1,7 +1,7 @@
-"""Validates values against a JSON Schema: the subset that forms and states need.
+"""Validates values against the subset of JSON Schema that forms and states need.
 
-An unsupported keyword is rejected when the schema is saved, so that every keyword is enforced.
-`pattern` is rejected because a regular expression can take unbounded time.
+A schema with an unsupported keyword is rejected when it is saved, so that every keyword is
+enforced. `pattern` is unsupported because a regular expression can take unbounded time.
 """
 
 import json
@@ -79,7 +79,7 @@ def check_schema(schema: Mapping[str, object]) -> None:
 
 
 def find_schema_violations(schema: Mapping[str, object], value: object) -> list[str]:
-    """List the violations of a value, one sentence each with its location; empty if it is valid.
+    """Return the violations of a value, one sentence each with its location; empty if it is valid.
 
     The schema must have passed `check_schema`.
     """

@@ -1,4 +1,4 @@
-"""Finds the scripts of a text. Tokenizers differ most by script.
+"""Detects the scripts of a text, because tokens per character differ most by script.
 
 Counts the characters of each script, weighted by the usual number of tokens per character.
 """
@@ -49,5 +49,5 @@ def select_present_scripts(found: Mapping[str, float]) -> list[str]:
 
 
 def find_dominant_script(found: Mapping[str, float]) -> str:
-    """Return the script of nearly all characters; "" for mixed scripts."""
+    """Return the script of nearly all characters, or "" if scripts are mixed."""
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -1,8 +1,8 @@
 """The declaration of a policy field.
 
-It is one statement with everything that the product knows about the field. The type is
-the annotation of the field. Forms, checks, the linter, descriptions and the
-documentation read the declarations through `fields.FIELDS`.
+A declaration is one statement with everything that the product knows about the field. The field's
+annotation gives its type. Forms, checks, the linter, descriptions and the documentation read the
+declarations through `fields.FIELDS`.
 """
 
 from collections.abc import Callable, Mapping, Sequence
@@ -28,7 +28,7 @@ NO_LIMIT = gettext_noop("0: this policy sets no limit.")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PolicyGroup:
-    """A group of fields in the form and on the pages, and the strategies that show the group."""
+    """A group of fields on forms and pages, and the strategies for which it is shown."""
 
     title: str
     only_with: Sequence[str] = ()
@@ -55,27 +55,27 @@ GROUPS: Mapping[str, PolicyGroup] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Declaration:
-    """The facts about a field that its annotation does not state. Texts are message ids.
+    """The properties of a field other than its annotated type. Texts are message ids.
 
-    `group`: a key of `GROUPS`; empty: not in the form. `combine`: see `Combine`. A whole
-    number is between `smallest` and `largest`, and a value above `largest` is refused with
-    the code `too_large`. A share is at most 1, or `largest`; with `smallest` 0 it may be 0.
-    `longest`: maximum length of a text in characters. `values`: the only values of a list.
-    `labels`: the display names of values. `choices`: the function of the form that lists
-    the values. `accepts`: a check that replaces the check of the annotated type. `wanted`:
-    the description of the values that it accepts.
+    `group`: a key of `GROUPS`; empty: not in the form. `combine`: see `Combine`. A whole number is
+    between `smallest` and `largest`, and a value above `largest` is refused with the code
+    `too_large`. A share is at most 1, or `largest`; with `smallest` 0 it may be 0. `longest`:
+    maximum length of a text in characters. `values`: the only values of a list. `labels`: the
+    display names of values. `choices`: the function of the form that lists the values. `accepts`: a
+    check that replaces the check of the annotated type. `wanted`: the description of the values
+    that it accepts.
 
-    `empty`: the form's sentence about 0, or about an empty field if the form
-    `refuses_zero`. `rows`: the height of the text area. `widget`: the form field, if the
-    type does not decide it.
+    `empty`: the form's sentence about 0, or about an empty field if the form `refuses_zero`.
+    `rows`: the height of the text area. `widget`: the form field, if it does not follow from the
+    type.
 
-    `sentence`: the sentence of the description. It contains a placeholder for the value.
-    For a yes/no field, it contains words in [brackets] instead. The sentence is omitted for
-    a default value, unless the value is a number, and if `described_if` returns False.
-    `nothing`: the words for an empty list.
+    `sentence`: the sentence of the description, with a placeholder for the value. For a yes/no
+    field, it contains words in [brackets] instead. The sentence is omitted for a default value,
+    unless the value is a number, and if `described_if` returns False. `nothing`: the words for an
+    empty list.
 
-    `is_private`: a text that a policy may hide from users, and that the ledger never
-    contains. `unused_with`: the built-in strategies that never read the field.
+    `is_private`: a text that a policy may hide from users, and that the ledger never contains.
+    `unused_with`: the built-in strategies that never read the field.
     """
 
     group: str = ""

@@ -179,7 +179,7 @@ class HistoryFields:
 
 
 def compute_mark_tokens(share: float, absolute: int | None, *, prompt_limit: int) -> int:
-    """Return a mark in tokens: its share of the prompt limit or its absolute value.
+    """Return a mark in tokens: its share of the prompt limit, or its absolute value.
 
     If both are set, the lower one applies.
     """
