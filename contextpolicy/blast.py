@@ -56,7 +56,7 @@ REMOVE = gettext_lazy(
 class BlastRadiusNeeded(Exception):
     """The instance requires a count of the affected chats before this change.
 
-    `count` is the newest unfinished count, if there is one; `next_step` is the advice.
+    `count` is the newest unfinished count, if there is one; `next_step` describes how to continue.
     """
 
     code = "blast_radius_needed"
@@ -100,7 +100,7 @@ def compute_content_digest(values: Mapping[str, Any], locks: Collection[str]) ->
 
 
 def get_active_number(policy: ContextPolicy) -> int:
-    """Return the number of the active version; 0 for none."""
+    """Return the number of the active version; 0 if there is none."""
     return policy.current.number if policy.current else 0
 
 
@@ -113,10 +113,10 @@ def check_version_count(
     share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Check that a version may become active; return its count, or None if it needs none.
+    """Check that a version has a sufficient count to become active. Return that count.
 
-    `share`: share of the active chats that name the policy. Below the limit, no count is needed.
-    Raises `BlastRadiusNeeded`.
+    Returns None if it needs none: `share`, the share of active chats that name the policy, is below
+    the limit. Raises `BlastRadiusNeeded`.
     """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
@@ -203,7 +203,7 @@ def filter_fresh_radii(
 def require_sufficient_count(rows: QuerySet[BlastRadius], *, do: StrOrPromise) -> BlastRadius:
     """Return the newest sufficient count of `rows`.
 
-    If there is none, raises `BlastRadiusNeeded` with `do` as the advice.
+    Raises `BlastRadiusNeeded` if there is none, with `do` as the next step.
     """
     newest = list(rows)
     for row in newest:
@@ -251,7 +251,7 @@ def build_radius_data(row: BlastRadius) -> dict[str, Any]:
 
 
 def build_count_data(row: BlastRadius | None) -> dict[str, Any]:
-    """Return the event data of the count that allowed a change."""
+    """Return the event data of the count that permitted a change."""
     if row is None:
         return {}
     return {

@@ -10,7 +10,7 @@ Side = dict[str, Any] | None
 
 
 def diff_version_fields(before: PolicyVersion | None, after: PolicyVersion) -> list[dict[str, Any]]:
-    """List the changed fields of a version, each with both sides."""
+    """Return the fields that differ between two versions, each with both values."""
     names = _names(before.values if before else (), after.values)
     sides = [(name, _of(before, name), _of(after, name)) for name in names]
     return [
@@ -25,7 +25,7 @@ def list_concurrent_changes(
     values: Mapping[str, Any],
     locks: Collection[str],
 ) -> list[dict[str, Any]]:
-    """List the changes saved since `base`, and those that `values` and `locks` would add.
+    """Return the fields changed since `base`, and those that `values` and `locks` would change.
 
     A field is a `clash` if both changed it, to different values.
     """

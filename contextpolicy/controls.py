@@ -1,8 +1,8 @@
-"""`check_change`: the two checks of every change that affects whom a policy applies to.
+"""`check_change`: the two checks for every change of the people or chats that a policy applies to.
 
-A change may require a second person (`two_persons`) and a count of the affected chats
-(`blast`). Each check runs only if the instance requires it. A recently active version
-passes again, but only for the audience for which it was approved and counted.
+A change may require a second person (`two_persons`) and a count of the affected chats (`blast`).
+Each check runs only if the instance requires it. A recently active version passes again, but only
+for the audience for which it was approved and counted.
 """
 
 from collections.abc import Callable, Collection, Mapping
@@ -39,11 +39,11 @@ NAMED_SHARES: list[Callable[[ContextPolicy, datetime], float]] = []
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change that affects whom a policy applies to.
+    """A change of the people or chats that a policy applies to.
 
-    `values` and `locks` will apply at `levels`, instead of `before`. `author` wrote them,
-    `by` publishes them. `restores` is the older version with the same content. `assigned`
-    is set if a policy is assigned, `removed` if an assignment is removed.
+    `values` and `locks` will apply at `levels`, instead of `before`. `author` wrote them, `by`
+    publishes them. `restores` is the older version with the same content. `assigned` is set if a
+    policy is assigned, `removed` if an assignment is removed.
     """
 
     policy: ContextPolicy
@@ -185,7 +185,7 @@ def build_assignment_change(
 def list_policy_levels(policy: ContextPolicy) -> set[str]:
     """Return the levels at which a policy applies.
 
-    `other` for chats and agents that name it, `shared` for agents of teams that everyone may use.
+    Includes `other` for chats and agents that name it, and `shared` for agents of shared teams.
     """
     levels = set(policy.assignments.values_list("level", flat=True))
     levels |= {two_persons.OTHER} if any(uses(policy) for uses in OTHER_USES) else set()
@@ -214,7 +214,7 @@ def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datet
 
 
 class Story:
-    """The ledger events about a version of a policy: when it was active, and who published it."""
+    """The ledger events of a policy's version: when it was active, and who published it."""
 
     def __init__(self, policy: ContextPolicy, *, old: PolicyVersion) -> None:
         self.policy = policy
@@ -250,13 +250,13 @@ class Story:
         return next((each for each in found if each.data.get("version") == number), None)
 
     def beginning_of(self, number: int) -> AuditEvent | None:
-        """Return the event with which a version became active, or None."""
+        """Return the event that made a version active, or None."""
         written = self.event_of(number, "policy.version_created")
         is_draft = written is not None and written.data.get("draft", False)
         return self.event_of(number, "policy.version_activated") if is_draft else written
 
     def assigned_before_end(self, row: PolicyAssignment) -> AuditEvent | None:
-        """Return the event of an assignment, if it came before the version's end."""
+        """Return the event of an assignment made before the version ended, or None."""
         wanted = {"level": row.level, "group": row.group_id, "user": row.user_id}
         found = None
         for each in self.events:

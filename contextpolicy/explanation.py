@@ -42,7 +42,7 @@ LOST = {
 
 @dataclass(frozen=True, slots=True)
 class Losing:
-    """A policy's value that does not apply, with a reason of `LOST`."""
+    """A policy's value that does not apply, with a reason from `LOST`."""
 
     level: str
     slug: str
@@ -56,8 +56,8 @@ class Losing:
 class ExplainedField:
     """One field: the value in effect, its source and reason, and the values that lost.
 
-    `wanted` is the policies' value if the value in effect was lowered to work with the model, else
-    the same value. `is_used` is False for a field that the strategy never reads.
+    `wanted` is the policies' value, which differs from the value in effect if that was lowered to
+    work with the model. `is_used` is False for a field that the strategy never reads.
     """
 
     name: str

@@ -21,7 +21,7 @@ MOST_MISSED = 1_000
 
 @dataclass(frozen=True, slots=True)
 class Read:
-    """Unprocessed events, and the reader's position after they are processed."""
+    """Unprocessed events, and the reader's position after processing them."""
 
     events: list[AuditEvent]
     last: int
@@ -29,7 +29,7 @@ class Read:
 
 
 def get_ledger_reader(name: str) -> LedgerReader:
-    """Return a reader's position; a new reader starts before the first event."""
+    """Return the reader of this name. A new reader starts before the first event."""
     return LedgerReader.objects.get_or_create(name=name)[0]
 
 
@@ -41,7 +41,7 @@ def has_unread_events(name: str, *, types: Collection[str]) -> bool:
 
 
 def read_ledger_events(place: LedgerReader, *, now: datetime, most: int) -> Read:
-    """Return the next events after a position, with at most `most` new ones.
+    """Return the next events after a position, at most `most` new ones.
 
     Events that committed late come first.
     """

@@ -1,4 +1,4 @@
-"""Finds history providers of other packages by entry point.
+"""Finds history providers in other packages by entry point.
 
 A history provider selects the messages of a branch that a prompt starts from. A package registers
 one under the entry point group `palimpsest.history_providers`: a class without arguments, or an
@@ -47,7 +47,7 @@ class HistoryProvider(Protocol):
 
     @property
     def name(self) -> str:
-        """The name in policies."""
+        """The name by which policies select the provider."""
 
     def get_history(self, query: HistoryQuery) -> Iterable[Message]:
         """Return messages of `query.newest()`, unchanged, oldest first."""
@@ -83,7 +83,7 @@ def find_provider(name: str) -> HistoryProvider | None:
 
 
 def find_provider_problems(name: str) -> list[Problem]:
-    """List the reasons why a policy cannot name this provider.
+    """Return the problems of a policy that names this provider; empty if it can be saved.
 
     An empty name means the built-in provider.
     """

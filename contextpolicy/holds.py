@@ -1,8 +1,8 @@
 """Places and releases legal holds, and returns their extent.
 
 Code that deletes texts calls `lock_held_targets` in the transaction of the deletion. Placing a hold
-waits for all such transactions that have already called it; those that call it later see the hold.
-Data covered by a hold can therefore never be deleted.
+waits for all transactions that have already called it; later ones see the hold. Data covered by a
+hold can therefore never be deleted.
 """
 
 from collections.abc import Iterable
@@ -63,7 +63,7 @@ class Held:
     chats: frozenset[UUID] = frozenset()
 
     def covers(self, *, owner_id: int, chats: Iterable[UUID] = ()) -> bool:
-        """Return True if all texts of a person are held, or one of these chats."""
+        """Return True if the person is under a hold, or any of these chats."""
         return self.everything or owner_id in self.people or not self.chats.isdisjoint(chats)
 
 
@@ -140,7 +140,7 @@ def filter_active_holds(*, now: datetime) -> QuerySet[LegalHold]:
 
 
 def load_held_targets(*, now: datetime) -> Held:
-    """Return the held people and chats, for display. `lock_held_targets` is for deletions."""
+    """Return the held people and chats, for display only. Deletions use `lock_held_targets`."""
     rows = filter_active_holds(now=now).order_by()
     found = list(rows.values_list("level", "group", "user", "chat_id", "people"))
     groups = {group for _, group, *_ in found if group}
@@ -158,7 +158,7 @@ def load_held_targets(*, now: datetime) -> Held:
 
 
 def keep_members(group: Group, *, now: datetime) -> None:
-    """Store all current members of a held group in its holds, before the group is deleted."""
+    """Extend a group's holds to its current members, before the group is deleted."""
     members = set(group.user_set.values_list("pk", flat=True))
     with transaction.atomic():
         rows = filter_active_holds(now=now).select_for_update(of=("self",))
@@ -169,15 +169,15 @@ def keep_members(group: Group, *, now: datetime) -> None:
 
 @receiver(pre_delete, sender=Group)
 def keep_deleted_group_members(instance: Group, **_signal: Any) -> None:
-    """Keep a group's members under its legal holds when the group is deleted.
+    """Keep a deleted group's members under its legal holds.
 
-    This applies wherever in the product the group is deleted.
+    A signal receiver, so it applies wherever the group is deleted.
     """
     keep_members(instance, now=timezone.now())
 
 
 def lock_held_targets(*, now: datetime) -> Held:
-    """Return the held people and chats. New holds are blocked until the transaction ends."""
+    """Return the held people and chats. Blocks new holds until the transaction ends."""
     _pass_gate(alone=False)
     return load_held_targets(now=now)
 

@@ -1,10 +1,10 @@
 """Imports policies and strategies.
 
-Strategies are in the format of other systems, policies in the product's own format. A form is
+Strategies are in the format of other systems, policies in the product's own format. A strategy is
 `{"id", "contextStrategy": {"type": "plugin", "pluginId", "config"}}` or its inner object alone, as
-JSON. The imported form becomes a new policy, which is not assigned to anyone yet, or the next
-version of an existing one. The whole form is validated before anything is written. The settings
-`context.history` of a product that stores chats as UI messages are supported too.
+JSON. It becomes a new policy, which is not assigned to anyone yet, or the next version of an
+existing one. Everything is validated before anything is written. The settings `context.history` of
+a product that stores chats as UI messages are supported too.
 """
 
 import json
@@ -62,7 +62,7 @@ OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()
 
 
 class ReservedName(Exception):
-    """The name of the new policy conflicts with an address of the API."""
+    """The slug of the new policy is reserved for an address of the API."""
 
     code = "reserved_name"
 
@@ -138,8 +138,8 @@ def import_strategy(
 def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[str, Any]:
     """Convert `context.history` to policy fields; empty if the form has none.
 
-    Keys may be nested or dotted. The token budget grows by the reserved tokens, because the
-    budget of a policy includes the reply. Raises `MalformedImport`.
+    Keys may be nested or dotted. The reserved tokens are added to the token budget, because a
+    policy's budget includes the reply. Raises `MalformedImport`.
     """
     values = extract_history_values(form)
     if not values:
@@ -170,7 +170,7 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
 def extract_history_values(form: object) -> dict[str, Any]:
     """Return the form's values under `context.history`, by the last part of their keys.
 
-    Raises `MalformedImport` if a value is present both nested and dotted.
+    Raises `MalformedImport` if a value is given both nested and dotted.
     """
     if not isinstance(form, Mapping):
         return {}
@@ -191,15 +191,14 @@ def extract_history_values(form: object) -> dict[str, Any]:
 
 
 def is_exported_policy(form: object) -> bool:
-    """Return True if a form is a policy in the format of `export_policy`."""
+    """Return True if the form has the format of `export_policy`."""
     return isinstance(form, Mapping) and OWN_FORM in form
 
 
 def export_policy(policy: ContextPolicy, *, with_skills: bool) -> dict[str, Any]:
-    """Return a policy and its newest version as a form that `import_strategy` accepts.
+    """Return a policy and its newest version in the format that `import_strategy` accepts.
 
-    `with_skills`: the reader may read skills of the installation, so the form contains the
-    policy's skills.
+    `with_skills`: include the policy's skills, because the reader may read skills of the instance.
     """
     version = policy.newest
     chosen = version.values.get("skills", ()) if version else ()
@@ -289,7 +288,7 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
 
 
 def build_left_out_problem(slug: str) -> Problem:
-    """Return the problem of a skill that an exported policy names but does not contain."""
+    """Return the problem that an exported policy names a skill but does not contain it."""
     sentence = gettext(
         "The exported policy does not contain the skill {slug}, and it does not exist here. Export "
         "the skill where the policy comes from, import it under Skills, then import the policy "
@@ -299,7 +298,7 @@ def build_left_out_problem(slug: str) -> Problem:
 
 
 def remove_skills(values: Mapping[str, Any], slugs: Collection[str]) -> Mapping[str, Any]:
-    """Return the values of a policy without some of its skills."""
+    """Return the values of a policy without the given skills."""
     chosen = values.get("skills")
     if not slugs or not isinstance(chosen, list):
         return values

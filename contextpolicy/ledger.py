@@ -217,8 +217,8 @@ def record_event(
 ) -> AuditEvent:
     """Append one event to its scope's chain, in the caller's transaction.
 
-    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. The event commits
-    or rolls back with the change that it reports. Raises `UnknownEventType`, and Django's
+    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. The event commits or rolls
+    back with the change that it records. Raises `UnknownEventType`, and Django's
     TransactionManagementError if no transaction is open.
     """
     head = lock_chain_head(f"chat:{chat_id}" if chat_id else INSTANCE)
@@ -235,7 +235,7 @@ def record_event(
 
 
 def count_chat_events(chat_id: uuid.UUID) -> int:
-    """Return the number of events of a chat, which grows with every change to it."""
+    """Return the number of a chat's events, which increases with every change to it."""
     rows = statements.EVENT_COUNT.tuples(scope=f"chat:{chat_id}")
     return int(rows[0][0]) if rows else 0
 
@@ -287,7 +287,7 @@ def check_transaction_open() -> None:
 
 
 def normalise_event_data(data: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the data in the form that every database returns, so that the hash is reproducible.
+    """Return the data in a form that every database returns unchanged, so that hashes match.
 
     PostgreSQL stores JSON numbers by value: 1e+22 is returned as an integer. Whole floats are
     therefore stored as integers. Raises ValueError for NaN and infinity, which are not JSON.
@@ -324,7 +324,7 @@ def format_event_line(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first invalid row of a chain. Seq 0: no single row is the cause."""
+    """The first invalid row of a chain. Seq 0: the fault is not in a single row."""
 
     scope: str
     seq: int
@@ -343,7 +343,7 @@ CHECKS: list[Check] = []
 
 
 class AnchorCheck(Protocol):
-    """Compares the ledger with data outside the database."""
+    """Compares the ledger with data stored outside the database."""
 
     def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
         """Yield the differences; `told` counts the comparisons by sentence."""
@@ -443,7 +443,7 @@ class Chain:
             yield found
 
     def misfit(self, head: LedgerHead | None) -> Break | None:
-        """Return the contradiction between the head row and the end of the chain, or None."""
+        """Return the mismatch between the head row and the end of the chain, or None."""
         if head is None:
             return Break(self.scope, self.seq, "the head row is missing")
         if head.count > self.seq:
@@ -457,7 +457,7 @@ class Chain:
         return None
 
     def look_again(self) -> LedgerHead | None:
-        """Return the current head row, after checking the rows written since the last read.
+        """Check the rows written since the last read, and return the current head row.
 
         None if the chain has no head row.
         """

@@ -1,4 +1,4 @@
-"""Loads the objects of other packages under an entry point group, and reports unusable ones."""
+"""Loads objects that other packages register under an entry point group; reports unusable ones."""
 
 import logging
 from collections.abc import Callable, Iterable, Mapping
@@ -16,7 +16,7 @@ OFFERED_TWICE = Phrase(gettext_noop("two packages offer it"))
 
 @dataclass(frozen=True, slots=True)
 class Offers(Generic[Offered]):
-    """The loaded objects by name; for each that cannot be loaded, a sentence with the reason.
+    """The loaded objects by name, and for each unusable one a sentence with the reason.
 
     The sentences are English. `wording.translate_phrase` returns them in the reader's language.
     """
@@ -40,11 +40,11 @@ def load_offers(
     check: Callable[[Any, str], Offered],
     taken: Mapping[str, Phrase] | None = None,
 ) -> Offers[Offered]:
-    """Load the entry points of a group; a failing one does not affect the others.
+    """Load the entry points of a group. A failing one does not affect the others.
 
-    `unusable` is the sentence of a fault, with `{name}` and `{reason}`. `taken` maps the built-in
-    names to the reason for refusing them. `check` gets the object and the package with its version,
-    and returns the offer or raises `OfferRefused`.
+    `unusable`: the error sentence, with `{name}` and `{reason}`. `taken`: the built-in names, each
+    with the reason that it is reserved. `check` gets the object and the package with its version;
+    it returns the offer or raises `OfferRefused`.
     """
     found: dict[str, Offered] = {}
     faults: dict[str, Phrase] = {}
@@ -74,5 +74,5 @@ def load_entry_point(point: EntryPoint) -> Any:
 
 
 def describe_package(point: EntryPoint) -> str:
-    """Return the package of an entry point with its version; empty if unknown."""
+    """Return the name and version of an entry point's package; empty if unknown."""
     return f"{point.dist.name} {point.dist.version}" if point.dist else ""

@@ -1,9 +1,9 @@
-"""Finds strategies of other packages by entry point, and validates their configs by their schemas.
+"""Finds strategies in other packages by entry point, and validates their configs.
 
 A package registers a strategy under the entry point group `palimpsest.strategies`: a class without
-arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an
-object), and either `choose` or `compose` (see `engine.strategies.contract`). A strategy that cannot
-be loaded is an error when a policy is saved; at run time the engine falls back to `sliding_window`.
+arguments, or an object, with a `name`, optionally a `config_schema` (a JSON Schema of an object),
+and either `choose` or `compose` (see `engine.strategies.contract`). A policy with a strategy that
+cannot be loaded cannot be saved; at run time the engine falls back to `sliding_window`.
 """
 
 from collections.abc import Mapping
@@ -48,7 +48,7 @@ FOREIGN_KEYS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Plugin:
-    """A package's strategy, its config schema, and the package with its version."""
+    """A package's strategy, its config schema, and the package's name and version."""
 
     strategy: Strategy
     config_schema: Mapping[str, object]
@@ -77,7 +77,7 @@ def load_strategy_plugins() -> Offers[Plugin]:
 
 
 def list_strategy_names() -> tuple[str, ...]:
-    """Return the strategies that a policy can name: built-in ones, then those of packages."""
+    """Return the strategies that policies can select: built-in ones, then those of packages."""
     return (*STRATEGIES, *load_strategy_plugins().found)
 
 
@@ -103,10 +103,7 @@ def get_config_schema(name: str) -> Mapping[str, object]:
 
 
 def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
-    """List the reasons why a policy cannot be saved with this strategy and config.
-
-    The list is empty if it can be saved.
-    """
+    """Return the problems of a policy with this strategy and config; empty if it can be saved."""
     if find_strategy(name) is None:
         names = ", ".join(list_strategy_names())
         if fault := load_strategy_plugins().faults.get(name):

@@ -1,7 +1,7 @@
-"""Skills in exported policies: their texts and files, and their creation by an import.
+"""Exports the skills of policies with their texts and files, and creates them on import.
 
-An import creates the skills of the installation that do not exist yet. It never changes
-an existing skill, because other policies can select it.
+An import creates the instance's missing skills. It never changes an existing skill, because other
+policies may use it.
 """
 
 import json
@@ -96,7 +96,9 @@ def export_policy_skills(slugs: Sequence[str], *, with_texts: bool) -> dict[str,
 
 
 def list_missing_skills(slugs: object) -> list[str]:
-    """Return the skills that an imported policy leaves out and that do not exist here."""
+    """Return the skills that an imported policy names without their texts and that do not exist
+    here.
+    """
     named = [slug for slug in slugs if isinstance(slug, str)] if isinstance(slugs, list) else []
     here = Skill.objects.filter(slug__in=named, group=None, team_id=None)
     existing = set(here.values_list("slug", flat=True))
@@ -104,7 +106,7 @@ def list_missing_skills(slugs: object) -> list[str]:
 
 
 def serialize_skill(skill: Skill) -> dict[str, Any]:
-    """Return a skill of the installation with its texts, as `SKILL_KEYS`."""
+    """Return a skill of the instance with its texts, with the keys `SKILL_KEYS`."""
     form = {key: getattr(skill, key) for key in SKILL_KEYS if key != "files"}
     files = {file.name: file.text for file in skill_files.list_skill_files(skill)}
     return {**form, "files": files}
@@ -113,9 +115,9 @@ def serialize_skill(skill: Skill) -> dict[str, Any]:
 def create_missing_skills(
     forms: Sequence[object], *, is_allowed: bool, actor: str, now: datetime
 ) -> None:
-    """Create the skills of an imported policy that do not exist. Needs a transaction.
+    """Create those skills of an imported policy that do not exist. Needs a transaction.
 
-    `is_allowed`: the importer may create skills of the installation. Raises `MalformedImport` and
+    `is_allowed`: the importer may create skills of the instance. Raises `MalformedImport` and
     `PolicySkillsRefused`.
     """
     parsed = [parse_skill_form(form) for form in forms]
@@ -146,7 +148,7 @@ def parse_skill_form(form: object) -> Mapping[str, Any]:
 
 
 def has_skill_types(form: Mapping[str, Any]) -> bool:
-    """Return True if the values of a skill have their types, and slug, name and mode are valid."""
+    """Return True if the values of a skill have the right types, and valid slug, name and mode."""
     typed = all(isinstance(form.get(key), kind) for key, kind in SKILL_KEYS.items())
     return (
         typed

@@ -1,6 +1,6 @@
-"""The policies of every new instance, and the one that initially applies to everyone.
+"""The built-in policies of a new instance, and the one that initially applies to everyone.
 
-They are starting points: an administrator may change, retire or ignore them, and a restart does not
+They are starting points: administrators may change, retire or ignore them, and a restart does not
 undo that. A field that a preset does not set has the default of its strategy.
 """
 
@@ -222,9 +222,9 @@ def seed_policies(*, now: datetime) -> None:
 
 
 def replace_demo_policy(*, actor: str, now: datetime) -> bool:
-    """Assign *Long chats* to everyone instead of *Demo*, unless an administrator changed it.
+    """Replace *Demo* by *Long chats* for everyone, unless an administrator changed the assignment.
 
-    Called when a real model is connected. Returns True if the policy changed.
+    Called when a real model is connected. Returns True if the assignment changed.
     """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()

@@ -96,10 +96,10 @@ class PolicyNameTaken(Exception):
 
 
 def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:
-    """Raise `PolicyNameTaken` if another policy has this name; case is ignored.
+    """Raise `PolicyNameTaken` if another policy has this name, ignoring case.
 
-    Retired policies count too. A policy may keep its current name even if it is a
-    duplicate, because older versions allowed duplicates.
+    Retired policies count too. A policy may keep its current name even if it is a duplicate,
+    because older versions allowed duplicates.
     """
     if but is not None and but.name == name:
         return
@@ -272,7 +272,7 @@ def restore_policy_version(
 
 
 def build_step_data(before: PolicyVersion | None, after: PolicyVersion) -> dict[str, Any]:
-    """Return the ledger data of a change from one version to the next."""
+    """Return the ledger data of the change from one version to the next."""
     return {
         "changes": diff_policy_values(before.values if before else {}, after.values),
         "locks": {"from": before.locks if before else [], "to": after.locks},
@@ -313,10 +313,10 @@ def change_policy(
 
 
 def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
-    """Check that a policy may be retired although chats and agents name it.
+    """Check that a policy may be retired although chats and agents still name it.
 
-    Retiring it ends its locks on these chats and agents, as removing an assignment does.
-    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Retiring it ends its locks on these chats and agents, just like removing an assignment. Raises
+    `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     version = policy.current
     if version is None:
@@ -425,7 +425,7 @@ def assign_policy(
 
 
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Remove an assignment. If two calls run in parallel, only one removal is recorded.
+    """Remove an assignment. Of several concurrent calls, only one records the removal.
 
     Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
@@ -451,7 +451,7 @@ def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) 
 def diff_policy_values(
     before: Mapping[str, Any], after: Mapping[str, Any]
 ) -> dict[str, dict[str, Any]]:
-    """List the differences as {field: {from, to}}. Texts are represented by hashes.
+    """Return the differences as {field: {from, to}}. Texts are represented by hashes.
 
     If one side does not set the field, its key is omitted.
     """

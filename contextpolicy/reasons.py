@@ -1,4 +1,4 @@
-"""Checks that a reason entered by a person has content."""
+"""Checks that the reason entered by a person is not empty or meaningless."""
 
 import unicodedata
 
@@ -14,6 +14,6 @@ def extract_letters(text: str) -> str:
 
 
 def is_meaningful_text(text: str, *, letters: int = 1, different: int = 1) -> bool:
-    """Return True if a text has enough letters or digits, and enough different ones."""
+    """Return True if a text has enough letters or digits, and enough distinct ones."""
     found = extract_letters(text)
     return len(found) >= letters and len(set(found.casefold())) >= different

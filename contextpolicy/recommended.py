@@ -1,4 +1,4 @@
-"""Drafts with the recommended values for policies that are older than these values.
+"""Drafts with the recommended values, for policies created before those values.
 
 A draft adds the recommended fields that a policy does not set and keeps all others. Nothing is
 published: each draft goes through the usual review and publishing.
@@ -33,7 +33,7 @@ class Recommendation:
 
 @dataclass(frozen=True, slots=True)
 class CreatedDrafts:
-    """The new drafts, and the reason for each policy that got none, by its slug."""
+    """The new drafts, and by slug the reason for each policy that got none."""
 
     drafts: Sequence[PolicyVersion]
     skipped: Mapping[str, str]

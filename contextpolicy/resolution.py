@@ -49,7 +49,7 @@ ONLY_READS: ContextVar[bool] = ContextVar("only_reads", default=False)
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """One assigned policy with its values and locks."""
+    """One assigned policy, with its level, values and locks."""
 
     level: str
     slug: str
@@ -121,7 +121,7 @@ def build_effective_policy(
 
 
 def freeze_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return names in a form that can be cached."""
+    """Return names in a hashable form."""
     return None if names is None else tuple(names)
 
 
@@ -211,7 +211,7 @@ def list_group_layers(group_id: int) -> list[Layer]:
 
 
 def format_policy_label(layers: Collection[Layer]) -> str:
-    """Return the display name of the nearest policy with its version: "Support v7"."""
+    """Return the name and version of the nearest policy for display: "Support v7"."""
     if not layers:
         return BUILT_IN
     nearest = tuple(layers)[-1]
@@ -246,10 +246,10 @@ def adjust_policy_values(
 ) -> tuple[PolicyValues, tuple[Adjustment, ...]]:
     """Return the values, adjusted to a model if they do not work with it.
 
-    They may be unchanged, scaled to a small model, or have a lower keep-last or low mark.
-    Tools that are not in the model's own allow-list are removed. The model's window may be
-    far smaller than the policy's budget, so reserve and summary are scaled with the window
-    first. Raises PolicyImpossible with the remaining problems.
+    They may be unchanged, scaled to a small model, or have a lower keep-last or low mark. Tools
+    that are not in the model's own allow-list are removed. The model's window may be far smaller
+    than the policy's budget, so reserve and summary are scaled with the window first. Raises
+    PolicyImpossible with the remaining problems.
     """
     fitted = _scaled_to(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)

@@ -1,4 +1,4 @@
-"""The five roles: groups with fixed names, whose permissions the product defines.
+"""The five roles: groups with fixed names and permissions.
 
 Deny by default: a role has exactly the permissions listed here. No role can read users' texts, and
 no role can change the ledger. An Owner grants roles. A superuser has all these permissions. The
@@ -189,7 +189,7 @@ def seed_roles() -> None:
 
 
 def load_permissions(rights: Collection[str]) -> list[Permission]:
-    """Return the rows of permission names. Raises UnknownPermission."""
+    """Return the permission rows with these names. Raises UnknownPermission."""
     wanted = Q(pk__in=[])
     for right in rights:
         app, codename = right.split(".")
@@ -204,9 +204,9 @@ def load_permissions(rights: Collection[str]) -> list[Permission]:
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
     """Set a person's groups. Every role except User gives access to the admin.
 
-    Raises LastOwner. Raises `BlastRadiusNeeded`. Raises `SecondPersonNeeded` if the actor
-    wrote a group's policy, and joining or leaving the group changes locks or retention for
-    a member. Records `role.changed` if the groups change.
+    Records `role.changed` if the groups change. Raises LastOwner and `BlastRadiusNeeded`, and
+    `SecondPersonNeeded` if the actor wrote a group's policy and joining or leaving the group
+    changes locks or retention for a member.
     """
     with transaction.atomic():
         check_membership(person=person, groups=groups, by=parse_actor_user(actor), now=now)
@@ -260,16 +260,18 @@ def check_username_free(username: str, *, but: int | None = None) -> None:
 
 
 def check_name_visible(name: str) -> None:
-    """Raise NameInvisible for a name such as a Hangul filler. An empty name has its own error."""
+    """Raise NameInvisible if no character of a name is visible.
+
+    An empty name has its own error.
+    """
     if name and not any(map(names.is_visible_character, name)):
         raise NameInvisible
 
 
 def find_person_by_name(username: str) -> User | None:
-    """Return the person with this name.
+    """Return the person with this name, or None.
 
-    If there is none, return the only person whose name differs from it just in upper and
-    lower case.
+    Without an exact match, return the only person whose name differs just in case.
     """
     exact = User.objects.filter(username=username).first()
     if exact is not None or not username:
@@ -285,10 +287,10 @@ def find_person_by_name(username: str) -> User | None:
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
-    """Save a person's account. `changed` contains the names of the changed fields.
+    """Save a person's account. `changed`: the names of the changed fields.
 
-    Only the two fields about permissions are recorded with their value. Raises LastOwner,
-    NameInvisible and UsernameTaken.
+    The ledger records values only of the two permission fields. Raises LastOwner, NameInvisible and
+    UsernameTaken.
     """
     with transaction.atomic():
         if "username" in changed:

@@ -1,4 +1,4 @@
-"""Refuses to roll back a migration that would drop data whose hashes the ledger has recorded.
+"""Refuses to reverse a migration that would drop data whose hashes are in the ledger.
 
 Without those columns verification would report tampering, even after migrating forward again.
 Protected columns are declared next to the code that verifies them, so a later migration needs no
@@ -54,7 +54,10 @@ def check_plan(
 
 
 def list_dropped_columns(app: str, operations: Sequence[Any]) -> Iterator[tuple[str, str, str]]:
-    """Yield app, model and column that the rollback drops; the column is empty for a table."""
+    """Yield app, model and column for each column that the rollback drops.
+
+    For a dropped table, the column is empty.
+    """
     for operation in operations:
         match operation:
             case CreateModel():
@@ -66,7 +69,7 @@ def list_dropped_columns(app: str, operations: Sequence[Any]) -> Iterator[tuple[
 
 
 def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) -> bool:
-    """Return True if the ledger records hashes of values that would be dropped."""
+    """Return True if the ledger has hashes of values that would be dropped."""
     if not is_protected(app, model, column):
         return False
     keys = COMMITTED_BY.get((app, model), ())
@@ -78,7 +81,7 @@ def is_committed(app: str, model: str, column: str, *, apps: Any, using: str) ->
 
 
 def is_protected(app: str, model: str, column: str) -> bool:
-    """Return True if the ledger records hashes of the column, or of any column of the table."""
+    """Return True if the ledger has hashes of the column, or of any column of a table."""
     if (app, model) not in PROTECTED:
         return False
     columns = PROTECTED[app, model]
@@ -86,7 +89,9 @@ def is_protected(app: str, model: str, column: str) -> bool:
 
 
 def has_values(model: Any, column: str, *, using: str) -> bool:
-    """Return True if a row's value is not the column's default; for a table, if it has rows."""
+    """Return True if any row's value differs from the column's default; for a table, if it has
+    rows.
+    """
     rows = model.objects.using(using)
     if not column:
         return bool(rows.exists())

@@ -116,7 +116,7 @@ class FileChanges:
 
 
 def is_skill_file_name(name: str) -> bool:
-    """Return True if a file of a skill can have this name."""
+    """Return True if the name is valid for a file of a skill."""
     is_plain = _NAME.fullmatch(name) is not None and len(name) <= LONGEST_FILE_NAME
     return is_plain and name.casefold() != SKILL_FILE_NAME.casefold()
 
@@ -224,7 +224,7 @@ def load_moved_texts(
 
 
 def load_skill_file(slug: str, name: str) -> str | None:
-    """Return the text of a file of a skill, or None. The caller checks permissions."""
+    """Return the text of a skill's file, or None. The caller has checked permissions."""
     rows = SkillFile.objects.filter(skill__slug=slug, name=name)
     return rows.values_list("text", flat=True).first()
 

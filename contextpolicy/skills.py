@@ -1,4 +1,4 @@
-"""Saves and deletes skills, and loads them for prompts. Each change is in the ledger.
+"""Saves and deletes skills, and loads them for prompts. The ledger records each change.
 
 The callers check permissions.
 """
@@ -84,10 +84,10 @@ class TooManySkills(Exception):
 
 
 def check_skill_free(field: str, value: str, *, but: Skill | None, of: Skill | None = None) -> None:
-    """Raise SkillNameTaken if another skill has this `name` or `slug`.
+    """Raise SkillNameTaken if another skill has this name or slug.
 
-    `field` names the one to check. Slugs are unique. A name is unique within the owner of the skill
-    `of`: the installation, a group or a team. A skill may keep its current name even if it is a
+    `field`: `name` or `slug`. Slugs are unique. A name is unique within the owner of the skill
+    `of`: the instance, a group or a team. A skill may keep its current name even if it is a
     duplicate, because older versions allowed duplicates.
     """
     if but is not None and getattr(but, field) == value:
@@ -114,7 +114,7 @@ def choose_skill_slug(name: str) -> str:
 
 
 def describe_place(skill: Skill) -> dict[str, Any]:
-    """Return the group or team of a skill for the ledger. Empty for the installation."""
+    """Return the group or team of a skill for the ledger. Empty for skills of the instance."""
     if skill.group_id is not None:
         return {"group": skill.group_id}
     return {"team": str(skill.team_id)} if skill.team_id is not None else {}
@@ -128,7 +128,7 @@ def save_skill(
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
 ) -> None:
-    """Save a new or changed skill and record it: lengths and names, never the text.
+    """Save a new or changed skill. The ledger records lengths and names, never the text.
 
     `files`: new texts of files by name; None removes a file. Others stay, unless `keeps_files` is
     False. Raises SkillTooLong, SkillDescriptionInvalid, SkillNameTaken, TooManySkills, and one of
@@ -170,7 +170,9 @@ def count_place_skills(skill: Skill) -> int:
 
 @transaction.atomic
 def delete_skill(*, skill: Skill, actor: str, now: datetime) -> None:
-    """Delete a skill of a group or a team. Policies refer only to skills of the installation."""
+    """Delete a skill of a group or a team. Skills of the instance cannot be deleted: policies use
+    them.
+    """
     data = {"skill": skill.slug, **describe_place(skill)}
     skill.delete()
     ledger.record_event("skill.deleted", actor=actor, now=now, data=data)

@@ -1,4 +1,4 @@
-"""Definitions of tools: stores the descriptions of servers, approves them, and loads them.
+"""Tool definitions: stores the descriptions from tool servers, approves them, and loads them.
 
 A definition that changes on its server is stored and needs approval again. The callers check
 permissions.
@@ -75,10 +75,10 @@ def build_tool_spec(row: ToolDefinition) -> ToolSpec:
 
 
 def load_allowed_tools(allowed: Sequence[str]) -> list[ToolDefinition]:
-    """Return the tools of an allow-list that can be called, in the order of their names.
+    """Return the callable tools of an allow-list, sorted by name.
 
-    These tools are approved in their current form, and their server is enabled and lists
-    them. Runs no query for an empty list.
+    These tools are approved in their current form, and their server is enabled and lists them. Runs
+    no query for an empty list.
     """
     if not allowed:
         return []
@@ -98,7 +98,7 @@ def pin_definitions(
     actor: str,
     now: datetime,
 ) -> None:
-    """Store the tools that a server lists. New and changed ones are not approved.
+    """Store the tools that a server lists. New and changed ones need approval.
 
     A tool that the server no longer lists keeps its row and is not offered.
     """
@@ -122,7 +122,7 @@ def pin_definitions(
 def pin_definition(
     row: ToolDefinition, tool: DescribedTool, *, counter: TokenCounter, now: datetime
 ) -> None:
-    """Store a definition. Record the change if the previous form was approved."""
+    """Store a definition. If the previous form was approved, the ledger records the change."""
     if row.pk and row.digest == tool.digest and row.is_listed:
         return
     was_approved = row.is_approved
@@ -138,7 +138,7 @@ def pin_definition(
 
 @transaction.atomic
 def approve_definition(row: ToolDefinition, *, digest: str, actor: str, now: datetime) -> bool:
-    """Approve a definition in the form with this digest.
+    """Approve a definition if it still has this digest.
 
     Returns False if the definition has changed since.
     """
@@ -152,7 +152,7 @@ def approve_definition(row: ToolDefinition, *, digest: str, actor: str, now: dat
 
 @transaction.atomic
 def withdraw_tool(row: ToolDefinition, *, actor: str, now: datetime) -> None:
-    """Withdraw the approval of a tool. Models no longer get it, and no further call runs."""
+    """Withdraw the approval of a tool. Models no longer get it, and further calls are refused."""
     ToolDefinition.objects.filter(pk=row.pk).update(approved_digest="")
     data = {"server": row.server.slug, "tool": row.name}
     ledger.record_event("tool.withdrawn", actor=actor, now=now, data=data)

@@ -48,10 +48,9 @@ def is_needed(
 ) -> bool:
     """Return True if a change must wait for a person other than the author of its content.
 
-    A change must wait if it applies to everyone, a group or agents of shared teams. Any
-    other change must wait if it changes a lock or shortens retention compared with
-    `before`. Changes by the product itself, such as a shell command, have no actor and do
-    not wait.
+    A change must wait if it applies to everyone, a group or agents of shared teams. Any other
+    change must wait if it changes a lock or shortens retention compared with `before`. Changes by
+    the product itself, such as a shell command, have no actor and do not wait.
     """
     if not settings.TWO_PERSONS or by is None or by != author:
         return False
@@ -66,13 +65,13 @@ def is_needed(
 
 
 def is_retention_shortened(values: Mapping[str, Any], before: Mapping[str, Any]) -> bool:
-    """Return True if the change would erase messages that are kept today."""
+    """Return True if the change would erase messages that are now kept."""
     days, until_now = (said.get("retention_days") for said in (values, before))
     return days is not None and (until_now is None or days < until_now)
 
 
 def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
-    """Return the refusal for an author who publishes their version."""
+    """Return the refusal for authors who publish their own version."""
     if has_others(author):
         return SecondPersonNeeded(
             gettext(
@@ -93,7 +92,7 @@ def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
 
 
 def build_assignment_refusal() -> SecondPersonNeeded:
-    """Return the refusal for an author who assigns their policy."""
+    """Return the refusal for authors who assign their own policy."""
     return SecondPersonNeeded(
         gettext(
             "You cannot assign this policy, because you wrote its active version. Ask another "
@@ -104,7 +103,7 @@ def build_assignment_refusal() -> SecondPersonNeeded:
 
 
 def build_unassignment_refusal() -> SecondPersonNeeded:
-    """Return the refusal for an author who unassigns their policy."""
+    """Return the refusal for authors who unassign their own policy."""
     return SecondPersonNeeded(
         gettext(
             "You cannot remove this assignment, because you wrote the active version of the "
@@ -116,7 +115,7 @@ def build_unassignment_refusal() -> SecondPersonNeeded:
 
 
 def build_revival_refusal() -> SecondPersonNeeded:
-    """Return the refusal for an author who reactivates their policy."""
+    """Return the refusal for authors who reactivate their own policy."""
     return SecondPersonNeeded(
         gettext(
             "You cannot reactivate this policy, because you wrote its active version, which "
@@ -127,7 +126,7 @@ def build_revival_refusal() -> SecondPersonNeeded:
 
 
 def build_membership_refusal(group: str) -> SecondPersonNeeded:
-    """Return the refusal for the author of a group's policy who moves people in or out."""
+    """Return the refusal for authors of a group's policy who change the group's members."""
     return SecondPersonNeeded(
         gettext(
             "You cannot change this membership, because you wrote the policy that applies to "
@@ -139,7 +138,7 @@ def build_membership_refusal(group: str) -> SecondPersonNeeded:
 
 
 def check_release(*, placed_by: str, actor: str) -> None:
-    """Check that a legal hold may be released. Raises `SecondPersonNeeded` for its creator."""
+    """Raise `SecondPersonNeeded` if the person who releases a legal hold also placed it."""
     if settings.TWO_PERSONS and actor == placed_by and actor.startswith("user:"):
         raise SecondPersonNeeded(
             gettext("You cannot release a hold that you placed. Ask another person to release it."),

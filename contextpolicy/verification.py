@@ -1,7 +1,7 @@
-"""Verifies a ledger and stores the result.
+"""Verifies the ledger and stores the result.
 
-A large ledger is verified in the background, because this takes minutes. A small one is
-verified within the request.
+A large ledger takes minutes to verify, so this happens in the background. A small one is verified
+within the request.
 """
 
 import time
@@ -90,7 +90,7 @@ def verify_contents(
 
 
 def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
-    """Return the chains to verify. [None]: every chain."""
+    """Return the chains to verify; [None] means every chain."""
     if asked.scope:
         return [asked.scope]
     if asked.since_leaf is None:

@@ -1,4 +1,4 @@
-"""Joins translated texts according to the reader's language."""
+"""Joins and translates texts for the reader's language."""
 
 from collections.abc import Iterable
 from functools import reduce
@@ -15,7 +15,7 @@ def join_items(items: Iterable[StrOrPromise]) -> str:
 
 
 def join_sentences(*sentences: StrOrPromise) -> str:
-    """Join sentences with a space, or without one in languages that use none.
+    """Join sentences with a space, or without one in languages that use no spaces.
 
     Empty sentences are omitted.
     """
@@ -25,7 +25,7 @@ def join_sentences(*sentences: StrOrPromise) -> str:
 
 
 def translate_phrase(sentence: str) -> str:
-    """Return a sentence of the engine in the active language; other strings are unchanged."""
+    """Return a phrase of the engine in the active language. Other strings are unchanged."""
     if not isinstance(sentence, Phrase):
         return sentence
     values = {

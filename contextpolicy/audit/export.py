@@ -36,8 +36,8 @@ FORMULAS = ("=", "+", "-", "@", "\t", "\r", "\n", "＝", "＋", "－", "＠")
 class ExportUnderWay:
     """A running export: its search, and its progress.
 
-    `walks`: the export scans the ledger in chain order and filters the rows. Otherwise the database
-    filters first, and then sorts all matching rows for each page.
+    `walks`: the export scans the ledger in chain order and filters the rows itself. Otherwise the
+    database filters them, and sorts all matching rows for each page.
     """
 
     search: LedgerSearch
@@ -52,7 +52,10 @@ class ExportUnderWay:
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def next_piece(self) -> bytes | None:
-        """Return up to a thousand rows as bytes, possibly empty; None after the last."""
+        """Return the next rows as bytes, at most a thousand rows; None at the end.
+
+        The bytes may be empty.
+        """
         scope, seq = self.place
         beyond = Q(scope=scope, seq__gt=seq) | Q(scope__gt=scope)
         rows = AuditEvent.objects.order_by("scope", "seq")
@@ -75,7 +78,7 @@ class ExportUnderWay:
         return self.said("".join(self.written(event) for event in found))
 
     def said(self, text: str) -> bytes:
-        """Encode a text, add it to the file's hash, and return the bytes."""
+        """Encode a text, update the file's hash, and return the bytes."""
         piece = text.encode()
         self.digest.update(piece)
         return piece
@@ -160,7 +163,7 @@ def stream_ledger_export(export: ExportUnderWay, *, checkpoint: str) -> Iterator
 
 
 def format_csv_row(cells: tuple[object, ...]) -> str:
-    """Return cells as a CSV line. Cells that a spreadsheet would run as formulas get a quote."""
+    """Return cells as a CSV line, with formulas escaped (see `escape_csv_formula`)."""
     held = io.StringIO()
     csv.writer(held, quoting=csv.QUOTE_ALL).writerow(
         [escape_csv_formula(str(cell)) for cell in cells]
@@ -169,5 +172,5 @@ def format_csv_row(cells: tuple[object, ...]) -> str:
 
 
 def escape_csv_formula(text: str) -> str:
-    """Put an apostrophe before text that a spreadsheet would evaluate."""
+    """Prefix text that a spreadsheet would evaluate as a formula with an apostrophe."""
     return f"'{text}" if text.startswith(FORMULAS) else text

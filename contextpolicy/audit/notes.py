@@ -69,7 +69,7 @@ def sign_note(body: str, *, name: str, keys: Sequence[Ed25519PrivateKey]) -> str
 
 
 def parse_note_checkpoint(note: str) -> Checkpoint:
-    """Parse the checkpoint of a note. Raises ValueError for any other text."""
+    """Parse the checkpoint in a note. Raises ValueError if there is none."""
     body, gap, rest = note.rpartition("\n\n")
     origin, size, root, *more = body.split("\n")
     if not gap or more or not size.isascii() or not size.isdigit():

@@ -1,4 +1,7 @@
-"""The first words of each event's sentence, by event type. A test checks that none is missing."""
+"""The phrase that begins each event's sentence, by event type.
+
+A test checks that none is missing.
+"""
 
 from collections.abc import Mapping
 

@@ -54,7 +54,7 @@ class SearchNotUnderstood(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Term:
-    """One `key:value,value` of a search line."""
+    """One part of a search line: `key:value,value`."""
 
     key: str
     values: tuple[str, ...]
@@ -77,7 +77,7 @@ class LedgerSearch:
 
     @property
     def range_words(self) -> str:
-        """Describe the time range of the search."""
+        """Describe the time range of the search in words."""
         said = [
             join_alternatives(term.values)
             for term in self.terms
@@ -313,7 +313,7 @@ def filter_by_field(value: str) -> tuple[Q, str]:
 
 
 def filter_by_time(value: str) -> tuple[Q, str]:
-    """Filter by a day or a range, both ends included, in UTC. Raises `SearchNotUnderstood`."""
+    """Filter by a day or a range in UTC, both ends included. Raises `SearchNotUnderstood`."""
     first, dots, last = value.partition("..")
     condition = Q()
     if first:
@@ -381,5 +381,5 @@ KEYS: Mapping[str, Callable[[str], tuple[Q, str]]] = {
 
 
 def format_search_line(terms: Iterable[tuple[str, object]]) -> str:
-    """Write a search line of keys and values; keys without a value are omitted."""
+    """Format keys and values as a search line. Keys without a value are omitted."""
     return " ".join(f"{key}:{value}" for key, value in terms if value)

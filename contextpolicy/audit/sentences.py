@@ -1,4 +1,4 @@
-"""Describes a row of the audit log in one sentence; ids are shown on the row's own page."""
+"""Describes an audit event in one sentence. Ids are shown on the event's own page."""
 
 import json
 import re
@@ -46,7 +46,7 @@ _PERSON = re.compile(r"user:([0-9]{1,18})")
 
 @dataclass(frozen=True, slots=True)
 class Names:
-    """The names of people, groups and policies in some rows."""
+    """The names of the people, groups and policies that some events mention."""
 
     people: Mapping[int, str] = field(default_factory=dict)
     groups: Mapping[int, str] = field(default_factory=dict)
@@ -75,7 +75,7 @@ class Names:
 
 
 def load_event_names(events: Sequence[AuditEvent]) -> Names:
-    """Return the names that these rows need, in three queries."""
+    """Load the names that these events mention, in three queries."""
     people, groups, policies = set[int](), set[int](), set[str]()
     for event in events:
         found = _PERSON.fullmatch(event.actor)
@@ -108,7 +108,7 @@ def describe_event(event: AuditEvent, *, names: Names) -> str:
 
 
 def describe_policy_event(kind: str, data: dict[str, Any], *, names: Names) -> str:
-    """Describe policy, version and target; remove the used keys from `data`."""
+    """Describe policy, version and target. Removes the used keys from `data`."""
     name = names.policy(data.pop("policy", "?"))
     if kind == "policy.version_created":
         return describe_version_event(name, data)
@@ -135,7 +135,7 @@ def describe_policy_event(kind: str, data: dict[str, Any], *, names: Names) -> s
 
 
 def describe_version_event(name: str, data: dict[str, Any]) -> str:
-    """Describe a new version of a policy; remove the used keys from `data`."""
+    """Describe a new version of a policy. Removes the used keys from `data`."""
     number = data.pop("version", 0)
     if data.pop("waits", False):
         data.pop("draft")
@@ -167,9 +167,9 @@ def describe_assignment_event(*, is_assigned: bool, replaces: bool) -> str:
 def describe_evaluation_event(
     kind: str, opening: str, data: dict[str, Any], *, names: Names
 ) -> str:
-    """Describe which policy was evaluated and on how many turns; remove the used keys from `data`.
+    """Describe which policy was evaluated on how many turns. Removes the used keys from `data`.
 
-    `opening` is the phrase without a name.
+    `opening` is the beginning of the sentence, without a name.
     """
     name, number = names.policy(data.pop("policy", "?")), data.pop("version", None)
     data.pop("base", None)
@@ -198,7 +198,7 @@ def describe_policy_target(data: dict[str, Any], *, names: Names) -> str:
 
 
 def describe_event_details(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
-    """Yield each detail in words: a change as old → new. Empty values are omitted."""
+    """Yield each remaining detail in words; a change as old → new. Empty values are omitted."""
     if data.keys() >= {"from", "to"}:
         yield f"{format_short_value(data['from'])} → {format_short_value(data['to'])}"
     for name, value in data.items():
@@ -211,7 +211,7 @@ def describe_event_details(data: Mapping[str, Any], *, names: Names) -> Iterator
 
 
 def format_event_detail(name: str, value: object, *, names: Names) -> str:
-    """Write the value of one detail; empty if there is nothing to show."""
+    """Format the value of one detail; empty if there is nothing to show."""
     if name in {"user", "owner"}:
         return names.person(value)
     if name == "group":

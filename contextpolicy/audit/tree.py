@@ -1,4 +1,4 @@
-"""Merkle trees as in RFC 6962, section 2.1: append-only roots, and proofs of inclusion."""
+"""Merkle trees as in RFC 6962, section 2.1: append-only roots, and inclusion proofs."""
 
 import hashlib
 from collections.abc import Iterable, Sequence
@@ -16,7 +16,7 @@ def hash_node(left: Hash, right: Hash) -> Hash:
 
 
 class Frontier:
-    """The roots of the complete subtrees of a tree, largest first. New leaves need only these."""
+    """The roots of a tree's complete subtrees, largest first, which suffice to append leaves."""
 
     def __init__(self, size: int = 0, roots: Iterable[Hash] = ()) -> None:
         self.size = size

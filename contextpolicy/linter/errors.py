@@ -33,10 +33,10 @@ LONGEST_TEXT = LONGEST["system_text"]
 
 
 def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Problem]:
-    """List the errors of these values and locks; empty if they can be saved.
+    """Return the errors of these values and locks; empty if they can be saved.
 
-    `values` contains only the fields that the policy sets. For other fields the default of
-    the strategy is checked, so that every policy also works without another one.
+    `values` contains only the fields that the policy sets. Other fields are checked with the
+    strategy's defaults, so that every policy also works on its own.
     """
     malformed = [problem for name in values for problem in _malformed(name, values[name])]
     if malformed:

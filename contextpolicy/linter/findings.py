@@ -58,7 +58,7 @@ class Finding:
 
 
 def find_policy_warnings(values: PolicyValues) -> list[Finding]:
-    """List the warnings about these values; none of them prevents saving."""
+    """Return the warnings about these values. None of them prevents saving."""
     limit = compute_prompt_limit(values, model_window=None)
     if limit < 1:
         return []

@@ -1,7 +1,7 @@
 """Checks a policy: errors that prevent saving, risks, and notes.
 
-The form, the import, the API and the shell share this function. Each finding has a suggested fix,
-which is tested before it is offered.
+The form, the import, the API and the shell share `lint_policy`. Suggested fixes are tested before
+they are offered.
 """
 
 from collections.abc import Collection, Iterator, Mapping
@@ -25,7 +25,7 @@ WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
 
 def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
-    """List all errors and warnings of a policy's fields, the most serious first."""
+    """Return all errors and warnings of a policy's fields, the most serious first."""
     found = list(_found(values, locks))
     found.sort(key=lambda finding: WEIGHT[finding.level])
     return [_with_a_mend_that_works(finding, values) for finding in found]
@@ -41,7 +41,7 @@ def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
 
 
 def apply_fix(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
-    """Return a policy's fields after a suggested fix."""
+    """Return the policy's fields with a suggested fix applied."""
     kept = {name: value for name, value in values.items() if name not in mend}
     return kept | {name: value for name, value in mend.items() if value != UNSET}
 

@@ -1,4 +1,4 @@
-"""Finds thresholds that never or always trigger, and parts that together leave no room."""
+"""Finds thresholds that always or never trigger, and parts that together leave no room."""
 
 from collections.abc import Iterator
 
@@ -21,7 +21,7 @@ MARKS = ("prepare_at", "compact_at", "compact_to")
 
 
 def find_threshold_warnings(values: PolicyValues) -> Iterator[Finding]:
-    """Yield warnings about the marks, the turn trigger and the messages that are kept."""
+    """Yield warnings about the marks, the turn trigger and the newest messages to keep."""
     limit = compute_prompt_limit(values, model_window=None)
     if limit < 1 or values.strategy in ("simple", "entity_state"):
         return

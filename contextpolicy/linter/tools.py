@@ -27,7 +27,7 @@ COUNTER = ApproximateCounter()
 
 
 def find_tool_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """List the names that match neither a stored tool nor, as `server/*`, a stored server."""
+    """Return the allowed names that match no stored tool and, as `server/*`, no stored server."""
     wanted = list(values.get("tools") or [])
     if not wanted:
         return []
@@ -55,9 +55,9 @@ def list_known_names() -> set[str]:
 
 @dataclass(frozen=True, slots=True)
 class ToolRoom:
-    """The definitions of one kind of prompt, and its limit in local tokens.
+    """The token counts of the tool definitions in a prompt, and the prompt limit.
 
-    `place`: the policy or the model that sets the limit.
+    `place`: the policy or the model that sets the limit, which is in local tokens.
     """
 
     limit: int
@@ -70,7 +70,7 @@ class ToolRoom:
 
 
 def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
-    """Yield warnings about definitions that leave no room, or little, in a prompt."""
+    """Yield warnings about tool definitions that leave little or no room in a prompt."""
     room = min(list_tool_rooms(values), key=lambda each: each.limit - each.tokens)
     tokens, limit = room.tokens, room.limit
     if not tokens:
@@ -109,7 +109,7 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
 
 
 def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
-    """Return the definitions and the limit of the policy itself, and of each model with tools.
+    """Return the tool definitions and the limit of the policy itself, and of each model with tools.
 
     The policy itself is included if no model supports tools, or if a model has no allow-list.
     """
@@ -128,7 +128,7 @@ def list_tool_rooms(values: PolicyValues) -> list[ToolRoom]:
 
 
 def has_loadable_skills(values: PolicyValues) -> bool:
-    """Return True if the policy selects an enabled skill whose text or files the model loads."""
+    """Return True if the policy selects an enabled skill with text or files to load on demand."""
     rows = Skill.objects.filter(slug__in=values.skills, group=None, team_id=None, enabled=True)
     loadable = Q(mode=Skill.Mode.ON_DEMAND) | Q(stored_files__isnull=False)
     return bool(values.skills) and rows.filter(loadable).exists()
@@ -137,8 +137,8 @@ def has_loadable_skills(values: PolicyValues) -> bool:
 def count_definitions(rows: Sequence[ToolDefinition], skills: Sequence[ToolSpec]) -> list[int]:
     """Return the token counts of the definitions in every prompt.
 
-    These are the definitions of tool servers and of built-in tools. The search tool and the
-    file tool are not counted, because they are offered only in prompts that omit content.
+    These are tools of tool servers and built-in tools. The search tool and the file tool are not
+    counted, because they are offered only in prompts that omit content.
     """
     built_in = [*skills, *([OUTPUT_READ_SPEC] if rows else [])]
     return [

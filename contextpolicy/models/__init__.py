@@ -1,4 +1,4 @@
-"""The models of this app, re-exported because Django looks for them here."""
+"""The app's models, re-exported so that Django finds them."""
 
 from contextpolicy.models.audit import (
     AuditEvent,

@@ -61,7 +61,7 @@ class AuditEvent(Stored):
         return f"{self.type} ({self.scope} #{self.seq})"
 
     def save(self, *args: Any, **kwargs: Any) -> None:
-        """Insert the row; raises AppendOnly if it is already stored."""
+        """Insert the row. Raises AppendOnly if it is already stored."""
         if not self._state.adding:
             raise AppendOnly("Audit events are never changed.")
         super().save(*args, **kwargs)
@@ -85,8 +85,8 @@ class LedgerHead(Stored):
 class LedgerReader(Stored):
     """The position of a ledger consumer, which gets each event once, in commit order.
 
-    Ids are assigned before a commit, so an id below `last` can appear later. `missed` lists
-    such ids as [id, time since which the id is missing].
+    Ids are assigned before the commit, so an id below `last` can still appear later. `missed` lists
+    these gaps as [id, time since which it is missing].
     """
 
     name = models.CharField(max_length=40, primary_key=True)

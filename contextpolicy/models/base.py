@@ -8,10 +8,10 @@ from django.db.models.base import ModelState
 
 
 class Stored(models.Model):
-    """A model whose instances are created from a database row in one step.
+    """A model whose instances are built from a database row in one step.
 
-    Django sets each field through its descriptor and sends a signal before and after. No
-    receiver uses these signals, and values from the database do not need the descriptors.
+    Django sets each field through its descriptor, and sends a signal before and after. This product
+    has no receiver for these signals, and values from the database do not need the descriptors.
     Without both, creating an instance takes a quarter of the time.
     """
 

@@ -15,9 +15,9 @@ from contextpolicy.models.radius import BlastRadius
 class Evaluation(Stored):
     """A shadow evaluation of a draft.
 
-    For some days, the draft is applied to each turn after the reply. No prompt of the draft
-    is sent to a model. The totals cover all turns of the evaluation. They change in the
-    transaction that writes a turn's row, so a killed worker counts nothing twice.
+    For some days, the draft is applied to each turn after its reply. No prompt of the draft is sent
+    to a model. The totals cover all turns of the evaluation. They change in the transaction that
+    writes a turn's row, so a killed worker counts nothing twice.
     """
 
     class State(models.TextChoices):
@@ -131,10 +131,10 @@ class EvaluatedTurn(Stored):
 
 
 class VirtualCoverage(Stored):
-    """The coverage that a branch would have if the evaluated version had been active.
+    """The messages of a branch that the evaluated version would have compacted by now.
 
-    Without this row, the version would compact at every turn. A virtual summary is only a range and
-    a size.
+    Without this row, the version would compact at every turn. A virtual summary has only a range
+    and a size.
     """
 
     evaluation = models.ForeignKey(Evaluation, on_delete=models.CASCADE, related_name="coverages")

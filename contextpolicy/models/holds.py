@@ -18,8 +18,8 @@ LONGEST_CASE, LONGEST_REASON = 120, 500
 class LegalHold(Stored):
     """A hold on everything, on a group's members, on a person, or on one chat.
 
-    The chat is a plain id, because this package does not depend on chats. A hold is never
-    deleted; it stays active until seven days after its release.
+    The chat is a plain id, because this package does not depend on chats. A hold is never deleted;
+    it stays active for seven days after its release.
     """
 
     id = models.UUIDField(primary_key=True, default=uuid.uuid4, editable=False)

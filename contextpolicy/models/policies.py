@@ -39,10 +39,10 @@ class ContextPolicy(Stored):
 
 
 class PolicyVersion(Stored):
-    """One immutable set of values. Other policies can set the fields that it leaves unset.
+    """One immutable set of values, which may leave fields to other policies.
 
-    `values` contains only the fields that are set, by the names of `PolicyValues` in the
-    engine. `locks` names the fields that no nearer level may override.
+    `values` contains only the fields that are set, by the names of `PolicyValues` in the engine.
+    `locks` names the fields that no nearer level may override.
     """
 
     policy = models.ForeignKey(ContextPolicy, on_delete=models.PROTECT, related_name="versions")

@@ -14,10 +14,10 @@ from contextpolicy.models.policies import ContextPolicy
 class BlastRadius(Stored):
     """One count of the chats that an edited policy would change.
 
-    It compares the edited content with the version that was active when the count began. It
-    visits the active chats by id and stores its position. The worker holds a lease on the
-    count. Position and counts change in one statement, so a killed worker counts no chat
-    twice and skips none. It stores no text of a chat.
+    It compares the edited content with the version that was active when the count began. It visits
+    the active chats by id and stores its position. The worker holds a lease on the count. Position
+    and counts change in one statement, so a killed worker neither repeats nor skips a chat. The
+    text of chats is not stored.
     """
 
     class State(models.TextChoices):

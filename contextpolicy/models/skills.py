@@ -1,4 +1,4 @@
-"""Named texts for prompts: of the installation, of a group or of a team."""
+"""Named instruction texts for prompts: of the instance, of a group or of a team."""
 
 from typing import Any, ClassVar
 
@@ -22,8 +22,8 @@ LONGEST_FILE_NAME = 200
 class Skill(Stored):
     """Instructions for a task.
 
-    Without a group and a team it belongs to the installation, and policies refer to it. The team is
-    a plain id, because this package does not depend on chats.
+    Without a group and a team it belongs to the instance, and policies refer to it. The team is a
+    plain id, because this package does not depend on chats.
     """
 
     class Mode(models.TextChoices):
@@ -124,7 +124,7 @@ class SkillFile(Stored):
 
 
 class GroupOwner(Stored):
-    """A person who edits the skills of a group. An Owner appoints this person."""
+    """A person who edits the skills of a group. An Owner appoints them."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="owners")
     user = models.ForeignKey(

@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class Thinking(models.TextChoices):
-    """Ways to make a model reason before it replies. Numbers are token budgets."""
+    """Ways to request reasoning from a model. Numbers are token budgets."""
 
     OWN = "", gettext_lazy("Default of the model")
     ADAPTIVE = "adaptive", gettext_lazy("Chosen by the model")
@@ -21,12 +21,12 @@ class Thinking(models.TextChoices):
 
 
 def split_tool_types(names: str) -> list[str]:
-    """Return the types in a list that is separated by commas or spaces, without repetition."""
+    """Split a list of types at commas and spaces, without duplicates."""
     return list(dict.fromkeys(names.replace(",", " ").split()))
 
 
 class ModelSpec(Stored):
-    """One model of one provider: its limits, its price, and values learned from its usage.
+    """One model of one provider: its limits, its prices, and values learned from its usage.
 
     The provider is referenced by slug, because accounts belong to a higher layer.
     """
