@@ -1,4 +1,4 @@
-"""Sign-in requirement, time zone and rate limits of page views."""
+"""Sign-in requirement, time zone and rate limits of the page views."""
 
 import functools
 import time
@@ -32,7 +32,7 @@ class PersonRequest(HttpRequest):
 
 
 class SignedOut(Refusal):
-    """An htmx request arrived without a session."""
+    """An htmx request has no session."""
 
     code = "signed_out"
     status = 401
@@ -69,7 +69,7 @@ def signed_in(view: View) -> View:
 
 
 def get_reader_zone(request: HttpRequest) -> tzinfo:
-    """Return the reader's time zone: their setting, else the browser's zone, else UTC."""
+    """Return the reader's time zone: the one in the settings, else the browser's, else UTC."""
     return zones.resolve_session_zone(
         session=request.session, browser=request.COOKIES.get(ZONE_COOKIE, "")
     )
@@ -83,7 +83,7 @@ def color_scheme(request: HttpRequest) -> dict[str, str]:
 
 
 def format_actor(request: PersonRequest) -> str:
-    """Return the user's name in the ledger."""
+    """Return the user as an actor of the ledger."""
     return f"user:{request.user.pk}"
 
 

@@ -1,4 +1,4 @@
-"""Further pages of the chat list."""
+"""Further pages of the chat list, loaded on demand."""
 
 import uuid
 
@@ -15,7 +15,7 @@ from chats.web.shell import list_after, list_for, parse_list_place
 @require_GET
 @signed_in
 def chat_list(request: PersonRequest) -> HttpResponse:
-    """Show the next page of the chat list, as a partial or as a page."""
+    """Show the next page of the chat list, as a partial or as a whole page."""
     after = parse_list_place(request.GET.get("after", ""))
     current = parse_open_chat_id(request)
     found = (
@@ -28,10 +28,7 @@ def chat_list(request: PersonRequest) -> HttpResponse:
 
 
 def find_open_chat(request: PersonRequest, key: uuid.UUID | None) -> Chat | None:
-    """Return the chat with this ID if the person may see it, otherwise None.
-
-    Also returns None if the ID is None.
-    """
+    """Return the chat with this ID if the user may see it; None otherwise, or without an ID."""
     return access.get_visible_chats(user=request.user).filter(pk=key).first() if key else None
 
 

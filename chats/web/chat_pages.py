@@ -39,7 +39,7 @@ from chats.web.thread.versions import list_branch_links
 
 
 class AlreadySent(Refusal):
-    """The form was already sent, the response was lost, and the text was edited since."""
+    """The form was sent before and the response was lost, but the text has changed since."""
 
     code = "already_sent"
     status = 409
@@ -82,9 +82,9 @@ def render_chat_page(
     notice: Refusal | None = None,
     branch: Branch | None = None,
 ) -> HttpResponse:
-    """Render the whole page. With a refusal, the text stays in the message box.
+    """Render the whole page. After a refusal, the text stays in the message box.
 
-    `notice` is the refusal of any other action. `branch` is the chat's branch, just read.
+    `notice` is the refusal of another action. `branch` is the chat's branch, if just loaded.
     """
     refused = refusal or notice
     models = lifecycle.load_enabled_models()
@@ -154,7 +154,7 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def render_refused_message(
     request: PersonRequest, chat: Chat, *, text: str, refusal: Refusal
 ) -> HttpResponse:
-    """Render the message box with the text and the error, as a partial or within its page."""
+    """Render the message box with the text and the error, alone or within its page."""
     if not request.htmx:
         return render_chat_page(request, chat, text=text, refusal=refusal)
     composer = build_composer(
@@ -171,7 +171,7 @@ def render_refused_message(
 
 
 def parse_message_text(request: PersonRequest) -> str:
-    """Return the text with LF line ends: browsers send CRLF."""
+    """Return the text with LF line ends, because browsers send CRLF."""
     return sanitise_text(request.POST.get("text", "").replace("\r\n", "\n"))
 
 
@@ -195,7 +195,7 @@ def chat_changes(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Render the context meter. A POST contains the form of the message that is being written.
+    """Render the context meter. A POST contains the form of the message being written.
 
     Above the rate limit, the response is empty and the page keeps its meter.
     """

@@ -1,4 +1,4 @@
-"""Timestamps from which an open page requests changes."""
+"""The render time of a page, from which an open page requests changes."""
 
 import time
 
@@ -7,8 +7,8 @@ MARGIN_MS = 100
 
 
 def get_render_time_ms() -> int:
-    """Return the current time in ms since 1970.
+    """Return the current Unix time in milliseconds.
 
-    A page that is rendered after this time includes all earlier changes.
+    A page rendered after this time includes all earlier changes.
     """
     return int(1000 * time.time()) - MARGIN_MS

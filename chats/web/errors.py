@@ -26,7 +26,7 @@ def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
 
 
 def is_of_programs(request: HttpRequest) -> bool:
-    """Return True if the path is below the path of an API, whether or not it exists."""
+    """Return True if the path is below an API prefix, whether or not it exists."""
     return request.path.partition("/")[2].partition("/")[0] in {"api", "v1"}
 
 
@@ -50,10 +50,9 @@ class Unforeseen(Refusal):
 
 
 def server_error(request: HttpRequest) -> HttpResponse:
-    """Return the response to an unexpected error as a page or JSON.
+    """Return the response to an unexpected error, as a page or as JSON.
 
-    Also handles a full disk if a write fails before the view runs, such as that of an
-    upload.
+    Also handles a full disk when a write fails before the view runs, such as storing an upload.
     """
     error = sys.exc_info()[1]
     if databases.is_full(error):

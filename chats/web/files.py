@@ -31,9 +31,9 @@ class NoFileChosen(Refusal):
 @require_POST
 @signed_in
 def file_attach(request: PersonRequest) -> HttpResponse:
-    """Upload a file and return its item for the message box.
+    """Upload a file and return its element for the message box.
 
-    If the file is refused or missing (`NoFileChosen`), the item shows the reason.
+    If the file is refused or missing (`NoFileChosen`), the element shows the reason.
     """
     given = request.FILES.get("file")
     name = given.name or "" if isinstance(given, UploadedFile) else ""
@@ -60,7 +60,7 @@ def file_attached(request: PersonRequest, file_id: uuid.UUID) -> HttpResponse:
 @require_safe
 @signed_in  # type: ignore[arg-type]  # returns a stream
 def file_download(request: PersonRequest, file_id: uuid.UUID) -> HttpResponseBase:
-    """Download a file. Browsers save it and never open it."""
+    """Download a file. Browsers save it instead of opening it."""
     row = uploads.get_file(user=request.user, file_id=file_id)
     file = uploads.open_stored_file(row)
     answer = build_file_download(file, name=row.name, kind="application/octet-stream")

@@ -1,4 +1,4 @@
-"""Search in original messages that a summary or window covers."""
+"""Search in the original messages that a summary or window covers."""
 
 import uuid
 from collections.abc import Sequence
@@ -32,7 +32,7 @@ MOST = 20
 class FoundMessage:
     """A matching message: an excerpt around the match, and the URL of its original.
 
-    `pieces` are (text, is match) pairs. `address` is empty if no compaction covers the message.
+    `pieces` are (text, is_match) pairs. `address` is empty if no compaction covers the message.
     """
 
     message: Message
@@ -44,7 +44,7 @@ class FoundMessage:
 @require_GET
 @signed_in
 def chat_find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the originals that best match a question, as a partial or a page."""
+    """Show the originals that best match a query, as a partial or a whole page."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     branch = load_active_branch(chat)
     question = request.GET.get("q", "").strip()
@@ -79,7 +79,7 @@ def list_speaker_choices(branch: Branch, *, to: int) -> list[tuple[str, str]]:
 
 
 def refuse_long_question(question: str) -> Refusal | None:
-    """Return the refusal of a question over 500 characters, else None."""
+    """Return the refusal of a query over 500 characters, or None."""
     try:
         check_question(question)
     except QuestionTooLong as refusal:
@@ -97,7 +97,7 @@ def build_found_messages(
 def build_found_message(
     row: Message, *, chat: Chat, branch: Branch, asked: ParsedQuestion
 ) -> FoundMessage:
-    """Return one match with the URL of its original."""
+    """Return a match with the URL of its original."""
     seq = row.seq or 0
     summary, active = get_active_summary(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active

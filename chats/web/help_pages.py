@@ -37,7 +37,7 @@ LONGEST_QUESTION = 200
 
 @dataclass(frozen=True, slots=True)
 class HelpPage:
-    """A document: its URL name, title, text and sections.
+    """A document: its slug, title, text and sections.
 
     `anchors` maps anchors of a translation to those of the original, which URLs use.
     """
@@ -65,7 +65,7 @@ class HelpPage:
 class HelpHit:
     """A section that contains the search text.
 
-    `pieces`: the text around the match as (text, is match) pairs.
+    `pieces`: the text around the match as (text, is_match) pairs.
     """
 
     page: HelpPage
@@ -85,7 +85,7 @@ def load_help_pages() -> dict[str, HelpPage]:
 
 @cache
 def load_translated_pages(language: str) -> dict[str, HelpPage]:
-    """Return the documents in that language, if they are translated. Read once per process."""
+    """Return the documents that are translated into that language. Cached per process."""
     pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
     for path in (FOLDER / language).glob("*.md"):
         pages[path.stem] = copy_section_anchors(pages[path.stem], read_page(path))
@@ -158,7 +158,7 @@ def find_sections(question: str) -> list[HelpHit]:
 def resolve_help_link(link: str, *, page: HelpPage) -> str:
     """Return the URL of a link in a document.
 
-    Empty if it leads neither to a page of the help nor to the web.
+    Empty if it leads neither to a help page nor to the web.
     """
     if link.startswith(("https://", "http://", "mailto:")):
         return link

@@ -1,4 +1,4 @@
-"""The language of a response: the account's choice on pages, else that of `Accept-Language`."""
+"""Selects the response language: the account's on pages, otherwise that of `Accept-Language`."""
 
 from collections.abc import Callable
 
@@ -14,9 +14,9 @@ GATEWAY = "/v1/"
 
 
 class LanguageMiddleware:
-    """Activates the language of a request. Place after the session middleware.
+    """Activates the language of a request. Place it after the session middleware.
 
-    A stream continues after its view returned: `chats.streams.connection` keeps the language.
+    A stream continues after its view has returned: `chats.streams.connection` keeps the language.
     """
 
     def __init__(self, get_response: Callable[[HttpRequest], HttpResponseBase]) -> None:
@@ -35,7 +35,7 @@ class LanguageMiddleware:
 
 
 def select_request_language(request: HttpRequest) -> str:
-    """Return a language of `LANGUAGES`: the session's choice, else that of `Accept-Language`."""
+    """Return one of `LANGUAGES`: the session's choice, or that of `Accept-Language`."""
     if settings.SESSION_COOKIE_NAME in request.COOKIES:
         chosen = request.session.get(zones.LANGUAGE, "")
         if chosen in dict(settings.LANGUAGES):

@@ -54,7 +54,7 @@ SUGGESTIONS = (
 
 
 class AlreadyBegun(Refusal):
-    """The form already started a chat, the response was lost, and the text was edited since."""
+    """The form started a chat and the response was lost, but the text has changed since."""
 
     code = "already_sent"
     status = 409
@@ -92,9 +92,9 @@ def chat_new(request: PersonRequest) -> HttpResponse:
 
 
 def load_new_chat_values(user: User) -> PolicyValues:
-    """Return the policy values for a chat of this user without a model.
+    """Return the policy values for a new chat of this user, without a model.
 
-    The first message has no limit from a model's context window, so no model is needed.
+    The model's context window does not limit the first message, so no model is needed.
     """
     try:
         effective = model_choice.resolve_effective_policy(chat=Chat(owner=user), model=None)

@@ -1,4 +1,4 @@
-"""Organise chats: pin, archive, move to folders, delete and restore."""
+"""Organises chats: pin, archive, move to folders, delete and restore."""
 
 import uuid
 from collections.abc import Collection
@@ -48,7 +48,7 @@ def chat_organise(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_http_methods(["GET", "POST"])
 @signed_in
 def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the user's folders, or move the chat to the chosen or a new folder."""
+    """Show the user's folders, or move the chat to the chosen or a new one."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return render_folder_choice(request, chat)
@@ -75,7 +75,7 @@ def parse_folder_id(request: PersonRequest) -> uuid.UUID | None:
 def render_folder_choice(
     request: PersonRequest, chat: Chat, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the choice. With a refusal, the name stays in its field."""
+    """Render the list of folders. After a refusal, the name stays in its field."""
     context = {
         "chat": chat,
         "folders": listing.list_folders(owner=request.user),
@@ -149,7 +149,7 @@ def list_held_erasures(*, user: User) -> list[PendingErasure]:
 @require_GET
 @signed_in
 def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """List the next chats of a folder, as its page or in the sidebar."""
+    """Show the next chats of a folder, on its page or in the sidebar."""
     row = access.get_folder(user=request.user, folder_id=folder_id)
     return render_folder(request, row)
 
@@ -157,7 +157,7 @@ def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 def render_folder(
     request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render the folder's chats with the rename and delete forms, or as a sidebar partial."""
+    """Render a folder: its chats with the rename and delete forms, or a sidebar partial."""
     after = parse_list_place(request.GET.get("after", ""))
     found = load_folder_chats(folder=row, after=after, current=parse_open_chat_id(request))
     context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
@@ -183,7 +183,7 @@ def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def folder_delete(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Delete the folder. Its chats stay in the list."""
+    """Delete the folder. Its chats are kept, without a folder."""
     row = access.get_folder(user=request.user, folder_id=folder_id)
     organising.delete_folder(folder=row, now=timezone.now())
     return redirect("chats:home")

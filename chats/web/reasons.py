@@ -1,6 +1,6 @@
-"""Labels and sentences of the pages for codes: one table per vocabulary.
+"""Labels and sentences for codes on pages: one table per vocabulary.
 
-Sentences that the API uses too are in the packages that define the codes: refusals, skipped
+Sentences that the API also uses are in the packages that define the codes: refusals, skipped
 compactions (`compaction.report.skip_reasons`) and provider failures. A test checks that every code
 has a label. The texts are lazy: `str()` returns them in the reader's language.
 """
@@ -16,14 +16,14 @@ from contextpolicy.wording import join_items
 
 
 class LeftOutWords(NamedTuple):
-    """The reason why a message is not sent: a short label, and the full sentence of a receipt."""
+    """The reason that a message is not sent: a short label, and the full sentence for receipts."""
 
     beside: StrOrPromise
     receipt: StrOrPromise
 
 
 class FactWords(NamedTuple):
-    """Localized name of a kind of facts, such as “Date”, singular and plural."""
+    """Localized name of a kind of fact, such as “Date”, singular and plural."""
 
     one: StrOrPromise
     many: StrOrPromise
@@ -394,7 +394,7 @@ DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {
 def describe_omission_reason(reason: str) -> str:
     """Return the label of an omission reason.
 
-    An unknown reason comes from a strategy package, and the label quotes it.
+    An unknown reason, from a strategy of another package, is quoted in the label.
     """
     words = LEFT_OUT.get(reason)
     if words is not None:
@@ -403,7 +403,7 @@ def describe_omission_reason(reason: str) -> str:
 
 
 def describe_unused_reason(reason: str) -> str:
-    """Return the label of the reason why a summary was not used.
+    """Return the label of the reason that a summary was not used.
 
     An unknown reason is returned unchanged.
     """

@@ -42,10 +42,10 @@ IN_PALETTE, LOOKED_AT = 8, 12
 
 @dataclass(frozen=True, slots=True)
 class ShownHit:
-    """A search hit for display: highlighted excerpt and link.
+    """A search result for display: highlighted excerpt and link.
 
-    `address` is the URL of a page. `choose` is the URL that switches to the hit's branch, if that
-    is needed first.
+    `address` is the URL of a page. If the user must switch branches first, `choose` is the URL that
+    does it.
     """
 
     hit: Hit
@@ -67,7 +67,7 @@ class ChatHits:
 
 @dataclass(frozen=True, slots=True)
 class Filters:
-    """The scope that the form selects. `wrong`: error message about a field."""
+    """The search scope that the form selects. `wrong`: the error message of an invalid field."""
 
     scope: Scope
     chat: Chat | None
@@ -118,7 +118,7 @@ def run_filtered_search(
     size: int = PAGE,
     is_quick: bool = False,
 ) -> tuple[Searched, Refusal | None, dict[str, object]]:
-    """Return the results, the refusal if any, and the context of both templates."""
+    """Return the results, the refusal if any, and the context for both templates."""
     question = request.GET.get("q", "").replace("\x00", "").strip()
     found = Searched()
     refusal: Refusal | None = None
@@ -178,7 +178,7 @@ def parse_search_filters(request: PersonRequest) -> Filters:
 
 
 def find_requested_chat(request: PersonRequest) -> Chat | None:
-    """Return the requested chat if the user may see it."""
+    """Return the chat in the query if the user may see it, or None."""
     key = parse_uuid_or_none(request.GET.get("chat", ""))
     try:
         return access.get_chat(user=request.user, chat_id=key) if key else None
@@ -227,7 +227,7 @@ def build_shown_hit(hit: Hit) -> ShownHit:
 
 
 def build_message_url(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str:
-    """Return the URL of a message on the open branch: in the thread or as an original."""
+    """Return the URL of a message on the open branch, in the thread or among the originals."""
     active = branch.active_compaction
     if active is not None and seq <= active.to_seq:
         summary = get_active_summary(active)
@@ -245,7 +245,7 @@ def build_message_url(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str
 @signed_in
 @in_place
 def message_show(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Switch to the branch of a found message and open it there."""
+    """Switch to the branch of a found message and open the message there."""
     row: Message = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     branch = access.get_chat_branch(user=request.user, chat_id=chat_id)
     if not is_message_on_path(branch, row):

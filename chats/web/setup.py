@@ -84,7 +84,7 @@ def server(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def server_test(request: PersonRequest, slug: str) -> HttpResponse:
-    """Fetch the models of a connected server again. Raises `MayNotConnect` and `NotFound`."""
+    """Reload the models of a connected server. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
     account = get_connected_account(slug)
 
@@ -166,13 +166,13 @@ def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> Ht
 
 
 def check_operator(request: PersonRequest) -> None:
-    """Raise `MayNotConnect` unless the person may change providers."""
+    """Raise `MayNotConnect` unless the user may change providers."""
     if not request.user.has_perm(PERMISSION):
         raise MayNotConnect
 
 
 def get_connected_account(slug: str) -> ProviderAccount:
-    """Return the connected server. Raises `NotFound`, also for the demo model."""
+    """Return a connected server. Raises `NotFound`, also for the demo model."""
     found = ProviderAccount.objects.filter(slug=slug, kind__in=kinds.SERVERS).first()
     if found is None:
         raise NotFound
@@ -223,12 +223,12 @@ def describe_server_test(account: ProviderAccount, *, seconds: float) -> str:
 
 
 def redirect_to_setup(request: PersonRequest) -> HttpResponse:
-    """Reload the setup page, also after a form sent by htmx."""
+    """Redirect to the setup page, also after a form sent by htmx."""
     return HttpResponseClientRedirect("/setup/") if request.htmx else redirect("chats:setup")
 
 
 def get_broker_warning() -> str:
-    """Return a warning if the broker writes tasks to disk. Empty otherwise."""
+    """Return a warning if the broker writes tasks to disk, otherwise an empty string."""
     try:
         return broker_facts.DISK if broker_facts.has_disk_persistence(settings.REDIS_URL) else ""
     except (RedisError, OSError):
@@ -242,10 +242,10 @@ def render_setup_page(
     edited: ProviderAccount | None = None,
     at_button: bool = False,
 ) -> HttpResponse:
-    """Render the page. After a refusal it keeps the typed values except the key.
+    """Render the page. After a refusal, forms keep the typed values except the key.
 
     `at_button`: show the refusal next to the button of a server's form. A form sent by htmx also
-    keeps the key in the browser, because only the refusal is swapped.
+    keeps the key, because htmx replaces only the refusal.
     """
     may_connect = request.user.has_perm(PERMISSION)
     context = {
@@ -277,7 +277,7 @@ def render_setup_page(
 
 
 def list_priced_models(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
-    """Return the enabled models with their prices. After a refusal, with the typed prices."""
+    """Return the enabled models with their prices, or after a refusal with the typed prices."""
     rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
     return [
         {

@@ -21,7 +21,7 @@ from chats.web.words import format_day
 
 @dataclass(frozen=True, slots=True)
 class ChatGroup:
-    """A section of the chat list. Without a name it continues the previous page's section.
+    """A section of the chat list. Without a name, it continues a section of the previous page.
 
     `is_first`: the section is above the folders and days.
     """
@@ -33,7 +33,7 @@ class ChatGroup:
 
 @dataclass(frozen=True, slots=True)
 class ChatList:
-    """A page of the chat list. `more` is the URL of the next page, empty on the last."""
+    """A page of the chat list. `more` is the URL of the next page; empty on the last one."""
 
     groups: Sequence[ChatGroup]
     current: uuid.UUID | None
@@ -57,7 +57,7 @@ class FolderPart:
 
 @dataclass(frozen=True, slots=True)
 class Shell:
-    """The chat list and the user name. The list contains all changes before `drawn_at`."""
+    """The chat list and the user name. The list includes all changes before `drawn_at`."""
 
     list: ChatList
     drawn_at: int
@@ -78,10 +78,10 @@ def build_shell(*, user: User, current: Chat | None = None) -> Shell:
 
 
 def list_for(*, user: User, current: Chat | None = None) -> ChatList:
-    """Return the first page of the chat list and the user's folders.
+    """Return the first page of the chat list, and the user's folders.
 
-    The folder of the current chat is open. A current chat that is not on the page is added
-    at the top.
+    The folder of the current chat is expanded. A current chat that is not on the page is added at
+    the top.
     """
     chats, last = listing.list_sidebar_chats(owner=user)
     groups = group_chats(chats)
@@ -107,9 +107,9 @@ def list_for(*, user: User, current: Chat | None = None) -> ChatList:
 
 
 def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> ChatList:
-    """Return the page of the chat list after a position, without the current chat.
+    """Return the page of the chat list after a position.
 
-    The first page already lists the current chat.
+    Leaves out the current chat, which the first page already lists.
     """
     chats, last = listing.list_sidebar_chats(owner=user, after=after)
     groups = group_chats([chat for chat in chats if chat.pk != current], after=after)
@@ -120,7 +120,7 @@ def list_after(*, user: User, after: ListPlace, current: uuid.UUID | None) -> Ch
 def load_folder_chats(
     *, folder: Folder, after: ListPlace | None = None, current: uuid.UUID | None = None
 ) -> ChatList:
-    """Return a page of the chats of a folder. Without `after`, the first page."""
+    """Return a page of the chats in a folder; the first page without `after`."""
     chats, last = listing.list_folder_chats(folder=folder, after=after)
     more = build_next_page_url(reverse("chats:folder", args=[folder.pk]), last, current)
     return ChatList([ChatGroup("", chats)] if chats else [], current=current, more=more)
@@ -140,7 +140,7 @@ def load_deleted_chats(*, user: User, after: DeletedPlace | None) -> ChatList:
 
 
 def group_chats(chats: Sequence[Chat], *, after: ListPlace | None = None) -> list[ChatGroup]:
-    """Group the chats in order, under headings for pinned chats and for each day."""
+    """Group the chats in order, under a heading for pinned chats and one for each day."""
     today = timezone.localdate()
     days = groupby(chats, key=lambda chat: get_chat_day(chat.updated_at, pinned=chat.pinned))
     groups = [
@@ -158,12 +158,12 @@ def group_chats(chats: Sequence[Chat], *, after: ListPlace | None = None) -> lis
 
 
 def get_chat_day(updated_at: datetime, *, pinned: bool) -> date | None:
-    """Return the day of a chat's last change in the reader's time zone. None for pinned chats."""
+    """Return the day of a chat's last change in the reader's time zone; None if it is pinned."""
     return None if pinned else timezone.localtime(updated_at).date()
 
 
 def format_day_heading(day: date | None, *, today: date) -> str:
-    """Return the heading of a day; None returns the heading of pinned chats."""
+    """Return the heading of a day, or of the pinned chats if `day` is None."""
     return gettext("Pinned") if day is None else format_day(day, today=today)
 
 

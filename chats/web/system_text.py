@@ -21,7 +21,7 @@ from contextpolicy.linter.errors import LONGEST_TEXT
 
 @dataclass(frozen=True, slots=True)
 class SystemTextView:
-    """A chat's system text, and how the policy uses it or why it is not sent."""
+    """A chat's system text, and how the policy uses it, or why it is not sent."""
 
     text: str
     rule: str
@@ -76,7 +76,7 @@ def render_system_text(
     refusal: Refusal | None = None,
     saved: str = "",
 ) -> HttpResponse:
-    """Render the page, or its changing part for htmx."""
+    """Render the page, or only its changing part for htmx."""
     context = {
         "chat": chat,
         "view": build_system_text_view(chat, text=text),
@@ -91,7 +91,7 @@ def render_system_text(
 
 
 def build_system_text_view(chat: Chat, *, text: str) -> SystemTextView:
-    """Return the text with the rule that its policy applies to it.
+    """Return the text with the rule by which its policy uses it.
 
     If the policy is unusable, the view is locked and contains the reason.
     """

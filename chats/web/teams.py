@@ -45,7 +45,7 @@ class AgentFields:
 
     @property
     def shape(self) -> str:
-        """CSS classes for colour and shape in chats; empty for a new agent."""
+        """CSS classes for the agent's colour and shape in chats; empty for a new agent."""
         return f"who who--{get_role_shape(self.draft.role_id)}" if self.draft.role_id else ""
 
 
@@ -109,7 +109,7 @@ def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 
 
 def get_team_version(team: Team) -> TeamVersion:
-    """Return a team's current version. Every visible team has one."""
+    """Return a team's current version, which every visible team has."""
     if team.current is None:
         raise ValueError(f"team {team.pk} has no version")
     return team.current
@@ -133,7 +133,7 @@ def team_copy(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def team_delete(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
-    """Delete the team: it is no longer offered for new chats."""
+    """Delete the team, so that it is no longer offered for new chats."""
     rosters.delete_team(user=request.user, team_id=team_id, now=timezone.now())
     return redirect("chats:teams")
 
@@ -249,7 +249,7 @@ def parse_team_draft(request: HttpRequest) -> TeamDraft:
 
 
 def normalise_line_ends(text: str) -> str:
-    """Return the text with LF line ends: browsers send CRLF."""
+    """Return the text with LF line ends, because browsers send CRLF."""
     return text.replace("\r\n", "\n")
 
 

@@ -1,4 +1,4 @@
-"""URLs of the pages and partials, and of their event stream."""
+"""URLs of the pages and partials, and of the pages' event stream."""
 
 from django.urls import path, register_converter
 from django.urls.converters import StringConverter

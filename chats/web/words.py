@@ -1,4 +1,4 @@
-"""Number and date formatting of the pages."""
+"""Formats numbers and dates for pages."""
 
 from datetime import date, timedelta
 
@@ -32,7 +32,7 @@ def format_token_count(number: int) -> str:
 
 
 def format_day(day: date, *, today: date) -> str:
-    """Format a day: Today, Yesterday, Tuesday 17 November. Other years are included."""
+    """Format a day: Today, Yesterday, Tuesday 17 November. Other years are shown."""
     if day == today:
         return gettext("Today")
     if day == today - timedelta(days=1):

@@ -74,14 +74,17 @@ Status = WebhookDelivery.Status
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The result of one attempt; `problem` is empty on success."""
+    """The result of one attempt. `problem` is empty on success."""
 
     status: int | None = None
     problem: str = ""
     seconds: float = 0.0
 
     def holds_queue(self, *, tries: int) -> bool:
-        """Return True if later deliveries wait for the retry; `tries` counts this attempt too."""
+        """Return True if later deliveries must wait for the retry.
+
+        `tries` includes this attempt.
+        """
         refused = self.status is not None and 400 <= self.status < 500
         about_server = not refused or self.status in {408, 410, 429}
         return bool(self.problem) and (about_server or tries <= HOLDING_REFUSALS)
@@ -89,10 +92,10 @@ class Answer:
 
 @dataclass(slots=True)
 class Batch:
-    """A webhook, its deliveries to send now, and the answers so far.
+    """A webhook, its deliveries to send now, and the results so far.
 
-    `asked_at`: the monotonic time at which the request without an answer began. `is_moved`: the
-    request was given up to move the webhook to the lane of slow servers.
+    `asked_at`: the monotonic time at which the current request began. `is_moved`: the request was
+    cancelled to move the webhook to the slow lane.
     """
 
     webhook: Webhook
@@ -105,7 +108,7 @@ class Batch:
 def send_due_deliveries(
     *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool] = lambda: False
 ) -> int:
-    """Send the due deliveries of a lane until none are left. Returns the number accepted.
+    """Send the due deliveries of a lane until none are left. Return the number accepted.
 
     Does nothing while another thread of this process serves the lane.
     """
@@ -121,7 +124,7 @@ def send_due_deliveries(
 async def send_in_lane(
     *, lane: str, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> int:
-    """Send the due deliveries of a lane, each webhook independently; return how many succeeded."""
+    """Send the due deliveries of a lane, each webhook independently. Return how many succeeded."""
     taken = 0
     sending: dict[asyncio.Task[None], Batch] = {}
     ended: list[Batch] = []
@@ -168,7 +171,7 @@ async def make_room(sending: dict[asyncio.Task[None], Batch], *, now: datetime) 
 
 @sync_to_async
 def is_lane_waiting_in_thread(*, lane: str, now: datetime) -> bool:
-    """Return True if a webhook could be claimed, and release the thread's connection."""
+    """Return True if a webhook could be claimed. Releases the thread's database connection."""
     found = select_claimable_webhooks(lane=lane, now=now).exists()
     databases.give_back()
     return found
@@ -176,7 +179,7 @@ def is_lane_waiting_in_thread(*, lane: str, now: datetime) -> bool:
 
 @sync_to_async
 def claim_in_thread(*, lane: str, now: datetime, most: int) -> Sequence[Batch]:
-    """Claim webhooks in the task's thread, and release its connection before waiting."""
+    """Claim webhooks in the task's thread, and release its database connection before waiting."""
     found = claim_webhooks(lane=lane, now=now, most=most)
     databases.give_back()
     return found
@@ -283,9 +286,9 @@ async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], dateti
 async def resolve_webhook_host(host: str, port: int) -> list[str]:
     """Return all addresses of a host. Raises ProviderError.
 
-    A name server that does not answer occupies a thread for longer than the request waits.
-    The event loop has only a few threads for lookups, so webhooks use their own, one for
-    each request.
+    If a name server does not answer, the lookup occupies a thread for longer than the request
+    waits. The event loop has only a few threads for lookups, so webhooks use their own, one per
+    request.
     """
     loop = asyncio.get_running_loop()
     look_up = functools.partial(socket.getaddrinfo, host, port, type=socket.SOCK_STREAM)
@@ -304,7 +307,7 @@ async def send_delivery(
     client: Client,
     now: datetime,
 ) -> Answer:
-    """Send one delivery and return its status. Follows no redirect and reads no body."""
+    """Send one delivery and return the result. Follows no redirects and reads no body."""
     signed = signing.build_signature_headers(
         secret=secret, public_id=delivery.public_id, body=delivery.body, now=now
     )
@@ -327,7 +330,7 @@ async def send_delivery(
 def store_results_safely(batch: Batch, *, now: datetime) -> int:
     """Store the results of one webhook's deliveries. Returns the number that succeeded.
 
-    An error is logged and blocks no other webhook.
+    An error is logged, so that other webhooks are not affected.
     """
     try:
         return store_delivery_results(batch, now=now)
@@ -340,11 +343,10 @@ def store_results_safely(batch: Batch, *, now: datetime) -> int:
 
 @transaction.atomic
 def store_delivery_results(batch: Batch, *, now: datetime) -> int:
-    """Store the result of each delivery and release the webhook; return how many succeeded.
+    """Store the result of each delivery and release the webhook. Return how many succeeded.
 
-    If another process has claimed the webhook in the meantime, only successes are stored.
-    If the address was changed in the meantime, failures are not stored either, because the
-    delivery is sent to the new address.
+    If another process has claimed the webhook since, only successes are stored. If the address was
+    changed since, failures are not stored either, because the delivery is sent to the new address.
     """
     rows = Webhook.objects.select_for_update(no_key=True).select_related("owner")
     webhook = rows.filter(pk=batch.webhook.pk).first()
@@ -364,7 +366,7 @@ def store_delivery_results(batch: Batch, *, now: datetime) -> int:
 
 
 def store_batch_state(webhook: Webhook, batch: Batch, *, now: datetime) -> None:
-    """Set the lane of a webhook, and disable the webhook if its server is gone.
+    """Set the webhook's lane, and disable the webhook if its server is gone.
 
     It is also disabled if its deliveries have failed for at least three days (`FAILS_FOR`).
     """

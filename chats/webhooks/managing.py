@@ -159,7 +159,7 @@ def update_webhook(
 def delete_webhook(*, webhook: Webhook, now: datetime) -> None:
     """Delete the webhook with its deliveries, including pending ones.
 
-    If two calls run in parallel, only one deletion is recorded.
+    Of several concurrent calls, only one records the deletion.
     """
     # Lock the webhook before the ledger, in the same order as the sender.
     row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()
@@ -197,7 +197,7 @@ def resend_delivery(
 
 
 def end_rest(webhook: Webhook, *, now: datetime) -> None:
-    """Make all pending deliveries due now; failed ones come first, so the order is kept."""
+    """Make all pending deliveries due now. Failed ones come first, so the order is kept."""
     webhook.deliveries.filter(status=WebhookDelivery.Status.WAITING, next_at__gt=now).update(
         next_at=now
     )
@@ -210,7 +210,7 @@ def list_webhooks(*, owner: User) -> list[Webhook]:
 
 
 def get_webhook(*, user: User, webhook_id: uuid.UUID) -> Webhook:
-    """Return the person's own webhook. Raises `NotFound`."""
+    """Return a webhook of the person. Raises `NotFound`."""
     webhook = Webhook.objects.filter(pk=webhook_id, owner=user).first()
     if webhook is None:
         raise NotFound
@@ -231,13 +231,13 @@ def list_delivery_log(webhook: Webhook) -> QuerySet[WebhookDelivery]:
 
 
 def list_available_events(user: User) -> dict[str, str]:
-    """Return the events that the person may choose, described in the reader's language."""
+    """Return the events that the person may subscribe to, with localized descriptions."""
     allowed = [name for name in outbox.EVENTS if outbox.can_receive_event(user, name)]
     return {name: gettext(outbox.EVENTS[name]) for name in allowed}
 
 
 def get_webhook_host(webhook: Webhook) -> str:
-    """Return the host of the address. The rest of the address may contain a secret."""
+    """Return the host of the address. The rest of it may contain a secret."""
     return urlsplit(webhook.url).netloc
 
 

@@ -1,6 +1,6 @@
 """Requests an RFC 3161 timestamp of the newest checkpoint, outside transactions.
 
-This runs as a separate background job, so signing never waits for it. Failures are retried.
+It runs as a separate background job, so that signing never waits for it. Failures are retried.
 """
 
 import asyncio
@@ -45,7 +45,7 @@ def request_due_timestamp(*, clock: Callable[[], datetime]) -> None:
 
 
 async def call_timestamp_authority(request: bytes) -> tuple[bytes, str]:
-    """Return the response of the authority, or a code for the problem."""
+    """Return the authority's response and an empty code, or the code of the problem."""
     try:
         async with (
             asyncio.timeout(SECONDS),

@@ -1,8 +1,7 @@
-"""Identity confirmation within a form, so that no typed text is lost.
+"""Confirms the user's identity within a form, so that typed text is not lost.
 
-A form that requires a recent sign-in includes `_confirm.html`, which is shown if the
-sign-in is too old. A page that requires a recent sign-in redirects to the confirmation
-page, which redirects back.
+A form that requires a recent sign-in includes `_confirm.html`, which is shown if the sign-in is too
+old. A page that requires a recent sign-in redirects to the confirmation page, which redirects back.
 """
 
 from typing import Any, cast
@@ -21,7 +20,7 @@ from chats.web.account.signin import get_client_address, get_next_path
 
 
 def confirm_here(request: HttpRequest) -> None:
-    """Check the confirmation in a form, unless the sign-in is recent.
+    """Verify the password or link in a form, unless the sign-in is recent.
 
     Raises the refusals of `signin.verify_identity`.
     """

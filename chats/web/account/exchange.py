@@ -117,7 +117,7 @@ def exchange_everything(request: PersonRequest) -> HttpResponseBase:
 @require_GET
 @signed_in  # type: ignore[arg-type]  # may return a stream
 def chat_export(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponseBase:
-    """Show the exports of a chat, or send the chosen `form`. Raises `NotFound`."""
+    """Show the export formats of a chat, or send the chosen `form`. Raises `NotFound`."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     form, scope = request.GET.get("form", ""), request.GET.get("scope", "active")
     if not form:

@@ -39,7 +39,7 @@ def exchange_import(request: PersonRequest) -> HttpResponse:
 
 
 def get_uploaded_file(request: HttpRequest) -> IO[bytes]:
-    """Return the uploaded file, on disk if it is large. Raises `ImportRefused`."""
+    """Return the uploaded file, which is on disk if it is large. Raises `ImportRefused`."""
     file = request.FILES.get("file")
     if not isinstance(file, UploadedFile):
         raise ImportRefused("import_empty", gettext_lazy("Choose a file first."))
@@ -49,7 +49,7 @@ def get_uploaded_file(request: HttpRequest) -> IO[bytes]:
 @require_GET
 @signed_in
 def import_progress(request: PersonRequest, import_id: uuid.UUID) -> HttpResponse:
-    """Show an import's progress and the result of each chat."""
+    """Show the progress of an import and the result of each chat."""
     row = upload.get_import(user=request.user, import_id=import_id)
     return render_import(request, row)
 
@@ -57,7 +57,7 @@ def import_progress(request: PersonRequest, import_id: uuid.UUID) -> HttpRespons
 def render_import(
     request: PersonRequest, row: FileImport, *, refusal: Refusal | None = None
 ) -> HttpResponse:
-    """Render an import: its page, or the changing part for htmx."""
+    """Render the page of an import, or only its changing part for htmx."""
     after = request.GET.get("after", "")
     start = int(after) if after.isascii() and after.isdecimal() and len(after) <= DIGITS else 0
     only_missed = request.GET.get("only") == MISSED

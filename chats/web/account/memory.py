@@ -38,7 +38,7 @@ class SourceView:
 
 @dataclass(frozen=True, slots=True)
 class PreferenceView:
-    """A preference with its newest source messages and the number of others."""
+    """A preference with its newest source messages, and the number of other sources."""
 
     row: Preference
     sources: Sequence[SourceView]
@@ -83,7 +83,7 @@ def memory_page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def memory_switch(request: PersonRequest) -> HttpResponse:
-    """Turn memory or suggestions on or off, or pause or resume memory, as the button requests."""
+    """Turn memory or suggestions on or off, or pause or resume memory, as requested."""
     chosen, now = request.POST.get("to", ""), timezone.now()
     owner_id = request.user.pk
     try:
@@ -126,7 +126,7 @@ def preference_new(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse:
-    """Change, accept, delete or undo a preference, depending on the pressed button.
+    """Change, accept or delete a preference, or undo it, depending on the pressed button.
 
     Raises `NotFound`.
     """
@@ -152,7 +152,7 @@ def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse
 
 
 def get_return_path(request: PersonRequest) -> str:
-    """Return the local page that sent the form; the memory page by default."""
+    """Return the local page that sent the form, or the memory page."""
     back = request.POST.get("next", "")
     is_here = url_has_allowed_host_and_scheme(back, allowed_hosts=None) and back.startswith("/")
     return back if is_here else reverse("chats:memory")

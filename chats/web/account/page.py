@@ -32,7 +32,7 @@ def settings_page(request: PersonRequest) -> HttpResponse:
 
 
 class AppearanceForm(forms.Form):
-    """Colours, language and time zone of the person's pages."""
+    """Colours, language and time zone of the user's pages."""
 
     appearance = forms.ChoiceField(
         label=gettext_lazy("Colours"),
@@ -78,7 +78,7 @@ class AppearanceForm(forms.Form):
 @require_http_methods(["GET", "POST"])
 @signed_in
 def appearance_page(request: PersonRequest) -> HttpResponse:
-    """Show and change the colours, language and time zone of the person's pages."""
+    """Show or change the colours, language and time zone of the user's pages."""
     browser = request.COOKIES.get(ZONE_COOKIE, "")
     browser = browser if browser in zones.list_time_zones() else ""
     if request.method == "POST":
@@ -110,7 +110,7 @@ def appearance_page(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def session_end(request: PersonRequest, session: str) -> HttpResponse:
-    """End one of the user's sessions in any browser. Raises `NotFound`."""
+    """End one of the user's sessions, in this or another browser. Raises `NotFound`."""
     if session == get_session_id(request):
         return signin.logout(request)
     if not sessions.revoke_session(user=request.user, session=session, now=timezone.now()):

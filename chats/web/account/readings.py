@@ -1,4 +1,4 @@
-"""The page that lists who read content of a user's chats."""
+"""The page that lists auditors' accesses to the content of a user's chats."""
 
 from dataclasses import dataclass
 

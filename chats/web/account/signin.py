@@ -21,7 +21,7 @@ from chats.people import invitations, sessions, signin, zones
 
 
 class LoginForm(forms.Form):
-    """A user name and a password. Spaces are not removed."""
+    """A user name and a password. Spaces are kept."""
 
     username = forms.CharField(
         label=pgettext_lazy("person", "Name"),
@@ -128,7 +128,10 @@ def get_client_address(request: HttpRequest) -> str:
 
 
 class SessionLimitsMiddleware(MiddlewareMixin):
-    """Ends staff sessions after a day of inactivity. Place after the authentication middleware."""
+    """Ends staff sessions after a day of inactivity.
+
+    Place it after the authentication middleware.
+    """
 
     def process_request(self, request: HttpRequest) -> None:
         """Sign out a user whose session exceeds its limits.

@@ -99,7 +99,7 @@ def skill_file_save(request: PersonRequest, slug: str) -> HttpResponse:
 @require_POST
 @signed_in
 def skill_file_delete(request: PersonRequest, slug: str) -> HttpResponse:
-    """Remove a file from a skill."""
+    """Delete a file of a skill."""
     skill = skills.get_editable_skill(user=request.user, slug=slug)
     try:
         return save_files(request, skill, {request.POST.get("name", ""): None})
@@ -158,7 +158,7 @@ def read_skill_values(request: HttpRequest) -> dict[str, Any]:
 
 
 def parse_place(value: str) -> skills.SkillPlace:
-    """Return the place that a form names as `group:1`, `team:UUID` or `installation`.
+    """Return the owner of skills that a form names as `group:1`, `team:UUID` or `installation`.
 
     Raises `SkillPlaceRefused` for any other value.
     """
@@ -176,7 +176,7 @@ def parse_place(value: str) -> skills.SkillPlace:
 
 
 def list_places(request: PersonRequest) -> list[tuple[str, str]]:
-    """Return the places to which the user may add skills: value and label."""
+    """Return the groups and teams to which the user may add skills, as (value, label)."""
     user = request.user
     found = [(INSTALLATION, gettext("Instance"))] if skills.is_skill_admin(user) else []
     found += [
@@ -191,7 +191,7 @@ def list_places(request: PersonRequest) -> list[tuple[str, str]]:
 
 
 def name_places(rows: list[Skill]) -> dict[int, str]:
-    """Return the label of each skill's place, by the primary key of the skill."""
+    """Map the primary keys of skills to the labels of their owners."""
     ids = {row.team_id for row in rows if row.team_id is not None}
     teams = {
         team.pk: team.name for team in Team.objects.filter(pk__in=ids).select_related("current")
@@ -241,8 +241,8 @@ def render_skill(
 ) -> HttpResponse:
     """Render the page of a skill.
 
-    `name`: the stored name, if that of the row was refused. `file_name` and `file_text`: refused
-    values of a file. The page shows them in the form of that file, or in the form for a new file.
+    `name`: the stored name, if a new name was refused. `file_name` and `file_text`: refused values
+    of a file, shown in that file's form or in the form for a new file.
     """
     count = get_page_counter().count
     shown = build_skill_text(skill)

@@ -1,4 +1,4 @@
-"""URLs for sign-in and sign-out, without a namespace because Django looks them up by name."""
+"""URLs for sign-in and sign-out. They have no namespace, because Django looks them up by name."""
 
 from django.urls import path
 

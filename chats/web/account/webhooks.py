@@ -137,7 +137,7 @@ def webhook_test(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
 def webhook_send(
     request: PersonRequest, webhook_id: uuid.UUID, delivery_id: uuid.UUID
 ) -> HttpResponse:
-    """Send a finished delivery again."""
+    """Resend a finished delivery."""
 
     def send(row: Webhook) -> None:
         delivery = managing.get_delivery(webhook=row, public_id=delivery_id)

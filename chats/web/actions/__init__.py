@@ -1,1 +1,1 @@
-"""Actions of the chat page, one module per kind of object."""
+"""Actions of the chat page, grouped by the kind of object."""

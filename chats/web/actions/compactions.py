@@ -56,7 +56,7 @@ def compaction_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
 def compaction_undo(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Undo a compaction: prompts contain the original messages again."""
+    """Undo a compaction, so that prompts contain the original messages again."""
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     undo.undo_summary(user=request.user, compaction=row, now=timezone.now())
     return render_changed_compaction(request, chat_id, row.pk)

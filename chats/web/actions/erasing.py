@@ -1,7 +1,7 @@
-"""Permanent erasure: pages that list what is erased and what is kept.
+"""Permanent erasure: pages that list which data is erased and which is kept.
 
-Erasing requires a recent sign-in, so a person at an unattended browser cannot destroy
-data. Viewing the certificate of an erased chat does not require one.
+Erasing requires a recent sign-in, so that an unattended browser cannot be used to destroy data.
+Viewing the certificate of an erased chat does not.
 """
 
 import functools
@@ -54,8 +54,8 @@ def message_erase(
 ) -> HttpResponse:
     """Show the messages that quote a message, then erase it with the selected quotes.
 
-    Only this response contains the proofs. It also lists messages that still quote the
-    erased one.
+    Only the response to the erasure contains the proofs. It also lists messages that still quote
+    the erased one.
     """
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     refusal = None
@@ -114,7 +114,7 @@ def render_message_erasure(
 
 
 def lock_of(check: Callable[[], None]) -> Refusal | None:
-    """Return the refusal that the action would raise now, or None if the action is possible."""
+    """Return the refusal that `check` raises now, or None if the action is possible."""
     try:
         check()
     except Refusal as refusal:
@@ -126,7 +126,7 @@ def lock_of(check: Callable[[], None]) -> Refusal | None:
 @signed_in
 @freshly_signed_in
 def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the confirmation, or erase the chat and every copy of its text permanently."""
+    """Show the confirmation, or permanently erase the chat and every copy of its text."""
     chat = access.get_chat_including_deleted(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":

@@ -1,4 +1,4 @@
-"""Show refusals of chat actions on the page that sent the request."""
+"""Shows refusals of chat actions on the page that sent the request."""
 
 import functools
 import uuid
@@ -19,9 +19,9 @@ from chats.web.thread.updates import render_thread_update
 
 
 def in_place(view: View) -> View:
-    """Decorate a view: show its refusals among the notices of the requesting page.
+    """Decorator for views: show refusals among the notices of the requesting page.
 
-    htmx replaces only the notices; a plain form gets its whole page again.
+    htmx replaces only the notices; a plain form gets the whole page again.
     """
 
     @functools.wraps(view)
@@ -48,7 +48,7 @@ def page_response(
     *,
     notice: Refusal,
 ) -> HttpResponse:
-    """Return the compaction's page, or the list of compactions, with the refusal."""
+    """Render the compaction's page, or the list of compactions, with the refusal `notice`."""
     if compaction_id is None:
         return list_response(request, chat_id, notice=notice)
     return render_compaction_page(request, chat_id, compaction_id, notice=notice)
@@ -57,7 +57,7 @@ def page_response(
 def render_compaction_overview(
     request: PersonRequest, chat_id: uuid.UUID, *, place: str = "context-meter"
 ) -> HttpResponse:
-    """Return the response to an action on compaction in general: the list, or the chat."""
+    """Render the list of compactions or the chat, after an action on no single compaction."""
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compactions", args=[chat_id]))
     return render_changed_thread(request, chat_id, place=place)
@@ -66,7 +66,7 @@ def render_compaction_overview(
 def render_changed_thread(
     request: PersonRequest, chat_id: uuid.UUID, *, place: str
 ) -> HttpResponse:
-    """Return the updated thread, positioned at the changed part."""
+    """Render the updated thread, scrolled to the changed part."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     return render_thread_update(request, chat, place=place)
 
@@ -74,10 +74,9 @@ def render_changed_thread(
 def render_changed_compaction(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Return the response to an action on one compaction.
+    """Render the response to an action on one compaction.
 
-    This is the compaction's page if the action came from there, otherwise the thread at its
-    marker.
+    This is the compaction's page if the action came from there, otherwise the thread at its marker.
     """
     if request.POST.get("from") == "page":
         return redirect(reverse("chats:compaction", args=[chat_id, compaction_id]))

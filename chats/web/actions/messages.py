@@ -63,9 +63,9 @@ def redirect_to_message(row: Message) -> HttpResponse:
 def render_flagged_message(
     request: PersonRequest, chat_id: uuid.UUID, row: Message
 ) -> HttpResponse:
-    """Return the message with its new flags and the meter.
+    """Render the message with its new flags and the meter.
 
-    Returns the whole thread if compaction markers changed too.
+    If compaction markers changed too, renders the whole thread.
     """
     if not request.htmx:
         return redirect_to_message(row)
@@ -83,7 +83,7 @@ def render_flagged_message(
 @signed_in
 @in_place
 def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Pin the message: send it in full in every prompt."""
+    """Pin the message, so that every prompt includes its full text."""
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.pin_message(message=row, actor=format_actor(request), now=timezone.now())
     return render_flagged_message(request, chat_id, row)
@@ -119,7 +119,7 @@ def message_exclude(
 def message_include(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
-    """Include an excluded message again."""
+    """Include an excluded message in prompts again."""
     row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.include_message(message=row, actor=format_actor(request), now=timezone.now())
     return render_flagged_message(request, chat_id, row)
@@ -206,7 +206,7 @@ def message_branch(
 @signed_in
 @in_place
 def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UUID) -> HttpResponse:
-    """Switch to another branch by choosing a version of a message."""
+    """Switch to another branch, chosen by its version of a message."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     branching.choose_branch(user=request.user, chat=chat, branch_id=branch_id, now=timezone.now())
     return render_changed_thread(request, chat_id, place=request.POST.get("place", "tail"))

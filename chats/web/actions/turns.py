@@ -30,7 +30,7 @@ from chats.web.thread.updates import render_tail_update
 @require_GET
 @signed_in
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show the reply's position in the queue. Empty once the reply has started."""
+    """Show the reply's position in the queue; empty once the reply has started."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     is_queued = turn.status == Turn.Status.QUEUED and not turn.awaits_consent
     context = {
@@ -44,7 +44,7 @@ def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_POST
 @signed_in
 def turn_consent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Allow or deny a waiting tool call. If the call was already answered, nothing changes."""
+    """Allow or deny a waiting tool call. Does nothing if the call was already answered."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     with suppress(ConsentIsOver):
         decide_tool_call(
@@ -60,7 +60,7 @@ def turn_consent(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID)
 @require_POST
 @signed_in
 def turn_stop(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Stop the reply, or all parallel replies. If the reply has ended, nothing changes."""
+    """Stop the reply, or all parallel replies. Does nothing if the reply has ended."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     every = bool(request.POST.get("all"))
     with suppress(TurnIsOver):
@@ -84,7 +84,7 @@ def turn_retry(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -
 @require_GET
 @signed_in
 def turn_models(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show the other models with which a failed reply can be retried."""
+    """List the other models with which a failed reply can be retried."""
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     offered = list_offered_models(user=request.user, chat=chat)

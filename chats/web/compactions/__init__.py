@@ -1,1 +1,1 @@
-"""The pages about summaries."""
+"""Pages about compactions: the list, one compaction, its originals and requests."""

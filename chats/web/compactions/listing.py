@@ -1,4 +1,4 @@
-"""List of a chat's compactions: outcomes, pauses, and reasons why a turn caused none."""
+"""The list of a chat's compactions: outcomes, pauses, and why turns started none."""
 
 import uuid
 from collections.abc import Sequence
@@ -108,7 +108,7 @@ def list_response(
 def build_compaction_lines(
     rows: Sequence[Compaction], *, ground: BranchUnderPolicy, user: User
 ) -> list[CompactionLine]:
-    """Return the list rows, as seen from the chat's active branch."""
+    """Return the rows of the list, as seen from the chat's active branch."""
     path = list_path_segments(ground.branch)
     return [build_compaction_line(row, path=path, cover=ground.cover, user=user) for row in rows]
 
@@ -139,9 +139,9 @@ def build_compaction_line(
 
 
 def describe_starter(name: str, *, user: User) -> str:
-    """Return “by you” or “by another user” for a user in the ledger.
+    """Return “by you” or “by another user” for a user name of the ledger.
 
-    Returns an empty string if this server started the compaction.
+    Empty if this server started the compaction.
     """
     if name == f"user:{user.pk}":
         return gettext("by you")
@@ -177,7 +177,7 @@ def load_compaction_decisions(branch: Branch) -> list[tuple[Turn, CompactionOutc
 def find_compaction_pauses(chat: Chat) -> Rests | None:
     """Return the active compaction pauses of the chat with their end times.
 
-    Returns None if the chat's policy is unusable.
+    None if the chat's policy is unusable.
     """
     try:
         return skip_reasons.get_active_pauses(chat=chat, now=timezone.now())

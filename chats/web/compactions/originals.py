@@ -1,4 +1,4 @@
-"""Original messages covered by a compaction, readable as long as they are stored."""
+"""The original messages of a compaction, which stay readable while they are stored."""
 
 import uuid
 from collections.abc import Sequence
@@ -25,7 +25,7 @@ from chats.web.thread.updates import parse_seq
 
 
 class OriginalMark(NamedTuple):
-    """The use of an original in the next prompt: label, disposition and reason for omission."""
+    """How the next prompt uses an original: label, disposition and reason for omission."""
 
     words: str = ""
     sent: str = ""
@@ -46,7 +46,7 @@ class Original:
 @require_GET
 @signed_in
 def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
-    """Show one page of a compaction's messages, as a partial or a page."""
+    """Show one page of a compaction's messages, as a partial or a whole page."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     # A partial appended to another page links only in its own direction.
@@ -61,7 +61,7 @@ def originals(request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UU
 def build_originals_page(
     row: Compaction, *, page: int, go: str, ground: BranchUnderPolicy
 ) -> dict[str, Any]:
-    """Return one page of messages in a compaction's range, with links to its neighbours."""
+    """Return one page of the messages in a compaction's range, with links to adjacent pages."""
     first = row.from_seq + (page - 1) * PAGE
     found = select_path_messages(
         row.branch, after=first - 1, before=min(first + PAGE, row.to_seq + 1)
@@ -96,8 +96,8 @@ def build_originals(
 def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> OriginalMark:
     """Return the mark that describes an original's use in the next prompt.
 
-    The mark is empty if the original is sent only as part of the summary. `outlook` is None
-    if the original is not on the visible branch.
+    The mark is empty if the original is sent only as part of the summary. `outlook` is None if the
+    original is not on the visible branch.
     """
     if outlook is None:
         is_exception = message.seq in row.exceptions

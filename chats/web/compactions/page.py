@@ -76,9 +76,9 @@ def render_compaction_page(
 def build_summary_comparison(
     request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
 ) -> revise.Comparison | None:
-    """Compare this summary with the chosen one, else with the previous one, older first.
+    """Compare this summary with the chosen one, or else with the previous one; older first.
 
-    None if there is no other summary, or this one has no text.
+    None if there is no other summary, or if this one has no text.
     """
     wanted = request.GET.get("with", "")
     chosen = next((other for other in others if str(other.pk) == wanted), None)

@@ -1,4 +1,4 @@
-"""Fact retention of summaries: kept and lost facts, also for an edited text."""
+"""Fact retention of summaries: kept and lost facts, including those of an edited text."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,7 @@ def load_summary_sources(row: Compaction) -> list[Message]:
 
 
 def report_of(row: Compaction) -> FactReport:
-    """Return the retention report, computed now if none is stored."""
+    """Return the stored retention report of a summary, or compute it."""
     if row.kind != Compaction.Kind.SUMMARY or not row.text:
         return FactReport((), ())
     sources = load_summary_sources(row)
@@ -98,7 +98,7 @@ def compare_facts(text: str, *, sources: Sequence[Message]) -> Mapping[str, Any]
 
 
 def locate_fact(kind: str, fact: str, *, sources: Sequence[Message]) -> Lost:
-    """Return a fact with its first occurrence and the surrounding text on one line."""
+    """Return a fact with its first occurrence and one line of surrounding text."""
     whole = re.compile(rf"(?<!\w){re.escape(fact)}(?!\w)", re.IGNORECASE)
     for message in sources:
         text = " ".join(message.text.split())
@@ -121,7 +121,7 @@ def get_surrounding_text(text: str, start: int, end: int) -> tuple[str, str]:
 
 
 def insert_lost_fact(row: Compaction, *, report: FactReport, number: int | None) -> str:
-    """Return the editor text with a new line for a lost fact in its first section.
+    """Return the editor text with a lost fact as a new line in its first section.
 
     `number`: position of the fact, from 1.
     """

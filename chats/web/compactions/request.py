@@ -1,4 +1,4 @@
-"""Page of a summary's request to the model, rebuilt from stored data."""
+"""The page of a summary's model request, rebuilt from stored data."""
 
 import uuid
 
@@ -23,9 +23,9 @@ from chats.web.reasons import ORIGINS
 def summary_request_page(
     request: PersonRequest, chat_id: uuid.UUID, compaction_id: uuid.UUID
 ) -> HttpResponse:
-    """Show a request of a summary (the first or `?call=`), or send it as the file `?as=`.
+    """Show a request of a summary (the first, or `?call=`), or send it as the file `?as=`.
 
-    An unavailable request shows the reason. Raises `NotFound` and `RequestNotWhole`.
+    For an unavailable request, the page shows the reason. Raises `NotFound` and `RequestNotWhole`.
     """
     row = access.get_compaction(user=request.user, chat_id=chat_id, compaction_id=compaction_id)
     found = compare_with_previous_call(row, number=number_in(request.GET.get("call", ""), row))

@@ -34,7 +34,7 @@ MOST_EVENTS = 50
 
 @dataclass(frozen=True, slots=True)
 class PromptBar:
-    """A bar of the prompt before or after the compaction."""
+    """A bar with the parts of the prompt, either uncompacted or compacted."""
 
     label: str
     words: str
@@ -145,7 +145,7 @@ def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str,
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
-    """Return the prompt limit in tokens under the policy that applied to the row."""
+    """Return the prompt limit in tokens under the policy that was in effect for the row."""
     window = chat.model.window if chat.model else None
     return compute_prompt_limit(load_policy_values(row.effective_policy), model_window=window)
 
@@ -176,7 +176,7 @@ def build_prompt_bars(row: Compaction, *, scale: int) -> list[PromptBar]:
 def build_prompt_bar(
     label: str, parts: Sequence[tuple[str, int]], *, words: str, scale: int
 ) -> PromptBar:
-    """Return one bar with positions in percent of the scale; `words` describes it."""
+    """Return one bar with positions in percent of `scale`. `words` describes it."""
     drawn, x = [], 0.0
     for key, tokens in parts:
         width = 100 * tokens / scale if scale else 0
@@ -254,7 +254,7 @@ def describe_savings(balance: Balance) -> str:
 
 
 def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
-    """Return the reason the compaction started: code and label."""
+    """Return the code and the label of the reason that the compaction started."""
     if row.trigger == "revision":
         return "revision", gettext("edited summary")
     if row.trigger == "rerun":

@@ -30,7 +30,7 @@ COLOURS = {"system": "system", "tools": "system", "summary": "summary", "pin": "
 
 @dataclass(frozen=True, slots=True)
 class SegmentView:
-    """A prompt segment, in sending order."""
+    """A prompt segment for display."""
 
     number: int
     origin: str
@@ -84,7 +84,7 @@ def receipt(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> H
 
 
 def build_receipt_views(turn: Turn) -> list[ReceiptView]:
-    """Return the turn's receipts for display. Two more queries load all texts."""
+    """Return the turn's receipts for display. Loads all texts in two more queries."""
     rows = list(
         turn.receipts.select_related("effective_policy", "compaction").order_by(
             "attempt", "step", "call"
@@ -179,7 +179,7 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
 
 
 def describe_cache_tokens(cached: int, written: int) -> str:
-    """Return a note about tokens the provider read from and wrote to its cache."""
+    """Return a note about the tokens that the provider read from and wrote to its cache."""
     if cached and written:
         words = gettext("{cached:,} read from the cache, {written:,} written to the cache")
     elif cached:

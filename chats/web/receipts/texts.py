@@ -1,4 +1,4 @@
-"""Message text as a prompt contained it, with labels for its cuts."""
+"""The text of messages as a prompt contained it, with labels for cuts."""
 
 from collections.abc import Sequence
 

@@ -30,7 +30,7 @@ def note_words(notes: Sequence[str]) -> list[str]:
 
 
 def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
-    """Return sentences about values adjusted because the policies' values do not fit the model."""
+    """Return sentences about policy values that were adjusted to fit the model."""
     words = gettext(
         "{name} is {used} instead of {wanted}, because the values of the policies do not work "
         "together with this model."
@@ -47,7 +47,7 @@ def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
 
 
 def describe_segment_places(origins: Sequence[str], *, layout: str) -> list[str]:
-    """Return, per segment of a text layout, the request message that contains it.
+    """For each segment of a text layout, describe the request message that contains it.
 
     Empty for layouts that send each message separately, and for the steps of the reply.
     """

@@ -1,4 +1,4 @@
-"""A form built from a JSON Schema: one control per declared field. Empty means unknown."""
+"""A form built from a JSON Schema: one control per declared field. An empty one means unknown."""
 
 import json
 from collections.abc import Mapping
@@ -16,10 +16,10 @@ TEXT = {"class": "input", "autocomplete": "off", "dir": "auto"}
 
 
 class StateForm(forms.Form):
-    """The declared fields of a state.
+    """The form for the declared fields of a state.
 
-    After `is_valid`, `said` contains the values and `removed` the names of the empty
-    fields. The domain validates them against the schema.
+    After `is_valid`, `said` contains the values and `removed` the names of the empty fields. The
+    domain validates them against the schema.
     """
 
     def __init__(self, kept: Kept, *, data: Any = None) -> None:
@@ -51,14 +51,14 @@ class StateForm(forms.Form):
 
 
 class Value(forms.JSONField):
-    """A JSON text field, for schemas that need more than one line."""
+    """A JSON form field, for schemas that need more than one line."""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """Return invalid input unchanged, so that the field shows it as typed."""
         return InvalidJSONInput(data or "")
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the text in the control; empty for null."""
+        """Return the text of the control; empty for null."""
         return "" if value is None else super().prepare_value(value)
 
 
@@ -115,7 +115,7 @@ def build_text_field(
 
 
 def normalise_field_value(value: Any) -> Any:
-    """Return a control's value as stored in the state."""
+    """Convert a control's value to its form in the state."""
     return value.replace("\r\n", "\n") if isinstance(value, str) else value
 
 
@@ -132,6 +132,6 @@ def format_state_value(value: Any) -> str:
 
 
 def parse_base_version(data: Mapping[str, Any], name: str = "version") -> int:
-    """Return the version the form was based on; -1, which never exists, if missing."""
+    """Return the version that the form was based on; -1, which never exists, if missing."""
     value = str(data.get(name, ""))
     return int(value) if value.isascii() and value.isdigit() and len(value) < 10 else -1

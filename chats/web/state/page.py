@@ -23,7 +23,7 @@ from chats.web.state.form import StateForm, format_state_value, parse_base_versi
 
 @dataclass(frozen=True, slots=True)
 class FieldView:
-    """A field of the state with its value. Empty value: unknown."""
+    """A field of the state with its value. An empty value means unknown."""
 
     name: str
     label: str
@@ -56,7 +56,7 @@ def build_state_view(kept: Kept) -> StateView:
 
 
 def get_field_title(name: str, *, kept: Kept) -> str:
-    """Return the `title` of a field in the schema, or its name if it has no title."""
+    """Return the `title` of a field in the schema, or its name."""
     declared = kept.schema.get("properties", {}).get(name)
     return str(declared.get("title", name) if isinstance(declared, Mapping) else name)
 
@@ -126,7 +126,7 @@ def state_reset(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 
 @dataclass(frozen=True, slots=True)
 class ChangeView:
-    """A changed field of a version, formatted. Empty values are unknown."""
+    """A field that a version changed, formatted. Empty values are unknown."""
 
     label: str
     before: str
@@ -196,7 +196,7 @@ def build_version_view(version: states.Version, *, kept: Kept) -> VersionView:
 def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
     """Return the values that the user changed and that differ from the current state.
 
-    Fields that the user left unchanged are not included, even if another version changed them.
+    Fields that the user did not change are left out, even if another version changed them.
     """
     known = [kept.values, *([seen.values] if seen else [])]
     return [
@@ -209,7 +209,7 @@ def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) 
 def render_saved_state(
     request: PersonRequest, chat: Chat, kept: Kept, *, saved: str, note: str
 ) -> HttpResponse:
-    """Return the new state: as a partial for htmx, else as a redirect.
+    """Return the new state: as a partial for htmx, otherwise as a redirect.
 
     The redirect prevents a reload from submitting the form again.
     """
@@ -230,7 +230,7 @@ def render_state_page(
     saved_note: str = "",
     status: int = 200,
 ) -> HttpResponse:
-    """Render the page, or its changing part for htmx."""
+    """Render the page, or only its changing part for htmx."""
     view, form = build_state_view(kept), form or StateForm(kept)
     # Declared fields come first, in the order of their controls.
     declared = len(form.names)

@@ -1,4 +1,4 @@
-"""Cost preview for team chats: agents, token limits, and the cost so far."""
+"""Previews the next message of a team chat: agents, token limits, and the cost so far."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -50,9 +50,9 @@ def arrange_entries(
 ) -> list[Entry]:
     """Return the page's entries in order.
 
-    `top`: the active summary's entry comes first. `borders`: compactions with a marker at the end
-    of their range on this page, ascending. `newest`: the page ends with the newest message.
-    `known`: the page already has the text of messages from this seq on.
+    `top`: begin with the active summary's entry. `borders`: compactions with a marker at the end of
+    their range on this page, ascending. `newest`: the page ends with the newest message. `known`:
+    the page already has the text of messages from this seq on.
     """
     cover, borders = ground.cover, list(borders)
     summaries = [
@@ -106,7 +106,7 @@ def arrange_entries(
 def build_unfinished_entries(rows: ThreadRows, html: dict[str, SafeString]) -> Iterator[Entry]:
     """Yield the running replies (one per lane) and the waiting messages.
 
-    Waiting messages follow the reply, unless it replies to them.
+    Waiting messages come after the reply, unless the reply answers them.
     """
     turns = rows.running
     is_queued = all(turn.status == Turn.Status.QUEUED for turn in turns) and bool(turns)
@@ -185,9 +185,9 @@ def build_compaction_marker(
 
 
 def group_turn_outcomes(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
-    """Return failed and empty stopped turns, by the message they follow.
+    """Return failed turns, and stopped turns without text, by the message they follow.
 
-    If there were several attempts at one message, only the last one is included.
+    Of several attempts at one message, only the last one is included.
     """
     latest = {(get_cause_message_id(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
     last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}
@@ -202,7 +202,7 @@ def group_turn_outcomes(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
 
 
 def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
-    """Return the last message shown to an agent whose reply failed without text."""
+    """Return the last message that an agent saw whose reply failed without text."""
     if turn.agent_id is None or turn.seen_to is None:
         return None
     shown_to = [row.pk for row in rows.messages if row.seq and row.seq <= turn.seen_to]
@@ -210,7 +210,7 @@ def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None
 
 
 def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
-    """Mark the newest message as the last one, and set whether it can be continued."""
+    """Mark the newest message as the last one, and set whether its reply can be continued."""
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, MessageEntry):
@@ -282,5 +282,5 @@ def find_tail_start(rows: ThreadRows, *, cover: Coverage, end: int) -> int:
 
 
 def get_cause_message_id(turn: Turn) -> uuid.UUID | None:
-    """Return the id of the message that a turn replies to or continues; None if there is none."""
+    """Return the id of the message that a turn replies to or continues, or None."""
     return turn.trigger_id or (turn.continues.reply_id if turn.continues else None)

@@ -1,4 +1,4 @@
-"""Files on pages: those attached to the message box, and those of messages."""
+"""Files on pages: those attached in the message box, and those of messages."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -19,7 +19,7 @@ State = StoredFile.State
 
 @dataclass(frozen=True, slots=True)
 class Attachment:
-    """A file that is attached to the message box."""
+    """A file attached in the message box."""
 
     file: StoredFile
 
@@ -58,7 +58,7 @@ class ShownFile:
 
 
 def describe_size(file: StoredFile) -> list[str]:
-    """Return the kind, the pages if any, and the tokens of a document."""
+    """Return the kind of a document, its pages if any, and its tokens."""
     facts = [str(file.get_kind_display())]
     if file.pages:
         facts.append(format_pages(file.pages))
@@ -89,7 +89,7 @@ def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
 
 
 def load_attachments(request: PersonRequest) -> list[Attachment]:
-    """Return the files of a refused form in order, without deleted ones."""
+    """Return the files of a refused form in order, except deleted ones."""
     ids = parse_file_ids(request)
     if not ids:
         return []

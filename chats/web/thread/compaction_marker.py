@@ -1,4 +1,4 @@
-"""The compaction marker: position, labels, and the facts a summary kept and lost."""
+"""Compaction markers: their position, their labels, and the facts that summaries kept and lost."""
 
 import re
 import uuid
@@ -124,7 +124,7 @@ class CompactionMarker:
 
     @property
     def named_count(self) -> int:
-        """Number of messages named in the title: covered, or no longer sent because of a window."""
+        """Number of messages in the title: those covered, or those that a window leaves out."""
         if self.compaction.kind == Compaction.Kind.WINDOW and self.sent is not None:
             return self.sent.none
         return self.count
@@ -145,7 +145,10 @@ class CompactionMarker:
 
     @property
     def tokens(self) -> str:
-        """Tokens before and after the compaction: of messages and summary, or of the prompt."""
+        """Token counts before and after the compaction.
+
+        They count messages and summary, or the prompt.
+        """
         row = self.compaction
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
             summary = row.summary_tokens or ApproximateCounter().count(row.text)
@@ -162,7 +165,7 @@ class CompactionMarker:
 
     @property
     def reason(self) -> str:
-        """Reason why a window moved or a summary was not used. Unknown reasons are unchanged."""
+        """Why a window moved or a summary was not used. Unknown reasons are shown unchanged."""
         row = self.compaction
         if row.kind == Compaction.Kind.WINDOW:
             known = WINDOW_REASONS.get(row.reason)
@@ -171,7 +174,7 @@ class CompactionMarker:
 
     @property
     def locked(self) -> Sequence[str]:
-        """Distinct reasons why the actions for the marker's state are locked."""
+        """The reasons, without duplicates, that lock the actions of the marker's state."""
         locks, status = self.locks, self.compaction.status
         sentences: tuple[str, ...] = ()
         if status == Compaction.Status.UNDONE:
@@ -219,7 +222,7 @@ def list_summary_texts(row: Compaction) -> list[str]:
 
 
 def iter_summary_bullets(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield (title, bullet) per line; nothing if the sections do not contain the whole text.
+    """Yield (title, bullet) for each line; nothing if the sections lack any text of the summary.
 
     A summary with text outside its bullets is shown as written.
     """

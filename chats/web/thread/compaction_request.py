@@ -1,4 +1,4 @@
-"""Notices about a requested compaction."""
+"""Notices about a compaction that the user requested."""
 
 from dataclasses import dataclass
 
@@ -16,11 +16,11 @@ KINDS = {"done": ("ok", "check"), "failed": ("warn", "alert"), "nothing": ("", "
 
 @dataclass(frozen=True, slots=True)
 class RequestNotice:
-    """A notice: kind, icon, title, body, and the attempt it refers to.
+    """A notice: kind, icon, title, body, and the attempt that it refers to.
 
-    `status`: the code of the title. `reason`: the code behind it, if any.
-    `can_retry`: a retry may help. `can_do_without`: a summary without a model was not tried yet.
-    `late_in`: seconds after which a request that no worker started is late; 0 otherwise.
+    `status`: the code of the title. `reason`: the underlying code, if any. `can_retry`: a retry may
+    help. `can_do_without`: a summary without a model was not tried yet. `late_in`: seconds after
+    which a request that no worker started is late; 0 otherwise.
     """
 
     kind: str

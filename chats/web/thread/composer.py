@@ -73,7 +73,7 @@ class Composer:
 
     @property
     def takes_files(self) -> bool:
-        """True if files can be attached."""
+        """True if the user can attach files."""
         return bool(settings.FILE_UPLOADS)
 
     @property
@@ -87,7 +87,7 @@ class Composer:
 
     @property
     def seats(self) -> Sequence[Seat]:
-        """The team's people, in whose names the chat's owner can answer."""
+        """The human roles of the team, in whose names the chat's owner can answer."""
         if self.chat is None or self.roster is None:
             return ()
         return play.list_seats(self.chat, roster=self.roster)
@@ -96,7 +96,7 @@ class Composer:
     def mentions(self) -> Sequence[Mention]:
         """Names that can follow `@` in a message, with descriptions.
 
-        In a new chat: those of every team that can be chosen, each with its team ID.
+        In a new chat, these are the names of every available team, each with its team ID.
         """
         if self.roster is None:
             return self.team_names
@@ -106,7 +106,7 @@ class Composer:
 
     @property
     def rests_from(self) -> int | None:
-        """Time in ms since 1970 from which typing starts a cache warm-up. None: no warm-up."""
+        """Unix time in ms after which typing starts a cache warm-up. None: no warm-up."""
         if self.chat is None or self.model is None or not self.model.warms_up:
             return None
         rest = timedelta(seconds=settings.WARM_UP_REST_SECONDS)
@@ -123,7 +123,7 @@ class Composer:
 
 @dataclass(frozen=True, slots=True)
 class BarPart:
-    """A piece of the bar: position and width in percent."""
+    """A part of the bar: position and width in percent."""
 
     key: str
     x: str
@@ -214,7 +214,7 @@ def list_offered_models(
     choice: ChosenModel | None = None,
     models: Sequence[ModelSpec] | None = None,
 ) -> Sequence[OfferedModel]:
-    """Return the entries of the model picker; none if the policy does not work with any model."""
+    """Return the entries of the model picker; empty if the policy works with no model."""
     try:
         return lifecycle.build_model_choices(chat=chat, user=user, choice=choice, models=models)
     except model_choice.PolicyRefused:
@@ -304,7 +304,7 @@ def load_compaction_status(chat: Chat, *, thread: ThreadPage | None) -> dict[str
 
 
 def describe_pin_usage(chat: Chat, *, room: PinRoom | None) -> str:
-    """Return a sentence about the tokens that pins use; empty if nothing is pinned."""
+    """Return a sentence about the tokens of pinned messages; empty if nothing is pinned."""
     room = room or marks.load_pin_room(chat=chat)
     if not room.used:
         return ""
@@ -313,7 +313,7 @@ def describe_pin_usage(chat: Chat, *, room: PinRoom | None) -> str:
 
 
 def build_bar_parts(sizes: Sequence[tuple[str, int]], *, whole: int) -> list[BarPart]:
-    """Return adjacent bar parts from the start, in percent of the whole."""
+    """Return adjacent parts of the bar, in percent of the whole."""
     parts: list[BarPart] = []
     x = 0.0
     for key, tokens in sizes:

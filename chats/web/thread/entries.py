@@ -49,7 +49,7 @@ class ShownToolCall:
 
 @dataclass(frozen=True, slots=True)
 class ShownImage:
-    """An image of a message: a stored hash, or an external URL that is never loaded.
+    """An image of a message: a stored hash, or an external URL, which is never loaded.
 
     `words` is the alternative text.
     """
@@ -70,8 +70,8 @@ class DayMark:
 class MessageEntry:
     """A message of the thread.
 
-    `sent` is the message's disposition in the next prompt, which a rail beside the message
-    shows. `reason` explains why a message is omitted.
+    `sent` is the message's disposition in the next prompt, shown by a rail beside the message.
+    `reason` explains an omission.
     """
 
     partial: ClassVar[str] = "chats/_message.html"
@@ -144,14 +144,14 @@ class MessageEntry:
 
     @property
     def where(self) -> str:
-        """Text of the label that says how the next prompt sends the message."""
+        """The label that describes how the next prompt sends the message."""
         if self.message.erased_at:
             return gettext("erased")
         return describe_disposition(self.sent, reason=self.reason, cuts=self.cuts)
 
     @property
     def marks(self) -> str:
-        """The user's marks as text. A page that shows other marks requests the message again."""
+        """The user's marks as text. A page that shows other marks reloads the message."""
         message = self.message
         found = {
             "pinned": message.pinned_at,
@@ -165,8 +165,8 @@ class MessageEntry:
     def checksum(self) -> str:
         """Adler-32 of a user's text. Empty for other messages.
 
-        A page that was reloaded while sending compares it with its own text to detect that the
-        message arrived.
+        A page that was reloaded while sending compares it with its own text, to detect that the
+        message was stored.
         """
         if self.stands or self.message.role != Message.Role.USER:
             return ""
@@ -211,7 +211,7 @@ class MessageEntry:
 
 
 def get_shown_name(part: Mapping[str, str]) -> str:
-    """Return the name of a file. Empty for an image in a tool result, which has none."""
+    """Return the name of a file; empty for an image in a tool result, which has none."""
     file = FilePart(part["media_type"], part["name"], part["reference"])
     return "" if parse_result_image(file)[0] else part["name"]
 
@@ -226,18 +226,18 @@ class TurnEnd:
 
     @property
     def name(self) -> str:
-        """The agent of the reply; empty for the chat's model."""
+        """The agent that replied; empty for the chat's model."""
         return self.turn.agent.name if self.turn.agent else ""
 
     @property
     def is_failure(self) -> bool:
-        """True if the turn failed. False if a user stopped it."""
+        """True if the turn failed, False if a user stopped it."""
         return self.turn.status == Turn.Status.FAILED
 
 
 @dataclass(frozen=True, slots=True)
 class Queue:
-    """Queue state of a turn: waiting time, position, and whether a worker is alive."""
+    """The queue state of a turn: waiting time, position, and whether a worker is alive."""
 
     seconds: int
     before: int
@@ -301,7 +301,7 @@ Entry = DayMark | MessageEntry | TurnEnd | Live | CompactionMarker
 
 
 def get_role_shape(role_id: str) -> int:
-    """Return the number of a role's colour and shape, the same in every chat."""
+    """Return the number of a role's colour and shape, which is the same in every chat."""
     return crc32(role_id.encode("utf-8", "replace")) % SHAPES
 
 

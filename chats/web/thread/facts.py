@@ -1,4 +1,4 @@
-"""Counts and flags of a branch in one statement, so that a page skips needless queries.
+"""Counts and flags of a branch in one statement, so that a page can skip unneeded queries.
 
 Each part is an index lookup. The total database cost is the same, but the page waits for one round
 trip instead of ten.
@@ -31,9 +31,9 @@ MOST_SUMMED = 2000
 class BranchFacts:
     """Counts and flags of a branch.
 
-    `branches` and `compactions`: totals of the chat. `making`: status of the summary being written
-    or pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of
-    the messages the active summary covers; None if there are too many to add.
+    `branches` and `compactions`: totals of the chat. `making`: status of the summary in progress or
+    pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of the
+    messages that the active summary covers; None if there are too many to add up.
     """
 
     last_seq: int
@@ -91,7 +91,7 @@ def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
 
 
 def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """Return the tokens of the messages a summary covers; None if there are too many to add up."""
+    """Return the tokens of the messages that a summary covers; None if there are too many."""
     total: int | None = select_covered_messages(branch, row=row).aggregate(
         total=Sum("token_count")
     )["total"]
@@ -99,7 +99,7 @@ def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
 
 
 def select_covered_messages(branch: Branch, *, row: Compaction | None) -> QuerySet[Message]:
-    """Return the messages a summary covers; none if there are too many to add up."""
+    """Return the messages that a summary covers; empty if there are too many to add up."""
     if row is None or row.to_seq - row.from_seq >= MOST_SUMMED:
         return Message.objects.none()
     rows = select_path_messages(branch, after=row.from_seq - 1, before=row.to_seq + 1)

@@ -1,7 +1,7 @@
-"""Actions on a message: the table of all actions, and those a message offers.
+"""Actions on a message: the table of all actions, and those that a message offers.
 
 A page has one action bar. The page's script moves it under the message with the pointer or the
-focus and replaces the placeholder IDs. Without scripts each message links to a page with the same
+focus and replaces the placeholder IDs. Without scripts, each message links to a page with the same
 actions.
 """
 
@@ -25,7 +25,7 @@ class Act:
     """An action: URL, label, and presentation.
 
     `way`: "post" sends a form, "box" opens a form in place of the message, "page" links to another
-    page. `key` is the prefix of the control's ID; two opposite actions share one.
+    page. `key` is the prefix of the control's ID, which opposite actions share.
     """
 
     name: str
@@ -41,7 +41,7 @@ class Act:
 
     @property
     def control(self) -> str:
-        """First part of the HTML id of the action's control."""
+        """First part of the HTML ID of the action's control."""
         return self.key or self.name
 
 
@@ -100,7 +100,7 @@ IN_MENU = (PLAY_ON, BRANCH, EXCLUDE, INCLUDE)
 
 @dataclass(frozen=True, slots=True)
 class MessageActs:
-    """The actions a message offers, or all of them for the bar's template."""
+    """The actions that a message offers, or all of them for the bar's template."""
 
     message_id: uuid.UUID
     turn_id: uuid.UUID | None
@@ -121,7 +121,7 @@ class MessageActs:
 
     @property
     def erase(self) -> list[Act]:
-        """The irreversible action, separate from the others."""
+        """The irreversible action, shown apart from the others."""
         return self.among((ERASE,))
 
     @property
@@ -139,7 +139,7 @@ PATTERN = MessageActs(ANY_MESSAGE, ANY_TURN, None)
 
 
 def list_message_actions(message: Message, *, pin_lock: str) -> tuple[str, ...]:
-    """Return the names of the actions a message offers. `pin_lock` disables pinning."""
+    """Return the names of the actions that a message offers. `pin_lock` disables pinning."""
     if message.erased_at:
         return ("receipt",) if has_receipt(message) else ()
     names = ["copy"]

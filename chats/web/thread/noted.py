@@ -1,4 +1,4 @@
-"""Finds the saved preferences that are listed under each reply."""
+"""Finds the preferences to list under each reply: those saved from its turn."""
 
 import uuid
 from collections.abc import Iterable, Mapping

@@ -27,7 +27,7 @@ class RoundState:
 
 
 def round_state(chat: Chat) -> RoundState | None:
-    """Return the state of a chat's newest round; None if no team replied."""
+    """Return the state of a chat's newest round; None if no team has replied."""
     if chat.team_id is None:
         return None
     made = play.find_newest_chat_round(chat)
@@ -44,7 +44,7 @@ def round_state(chat: Chat) -> RoundState | None:
 
 
 def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:
-    """Return the title and body for a round."""
+    """Return the title and the body of a round's notice."""
     limit = made.version.hop_limit
     taken = gettext("{replies}, {tokens}.")
     taken = taken.format(
@@ -89,7 +89,7 @@ def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[st
 
 
 def describe_pending_agents(following: Sequence[str]) -> str:
-    """Return a sentence about the agents that were to reply next; empty if there are none."""
+    """Return a sentence about the agents that would reply next; empty if there are none."""
     if not following:
         return ""
     if len(following) == 1:

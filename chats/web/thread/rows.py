@@ -158,8 +158,7 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
 def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> Outlook | None:
     """Compose the next prompt of a branch; None if it would be refused.
 
-    Also returns None if a flag changed between the queries. The next poll then shows the
-    change.
+    Also None if a flag changed between the queries. The next poll then shows the change.
     """
     try:
         return compose_next_prompt(
@@ -193,8 +192,7 @@ def load_thread_rows(
 ) -> ThreadRows:
     """Load the newest `most` messages with `after` < seq < `before` and their related rows.
 
-    A waiting message that becomes part of the path during loading may appear twice, but never goes
-    missing.
+    A waiting message that joins the path during loading may appear twice, but is never missing.
     """
     branch, cover, newest = ground.branch, ground.cover, before is None
     turns = Turn.objects.exclude(status=Turn.Status.ABSORBED).select_related("continues")
@@ -246,7 +244,7 @@ def load_thread_rows(
 
 
 def deduplicate_turns(turns: Sequence[Turn]) -> list[Turn]:
-    """Return each turn once, as first read, in order of acceptance."""
+    """Return each turn once, as first loaded, in order of acceptance."""
     found: dict[uuid.UUID, Turn] = {}
     for turn in turns:
         found.setdefault(turn.pk, turn)
@@ -272,7 +270,7 @@ def load_newest_inactive(branch: Branch) -> list[Compaction]:
 
 
 def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
-    """Return the ranges that the next prompt leaves out for reasons not shown elsewhere."""
+    """Return the ranges that the next prompt omits for reasons not shown elsewhere."""
     if outlook is None:
         return []
     return [
@@ -285,9 +283,9 @@ def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
 def compute_thread_state(
     branch: Branch, *, cover: Coverage, told: Sequence[Compaction], answer: RequestStatus | None
 ) -> str:
-    """Return a digest of the branch, of its messages' marks, and of all that affects its markers.
+    """Return a digest of the branch, its messages' marks, and everything that affects its markers.
 
-    A page that shows another digest is out of date.
+    A page with another digest is out of date.
     """
     return hash_facts(
         [
@@ -304,7 +302,7 @@ def compute_thread_state(
 
 
 def get_path_id(branch: Branch) -> str:
-    """Return an identifier of a path through a chat. Messages are only added at its end."""
+    """Return an identifier of a path through a chat, to whose end messages are only added."""
     return branch.pk.hex[:8]
 
 
@@ -314,7 +312,7 @@ def hash_facts(*facts: object) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Now:
-    """The current state of a thread, for a page that checks whether it is out of date.
+    """The current state of a thread, with which a page checks whether it is out of date.
 
     `turn` as in `format_turn_state`.
     """

@@ -12,9 +12,9 @@ from contextpolicy.wording import join_items
 
 @dataclass(frozen=True, slots=True)
 class SentNow:
-    """Number of messages in a range, by how the next prompt sends them.
+    """Numbers of messages in a range, by how the next prompt sends them.
 
-    `summary` counts messages sent as the summary of messages `first` to `last`.
+    `summary` counts the messages sent as the summary of messages `first` to `last`.
     """
 
     full: int
@@ -73,7 +73,7 @@ class SentNow:
 def count_sent_messages(
     row: Compaction, *, outlook: Outlook | None, branch: Branch
 ) -> SentNow | None:
-    """Return the counts of a compaction's range; None if it is not on this branch."""
+    """Return the counts for a compaction's range; None if it is not on this branch."""
     if outlook is None or not is_range_on_path(row, branch):
         return None
     found, summary = outlook.count(row.from_seq, row.to_seq), outlook.given.summary

@@ -1,8 +1,8 @@
-"""The thread of a chat as its page shows it.
+"""The thread of a chat, as shown on its page.
 
-Covered messages are shown by their compaction marker, not in the thread. The *tail* is
-the part that may still change, from the first unfinished turn (or the last one) to the
-end. A page replaces the whole tail at once.
+Covered messages are represented by their compaction marker. The *tail* is the part that may still
+change, from the first unfinished turn (or the last one) to the end. A page replaces the whole tail
+at once.
 """
 
 from dataclasses import dataclass, replace
@@ -42,12 +42,12 @@ MOST_STANDING = 2000
 
 
 class Stale(Exception):
-    """The page is too far behind for an update and needs a full reload."""
+    """The page is too far behind for an update and must be reloaded."""
 
 
 @dataclass(frozen=True, slots=True)
 class ShownState:
-    """The state an open page was rendered from, and the seq of its first message."""
+    """The state from which an open page was rendered, and the seq of its first message."""
 
     state: str
     top: int
@@ -119,7 +119,7 @@ def load_thread_page(
     branch: Branch | None = None,
     default: ModelSpec | None = None,
 ) -> ThreadPage:
-    """Return the newest page of the chat's thread, or the page before a seq, without its tail.
+    """Return the newest page of the chat's thread, or the page before a seq without its tail.
 
     `branch` and `default` are described in `load_branch_under_policy`.
     """
@@ -158,8 +158,8 @@ def load_thread_since(
 ) -> ThreadPage:
     """Return the thread from a seq on: messages that have become final, and the current tail.
 
-    If the page's state is out of date, the part above is included. Raises `Stale` if more
-    than a page of messages is new, or if the page shows another path.
+    If the page is out of date, the part above is included. Raises `Stale` if more than a page of
+    messages is new, or if the page shows another path.
     """
     drawn_at = get_render_time_ms()
     team_round = round_state(chat)
@@ -201,7 +201,7 @@ def load_thread_since(
 def load_thread_above(ground: BranchUnderPolicy, *, top: int, start: int) -> ThreadAbove:
     """Return the thread between the covered range and a seq, for a page that starts at `top`.
 
-    Messages the page already has are rendered without their text.
+    Messages that the page already has are rendered without their text.
     """
     cover = ground.cover
     most = min(max(PAGE, start - top), MOST_STANDING)
@@ -233,8 +233,8 @@ def find_message_entry(
 ) -> tuple[MessageEntry | None, str]:
     """Return one message of the thread, and the state of compaction markers and rails.
 
-    The message is None if the thread does not show it. The function loads the page that
-    ends with the message, because omissions depend on neighbouring messages.
+    The message is None if the thread does not show it. Loads the page that ends with the message,
+    because omissions depend on neighbouring messages.
     """
     last_seq = load_active_branch(chat).last_seq
     thread = load_thread_page(chat=chat, user=user, before=(message.seq or last_seq) + 1)

@@ -1,10 +1,9 @@
 """Updates of the end of a thread for open pages.
 
-A page receives the messages that have become final and the tail. Out of band, it
-receives the meter, the send button and the chat's line in the list. If compaction
-markers or rails changed, it also receives the new state of each message it shows. A
-page on another path, or far behind, receives the whole thread. A page without scripts
-is redirected to the chat.
+A page receives the messages that have become final and the tail. Out of band, it receives the
+meter, the send button and the chat's line in the list. If compaction markers or rails changed, it
+also receives the new state of each message it shows. A page on another path, or far behind,
+receives the whole thread. A page without scripts is redirected to the chat.
 """
 
 from django.http import HttpResponse
@@ -27,7 +26,7 @@ from chats.web.thread.versions import list_branch_links
 
 
 def render_tail_update(request: PersonRequest, chat: Chat, *, sent: bool = False) -> HttpResponse:
-    """Render the end of the thread. With `sent`, also an empty message box."""
+    """Render the end of the thread. `sent` also renders an empty message box."""
     if not request.htmx:
         return redirect(reverse("chats:chat", args=[chat.pk]) + "#tail")
     thread = load_changed_part(request, chat, shown=parse_shown_state(request))
@@ -54,7 +53,7 @@ def load_changed_part(
 ) -> ThreadPage | None:
     """Return the thread from the start of the page's tail.
 
-    Returns None if the page needs the whole thread.
+    None if the page needs the whole thread.
     """
     start = parse_seq(request, "from") or 1
     try:
@@ -64,9 +63,9 @@ def load_changed_part(
 
 
 def restore_focus(response: HttpResponse, place: str) -> HttpResponse:
-    """Make the page focus the element with this id.
+    """Make the page focus the element with this ID.
 
-    If the id is empty, the element that had the focus gets it again.
+    An empty ID restores the focus of the previously focused element.
     """
     return trigger_client_event(response, "placed", {"id": place}, after="settle")
 
@@ -109,7 +108,7 @@ def render_thread_part(
 
 
 def parse_shown_state(request: PersonRequest) -> ShownState | None:
-    """Return the state that the page was rendered from. None if the request has none."""
+    """Return the state from which the page was rendered, or None."""
     state = parse_seen_state(request)
     start = parse_seq(request, "from") or 1
     top = parse_seq(request, "top") or start
@@ -117,11 +116,11 @@ def parse_shown_state(request: PersonRequest) -> ShownState | None:
 
 
 def parse_seen_state(request: PersonRequest) -> str:
-    """Return the state of markers and rails the page was rendered from, or ""."""
+    """Return the state of markers and rails with which the page was rendered, or ""."""
     return request.GET.get("seen") or request.POST.get("seen") or ""
 
 
 def parse_seq(request: PersonRequest, name: str) -> int | None:
-    """Return a seq from the query or the form. None if it is missing or not a number."""
+    """Return a seq from the query or the form, or None if it is missing or not a number."""
     value = request.GET.get(name) or request.POST.get(name) or ""
     return int(value) if value.isascii() and value.isdigit() and len(value) < 18 else None

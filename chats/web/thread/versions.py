@@ -15,7 +15,7 @@ from chats.web.words import truncate_line
 
 @dataclass(frozen=True, slots=True)
 class MessageVersions:
-    """Position of the displayed version, number of versions, and the branches of its neighbours."""
+    """Number of versions, position of the displayed one, and the branches of its neighbours."""
 
     number: int
     count: int
@@ -25,7 +25,7 @@ class MessageVersions:
 
 @dataclass(frozen=True, slots=True)
 class BranchLink:
-    """A branch in the chat's menu. `words` is the start of its newest message."""
+    """A branch in the chat's menu. `words` is the beginning of its newest message."""
 
     pk: uuid.UUID
     words: str
@@ -87,7 +87,7 @@ def build_message_versions(
 
 
 def list_branch_links(chat: Chat) -> list[BranchLink]:
-    """Return the branches of a chat, newest first; none if it has only one."""
+    """Return the branches of a chat, newest first; empty if it has only one."""
     rows = list(Branch.objects.filter(chat=chat).order_by("-created_at", "pk"))
     if len(rows) < 2:
         return []
