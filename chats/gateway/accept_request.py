@@ -1,4 +1,7 @@
-"""Stores the new messages of a placed request and queues its turn, in one transaction."""
+"""Stores the new messages of a request whose branch is known, and queues its turn.
+
+Everything is one transaction.
+"""
 
 from collections.abc import Sequence
 from datetime import datetime
@@ -32,10 +35,10 @@ def accept_request(
     counter: TokenCounter,
     now: datetime,
 ) -> Placed:
-    """Store the new messages and queue the turn, in the caller's transaction with a locked chat.
+    """Store the new messages and queue the turn. The caller has locked the chat.
 
-    Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of `apply_requested_model` and
-    `store_items`.
+    Runs in the caller's transaction. Raises `ChatFull`, `TooManyTurnsOfKey`, and the refusals of
+    `apply_requested_model` and `store_items`.
     """
     branch = place.branch
     branch.chat = chat
@@ -114,7 +117,7 @@ def check_request_limits(sent: Sent, request: Request, place: Placement) -> None
 
 
 def find_latest_question(request: Request, place: Placement, rows: Sequence[Message]) -> Message:
-    """Return the latest user message, which the turn replies to."""
+    """Return the latest user message, to which the turn replies."""
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     if newest >= place.shared:
         return rows[newest - place.shared]
@@ -123,7 +126,7 @@ def find_latest_question(request: Request, place: Placement, rows: Sequence[Mess
 
 
 def store_request_hashes(request: Request, place: Placement) -> None:
-    """Store the hashes of those messages on this path that have none yet."""
+    """Store the hashes of the request's messages that have none yet on this path."""
     branch, offset = place.branch, place.offset
     last = len(request.items) + offset
     path = [

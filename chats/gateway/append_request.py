@@ -1,6 +1,6 @@
 """Stores the new messages of a request in a chat, with a turn, in one transaction.
 
-A request continues a branch, or starts a branch where it differs. Shared messages are not stored
+A request continues a branch, or starts a new one where it differs. Shared messages are not stored
 again, and stored messages do not change. While a branch has a running reply, another request with
 the same start gets its own branch.
 """
@@ -71,7 +71,7 @@ def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed
 def place_matched_request(
     sent: Sent, request: Request, *, counter: TokenCounter, now: datetime
 ) -> Placed:
-    """Store a request where its messages match a chat, or in a new chat, and queue its turn.
+    """Store a request in the chat that its messages match, or in a new chat; queue its turn.
 
     Raises the errors of `place_request`.
     """
@@ -117,12 +117,18 @@ def find_repeated_turn(sent: Sent, *, now: datetime) -> Turn | None:
 
 @transaction.atomic
 def count_request_repeat(sent: Sent) -> int:
-    """Count a repetition, which keeps the turn running if an earlier client disconnects."""
+    """Count a repeated request and return its number.
+
+    The count keeps the turn running if the client of an earlier request disconnects.
+    """
     return sent.keyed.count_repeat()
 
 
 def is_to_begin_again(turn: Turn) -> bool:
-    """Return True if a turn was stopped or failed, so that it can have no complete reply."""
+    """Return True if a turn failed or was stopped, so that its request needs a new turn.
+
+    A requested stop counts too.
+    """
     has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
     return has_ended or turn.stop_requested_at is not None
 
@@ -130,7 +136,7 @@ def is_to_begin_again(turn: Turn) -> bool:
 def requeue_request(
     sent: Sent, request: Request, first: Turn, *, counter: TokenCounter, now: datetime
 ) -> Placed:
-    """Queue another turn for the request of a stopped or failed turn, at the same place.
+    """Queue another turn for the request of a stopped or failed turn, on the same branch.
 
     Messages are not stored again. Partial output of the first turn stays on its branch. Raises
     `NotFound`, and the refusals of `accept_request`.
@@ -173,9 +179,9 @@ def fork_request_branch(
 
 
 def compute_request_offset(request: Request, turn: Turn) -> int:
-    """Return the seq of a request's first message, minus 1, from the turn that replies to it.
+    """Return the seq of a request's first message minus 1.
 
-    The turn has a trigger.
+    It is computed from the turn that replies to the request. The turn has a trigger.
     """
     newest = max(n for n, item in enumerate(request.items) if item.role == "user")
     seq = turn.trigger.seq if turn.trigger else None
@@ -210,7 +216,7 @@ def continue_conversation(
 
 
 def lock_conversation_branch(chat: Chat) -> Branch:
-    """Return the active branch of a locked chat, if messages can be added to its end now.
+    """Return the active branch of a locked chat if messages can be appended now.
 
     Raises `ConversationLocked`.
     """
@@ -226,9 +232,10 @@ def build_match_request(sent: Sent, *, room: str) -> Request:
 
 
 def find_request_start(sent: Sent, request: Request) -> tuple[Sent, Request, PathMatch | None]:
-    """Match a request, and restore the start of a chat that began with only a system text.
+    """Match a request to a branch. Return the request, its hashes and the match.
 
-    The client of such a chat sends our reply as its first message.
+    If the chat began with only a system text, the client sends our reply as its first message; the
+    missing start is then restored.
     """
     said = sent.conversation
     if said.items[0].role == "assistant":
@@ -248,7 +255,7 @@ def match_request(request: Request, *, sent: Sent, chat: Chat | None = None) -> 
 
 
 def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
-    """Return the id of the chat that a request names, or that its conversation id belongs to.
+    """Return the id of the chat that a request names, or to which its conversation id belongs.
 
     None if there is no such chat.
     """
@@ -263,7 +270,7 @@ def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
 def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
     """Create a provisional chat, which is hidden until a second request continues it.
 
-    It does not use or fill its owner's memory. Raises `TooManyChats`.
+    It neither reads nor writes its owner's memory. Raises `TooManyChats`.
     """
     title = derive_request_title(sent.conversation) or "…"
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
@@ -275,7 +282,7 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 
 
 def derive_request_title(said: Conversation) -> str:
-    """Return the title of a chat that a request opens; empty without a text."""
+    """Return a title for the chat that a request opens; empty if the request has no text."""
     texts = (
         part.text
         for item in said.items
@@ -376,10 +383,10 @@ def make_chat_permanent(chat: Chat) -> bool:
 
 
 def title_after_conversation(chat: Chat, *, branch: Branch, user: User, now: datetime) -> None:
-    """Title a chat after the branch that its client continues.
+    """Derive a chat's title from the branch that its client continues.
 
-    A request about the conversation, such as one for its title, may have opened the chat under the
-    same id. A title that a person chose stays.
+    The chat may have been opened under the same id by a request about the conversation, such as one
+    for its title. A title that a person chose stays.
     """
     asked = Message.objects.filter(branch__chat=chat, role=Message.Role.USER, seq=1)
     opened = [find_first_text([row.text]) for row in asked]

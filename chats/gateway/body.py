@@ -1,4 +1,4 @@
-"""Parsing of request bodies to /v1, within limits, and classification of their fields."""
+"""Parses request bodies to /v1 within limits, and classifies their fields."""
 
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -82,7 +82,7 @@ FindHostedTypes = Callable[[str], Collection[str]]
 
 
 def find_no_types(model: str) -> Collection[str]:
-    """Return no hosted tool types, for interfaces without tools."""
+    """Return no hosted tool types. Used by endpoints without tools."""
     del model
     return ()
 
@@ -224,7 +224,7 @@ def parse_model_name(body: Mapping[str, Any]) -> str:
 def refuse_unsupported_fields(
     body: Mapping[str, Any], *, known: frozenset[str] = OWN | parameters.CHAT
 ) -> None:
-    """Raise `InvalidRequest` for fields that select a provider, or that would be ignored.
+    """Raise `InvalidRequest` for fields that select a provider or would be ignored.
 
     `known` fields are supported, whatever their names look like.
     """
@@ -250,7 +250,10 @@ def parse_bool_field(body: Mapping[str, Any], name: str) -> bool:
 
 
 def parse_logprob_fields(body: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that ask the provider for log probabilities. Raises `InvalidRequest`."""
+    """Return the fields that request log probabilities from the provider.
+
+    Raises `InvalidRequest`.
+    """
     count = parse_logprob_count(body, "top_logprobs")
     if parse_bool_field(body, "logprobs"):
         return build_logprob_fields(count)
@@ -272,7 +275,7 @@ def should_include_usage(body: Mapping[str, Any]) -> bool:
 
 
 def parse_token_limit(body: Mapping[str, Any], name: str) -> int | None:
-    """Return a field that is a number of tokens. None if absent. Raises `InvalidRequest`."""
+    """Return a field with a number of tokens. None if absent. Raises `InvalidRequest`."""
     value = body.get(name)
     if value is None:
         return None
@@ -301,7 +304,7 @@ def parse_tools(body: Mapping[str, Any], *, hosted: Collection[str]) -> tuple[di
 def find_requested_types(
     body: Mapping[str, Any], model: str, *, find_hosted: FindHostedTypes
 ) -> Collection[str]:
-    """Return the hosted tool types of the model.
+    """Return the hosted tool types that the model supports.
 
     Empty if the request has only types that every model supports, such as functions.
     """
@@ -318,7 +321,7 @@ def get_tool_type(item: Any) -> str:
 
 
 def build_hosted_tool(item: dict[str, Any]) -> dict[str, Any]:
-    """Return a tool that the provider runs, in the form of the other tools."""
+    """Return a provider-run tool in the form of the other tools."""
     return {
         "name": item["type"],
         "description": "",
@@ -335,7 +338,7 @@ def is_custom_tool(item: Any) -> bool:
 
 
 def convert_chat_tool(item: Any) -> Any:
-    """Return a custom tool as a function; others unchanged."""
+    """Convert a custom tool to a function. Other tools are returned unchanged."""
     if not is_custom_tool(item):
         return item
     return custom_tools.convert_custom_tool(item[custom_tools.CUSTOM])
@@ -352,7 +355,7 @@ def list_custom_names(body: Mapping[str, Any]) -> list[str]:
 
 
 def convert_tool_choice(said: Any) -> Any:
-    """Return the choice of a custom tool as a choice of its function; others unchanged."""
+    """Convert the choice of a custom tool to its function. Other choices are returned unchanged."""
     if not is_custom_tool(said):
         return said
     name = said[custom_tools.CUSTOM].get("name")

@@ -1,4 +1,4 @@
-"""Resolution of the `model` of a request: a model, a policy or a chat."""
+"""Resolves the `model` of a request: a model, a policy or a chat."""
 
 import uuid
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class ListedModel:
 
 
 def resolve_model_name(name: str, *, user: User) -> NamedModel:
-    """Resolve a name for a user. Raises `ModelNotFound` and `TeamInChat`."""
+    """Resolve the `model` of a user's request. Raises `ModelNotFound` and `TeamInChat`."""
     if name.startswith(CHAT):
         return NamedModel(chat=find_named_chat(name, user=user))
     if name.startswith(POLICY):
@@ -127,7 +127,7 @@ def select_nameable_policies(user: User) -> QuerySet[ContextPolicy]:
 
 
 def choose_policy_model(policy: ContextPolicy, *, user: User) -> ModelSpec | None:
-    """Return the model for a policy: the default model, or the first one that it allows.
+    """Return the model for a policy: the default model, or the first one that the policy allows.
 
     None if it allows no usable model.
     """
@@ -142,7 +142,7 @@ def list_usable_models() -> list[ModelSpec]:
 
 
 def check_tools(model: ModelSpec, tools: Any) -> None:
-    """Raise `InvalidRequest` for tools if the model does not support them."""
+    """Raise `InvalidRequest` if the request has tools and the model does not support them."""
     if tools and not model.supports_tools:
         raise InvalidRequest(
             "This model does not support tools. Leave them out, or choose another model.",
@@ -156,9 +156,9 @@ def choose_with_key_policy(
 ) -> model_choice.ChosenModel:
     """Return the model and the effective policy of a chat that a request opens.
 
-    If the limits of other policies leave no room for the policy of the key, those apply alone:
-    *Coding agents* reserves 16,000 tokens, and the request did not ask for it. A policy that the
-    request named is not replaced. Raises the errors of `model_choice.choose_chat_model`.
+    If the key's policy does not fit the limits of other policies, those apply alone: *Coding
+    agents*, for example, reserves 16,000 tokens that the request did not ask for. A policy that the
+    request names is not replaced. Raises the errors of `model_choice.choose_chat_model`.
     """
     try:
         return model_choice.choose_chat_model(chat=chat, default=default)
@@ -170,10 +170,10 @@ def choose_with_key_policy(
 
 
 def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> list[ListedModel]:
-    """List the models and policies that a user may name, and the embedding models.
+    """Return the models, policies and embedding models that a user may name.
 
     `policy` is the policy of the API key, which applies unless a request names another one.
-    Policies that do not work with any model are left out.
+    Policies that work with no model are left out.
     """
     probes = [Chat(owner_id=user.pk, policy=policy), Chat(owner_id=user.pk)]
     entries = [
@@ -195,7 +195,7 @@ def list_gateway_models(*, user: User, policy: ContextPolicy | None = None) -> l
 
 
 def find_model_entry(name: str, *, user: User, policy: ContextPolicy | None) -> ListedModel:
-    """Return the model list entry for a requested name. The entry has this name.
+    """Return the model list entry for a name in a request. The entry keeps this name.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """

@@ -1,6 +1,6 @@
 """The legacy completions endpoint: the prompt is the only user message of a chat completion.
 
-Few providers still have this endpoint, and the policies, summaries and receipts of chats apply to
+Few providers still offer this endpoint, and the policies, summaries and receipts of chats apply to
 messages. Requests that cannot be expressed as a message are refused.
 """
 
@@ -94,7 +94,7 @@ def refuse_completion_fields(sent: Mapping[str, Any]) -> None:
 
 
 def parse_prompt(sent: Mapping[str, Any]) -> str:
-    """Return the prompt: a text, or a list of one text. Raises `InvalidRequest`."""
+    """Return the prompt: a string, or a list of one string. Raises `InvalidRequest`."""
     value = sent.get("prompt")
     if isinstance(value, list) and len(value) == 1:
         value = value[0]
@@ -131,7 +131,7 @@ class TextChunks:
         return wire.format_stream_event({**self.frame(), "choices": [told], **usage_field})
 
     def logprobs(self, found: Logprobs | None) -> dict[str, Any] | None:
-        """Return log probabilities with their positions in the text, including the prompt."""
+        """Return log probabilities positioned in the whole text, including the echoed prompt."""
         return logprobs.build_text_logprobs(found, offset=len(self.echo), has_top=self.has_top)
 
     def thoughts(self, text: str) -> str:
@@ -140,7 +140,7 @@ class TextChunks:
         return ""
 
     def ending(self, reply: wire.Reply) -> str:
-        """Return the finish reason, the usage if requested, and the end mark of the stream."""
+        """Return the finish reason, the usage if requested, and the end marker of the stream."""
         last = build_text_choice("", finish=reply.finish)
         usage_field = {"usage": None} if self.include_usage else {}
         pieces = wire.format_stream_event({**self.frame(), "choices": [last], **usage_field})

@@ -1,4 +1,4 @@
-"""Conversion of custom tools, whose input is a text, to functions with one text argument.
+"""Converts custom tools, whose input is a text, to functions with one text argument.
 
 Few servers support custom tools, so providers always get functions.
 """
@@ -34,14 +34,14 @@ def convert_custom_tool(fields: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def build_custom_arguments(said: Any) -> Any:
-    """Return the input of a custom tool call as the arguments of a function."""
+    """Return the input of a custom tool call as JSON arguments of a function."""
     return json.dumps({"input": said}, ensure_ascii=False) if isinstance(said, str) else None
 
 
 def parse_custom_input(said: str) -> str:
     """Return the text argument of a custom tool call.
 
-    Some models write the text itself instead of JSON. It is then returned unchanged.
+    Some models write the text itself instead of JSON; it is then returned unchanged.
     """
     try:
         found = json.loads(said)

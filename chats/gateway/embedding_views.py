@@ -94,7 +94,7 @@ def check_embedding_request(sent: Mapping[str, Any]) -> None:
 
 
 def is_input(said: Any) -> bool:
-    """Return True if the value is one input, or a list of inputs of one type."""
+    """Return True if the value is a valid input, or a list of inputs of one type."""
     if isinstance(said, str) or is_tokens(said):
         return bool(said)
     if not isinstance(said, list):

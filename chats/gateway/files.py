@@ -1,7 +1,7 @@
 """Files of requests: base64 data, or the id of an upload of the key's owner.
 
-Until a request is stored, its messages refer to files by SHA-256. Documents are then
-stored like uploads, and their text is extracted. Images become image parts.
+Until a request is stored, its messages refer to files by SHA-256. Documents are then stored like
+uploads, and their text is extracted. Images become image parts.
 """
 
 import base64

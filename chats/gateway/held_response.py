@@ -1,4 +1,4 @@
-"""Responses whose head waits for their first bytes (`project.request_limits.HeldHead`)."""
+"""Responses that send their head only with the first bytes (`project.request_limits.HeldHead`)."""
 
 import json
 from collections.abc import AsyncIterator, Callable, Mapping
@@ -15,13 +15,13 @@ HELD = "palimpsest.held"
 
 @dataclass(slots=True)
 class WaitingHead:
-    """A delayed response head: its status and additional headers."""
+    """The status and headers of a response whose head has not been sent yet."""
 
     status: int = 200
     headers: dict[str, str] = field(default_factory=dict)
 
     def fail(self, refusal: Refusal) -> str:
-        """Set the status and headers of an error, and return the error body."""
+        """Set the status and headers for an error, and return the error body."""
         self.status = refusal.status
         self.headers["Content-Type"] = "application/json"
         if refusal.retry_after is not None:
@@ -30,7 +30,7 @@ class WaitingHead:
 
 
 class HeldResponse(StreamingHttpResponse):
-    """A response whose status is set with its first bytes."""
+    """A response that sends its head only with its first bytes."""
 
     held: WaitingHead
 
@@ -42,7 +42,7 @@ def build_held_response(
     is_stream: bool,
     headers: Mapping[str, str],
 ) -> HeldResponse:
-    """Return a response whose body sets the head with its first bytes."""
+    """Return a response whose body determines its head with the first bytes."""
     held = WaitingHead()
     kind = "text/event-stream; charset=utf-8" if is_stream else "application/json"
     answer = HeldResponse(body(held), content_type=kind)

@@ -1,4 +1,4 @@
-"""Images of a request: a data URL, whose bytes are checked, or an https URL.
+"""Images of a request: a data URL, whose bytes are validated, or an https URL.
 
 An https URL is passed to the provider and never fetched here.
 """

@@ -13,7 +13,7 @@ MOST = 20
 
 
 class TokenLogprob(NamedTuple):
-    """A provider's entry for one token, and the token's position in the text of the reply."""
+    """A provider's log probabilities for one token, and its position in the reply's text."""
 
     start: int
     entry: Mapping[str, Any]
@@ -23,7 +23,7 @@ Logprobs = Sequence[TokenLogprob]
 
 
 def parse_logprob_count(body: Mapping[str, Any], name: str) -> int | None:
-    """Parse the field that sets the number of alternatives per token.
+    """Parse the field for the number of alternatives per token.
 
     None if the field is absent. Raises `InvalidRequest`.
     """
@@ -36,7 +36,7 @@ def parse_logprob_count(body: Mapping[str, Any], name: str) -> int | None:
 
 
 def build_logprob_fields(count: int | None) -> dict[str, Any]:
-    """Return the fields that ask a provider for log probabilities, with `count` alternatives."""
+    """Return the fields that request log probabilities, with `count` alternatives per token."""
     return {"logprobs": True, **({} if count is None else {"top_logprobs": count})}
 
 
@@ -56,7 +56,7 @@ class StoredLogprobs(NamedTuple):
 
     @property
     def headers(self) -> dict[str, str]:
-        """The header of a complete reply that states whether some are missing."""
+        """The response header that states whether some log probabilities are missing."""
         return {"X-Context-Logprobs": "partial"} if self.is_partial else {}
 
 
@@ -91,9 +91,9 @@ class LogprobCursor:
         self.last = -1
 
     def take(self, lines: str, *, prefill: int = 0) -> Logprobs:
-        """Return the entries of a frame that continue the ones sent so far.
+        """Return the entries of a frame that directly continue those already sent.
 
-        `prefill`: length of the prefill in code points. Its text has no log probabilities.
+        `prefill`: length of the prefill in code points, whose text has no log probabilities.
         """
         found = []
         for number, start, entry in json.loads(f"[{lines}]") if lines else ():
@@ -122,7 +122,7 @@ def build_text_logprobs(
 ) -> dict[str, Any] | None:
     """Return log probabilities in the format of /v1/completions. None if there are none.
 
-    `offset`: length of the text before the reply. As in OpenAI's API, the alternatives of a
+    `offset`: length of the text that precedes the reply. As in OpenAI's API, the alternatives of a
     token include the token itself.
     """
     if not found:
@@ -137,7 +137,7 @@ def build_text_logprobs(
 
 
 def collect_alternatives(entry: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the log probabilities of the most likely tokens at one position, by token."""
+    """Return the most likely tokens at one position with their log probabilities."""
     listed = entry.get("top_logprobs")
     found = {
         each["token"]: each.get("logprob")

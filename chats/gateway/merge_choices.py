@@ -20,7 +20,7 @@ Body = Callable[[WaitingHead], AsyncIterator[bytes]]
 
 
 def merge_bodies(bodies: Sequence[Body], *, is_stream: bool) -> Body:
-    """Return one body with the choices of all. Closing it early closes all of them."""
+    """Return one body with the choices of all bodies. Closing it early closes all of them."""
     if len(bodies) == 1:
         return bodies[0]
     return partial(stream_choices, bodies, MergedReplies(len(bodies), is_stream=is_stream))
@@ -54,7 +54,7 @@ async def stream_choices(
 
 
 class RunningBodies:
-    """The bodies of several responses, which are read at the same time."""
+    """The bodies of several responses, which are read concurrently."""
 
     def __init__(self, bodies: Sequence[Body]) -> None:
         self.heads = [WaitingHead() for _ in bodies]
@@ -66,7 +66,7 @@ class RunningBodies:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The additional headers of all responses. Those of the first one apply."""
+        """The additional headers of all responses. On conflict, those of the first one apply."""
         found: dict[str, str] = {}
         for head in reversed(self.heads):
             found |= head.headers
@@ -95,7 +95,10 @@ class RunningBodies:
             await self.tasks[number]
 
     async def take(self) -> tuple[int, str | None]:
-        """Return the next piece. Raises `CancelledError` if the client disconnected."""
+        """Return the next piece with its number.
+
+        Raises `CancelledError` if the client disconnected.
+        """
         while True:
             with suppress(TimeoutError):
                 return await asyncio.wait_for(self.queue.get(), LOOK_SECONDS)
@@ -117,7 +120,7 @@ class MergedReplies:
     def add(self, number: int, piece: str) -> str:
         """Return the stream output for a piece of a choice's response.
 
-        Empty without streaming: `end` then returns the complete response.
+        Empty without streaming, because `end` then returns the complete response.
         """
         if not self.is_stream:
             self.wholes[number] = json.loads(piece)
@@ -125,7 +128,7 @@ class MergedReplies:
         return "".join(self.convert(number, event) for event in split_events(piece))
 
     def convert(self, number: int, event: str) -> str:
-        """Return an event of a stream with the number of its choice."""
+        """Return a stream event with the number of its choice."""
         if not event.startswith(HEAD):
             return event
         if event == DONE:

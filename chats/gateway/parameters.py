@@ -1,8 +1,7 @@
 """The request fields that are passed to the provider, such as sampling options.
 
-This is an allowlist. A blocklist would miss some of the hundreds of names that servers
-and libraries use for fields that select a provider or its key. Only the operator
-configures these.
+This is an allowlist. A blocklist would miss some of the hundreds of names that servers and
+libraries use for selecting a provider or its key, which only the operator configures.
 """
 
 import re
@@ -81,6 +80,6 @@ def list_dropped_fields(
 
 
 def build_dropped_header(names: Iterable[str]) -> dict[str, str]:
-    """Return the header that names the dropped fields, if any."""
+    """Return the header that lists the dropped fields, if there are any."""
     value = ", ".join(names)
     return {"X-Context-Parameters-Left-Out": value} if value else {}

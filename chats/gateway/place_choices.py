@@ -1,6 +1,7 @@
-"""Places a request for several replies: a turn for each, so that `n` works with every server.
+"""Stores a request for several replies, with one turn for each.
 
-The first turn continues the conversation; the others get a branch each.
+This makes `n` work with every server. The first turn continues the conversation; each other turn
+gets its own branch.
 """
 
 import uuid

@@ -1,11 +1,10 @@
-"""Sends the reply of a turn to the client, as a stream or complete.
+"""Sends the reply of a turn to the client, streamed or complete.
 
-Nothing is sent before the first text, so an earlier failure still gets its own HTTP
-status (`project.request_limits.HeldHead` delays the head until then). A later failure ends
-the stream with an error event. OpenAI's clients cancel a reply by disconnecting, so a
-disconnect stops the turn. The turn continues if the client has already repeated its
-request with the same key. After a restart, a lost worker or a database failure, the
-turn continues, and a repeated request gets its reply.
+Nothing is sent before the first text, so an earlier failure still gets its own HTTP status
+(`project.request_limits.HeldHead` delays the head until then). A later failure ends the stream with
+an error event. OpenAI's clients cancel a reply by disconnecting, so a disconnect stops the turn,
+unless the client has already repeated its request with the same key. After a restart, a lost worker
+or a database failure, the turn continues, and a repeated request gets its reply.
 """
 
 import asyncio
@@ -105,7 +104,7 @@ def stop_disconnected_turn(asker: Asker) -> None:
 
 
 class Relay:
-    """Follows one turn and sends its reply to the client, as a stream or complete."""
+    """Follows one turn and sends its reply to the client, streamed or complete."""
 
     def __init__(self, asker: Asker, held: WaitingHead) -> None:
         self.asker, self.held = asker, held
@@ -125,7 +124,7 @@ class Relay:
         self.watch = Watch(asker.key_id)
 
     async def texts(self) -> AsyncIterator[str]:
-        """Yield the body in pieces. The first one sets the head."""
+        """Yield the body in pieces. The head is sent with the first one."""
         try:
             async for updates in self.updates():
                 for update in updates:
@@ -145,8 +144,8 @@ class Relay:
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Yield the updates of the turn until it ends.
 
-        If the client reads too slowly and updates are lost, following starts again from the
-        turn's row.
+        If the client reads so slowly that updates are lost, the relay starts again from the turn's
+        row.
         """
         read = sync_to_async(databases.close_connections_after(self.read))
         row = self.asker.row or await read(self.asker.turn_id)
@@ -165,7 +164,7 @@ class Relay:
             row = await read(self.asker.turn_id)
 
     def read(self, turn_id: uuid.UUID) -> TurnRow:
-        """Read the turn's row and, if it has ended, its reply, in the same database thread."""
+        """Load the turn's row and, if it has ended, its reply, in the same database thread."""
         row = read_row_with_thoughts(turn_id) if self.asker.is_stream else read_row(turn_id)
         if row.is_over:
             self.ended = load_ended_turn(turn_id)
@@ -175,7 +174,7 @@ class Relay:
         return row
 
     async def is_silent(self) -> bool:
-        """Check the timer between updates. Return True if a stream needs a ping.
+        """Return True if the stream needs a ping. Called between updates.
 
         Raises `TurnFailed` when this process shuts down, and `InvalidKey`.
         """
@@ -213,7 +212,7 @@ class Relay:
         return ""
 
     def more(self, text: str, *, logprobs: str = "") -> str:
-        """Return more text for a stream. A complete reply is sent at the end."""
+        """Return the stream output for more text; empty without streaming."""
         form = self.asker.form
         if not self.asker.is_stream or not text:
             return ""
@@ -226,14 +225,14 @@ class Relay:
         return opening + form.text(text, found)
 
     def more_thoughts(self, text: str) -> str:
-        """Return more reasoning for a stream."""
+        """Return the stream output for more reasoning; empty without streaming."""
         if not self.asker.is_stream or not text:
             return ""
         self.thought += len(text)
         return self.opening() + self.asker.form.thoughts(text)
 
     def opening(self) -> str:
-        """Return the opening of the stream at the first call, and an empty string afterwards."""
+        """Return the opening of the stream at the first call, later an empty string."""
         self.is_open = True
         self.watch.note_words()
         if self.has_begun:
@@ -294,7 +293,7 @@ class Relay:
 
 
 def remove_prefill(text: str, prefill: str) -> str:
-    """Return the text of a reply without the beginning that the client wrote."""
+    """Return the text of a reply without the prefill that the client wrote."""
     return text.removeprefix(prefill) if len(text) >= len(prefill) else ""
 
 
@@ -331,10 +330,10 @@ def determine_prompt_status(receipt: Receipt | None) -> str:
 
 
 def is_summarised(turn_id: uuid.UUID) -> bool:
-    """Return True if summaries are written in the chat of a turn.
+    """Return True if the turn's chat gets summaries.
 
-    False for provisional chats, and for branches whose client truncates the history or
-    whose compaction is paused.
+    False for provisional chats, and for branches whose client truncates the history or whose
+    compaction is paused.
     """
     branch = Branch.objects.select_related("chat").get(turns=turn_id)
     is_left_alone = branch.client_windowed or branch.compaction_paused

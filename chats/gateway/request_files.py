@@ -1,4 +1,4 @@
-"""Stores and reads the files of a request, and converts its documents to message parts."""
+"""Stores and reads the files of a request, and converts documents to message parts."""
 
 import io
 import uuid
@@ -43,7 +43,7 @@ class ItemFiles(NamedTuple):
 
 @contextmanager
 def blame_field(name: str) -> Iterator[None]:
-    """Add the field name to refusals that are raised in this context."""
+    """Add the field name to refusals raised within the block."""
     try:
         yield
     except Refusal as refusal:
@@ -111,12 +111,12 @@ def read_given_files(
 
 
 def is_file_ready(row: StoredFile) -> bool:
-    """Return True if the text of a stored file can be used."""
+    """Return True if the text of a stored file is available."""
     return row.state == StoredFile.State.READY
 
 
 def check_given_images(said: Conversation, *, user: User) -> None:
-    """Let the operator's scanner check the images whose data a request contains.
+    """Scan the images in a request's data with the operator's malware scanner.
 
     Raises `FileNotRead`.
     """
@@ -133,7 +133,8 @@ def read_given(
 ) -> tuple[StoredFile, str]:
     """Return an unsaved row and the text of a document.
 
-    Raises `FileNotReady` for an upload without a text, and the refusals of `uploads.check_content`.
+    Raises `FileNotReady` for an upload whose text is not available, and the refusals of
+    `uploads.check_content`.
     """
     if given.file_id is not None:
         raise FileNotReady(name=given.name)
@@ -254,7 +255,7 @@ def find_stored_file(
 def replace_given_parts(
     parts: Sequence[Part], made: Mapping[str, AttachedFile]
 ) -> tuple[Part, ...]:
-    """Return parts in which documents replace their references. A repeat is dropped."""
+    """Replace the references in parts by their documents. A repeated one is dropped."""
     left = {sha256: parse_stored_part(file.part) for sha256, file in made.items()}
     found: list[Part] = []
     for part in parts:

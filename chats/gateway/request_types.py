@@ -1,4 +1,4 @@
-"""A parsed request to the gateway, and its place in a chat."""
+"""Types for a parsed gateway request and its place in a chat."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -20,10 +20,10 @@ Decision = Literal["new", "continue", "branch", "repeat", "retry"]
 
 @dataclass(frozen=True, slots=True)
 class BranchEnd:
-    """The end of a branch, with which the items of a request to a conversation begin.
+    """The end of a branch, from which a request to a conversation continues.
 
-    `first` and `last` are the seqs of these messages; `first` is larger if there are none.
-    `is_open`: the last one is a reply whose calls the request completes.
+    The request's items begin with the messages `first` to `last` (seqs); `first` is larger if there
+    are none. `is_open`: the last one is a reply whose calls the request completes.
     """
 
     branch: Branch
@@ -63,7 +63,7 @@ class Sent:
 
     @property
     def policy(self) -> ContextPolicy | None:
-        """The policy that the request names, or that of its API key. None without either."""
+        """The policy that the request names, otherwise that of its API key. None without either."""
         return self.wanted.policy or self.api_key.policy
 
     @property
@@ -96,7 +96,7 @@ class Sent:
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """The turn that replies to a request, and the placement decision.
+    """The turn that replies to a request, and where the request was placed.
 
     `repeat` counts the requests with the same idempotency key after the first.
     """

@@ -32,9 +32,9 @@ from speed import prepared
 
 @dataclass(frozen=True, slots=True)
 class ItemSource:
-    """The request that new items are from.
+    """The request from which new items come.
 
-    `field` is the name of the field with its messages, for refusals.
+    `field` is the name of the field with its messages, for error messages.
     """
 
     user: User
@@ -99,7 +99,7 @@ def attach_new_files(items: Sequence[Item], *, source: ItemSource) -> list[ItemF
 
 
 def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[ItemFiles]) -> None:
-    """Store the files that new messages use, and whether the chat has documents that were cut."""
+    """Store the files of new messages, and whether the chat now has cut documents."""
     for row, each in zip(rows, held, strict=True):
         for file in each.files:
             messages.store_message_file(row, file=file)
@@ -109,7 +109,7 @@ def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[I
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
-    """Raise the refusals of `messages.check_text` for a new user message that is too long."""
+    """Check the texts of new user messages. Raises the refusals of `messages.check_text`."""
     for item in items:
         if item.role == "user" and item.text.strip():
             try:

@@ -1,4 +1,4 @@
-"""Checks of a running response: its API key, and silence that needs a ping."""
+"""Watches a running response: validity of its API key, and silence that needs a ping."""
 
 import asyncio
 import uuid
@@ -24,7 +24,7 @@ async def call_database(call: Callable[[], Any]) -> Any:
 
 
 class Watch:
-    """Timer of one response: checks the API key repeatedly, and detects silence."""
+    """A timer for one response, which re-checks the API key and detects silence."""
 
     def __init__(self, key_id: uuid.UUID) -> None:
         self.key_id = key_id
@@ -33,11 +33,11 @@ class Watch:
         self.check_at = now + settings.STREAM_RECHECK_SECONDS
 
     def note_words(self) -> None:
-        """Restart the timer after which a ping is sent to the client."""
+        """Restart the silence timer, because something was sent to the client."""
         self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
 
     async def is_silent(self) -> bool:
-        """Return True when the silence limit is reached, then restart the timer.
+        """Return True if the silence limit is reached, and restart the timer.
 
         Raises `InvalidKey` if the key was revoked or has expired.
         """

@@ -131,7 +131,7 @@ def format_tool_calls(reply: Reply, *, forms: Forms) -> list[dict[str, Any]]:
 
 
 def format_tool_call(call: Mapping[str, str], *, forms: Forms) -> dict[str, Any]:
-    """Return a call in the form of its tool: a function or a custom tool."""
+    """Return a call in the form of its tool: function or custom tool."""
     own = read_extras(call.get("extra", "")).call
     inner = own.get("function")
     if call["name"] in forms:
@@ -189,7 +189,7 @@ class Form(Protocol):
     def text(self, text: str, found: Logprobs = (), /) -> str:
         """Return the stream output for more text.
 
-        `found`: its log probabilities, and missing ones of earlier text.
+        `found`: its log probabilities, and those of earlier text that were missing.
         """
 
     def thoughts(self, text: str) -> str:
@@ -230,7 +230,7 @@ class Chunks:
 
     @cached_property
     def around_text(self) -> tuple[str, str]:
-        """The parts of a chunk before and after its text, built once per reply."""
+        """The parts of a chunk before and after its text, which are built once per reply."""
         before, _, after = self.piece({"content": ""}).rpartition('""')
         return before, after
 

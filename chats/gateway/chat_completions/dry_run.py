@@ -71,7 +71,10 @@ def measure_passthrough_request(
 
 
 def build_placement_report(placed: Placed, *, counter: TokenCounter) -> dict[str, Any]:
-    """Return the prompt of a placed request. A repeated request has none: its reply is replayed."""
+    """Return the report on a placed request and its prompt.
+
+    A repeated request has no prompt, because its reply is replayed.
+    """
     if placed.decision == "repeat":
         return {"prompt_tokens": None, "sent": [], "left_out": []}
     turn = Turn.objects.select_related("branch__chat", "branch__parent", "trigger", "model").get(
@@ -128,7 +131,7 @@ def count_range_tokens(branch: Branch, *, first: int, last: int) -> dict[str, An
 
 
 def list_deferred_context(prompt: Prompt) -> Sequence[str]:
-    """Return the kinds of retrieved context that are only looked up when the turn runs."""
+    """Return the kinds of retrieved context that are looked up only when the turn runs."""
     return [
         name
         for name, is_asked in (

@@ -48,7 +48,7 @@ View = Callable[..., HttpResponseBase]
 
 
 def gateway(*methods: str) -> Callable[[View], View]:
-    """Decorate a view: allow the given methods, and require a valid key with the gateway scope."""
+    """Decorator for views: allow the given methods, and require a key with the gateway scope."""
 
     def make(view: View) -> View:
         @csrf_exempt  # No session here: only a key gives access.
@@ -91,7 +91,7 @@ def authenticate_gateway_key(request: HttpRequest) -> ApiKey:
 
 
 def build_refusal_response(refusal: Refusal) -> HttpResponseBase:
-    """Return a refusal in OpenAI's error format, with its own status."""
+    """Return a refusal in OpenAI's error format, with its HTTP status."""
     answer = JsonResponse(wire.format_openai_error(refusal), status=refusal.status)
     if refusal.retry_after is not None:
         answer["Retry-After"] = str(refusal.retry_after)
@@ -115,7 +115,7 @@ def model_list(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 @gateway("GET")
 def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBase:
-    """Retrieve a model by any name that a request may use.
+    """Retrieve a model by any name that requests may use.
 
     Raises `ModelNotFound` and `TeamInChat`.
     """
@@ -127,12 +127,12 @@ def model_detail(request: HttpRequest, key: ApiKey, name: str) -> HttpResponseBa
 
 @csrf_exempt  # changes nothing
 def unknown_address(request: HttpRequest) -> HttpResponseBase:
-    """Return an error for an unknown address. The message lists the existing ones."""
+    """Return an error that lists the existing addresses."""
     return build_refusal_response(UnknownAddress(path=request.path[:LONGEST_PATH]))
 
 
 def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
-    """Return a model's list entry, with its maximum prompt tokens if known."""
+    """Return a model as a list entry, with its maximum prompt tokens if known."""
     return {
         "id": entry.name,
         "object": "model",
@@ -144,7 +144,7 @@ def format_model_entry(entry: choice.ListedModel) -> dict[str, Any]:
 
 @gateway("POST")
 def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
-    """Reply to a conversation, complete or as a stream.
+    """Reply to a conversation, in one response or as a stream.
 
     Raises the errors of parsing the body, choosing the model and `append_request.place_request`.
     """
@@ -176,7 +176,7 @@ def chat_completions(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
 
 
 def build_client_fields(said: Conversation, *, asked: body.RequestFields) -> dict[str, Any]:
-    """Return the request fields to store with the turn, except the messages."""
+    """Return the request fields to store with the turn: all except the messages."""
     return {
         "system": list(said.system),
         "tools": list(asked.tools),
@@ -213,7 +213,7 @@ def reply_to_request(
     form: MakeForm,
     kind: str,
 ) -> HttpResponseBase:
-    """Reply to a parsed request: in a chat, as pass-through, or as a dry run.
+    """Reply to a parsed request: in a chat, by pass-through, or with a dry run.
 
     Raises the errors of `rules.route_request` and `append_request.place_request`.
     """
@@ -260,7 +260,7 @@ def prepare_files(
     stores: bool,
     now: datetime,
 ) -> request_types.Sent:
-    """Return a request with the texts of its files.
+    """Return the request with the texts of its files.
 
     `stores`: True stores the files; False reads them without storing anything. Raises
     `FileNotFound` and the refusals of uploads and of attached files.

@@ -1,4 +1,4 @@
-"""Conversion of request messages to system texts and items.
+"""Converts the messages of a request to system texts and items.
 
 Tool calls and their results become parts of the reply that made them. The role `tool` exists only
 in requests.
@@ -73,10 +73,9 @@ NO_QUESTION = Item("user", ())
 class Conversation:
     """The messages of a request, and its distinct system texts.
 
-    `images`: the image data of the request, and `files`: its documents and uploads, both by
-    SHA-256. `prefill`: the beginning of the reply, if the client wrote it as the last
-    message. `is_marked`: the client marked that message with `prefix`, as DeepSeek and
-    Mistral require.
+    `images` and `files`: the image data, and the documents and uploads, both by SHA-256. `prefill`:
+    the beginning of the reply, if the client wrote it as the last message. `is_marked`: the client
+    marked that message with `prefix`, as DeepSeek and Mistral require.
     """
 
     system: tuple[str, ...]
@@ -215,7 +214,7 @@ class RequestReader:
         param: str,
         thoughts: str = "",
     ) -> None:
-        """Add a reply, whose calls then wait for results. Tagged thinking becomes reasoning.
+        """Add a reply, whose calls then wait for results. Thinking in tags becomes reasoning.
 
         Raises `InvalidRequest`.
         """
@@ -282,7 +281,7 @@ def extract_reasoning(message: Mapping[str, Any]) -> str:
 
 
 def parse_text_parts(message: Mapping[str, Any], *, param: str) -> tuple[TextPart, ...]:
-    """Return the texts of a message, one per part. Raises `InvalidRequest`."""
+    """Return the text parts of a message. Raises `InvalidRequest`."""
     content = message.get("content")
     if isinstance(content, str):
         return (TextPart(content),)
@@ -321,10 +320,9 @@ def parse_tool_calls(message: Mapping[str, Any], *, param: str) -> list[ToolCall
 def attach_provider_fields(
     calls: list[ToolCallPart], message: Mapping[str, Any]
 ) -> list[ToolCallPart]:
-    """Attach to the calls the extra fields that the provider expects back.
+    """Attach the extra fields that the provider expects back to the calls.
 
-    The fields of the message are attached to the first call. Each call gets the mark of the
-    model that made it.
+    The message's fields go to the first call. Each call gets the mark of the model that made it.
     """
     thoughts = next((name for name in THOUGHTS if isinstance(message.get(name), str)), "")
     mark = message.get(ORIGIN_MARK)

@@ -1,4 +1,4 @@
-"""Matches a request to a branch in its scope: the chats with the same end user and conversation id.
+"""Matches a request to a branch among the chats with the same end user and conversation id.
 
 Hashes of the client's own messages lead to candidate branches. A candidate matches only if the
 request contains one of our replies, and only up to the first message that differs. Nothing is
@@ -66,10 +66,10 @@ class Request:
 class PathMatch:
     """The messages that a request shares with a branch.
 
-    `shared` counts messages of the request from the first. The message at position `n` has the seq
-    `n + offset` on the branch. `unmatched` counts messages at the start that are not on the branch.
-    `replies` counts our own replies among the shared messages. `is_open`: the last shared message
-    is a reply whose calls receive their results now.
+    `shared`: number of shared messages, counted from the first of the request. The message at
+    position `n` has the seq `n + offset` on the branch. `unmatched`: number of messages at the
+    start that are not on the branch. `replies`: number of our own replies among the shared
+    messages. `is_open`: the last shared message is a reply whose calls receive their results now.
     """
 
     branch: Branch
@@ -92,7 +92,7 @@ class PathMatch:
 def find_best_match(
     request: Request, *, owner_id: int, chat: Chat | None = None, within: uuid.UUID | None = None
 ) -> PathMatch | None:
-    """Return the best match of a request, optionally in one chat, or None.
+    """Return the best match of a request, optionally within one chat, or None.
 
     The match with the most replies wins, then the longest, then one at the end of its branch.
     `within`: a branch that is always compared. Default: the active branch of `chat`.
@@ -126,12 +126,12 @@ def find_best_match(
 def iter_candidate_branches(
     request: Request, nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None
 ) -> Iterator[list[Branch]]:
-    """Yield lists of candidate branches, the most probable first.
+    """Yield lists of candidate branches, the most likely first.
 
-    The first list has the branches with the client's own messages. Some clients remove an
-    appended reminder from a message later. For these, the next list has the branches with
-    the same first lines, and the last one those that end with the last reply of the
-    request. `within`: a branch that the first list always includes.
+    The first list has the branches with the client's own messages. Some clients later remove a
+    reminder that they appended to a message. For these, the next list has the branches with the
+    same first lines, and the last one those that end with the last reply of the request. `within`:
+    a branch that the first list always includes.
     """
     wanted = [each.found for each in request.hashes if each.found]
     yield list_node_branches(nodes.filter(found__in=wanted), within=within)
@@ -182,11 +182,11 @@ def list_ended_branches(
 def drops_additions(
     request: Request, branches: Mapping[uuid.UUID, Branch], *, owner_id: int
 ) -> bool:
-    """Return True if a client removes the additions to its newest message from the next request.
+    """Return True if the client removes additions from its newest message in the next request.
 
-    Two questions in a row prove it: each was stored with an addition, and the next request, which
-    was stored too, had it without. A person who removes a part of a question does so once.
-    `branches`: those that were compared with the request.
+    Two consecutive questions prove it: each was stored with an addition, and the next stored
+    request had it without. A person who removes a part of a question does so only once. `branches`:
+    those that were compared with the request.
     """
     nodes = select_chat_nodes(owner_id, chat=None)
     begun = [each.loose for each in request.hashes if each.loose]
@@ -212,7 +212,7 @@ def drops_additions(
 def list_dropped_additions(branch: Branch, request: Request) -> dict[int, int]:
     """Return the questions of a request that a branch has with an addition.
 
-    Maps the place of each to the place of the question before it if that one is equal, otherwise to
+    Maps the index of each to the index of the previous question if that one is equal, otherwise to
     -1.
     """
     said = BranchPath(branch, first=1, last=len(request.items))
@@ -255,7 +255,8 @@ def compare_with_branch(
 ) -> PathMatch:
     """Compare a request from index `start` with the path of a branch, shifted by `offset`.
 
-    `drops_additions`: additions to questions were removed (see the function `drops_additions`).
+    `drops_additions`: the client removes additions from questions (see the function
+    `drops_additions`).
     """
     said = BranchPath(branch, first=start + offset + 1, last=len(request.items) + offset)
     shared, replies, is_open = start, 0, False
@@ -291,9 +292,9 @@ class BranchPath:
         """Compare a message of the request with the stored message at a seq.
 
         Returns `same`, `reply` for our own reply, `open` for our own reply whose calls have no
-        results yet, or an empty string if they differ. Our own reply is compared with the form
-        that the client sent first. Before that, it is compared with our text, ignoring
-        reasoning and whitespace.
+        results yet, or an empty string if they differ. Our own reply is compared with the form in
+        which the client first sent it back. Until the client has done so, it is compared with our
+        text, ignoring reasoning and whitespace.
         """
         item, row = request.items[place], self.rows.get(seq)
         if row is None or row.role != item.role or row.erased_at or row.is_incomplete:
@@ -320,7 +321,7 @@ class BranchPath:
 
         Some clients add a reminder to their latest message, and later send the message without it
         or with another one. Either the reminder is in tagged blocks, or the latest message has the
-        same one or one of the same kind. Our reply must follow. Otherwise the user changed the
+        same reminder or one of the same kind. Our reply must follow. Otherwise the user changed the
         message.
         """
         item = request.items[place]
@@ -336,7 +337,7 @@ class BranchPath:
         )
 
     def has_addition(self, seq: int, request: Request, place: int) -> bool:
-        """Return True if the message at a seq is one of the request with words before or after it.
+        """Return True if the stored message at a seq is the request's with words around it.
 
         Our reply must follow.
         """
@@ -376,11 +377,11 @@ def iter_path_nodes(branch: Branch, *, first: int, last: int) -> Iterator[tuple[
 
 
 def find_tail(request: Request, nodes: QuerySet[GatewayNode]) -> PathMatch | None:
-    """Match a request whose start the client removed or summarised itself.
+    """Match a request whose beginning the client removed or summarised.
 
-    The end of a conversation cannot prove its start. A match needs a conversation id or
-    many equal messages, one of our replies, the end of a branch, and a single matching
-    chat. None if there is no match.
+    The end of a conversation cannot prove its start. A match therefore needs a conversation id or
+    many equal messages, one of our replies, the end of a branch, and a single matching chat. None
+    if there is no match.
     """
     hashes = [each.item for each in request.hashes]
     rows = nodes.filter(item__in=hashes).order_by("-seq", "-pk")

@@ -1,8 +1,8 @@
-"""Keyed hashes that match the messages of a request to stored ones.
+"""Keyed hashes for matching the messages of a request to stored ones.
 
-Texts are normalised only for hashing. `found` is a chain over the client's own
-messages, so the chat is found even if the client changed the form of a reply. `item`
-covers one complete message. The key prevents guessing texts from the table.
+Texts are normalised only for hashing. `found` is a chain over the client's own messages, so the
+chat is found even if the client changed the form of a reply. `item` covers one complete message.
+The key prevents guessing texts from the table.
 """
 
 import hashlib
@@ -49,7 +49,7 @@ class Hashes(NamedTuple):
 
 
 def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> str:
-    """Return the scope key of a request. Chats are matched only if they have the same key."""
+    """Return the scope key of a request. Only chats with the same key are matched."""
     return _keyed("room", [owner_id, end_user, source, value])
 
 
@@ -69,7 +69,7 @@ def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
 
 
 def extract_first_line(item: Item) -> str:
-    """Return the first line of a message. Reminders that clients add do not change it."""
+    """Return the first line of a message, which reminders added by clients do not change."""
     lines = strip_client_tags(join_item_texts(item)).splitlines()
     # A block that was removed from the line leaves a second space.
     return " ".join(next(iter(lines), "").split())[:LONGEST_BEGINNING]
@@ -83,7 +83,7 @@ def join_item_texts(item: Item) -> str:
 
 
 def strip_client_tags(text: str) -> str:
-    """Return a normalised text without a client's tagged blocks.
+    """Return a normalised text without the client's tagged blocks.
 
     A text that consists only of such blocks is returned whole.
     """
@@ -97,7 +97,7 @@ def hash_item(parts: Sequence[Part], *, room: str) -> str:
 def extract_client_part(item: Item) -> Any:  # JSON
     """Return the part of a message that the client wrote, as a JSON value.
 
-    That is a user message, or the results of a reply's calls. None for a reply without results.
+    This is a user message, or the results of a reply's calls. None for a reply without results.
     """
     if item.role == "user":
         return [

@@ -1,8 +1,8 @@
 """The end user and the conversation id of a request.
 
-They select the scope in which a request is matched; its messages determine the branch. `user` and
-`safety_identifier` name people: they separate scopes and never merge them. `prompt_cache_key` is
-ignored, because several chats can share it.
+They determine the scope in which a request is matched; its messages determine the branch. `user`
+and `safety_identifier` name people: they separate scopes and never merge them. `prompt_cache_key`
+is ignored, because several chats can share it.
 """
 
 import json

@@ -38,9 +38,9 @@ LONGEST_COMPARED = 4_000
 
 
 def is_text_with_tags(text: str, other: str) -> bool:
-    """Return True if two texts are equal without the tagged blocks of clients.
+    """Return True if two texts are equal apart from tagged blocks of clients.
 
-    If there is such a block, the number of spaces and line ends is not compared.
+    If there is such a block, the number of spaces and line breaks is ignored.
     """
     own, others = strip_client_tags(text), strip_client_tags(other)
     has_blocks = own != text.strip() or others != other.strip()
@@ -74,7 +74,7 @@ def is_text_with_reminder(stored: str, *, text: str, newest: str) -> bool:
 
 
 def iter_additions(stored: str, *, text: str) -> Iterator[tuple[str, str]]:
-    """Yield the additions of a stored text before and after `text`, if they are whole words."""
+    """Yield the texts before and after `text` in a stored text, if they are whole words."""
     for before, found, after in {stored.partition(text), stored.rpartition(text)}:
         if not found or not (before or after):
             continue
@@ -135,7 +135,7 @@ def has_replaced_tail(stored: str, *, text: str, newest: str, is_mirrored: bool 
 
 
 def count_line_ends(part: str) -> int:
-    """Return the number of line ends at the start of an added part."""
+    """Return the number of line breaks at the start of an added part."""
     return part[: len(part) - len(part.lstrip())].count("\n")
 
 
@@ -147,7 +147,7 @@ def mirror_text(text: str) -> str:
 def iter_tail_starts(text: str, *, like: str) -> Iterator[int]:
     """Yield the positions in a text at which a reminder may start, the last first.
 
-    `like`: a reminder of the same kind. Those that have their own lines do not match brackets.
+    `like`: a reminder of the same kind. One that has its own lines does not match one in brackets.
     """
     end = len(text.rstrip())
     if "\n" not in like[: len(like) - len(like.lstrip())]:
@@ -169,7 +169,7 @@ def iter_tail_starts(text: str, *, like: str) -> Iterator[int]:
 
 
 def iter_head_ends(text: str, *, like: str) -> Iterator[int]:
-    """Yield the positions in a text at which a reminder before the words may end."""
+    """Yield the positions in a text at which a reminder at its start may end."""
     for at in iter_tail_starts(mirror_text(text), like=mirror_text(like)):
         yield len(text) - at
 
@@ -203,7 +203,7 @@ def list_words(text: str) -> list[str]:
 
 
 def is_separate(part: str) -> bool:
-    """Return True if an added part has a line end at its side, or is in brackets."""
+    """Return True if an added part has a line break at its side, or is in brackets."""
     spaces = part[: len(part) - len(part.lstrip())] + part[len(part.rstrip()) :]
     return "\n" in spaces or is_in_brackets(part.strip())
 
@@ -226,7 +226,7 @@ def is_long_enough(part: str) -> bool:
 
 
 def count_equal_start(text: str, other: str) -> int:
-    """Return the number of characters at the start that two texts share."""
+    """Return the length of the common start of two texts."""
     limit = min(len(text), len(other))
     if text[:limit] == other[:limit]:
         return limit
@@ -234,7 +234,7 @@ def count_equal_start(text: str, other: str) -> int:
 
 
 def is_apart_from_text(left: str, right: str) -> bool:
-    """Return True unless a word continues from one character to the next.
+    """Return True unless the two characters belong to the same word.
 
     Also True if one of them is missing.
     """

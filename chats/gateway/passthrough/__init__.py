@@ -1,1 +1,1 @@
-"""Requests that are passed to the provider without a chat."""
+"""Pass-through: requests sent to the provider without a chat."""

@@ -1,4 +1,4 @@
-"""Pass-through of requests: no chat, no receipt, no stored texts."""
+"""Forwards pass-through requests: no chat, no receipt, no stored texts."""
 
 import asyncio
 import uuid
@@ -68,9 +68,10 @@ def build_passthrough_response(
     head: Reply,
     kind: str,
 ) -> HttpResponseBase:
-    """Return a pass-through response, with headers that give the reason.
+    """Return a pass-through response, with headers that give the reason for pass-through.
 
-    Each choice is a call. Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
+    Each choice is a separate call. Raises `ModelUnavailable`, `SecretUnreadable` and
+    `TooManyPassedOn`.
     """
     model = way.choice.model
     with transaction.atomic():
@@ -124,7 +125,7 @@ def build_passthrough_request(
 
 
 class Voice:
-    """The text and reasoning of a reply that were received and not yet sent to the client."""
+    """The received text and reasoning of a reply that is not yet sent to the client."""
 
     def __init__(self, spoken: Spoken) -> None:
         self.form, self.is_stream = spoken.form, spoken.is_stream
@@ -156,7 +157,7 @@ class Voice:
         return said
 
     def end(self, reply: Reply) -> str:
-        """Return the end of the stream or, without streaming, the complete reply."""
+        """Return the end of the stream, or the complete reply without streaming."""
         if not self.is_stream:
             return self.form.whole(reply)
         rest = self.cursor.rest(reply.logprobs)
@@ -173,7 +174,7 @@ class Voice:
         return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
     def opening(self) -> str:
-        """Return the opening of the stream at the first call, and an empty string afterwards."""
+        """Return the opening of the stream at the first call, later an empty string."""
         begun = "" if self.is_open else self.form.opening()
         self.is_open = self.has_begun = True
         return begun
@@ -263,9 +264,9 @@ def is_closing() -> bool:
 async def open_provider_stream(
     spoken: Spoken, call: DirectCall
 ) -> AsyncGenerator[ProviderEvent, None]:
-    """Return the events of the call.
+    """Return the events of the provider call.
 
-    Opens it in a thread, because loading the adapter takes a second.
+    Opens the stream in a thread, because loading the adapter takes a second.
     """
     await asyncio.to_thread(registry.load_adapters, {call.account.kind})
     provider = registry.get_provider(call.account, timeouts=provider_call.build_provider_timeouts())

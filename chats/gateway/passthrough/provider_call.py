@@ -1,8 +1,7 @@
 """Provider calls from the web process, for requests without a turn.
 
-Their texts are not stored. The response head waits for the first bytes, as in `relay`,
-so an earlier failure gets its own HTTP status. If the client disconnects, the provider
-call ends.
+Their texts are not stored. The response head is sent with the first bytes, as in `relay`, so an
+earlier failure gets its own HTTP status. If the client disconnects, the provider call ends.
 """
 
 import logging
@@ -45,8 +44,7 @@ class DirectCall:
     async def end(self, outcome: str, *, error_code: str = "") -> None:
         """Store the outcome once and record it in the ledger, before the last bytes are sent.
 
-        If the database is unavailable, the reply is still sent, and a periodic task ends the call
-        later.
+        If the database is unavailable, the reply is still sent, and a due job ends the call later.
         """
         if not self.is_over:
             self.is_over = True
@@ -82,7 +80,7 @@ def begin_direct_call(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> 
 
 
 def store_end(call: DirectCall, ended: Ended) -> None:
-    """Store the end of a call. If the provider rejected its API key, pause the account."""
+    """Store the end of a call. If the provider rejected the API key, pause its account."""
     now = timezone.now()
     with transaction.atomic():
         passed_on.finish_passthrough(call.row, ended, now=now)

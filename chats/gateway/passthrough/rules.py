@@ -1,6 +1,6 @@
 """Decides whether a request is passed through: by its API key, the policy or a header.
 
-If the policy does not allow pass-through, a request for it is refused. Storing its text without
+If the policy does not allow pass-through, such a request is refused. Storing its text without
 notice would be worse.
 """
 
@@ -21,7 +21,7 @@ NO_HEADER = f"Send it without {POLICY}."
 
 @dataclass(frozen=True, slots=True)
 class RequestRoute:
-    """The model and policy of a request.
+    """The model and policy of a request, and whether it is passed through.
 
     `why` is the reason for pass-through. If it is empty, the request gets a chat.
     """
@@ -58,7 +58,7 @@ def route_request(headers: Mapping[str, str], *, sent: Sent) -> RequestRoute:
 
 
 def check_system_only(sent: Sent, *, way: RequestRoute) -> None:
-    """Raise `InvalidRequest` for a system text without a message, if the prompt would be empty."""
+    """Raise `InvalidRequest` for a system text without messages if the prompt would be empty."""
     if not sent.conversation.items[-1].is_no_question:
         return
     if sent.wanted.chat is not None:
@@ -119,7 +119,10 @@ def build_probe_chat(sent: Sent) -> Chat:
 
 
 def is_off(headers: Mapping[str, str]) -> bool:
-    """Return True if a header asks to store nothing. Raises `InvalidRequest` for other values."""
+    """Return True if the header requests that nothing is stored.
+
+    Raises `InvalidRequest` for other values.
+    """
     value = headers.get(POLICY)
     if value is not None and value.strip().lower() != "off":
         raise InvalidRequest(f"{POLICY} must be off.", param=POLICY)
@@ -127,7 +130,7 @@ def is_off(headers: Mapping[str, str]) -> bool:
 
 
 def is_dry_run(headers: Mapping[str, str]) -> bool:
-    """Return True if a header asks for a dry run. Raises `InvalidRequest` for other values."""
+    """Return True if the header requests a dry run. Raises `InvalidRequest` for other values."""
     value = headers.get(DRY_RUN, "false").strip().lower()
     if value not in ("true", "false"):
         raise InvalidRequest(f"{DRY_RUN} must be true or false.", param=DRY_RUN)

@@ -122,7 +122,7 @@ def parse_body(request: HttpRequest, *, known: set[str]) -> dict[str, Any]:
 
 
 def build_keyed(request: HttpRequest, sent: Mapping[str, Any], *, key: ApiKey) -> IdempotentRequest:
-    """Return the idempotency record of a request, which belongs to its address."""
+    """Return the idempotency record of a request, scoped to its URL."""
     return views.build_idempotent_request(
         request, {"path": request.path, "sent": sent}, user=key.owner
     )

@@ -1,4 +1,4 @@
-"""Validation of the fields of a request to /v1/responses."""
+"""Validates the fields of a request to /v1/responses."""
 
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -73,7 +73,7 @@ def validate_response_fields(
 
 
 def refuse_unsupported_response_fields(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for fields that select a provider, or that would be ignored."""
+    """Raise `InvalidRequest` for fields that select a provider or would be ignored."""
     body.refuse_unsupported_fields(sent, known=OWN | parameters.CHAT)
     for name, instead in ELSEWHERE.items():
         if sent.get(name) is not None:
@@ -99,10 +99,10 @@ def check_forms(sent: Mapping[str, Any]) -> None:
 
 
 def parse_included_logprobs(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the fields that ask the provider for log probabilities.
+    """Return the fields that request log probabilities from the provider.
 
-    If `include` does not request them, `top_logprobs` has no effect, as in OpenAI's API.
-    Raises `InvalidRequest`.
+    If `include` does not request them, `top_logprobs` has no effect, as in OpenAI's API. Raises
+    `InvalidRequest`.
     """
     count = parse_logprob_count(sent, "top_logprobs")
     return build_logprob_fields(count) if LOGPROBS in (sent.get("include") or ()) else {}
@@ -115,7 +115,7 @@ def build_unsupported_error(name: str, problem: str) -> InvalidRequest:
 def check_compaction(said: Any) -> None:
     """Raise `InvalidRequest` if `context_management` has entries other than compaction.
 
-    The entries have no effect: the policy controls compaction.
+    Compaction entries have no effect, because the policy controls compaction.
     """
     entries = [] if said is None else said
     if not isinstance(entries, list):
@@ -137,7 +137,7 @@ def parse_instructions(sent: Mapping[str, Any]) -> tuple[str, ...]:
 def parse_tool_choice(
     sent: Mapping[str, Any], *, any_tools: bool, hosted: Collection[str]
 ) -> dict[str, Any]:
-    """Return the tool choice for the provider. Raises `InvalidRequest`."""
+    """Return the tool choice in the provider's form. Raises `InvalidRequest`."""
     choice = sent.get("tool_choice")
     if choice is None or not sent.get("tools") or (choice == "auto" and not any_tools):
         # Tools and their choice are left out together.
@@ -159,7 +159,7 @@ def parse_tool_choice(
 
 
 def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the text format for the provider. Raises `InvalidRequest`."""
+    """Return the text format in the provider's form. Raises `InvalidRequest`."""
     said = parse_object_field(sent, "text")
     form = parse_object_field(said, "format", at="text.format")
     found = {"verbosity": said["verbosity"]} if said.get("verbosity") else {}
@@ -176,13 +176,13 @@ def parse_text_format(sent: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def parse_reasoning_effort(sent: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the reasoning effort for the provider. Raises `InvalidRequest`."""
+    """Return the reasoning effort in the provider's form. Raises `InvalidRequest`."""
     value = parse_object_field(sent, "reasoning").get("effort")
     return {"reasoning_effort": value} if value else {}
 
 
 def parse_object_field(holder: Mapping[str, Any], name: str, *, at: str = "") -> Mapping[str, Any]:
-    """Return a field that is an object, or an empty one. Raises `InvalidRequest`."""
+    """Return a field that is an object, or an empty object. Raises `InvalidRequest`."""
     value = holder.get(name)
     if value is None:
         return {}

@@ -1,7 +1,7 @@
-"""Conversion of the items of a request to /v1/responses to messages.
+"""Converts the items of a request to /v1/responses to messages.
 
-In the Responses API, a reply and its calls are separate items. Here they form one
-message. Reasoning items are dropped: only the model that wrote them can read them.
+In the Responses API, a reply and its calls are separate items. Here they form one message.
+Reasoning items are dropped: only the model that wrote them can read them.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,7 +71,7 @@ def parse_input_items(
 
 
 def is_item_reference(item: Any) -> bool:
-    """Return True if an item refers to a stored one. The type of such an item is optional."""
+    """Return True if an item refers to a stored one. Such an item may omit its type."""
     return isinstance(item, dict) and (
         item.get("type") == REFERENCE or ("id" in item and not {*item} - {"id", "type"})
     )

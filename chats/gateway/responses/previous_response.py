@@ -1,6 +1,6 @@
-"""Resolution of earlier conversations: a previous response by id, or a compaction item.
+"""Resolves earlier conversations: a previous response by id, or a compaction item.
 
-Both are resolved here. Providers never receive our ids or encrypted texts.
+Providers never receive our ids or encrypted texts.
 """
 
 import base64
@@ -89,7 +89,7 @@ def remove_later_results(item: Item) -> Item:
 
 
 def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
-    """Return a finished turn with its reply, if it is in the user's chats without a team."""
+    """Return a finished turn with its reply, if it is in one of the user's chats without a team."""
     rows = Turn.objects.filter(
         pk=turn_id,
         status=Turn.Status.COMPLETED,
@@ -102,7 +102,7 @@ def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
 def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
     """Return True if a chat belongs to the request's end user and conversation id.
 
-    The chat of one end user is never found for another.
+    This keeps the chats of one end user from being found for another.
     """
     if wanted.chat is not None:
         return wanted.chat.pk == chat.pk
@@ -131,7 +131,7 @@ def is_sent(part: FilePart) -> bool:
 
 
 def encrypt_conversation(said: Conversation, *, user: User) -> str:
-    """Encrypt a conversation. Only this instance can decrypt it, for the same owner."""
+    """Encrypt a conversation. Only this instance can decrypt it, and only for the same owner."""
     items: Sequence[Any] = [[item.role, serialize_parts(item.parts)] for item in said.items]
     images = {sha256: image.data_url for sha256, image in said.images.items()}
     files = {

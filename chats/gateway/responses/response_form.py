@@ -50,7 +50,7 @@ class ResponseForm:
         )
 
     def text(self, text: str, found: Logprobs = ()) -> str:
-        """Return the event for more text. The first one also starts the text item."""
+        """Return the events for more text. The first call also starts the text item."""
         begun = ""
         if not self.has_text:
             begun = self.close_thoughts()
@@ -66,7 +66,7 @@ class ResponseForm:
         return begun + self.event(delta, **self.place, delta=text, logprobs=logprobs)
 
     def thoughts(self, text: str) -> str:
-        """Return the event for more reasoning. The first one also starts its item.
+        """Return the events for more reasoning. The first call also starts its item.
 
         Reasoning after the first text appears only in the final item.
         """
@@ -83,7 +83,7 @@ class ResponseForm:
         return begun + self.event(delta, **self.thought_place, delta=text)
 
     def close_thoughts(self) -> str:
-        """Return the end of the reasoning text. The end of its item follows with the response."""
+        """Return the end of the reasoning text. Its item ends with the response."""
         if not self.thought or self.has_closed_thoughts:
             return ""
         self.has_closed_thoughts = True
@@ -94,7 +94,7 @@ class ResponseForm:
         )
 
     def ending(self, reply: Reply) -> str:
-        """Return the end of the reasoning and the text, the calls, and the complete response."""
+        """Return the end of reasoning and text, the calls, and the complete response."""
         events = self.close_thoughts()
         output = self.output(reply)
         if self.thought:
@@ -118,7 +118,7 @@ class ResponseForm:
         return events + self.event(f"response.{whole['status']}", response=whole)
 
     def call(self, item: Mapping[str, Any], place: int) -> str:
-        """Return the events of one call, except the end of its item."""
+        """Return the events of one call, without the end of its item."""
         at = {"item_id": item["id"], "output_index": place}
         is_custom = item["type"] == "custom_tool_call"
         name = "input" if is_custom else "arguments"
@@ -155,7 +155,7 @@ class ResponseForm:
 
     @property
     def place(self) -> dict[str, Any]:
-        """The position of the text, after the reasoning that was sent before it."""
+        """The position of the text item, which follows any reasoning sent before it."""
         index = 1 if self.thought else 0
         return {"item_id": self.message_id, "output_index": index, "content_index": 0}
 
@@ -234,12 +234,12 @@ def build_reasoning_item(
 
 
 def build_summary_part(text: str) -> dict[str, Any]:
-    """Return the part of a reasoning item that clients show."""
+    """Return the part of a reasoning item that clients display."""
     return {"type": "summary_text", "text": text}
 
 
 def decode_provider_fields(sealed: Any) -> dict[str, Any]:
-    """Return the fields in one of our reasoning items; empty for those of other servers."""
+    """Return the fields in one of our reasoning items; empty for those from other servers."""
     if not isinstance(sealed, str) or not sealed.startswith(FIELDS_MARK):
         return {}
     try:

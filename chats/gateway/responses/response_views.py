@@ -194,7 +194,7 @@ def load_named_conversation(
 
 
 def refuse_conversation(sent: Mapping[str, Any]) -> None:
-    """Raise `InvalidRequest` for the compaction of a conversation, which the policy controls."""
+    """Raise `InvalidRequest` for compacting a conversation, because its policy controls that."""
     if sent.get(CONVERSATION) is not None:
         problem = "A conversation is summarised by its policy. Send the request without "
         problem += "conversation, or without a compaction."
@@ -204,7 +204,7 @@ def refuse_conversation(sent: Mapping[str, Any]) -> None:
 def build_input_conversation(
     sent: Mapping[str, Any], *, earlier: tuple[Item, ...], known: items.Known, user: User
 ) -> Conversation:
-    """Return the conversation of a request, with its instructions first.
+    """Return the conversation of a request, beginning with its instructions.
 
     Raises `InvalidRequest`, `ItemNotFound` and `ForeignCompaction`.
     """
@@ -239,7 +239,7 @@ def remove_compaction_trigger(sent: Mapping[str, Any]) -> Mapping[str, Any]:
 def build_compacted_response(
     said: Conversation, *, asked: body.RequestFields, sent: Mapping[str, Any], user: User
 ) -> HttpResponseBase:
-    """Return a response with only a compaction item, as a stream if requested."""
+    """Return a response that has only a compaction item, as a stream if requested."""
     form = ResponseForm(
         id=generate_response_id(),
         created=int(timezone.now().timestamp()),

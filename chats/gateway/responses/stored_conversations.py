@@ -1,7 +1,7 @@
 """Conversations that clients create and continue by id: chats of the key's owner.
 
 Items are messages of the chat's active branch, so policies, summaries, receipts and erasure apply
-to them as to all messages. Changes that the owner makes on the chat page apply to the conversation.
+to them as to all messages. Changes by the owner on the chat page apply to the conversation.
 """
 
 import json
@@ -142,7 +142,7 @@ def check_end_user(chat: Chat, *, end_user: str) -> None:
 
 
 def choose_item_policy(chat: Chat) -> ChosenModel:
-    """Return the policy for items that no model answers: with any model that it allows.
+    """Return the policy for items without a reply, with any model that it allows.
 
     Raises the refusals of `model_choice.choose_chat_model`.
     """
@@ -158,9 +158,10 @@ def choose_item_policy(chat: Chat) -> ChosenModel:
 def create_conversation(
     new: NewItems, *, metadata: Mapping[str, str], counter: TokenCounter, now: datetime
 ) -> Chat:
-    """Create a conversation with its first items, if any. It is archived until its first request.
+    """Create a conversation, with its first items if any.
 
-    Raises `TooManyChats`, `IdempotencyKeyReused` and the refusals of `add_items`.
+    It stays archived until its first request. Raises `TooManyChats`, `IdempotencyKeyReused` and the
+    refusals of `add_items`.
     """
     with transaction.atomic():
         PERSON_LOCK.hold(owner=new.user.pk)
@@ -210,7 +211,7 @@ def load_conversation_end(
 ) -> tuple[BranchEnd, tuple[Item, ...]]:
     """Return the end of a conversation, from its latest user message, and its items.
 
-    A repeated request gets the end that its first one continued. Raises `IdempotencyKeyReused`.
+    A repeated request gets the end that its first request continued. Raises `IdempotencyKeyReused`.
     """
     known = keyed.find(now=now) or {}
     if "first" in known:
@@ -309,7 +310,7 @@ def store_new_items(
 
 
 def select_item_rows(chat: Chat) -> QuerySet[Message]:
-    """Return the messages of a conversation whose items are listed."""
+    """Return the messages of a conversation that are listed as items."""
     branch = get_active_branch(chat)
     rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
     return rows.filter(erased_at=None, excluded=False)

@@ -1,4 +1,4 @@
-"""Retrieval of stored responses and items by id, only for the owner of the key.
+"""Retrieves stored responses and items by id, only for the owner of the key.
 
 Items of a reply have the id of its turn (`msg_…`, `rs_…`, `fc_…_0`), other items that of their
 message. Instructions, tools and parameters are not stored, so a retrieved response does not repeat
@@ -122,7 +122,7 @@ def build_response_form(turn: Turn) -> ResponseForm:
 
 
 def find_conversation_id(turn: Turn) -> str | None:
-    """Return the id of the conversation that a turn belongs to, or None."""
+    """Return the id of the conversation to which a turn belongs, or None."""
     rows = GatewayChat.objects.filter(chat=turn.branch.chat_id, source=CONVERSATIONS)
     return f"conv_{turn.branch.chat_id.hex}" if rows.exists() else None
 
@@ -194,14 +194,14 @@ def iter_items_after(listed: Iterator[dict[str, Any]], item_id: str) -> Iterator
 
 
 def iter_message_items(rows: QuerySet[Message], *, newest_first: bool) -> Iterator[dict[str, Any]]:
-    """Yield the items of messages in order, fetching a page of rows at a time."""
+    """Yield the items of messages in order, loading one page of rows at a time."""
     for row in rows.select_related("reply_of").iterator(chunk_size=MOST):
         made = build_message_items(row)
         yield from reversed(made) if newest_first else made
 
 
 def build_message_items(row: Message) -> list[dict[str, Any]]:
-    """Return the items of one message. A reply's items have the ids with which they were sent."""
+    """Return the items of one message. A reply's items keep the ids with which they were sent."""
     turn = getattr(row, "reply_of", None)
     own = (turn.pk if turn is not None else row.pk).hex
     if row.role == Message.Role.USER:
@@ -288,7 +288,7 @@ def load_referenced_items(
 
 
 def normalise_item_id(item_id: str) -> str:
-    """Return the stored id of a call, which does not depend on the form of its tool."""
+    """Return the stored id of a call, which is the same for functions and custom tools."""
     return f"fc_{item_id[4:]}" if item_id.startswith("ctc_") else item_id
 
 

@@ -1,4 +1,4 @@
-"""Conversion of the tools of a request to /v1/responses, and of their calls.
+"""Converts the tools of a request to /v1/responses, and their calls.
 
 Chat completions support only functions. A namespaced function is sent under a combined name, a
 custom tool as a function with one text argument. Hosted tools that the model's server does not run
@@ -20,7 +20,7 @@ LEFT_OUT = frozenset({"image_generation", "web_search", "web_search_preview"})
 
 @dataclass(frozen=True, slots=True)
 class Offered:
-    """The tools for the provider, the forms of special calls, and the dropped types."""
+    """The tools for the provider, the original forms of special calls, and the dropped types."""
 
     tools: tuple[dict[str, Any], ...]
     forms: Mapping[str, Mapping[str, str]]
@@ -59,7 +59,7 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
 def check_tool_list(
     tools: Sequence[Mapping[str, Any]], *, forms: Mapping[str, Mapping[str, str]]
 ) -> None:
-    """Raise `InvalidRequest` for too many tools, or for special calls without a unique name."""
+    """Raise `InvalidRequest` if there are too many tools, or if special calls share a name."""
     if len(tools) > body.MOST_TOOLS:
         raise InvalidRequest(f"tools has more than {body.MOST_TOOLS} functions.", param="tools")
     if len({tool["name"] for tool in tools}) < len(tools) and forms:
@@ -93,7 +93,7 @@ def convert_function_tool(tool: Any) -> Any:
 
 
 def join_function_name(space: Any, name: Any) -> Any:
-    """Return the function name for the provider. Values that are not texts stay unchanged."""
+    """Return the function name for the provider. Values other than strings stay unchanged."""
     return f"{space}{MARK}{name}" if space and isinstance(name, str) else name
 
 
