@@ -1,4 +1,4 @@
-"""Describes the error responses in the OpenAPI schema: each code, and when it occurs."""
+"""Describes the error responses in the OpenAPI schema: each code, and when it is returned."""
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
@@ -46,9 +46,9 @@ NO_FIELDS = (
 
 
 def describe_refusals(result: Any, **unused: Any) -> Any:
-    """Return the schema with the codes of each operation in its error responses.
+    """Return the schema with the error codes of each operation in its responses.
 
-    drf-spectacular calls this function after it has generated the schema.
+    A drf-spectacular postprocessing hook.
     """
     for path, methods in result["paths"].items():
         for method, operation in methods.items():
@@ -57,7 +57,7 @@ def describe_refusals(result: Any, **unused: Any) -> Any:
 
 
 def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
-    """Add the codes to the error responses of an operation, and its permissions to the text."""
+    """Add the codes to the error responses of an operation, and the permissions to its text."""
     if needed := operation.get(schema.PERMISSIONS):
         operation["description"] += f" {describe_permissions(needed)}"
     responses = operation["responses"]
@@ -78,7 +78,7 @@ def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> 
 
 
 def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Iterator[Case]:
-    """Yield the refusals of an operation: those of its table, after those of every request."""
+    """Yield the refusals of an operation: those of every request, then its own."""
     yield from list_body_cases(operation, method=method)
     headers = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "header"}
     if "Idempotency-Key" in headers:
@@ -130,7 +130,7 @@ def list_body_cases(operation: Mapping[str, Any], *, method: str) -> Iterator[Ca
 
 
 def build_case(kind: Foreseen) -> Case:
-    """Return the status, code and condition of a refusal or of an error of policies."""
+    """Return the status, code and condition of a refusal or of a policy error."""
     if isinstance(kind, Case):
         return kind
     condition = " ".join((inspect.getdoc(kind) or "").partition("\n\n")[0].split())
@@ -145,6 +145,6 @@ def format_codes(codes: Mapping[str, list[str]]) -> str:
 
 
 def join_conditions(conditions: Sequence[str]) -> str:
-    """Return the sentences of the conditions, of which each but the first begins with “Or”."""
+    """Join the sentences of conditions. Each but the first begins with “Or”."""
     first, *others = conditions
     return " ".join([first, *(f"Or {each[0].lower()}{each[1:]}" for each in others)])

@@ -1,7 +1,7 @@
-"""The refusals of each operation of the API, in addition to those of every request.
+"""The refusals of each API operation, in addition to those of every request.
 
 `describe_responses.py` writes them into the OpenAPI schema. A test fails if an operation refuses a
-request with a code that is not listed.
+request with an unlisted code.
 """
 
 from collections.abc import Mapping

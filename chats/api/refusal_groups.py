@@ -1,4 +1,4 @@
-"""Refusals that several operations of the API share, for `operation_refusals.py`."""
+"""Refusals that several API operations share, for `operation_refusals.py`."""
 
 from dataclasses import dataclass
 

@@ -45,7 +45,7 @@ from chats.streams.api import turn_events
 
 
 class RoleId(StringConverter):
-    """The id of a role in a team. It may contain letters of any script."""
+    """The id of a role in a team, which may contain letters of any script."""
 
     regex = "[^/]{1,80}"
 

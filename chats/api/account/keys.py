@@ -1,4 +1,4 @@
-"""A person's API keys. Requires a session, so that a stolen key cannot create more keys."""
+"""API keys of a user. Requires a session, so that a stolen key cannot create more keys."""
 
 import uuid
 

@@ -1,4 +1,4 @@
-"""A person's memory: instructions and preferences."""
+"""A user's memory: instructions and preferences."""
 
 import uuid
 from typing import Any
@@ -90,7 +90,7 @@ class MemoryViewSet(ConditionalEndpoint):
     serializer_class = MemoryOut
 
     def rows(self) -> QuerySet[MemorySettings]:
-        """Return the user's settings. Creates them if they do not exist."""
+        """Return the user's settings, created if they do not exist."""
         return preferences.select_stored_settings(self.user.pk)
 
     @extend_schema(summary="Get your memory")

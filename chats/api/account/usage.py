@@ -1,4 +1,4 @@
-"""Usage of models in a person's chats, by day, model, purpose or API key."""
+"""Usage of models in a user's chats, by day, model, purpose or API key."""
 
 from datetime import timedelta
 

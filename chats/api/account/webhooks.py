@@ -1,4 +1,4 @@
-"""A person's webhooks: create, update, test, and the delivery log."""
+"""Webhooks of a user: create, update, test, and the delivery log."""
 
 import uuid
 from collections.abc import Mapping
@@ -24,7 +24,7 @@ SCOPE = "webhooks"
 
 
 class EventName(PlainText):
-    """The name of an event. Unknown events are refused with a list of the valid ones."""
+    """The name of an event. An unknown one is refused with a list of the valid events."""
 
 
 class NewWebhook(Strict):

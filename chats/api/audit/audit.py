@@ -138,7 +138,7 @@ def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
 
 
 def list_visible_events(user: User) -> QuerySet[AuditEvent]:
-    """Return all events for auditors, and the events of their current chats for other users."""
+    """Return all events for auditors; for other users, the events of their current chats."""
     if user.has_perm(READ):
         return AuditEvent.objects.all()
     own = AuditEvent.objects.filter(chat_id__in=access.get_visible_chats(user=user).values("pk"))
@@ -152,7 +152,7 @@ def filter_events(
     chat: UUID | None = None,
     since: datetime | None = None,
 ) -> QuerySet[AuditEvent]:
-    """Keep the events of this type, of this chat, and from `since` on. None: no filter."""
+    """Return the events of this type, of this chat, and since `since`. None: no filter."""
     if type is not None:
         rows = rows.filter(type=type)
     if chat is not None:

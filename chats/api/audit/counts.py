@@ -211,7 +211,7 @@ def serialize_balance(balance: Balance, **more: Any) -> dict[str, Any]:
 
 
 def serialize_totals(name: str, total: Totals) -> dict[str, Any]:
-    """Return the sums of one group as JSON: counts as integers, amounts by currency."""
+    """Return the totals of one group as JSON: counts as integers, amounts by currency."""
     return {
         "group": name,
         **{column: total.numbers[column] for column in PLAIN},

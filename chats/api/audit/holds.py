@@ -137,7 +137,7 @@ class HoldViewSet(Endpoint):
 
 
 def hold_of(hold_id: uuid.UUID) -> LegalHold:
-    """Return the hold with this id. Raises `NotFound`."""
+    """Return the legal hold with this id. Raises `NotFound`."""
     row = ROWS.filter(pk=hold_id).first()
     if row is None:
         raise NotFound

@@ -1,4 +1,4 @@
-"""Search of the original messages that a summary or a window has replaced in the prompt."""
+"""Search of the original messages that summaries and windows have replaced in the prompt."""
 
 import uuid
 from typing import Any

@@ -52,7 +52,7 @@ class NewChat(WithFiles):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse files if there is no message to attach them to."""
+        """Refuse files unless there is a first message to attach them to."""
         if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
             raise serializers.ValidationError(
                 {
@@ -131,7 +131,7 @@ class FolderName(Strict):
 
 
 class StateChange(Strict):
-    """A correction of the state. Other fields keep their value."""
+    """A correction of the state. Fields that it does not name keep their value."""
 
     version = WholeNumber(
         help_text=(

@@ -90,7 +90,7 @@ class ChatDetailOut(ChatOut):
 
 
 class OriginOut(serializers.Serializer[Mapping[str, Any]]):
-    """The origin of a value of the state."""
+    """The origin of one value in the state."""
 
     seq = serializers.IntegerField(
         help_text="Sequence number of the newest message that the value takes into account."

@@ -1,4 +1,4 @@
-"""The context of the next message and the receipts of a turn, with texts."""
+"""Context previews of the next message, and the receipts of a turn with their texts."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -192,7 +192,7 @@ def serialize_context(made: NextContext, *, form: str, include_system: bool) -> 
 
 
 def find_segment_text(segment: Sequence[object], *, made: NextContext) -> sent_texts.SentText:
-    """Return the text of a segment. The question is not stored, so it comes from the preview."""
+    """Return the text of a segment. The question is not stored: its text comes from the preview."""
     if segment[0] == "question":
         text = sent_texts.format_wire_messages(made.question)
         return sent_texts.SentText(text, len(text))

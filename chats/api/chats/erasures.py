@@ -1,6 +1,6 @@
 """Permanent erasure. An API key needs the scope `chats:erase`, a session a recent sign-in.
 
-Everything else that a person may do in a chat can be undone.
+All other actions of users in a chat can be undone.
 """
 
 import uuid
@@ -47,7 +47,7 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
 class Erasure(Endpoint):
     """Base class of the irreversible actions.
 
-    Erasing twice has no further effect. A proof's salt is not stored, so a repeated request cannot
+    Erasing again has no further effect. A proof's salt is not stored, so a repeated request cannot
     return it again.
     """
 

@@ -1,4 +1,4 @@
-"""Files of a person: upload, list, download, delete."""
+"""Files of a user: upload, list, download, delete."""
 
 import uuid
 from collections.abc import Mapping
@@ -79,7 +79,7 @@ class FileUpload(serializers.Serializer[Any]):
 
 
 class UploadParser(MultiPartParser):
-    """Parse a form with files. Django stores a large file on disk while it arrives."""
+    """Parses a form with files. Django stores a large file on disk while it arrives."""
 
     def parse(
         self,
@@ -95,7 +95,7 @@ class UploadParser(MultiPartParser):
 
 
 class NoFormParser(BaseParser):
-    """Accepts any other body unread. The operation refuses it after the CSRF check."""
+    """Accepts any other body without reading it. The operation refuses it after the CSRF check."""
 
     media_type = "*/*"
 

@@ -30,7 +30,7 @@ class FolderViewSet(ConditionalEndpoint):
     lookup_url_kwarg = "folder_id"
 
     def rows(self) -> QuerySet[User]:
-        """Return the user's row, which every change of folders locks."""
+        """Return the user's row, which is locked before any change of their folders."""
         return User.objects.filter(pk=self.user.pk)
 
     @extend_schema(summary="List folders", responses=FolderList)

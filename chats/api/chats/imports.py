@@ -1,4 +1,4 @@
-"""Import of chats from files, in the background."""
+"""Background imports of chats from files."""
 
 import io
 import tempfile
@@ -174,7 +174,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
 
 
 class FileParser(BaseParser):
-    """Store an upload of any content type in a temporary file. The endpoint closes it."""
+    """Stores an upload of any content type in a temporary file. The endpoint closes it."""
 
     media_type = "*/*"
 
@@ -240,7 +240,7 @@ class ImportViewSet(Endpoint):
     def finalize_response(
         self, request: Request, response: Any, *args: Any, **kwargs: Any
     ) -> Response:
-        """Close the file, also when a stored response was replayed."""
+        """Close the uploaded file, even if a stored response was replayed."""
         if self.file is not None:
             self.file.close()
         return super().finalize_response(request, response, *args, **kwargs)

@@ -1,4 +1,4 @@
-"""Streams of a chat's messages as lines. Each line has a cursor to resume from."""
+"""Streams of a chat's messages as JSON lines. Each line has a cursor to resume from."""
 
 from collections.abc import Callable
 from functools import partial
@@ -22,7 +22,7 @@ Part = Callable[[int], tuple[bytes, int | None]]
 def stream_lines(
     request: Request, chat: Chat, part: Part, *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Stream the named list from a cursor, as long as the user may see the chat.
+    """Stream the named list from a cursor, for as long as the user may see the chat.
 
     Raises `InvalidCursor` and `TooManyStreams`.
     """

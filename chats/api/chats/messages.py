@@ -35,14 +35,14 @@ EVENTS = "text/event-stream"
 
 
 class EventsOrJSON(DefaultContentNegotiation):
-    """Lets clients of some methods accept only events. Their error responses are still JSON."""
+    """Content negotiation for clients that accept only events. Error responses are still JSON."""
 
     methods: ClassVar[tuple[str, ...]] = ("POST",)
 
     def select_renderer(
         self, request: Request, renderers: Iterable[BaseRenderer], format_suffix: str | None = None
     ) -> tuple[BaseRenderer, str]:
-        """Return JSON for a client that accepts only events, else DRF's choice."""
+        """Return JSON if the client accepts only events, otherwise DRF's choice."""
         if request.method in self.methods and accepts_only_events(request):
             return JSONRenderer(), JSONRenderer.media_type
         chosen: tuple[BaseRenderer, str] = super().select_renderer(

@@ -1,4 +1,4 @@
-"""Recent messages of one chat, or of all chats of a person."""
+"""Recent messages of one chat, or of all chats of a user."""
 
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -18,7 +18,7 @@ MOST = 500
 
 
 class RecentMessageOut(MessageOut):
-    """A message with its chat."""
+    """A message with the id of its chat."""
 
     chat = serializers.UUIDField(source="branch.chat_id")
 

@@ -1,4 +1,4 @@
-"""Requests of past model calls as sent, for the owner of the chat."""
+"""The requests of past model calls as sent, for the owner of the chat."""
 
 import uuid
 from typing import Any

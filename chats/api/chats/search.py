@@ -1,4 +1,4 @@
-"""Search of a person's chats."""
+"""Search of a user's chats."""
 
 from typing import Any
 

@@ -62,7 +62,7 @@ class StateViewSet(ConditionalEndpoint):
     serializer_class = StateOut
 
     def rows(self) -> QuerySet[Chat]:
-        """Return the chat, which every writer of its state locks first."""
+        """Return the chat, which is locked before any change of its state."""
         return Chat.objects.filter(pk=self.kwargs["chat_id"])
 
     @extend_schema(summary="Get the state of a chat")

@@ -26,13 +26,13 @@ CHUNKS = (
 
 
 class UIRequestParser(SnapshotParser):
-    """Parse a request with all messages of a chat. Lone surrogates become U+FFFD."""
+    """Parses a request with all messages of a chat. Lone surrogates become U+FFFD."""
 
     mends = True
 
 
 class ResumedOrJSON(EventsOrJSON):
-    """Let clients that resume a stream accept only events."""
+    """Content negotiation for clients that resume a stream and accept only events."""
 
     methods: ClassVar[tuple[str, ...]] = ("GET", "DELETE")
 
@@ -106,7 +106,7 @@ class UIChatOut(serializers.Serializer[Any]):
 
 
 class UIChatsViewSet(Endpoint):
-    """The address for the default transport of `useChat`."""
+    """The endpoint for the default transport of `useChat`."""
 
     parser_classes = (UIRequestParser,)
     content_negotiation_class = EventsOrJSON

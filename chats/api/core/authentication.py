@@ -9,7 +9,7 @@ from chats.people import keys, signin
 
 
 class KeyAuthentication(BaseAuthentication):
-    """Authenticate by `Authorization: Bearer plm_…`; the header accepts no other scheme.
+    """Authentication by `Authorization: Bearer plm_…`. No other scheme is accepted.
 
     A request with this header never falls back to the session cookie. A page therefore cannot lend
     its session to a request with a wrong key.
@@ -34,5 +34,5 @@ class KeyAuthentication(BaseAuthentication):
         return key.owner, key
 
     def authenticate_header(self, request: Request) -> str:
-        """Return the `WWW-Authenticate` header of a 401."""
+        """Return the value of the `WWW-Authenticate` header of a 401."""
         return 'Bearer realm="Palimpsest"'

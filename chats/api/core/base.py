@@ -43,10 +43,10 @@ class SessionRequired(Refusal):
 
 
 class HasScope(BasePermission):
-    """Require the scope that the view set names for the action. Sessions need no scope."""
+    """Requires the scope that the view set names for the action. Sessions need no scope."""
 
     def has_permission(self, request: Request, view: APIView) -> bool:
-        """Return True if the request may use its method.
+        """Return True if the API key or session may perform the action.
 
         Raises `InsufficientScope` for a key without the scope, `SessionRequired`, and
         `MethodNotAllowed`.
@@ -64,10 +64,10 @@ class HasScope(BasePermission):
 
 
 class RequestThrottle(BaseThrottle):
-    """Count the requests of a key, or of a user in a session."""
+    """Counts the requests of an API key, or of a user's sessions."""
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Return True if the limit is not exceeded, else raise `RateLimited`."""
+        """Return True if the limit is not exceeded. Raises `RateLimited` otherwise."""
         key = get_request_key(request)
         client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
         cast(Endpoint, view).rate = rates.REQUESTS.take(client, now=time.monotonic())
@@ -107,11 +107,11 @@ class Endpoint(ViewSet):
 
     @property
     def actor(self) -> str:
-        """The user in the notation of the audit log."""
+        """The user as an actor of the audit log."""
         return f"user:{self.user.pk}"
 
     def get_scope(self, method: str) -> str | None:
-        """Return the scope of the action. None: the address does not support the method."""
+        """Return the scope of the action. None: the view set does not support the method."""
         if self.action not in self.action_map.values():
             return None
         usual = self.read_scope if method == "GET" else self.write_scope
@@ -130,7 +130,7 @@ class Endpoint(ViewSet):
             vars(self)["post"] = partial(run_idempotent_request, vars(self)["post"])
 
     def handle_exception(self, exc: Exception) -> Response:
-        """Return the error response. If a rate limit was exceeded, keep it for the headers."""
+        """Return the error response. If a rate limit was exceeded, remember it for the headers."""
         if isinstance(exc, rates.RateLimited):
             self.rate = exc.rate
         return super().handle_exception(exc)
@@ -147,7 +147,7 @@ class Endpoint(ViewSet):
         return answer
 
     def respond(self, row: object, *, status: int = 200) -> Response:
-        """Return a row in the form of `serializer_class`."""
+        """Return a response with a row, serialized by `serializer_class`."""
         return Response(serialize_row(self.get_serializer_class(), row), status=status)
 
     def respond_page(
@@ -166,7 +166,7 @@ class Endpoint(ViewSet):
         return Response({"data": data, "next_cursor": page.next_cursor})
 
     def get_serializer_class(self) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of the usual response."""
+        """Return the serializer of the view set's usual response."""
         if self.serializer_class is None:
             raise TypeError(f"{type(self).__name__} has no serializer_class")
         return self.serializer_class
@@ -191,7 +191,9 @@ def raise_not_found(request: HttpRequest) -> NoReturn:
 
 
 def get_request_user(request: Request) -> User:
-    """Return the authenticated user. The permission classes have refused anonymous requests."""
+    """Return the authenticated user. The permission classes have already refused anonymous
+    requests.
+    """
     return cast(User, request.user)
 
 
@@ -201,7 +203,7 @@ def get_request_key(request: Request) -> ApiKey | None:
 
 
 def count_message_request(request: Request) -> None:
-    """Count a request that starts a reply. The limit is per user, across all their keys.
+    """Count a request that starts a reply. The limit is per user, over all API keys.
 
     Raises `RateLimited`.
     """

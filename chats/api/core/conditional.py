@@ -45,7 +45,7 @@ class ConditionalEndpoint(Endpoint):
     """
 
     def rows(self) -> QuerySet[Any, Any]:
-        """Return the rows to lock while the resource is compared and edited."""
+        """Return the rows to lock while a resource is compared and edited."""
         raise NotImplementedError
 
     def lock_rows(self) -> None:
@@ -70,8 +70,8 @@ def compute_etag(answer: Response) -> str:
 def has_matching_etag(header: str, tag: str) -> bool:
     """Return True if a header with ETags, or with `*`, matches this ETag.
 
-    Compression turns an ETag into a weak one. That still matches, because the hash covers the
-    content and not the bytes.
+    Compression makes an ETag weak. It still matches, because the hash covers the content, not the
+    bytes.
     """
     return any(given in {ANY, tag, f"W/{tag}"} for given in parse_etags(header))
 

@@ -1,4 +1,4 @@
-"""The OpenAPI schema, and a page that shows it. drf-spectacular's own page has inline code."""
+"""The OpenAPI schema and a page that shows it. drf-spectacular's own page needs inline scripts."""
 
 from django.conf import settings
 from django.contrib.auth.decorators import login_required

@@ -1,7 +1,7 @@
 """Error responses of the API: `{"error": {message, type, param, code, request_id}}`.
 
-Refusals of the domain keep their code and message. Errors that DRF raises are converted to a
-refusal here. Unexpected errors are left to Django's handling and logs.
+Refusals of the domain keep their code and message. DRF's errors are converted to refusals here.
+Unexpected errors are left to Django's handling and logs.
 """
 
 from collections.abc import Mapping, Sequence
@@ -109,7 +109,7 @@ SIMPLE: Sequence[tuple[type[Exception], type[Refusal]]] = (
 
 
 def handle_api_error(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Return the response to an expected error, or None to leave an unexpected one to Django."""
+    """Return the response for an expected error. None leaves an unexpected one to Django."""
     request = context["request"]
     refusal = convert_exception(error, method=str(request.method))
     if refusal is None:
@@ -140,7 +140,7 @@ def convert_exception(error: Exception, *, method: str) -> Refusal | None:
 
 
 def convert_validation_error(error: exceptions.ValidationError) -> InvalidField:
-    """Return the first invalid field as a refusal.
+    """Return a refusal for the first invalid field.
 
     Error responses name one field at a time.
     """
@@ -154,7 +154,7 @@ def convert_validation_error(error: exceptions.ValidationError) -> InvalidField:
 def find_first_problem(
     detail: Any, *, path: tuple[str, ...] = ()
 ) -> tuple[str | None, exceptions.ErrorDetail]:
-    """Return the first leaf of DRF's nested errors, with its dotted path."""
+    """Return the first of DRF's nested errors, with its dotted path."""
     if isinstance(detail, Mapping):
         name, inner = next(iter(detail.items()))
         step = () if name == "non_field_errors" else (str(name),)

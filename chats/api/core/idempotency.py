@@ -72,7 +72,7 @@ def build_replay_header(*, repeated: bool) -> dict[str, str]:
 
 
 def identify_body(body: Any) -> Any:
-    """Return the part of a body that identifies it: the body, or the hash of a file."""
+    """Return the part of a body that identifies the request: the body, or the hash of its file."""
     if not hasattr(body, "read"):
         return body
     digest = hashlib.file_digest(body, "sha256").hexdigest()

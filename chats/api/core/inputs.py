@@ -1,7 +1,7 @@
-"""Request bodies and query parameters. Unknown fields are refused.
+"""Base classes and fields for request bodies and query parameters. Unknown fields are refused.
 
-Values are never trimmed, converted or guessed. Texts are stored byte for byte; the domain checks
-their limits and returns the messages.
+Values are never trimmed, converted or guessed. Texts are stored unchanged; the domain checks their
+limits and returns the error messages.
 """
 
 from collections.abc import Mapping

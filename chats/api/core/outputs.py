@@ -1,4 +1,4 @@
-"""Serializers of the API. Each field is listed, so that a new column never leaks."""
+"""Base serializers of the API. Each field is listed, so that a new column never leaks."""
 
 from collections.abc import Iterable, Mapping
 from functools import cache

@@ -24,7 +24,7 @@ class InvalidCursor(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Page(Generic[Row]):
-    """Some rows, and the cursor of the next page; None on the last page."""
+    """One page of rows, and the cursor of the next page; None on the last page."""
 
     rows: list[Row]
     next_cursor: str | None
@@ -51,7 +51,7 @@ def paginate_rows(
 
 
 def build_keyset_filter(order: Sequence[str], values: Sequence[str]) -> Q:
-    """Return the condition for rows after the one with these values."""
+    """Return the condition for the rows that follow the row with these values."""
     field, value = order[0], values[0]
     name = field.removeprefix("-")
     way = "lt" if field.startswith("-") else "gt"

@@ -1,17 +1,17 @@
-"""Routers of the API. Addresses have no trailing slash; prefixes and ids use path converters."""
+"""Routers of the API. URLs have no trailing slash; prefixes and ids use path converters."""
 
 from rest_framework.routers import DynamicRoute, Route, SimpleRouter
 
 
 class Router(SimpleRouter):
-    """Route the actions of lists, and of the resources in them."""
+    """Routes the actions of lists and of their items."""
 
     def __init__(self) -> None:
         super().__init__(trailing_slash=False, use_regex_path=False)
 
 
 class SingletonRouter(Router):
-    """Route the actions of resources that exist once, and so have no id."""
+    """Routes the actions of resources that exist once and have no id."""
 
     def __init__(self) -> None:
         self.routes = [

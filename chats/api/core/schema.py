@@ -1,4 +1,4 @@
-"""OpenAPI schema: shared responses and parameters, authentication, and the event stream."""
+"""The OpenAPI schema: shared responses and parameters, authentication, and the event stream."""
 
 import re
 from collections.abc import Mapping
@@ -84,11 +84,11 @@ there with `Last-Event-ID`. The server completes the reply even if the client di
 
 
 class EndpointSchema(AutoSchema):
-    """Describe the headers, permissions and error responses that the base classes add."""
+    """Describes the headers, permissions and error responses that the base classes add."""
 
     @property
     def endpoint(self) -> Endpoint:
-        """The view, which is an endpoint."""
+        """The view, as an `Endpoint`."""
         return cast(Endpoint, self.view)
 
     @property
@@ -103,13 +103,13 @@ class EndpointSchema(AutoSchema):
         return conditional and self.action in ("retrieve", *EDIT_ACTIONS)
 
     def get_operation_id(self) -> str:
-        """Return the base name of the view set with the action, unless an operation has its own."""
+        """Return the operation's own id, or the view set's base name with the action."""
         return f"{self.endpoint.basename}_{ACTIONS.get(self.action, self.action)}"
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it
         """Return the docstring and the required scope.
 
-        Exceptions are left out, because the responses list the errors.
+        The sentence about exceptions is removed, because the responses list the errors.
         """
         text = EXCEPTIONS.sub("", super().get_description()).strip()
         scope = describe_scope(self.endpoint.get_scope(self.method) or ANY_KEY)
@@ -121,7 +121,7 @@ class EndpointSchema(AutoSchema):
         return {PERMISSIONS: needed} if needed else {}
 
     def get_override_parameters(self) -> list[Any]:
-        """Return the declared parameters and the headers that the endpoint supports."""
+        """Return the declared parameters, and the headers that the endpoint supports."""
         listed = super().get_override_parameters()
         is_done_once = self.action not in self.endpoint.repeatable
         added = [IDEMPOTENCY_KEY] if is_done_once and self.method == "POST" else []
@@ -144,7 +144,7 @@ class EndpointSchema(AutoSchema):
         return False
 
     def _get_response_bodies(self, direction: Any = "response") -> dict[str, Any]:
-        """Return the declared responses with the error responses."""
+        """Return the declared responses and the error responses."""
         found: dict[str, Any] = super()._get_response_bodies(direction)
         is_read = self.method == "GET"
         bodies: dict[int, Any] = {304: None} if self.is_guarded and is_read else {}
@@ -166,7 +166,7 @@ def describe_scope(scope: str) -> str:
 
 
 class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call]  # registers itself
-    """Describe API keys as a security scheme."""
+    """The security scheme for API keys."""
 
     target_class = "chats.api.core.authentication.KeyAuthentication"
     name = "apiKey"
@@ -176,7 +176,7 @@ class KeyScheme(OpenApiAuthenticationExtension):  # type: ignore[no-untyped-call
 
 
 class Generator(SchemaGenerator):
-    """Generate the schema of the endpoints and of the event stream, which is not a DRF view."""
+    """Generates the schema of the endpoints, and of the event stream, which is not a DRF view."""
 
     def get_schema(self, request: Any = None, public: bool = False) -> Any:  # noqa: FBT001, FBT002  # the framework's signature
         """Return the schema, with a `type` for every nullable part."""
@@ -198,7 +198,7 @@ class Generator(SchemaGenerator):
 def name_types_of_nullable(part: Any, components: Mapping[str, Any]) -> None:
     """Add the `type` that OpenAPI 3.0 requires next to `nullable`.
 
-    A part without a type and without a reference already allows null, so it loses `nullable`.
+    A part without type and reference already allows null, so its `nullable` is removed.
     """
     for inner in part.values() if isinstance(part, dict) else part:
         if isinstance(inner, dict | list):

@@ -1,4 +1,4 @@
-"""Strict JSON parsing. A body that two parsers could read differently is refused."""
+"""Strict JSON parsing. Refuses a body that two parsers could read differently."""
 
 import json
 from collections.abc import Callable, Iterator, Mapping
@@ -44,7 +44,7 @@ class InvalidJSON(Refusal):
 
 
 class StrictJSONParser(BaseParser):
-    """Parse a request body into a JSON object. DRF's settings refer to this class by name."""
+    """Parses a request body into a JSON object. DRF's settings refer to this class by name."""
 
     media_type = "application/json"
     keys = KEYS
@@ -72,7 +72,7 @@ class StrictJSONParser(BaseParser):
 
 
 class SnapshotParser(StrictJSONParser):
-    """Parse a body that can hold a complete chat."""
+    """Parses a body that can hold a complete chat."""
 
     keys = SNAPSHOT_KEYS
 
@@ -82,7 +82,7 @@ class SnapshotParser(StrictJSONParser):
 
 
 class MessageParser(StrictJSONParser):
-    """Parse a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
+    """Parses a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
 
     mends = True
 
@@ -168,7 +168,7 @@ def build_unique_keys_hook(most: int) -> Callable[[list[tuple[str, Any]]], dict[
 
 
 def iter_strings_with_level(value: Any) -> Iterator[tuple[int, str]]:
-    """Yield every string and key with its level, and an empty string for each container."""
+    """Yield every string and key with its nesting level; for each container, an empty string."""
     waiting = [(1, value)]
     while waiting:
         level, item = waiting.pop()

@@ -49,7 +49,7 @@ from contextpolicy.models import ContextPolicy
 
 
 def serialize_policy_row(policy: ContextPolicy) -> dict[str, Any]:
-    """Return a policy row of the list, without its values."""
+    """Return a policy as listed, without its values."""
     in_force = policy.current.number if policy.current else None
     newest: int | None = getattr(policy, "newest_number", None)
     return {

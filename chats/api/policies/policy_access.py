@@ -1,4 +1,4 @@
-"""Permissions of policies, and conversion of domain errors to API refusals."""
+"""Permissions for policies, and conversion of domain errors to API refusals."""
 
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager

@@ -1,4 +1,4 @@
-"""Request bodies about policies. Values and locks are passed on unchanged."""
+"""Request bodies about policies. Values and locks are passed to the domain unchanged."""
 
 import re
 from typing import Any
@@ -188,7 +188,7 @@ class NewAssignment(Strict):
 
 
 def validate_storable_texts(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the input if a database can store its texts. Raises `InvalidCharacter`."""
+    """Return the input if the database can store its texts. Raises `InvalidCharacter`."""
     for text in collect_json_strings(asked):
         check_characters(text)
     return asked

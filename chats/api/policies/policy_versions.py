@@ -31,7 +31,7 @@ from contextpolicy.models import ContextPolicy, PolicyVersion
 
 
 def serialize_version_row(version: PolicyVersion, people: Mapping[int, User]) -> dict[str, Any]:
-    """Return a version row of the list, without its values."""
+    """Return a version as listed, without its values."""
     author = people.get(version.created_by_id) if version.created_by_id else None
     return {
         "number": version.number,

@@ -231,7 +231,7 @@ class RadiusViewSet(Endpoint):
 
 
 def parse_radius_place(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the place and the group to count for.
+    """Return the place and the group for which chats are counted.
 
     Raises `InvalidField` for an unknown group, or a group that does not fit the place.
     """

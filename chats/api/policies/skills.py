@@ -122,7 +122,7 @@ class SkillChange(Strict):
 
 
 class OfPlace(Strict):
-    """Where new skills belong: a group, a team, or the installation."""
+    """The owner of new skills: a group, a team, or the instance."""
 
     group = WholeNumber(
         default=None, allow_null=True, help_text="Id of a group that you own. Null: none."
@@ -133,7 +133,7 @@ class OfPlace(Strict):
 
 
 class NewSkill(OfPlace, SkillChange):
-    """A new skill. Without a group or a team, it belongs to the installation."""
+    """A new skill. Without a group or a team, it belongs to the instance."""
 
     name = PlainText(help_text="Name of the skill, 1 to 100 characters.")
     text = PlainText(help_text="Text of the skill, 1 to 10,000 characters.")
@@ -173,7 +173,7 @@ class ImportedSkillsOut(serializers.Serializer[Any]):
 
 
 def pop_place(values: dict[str, Any]) -> skills.SkillPlace:
-    """Remove the place from the values of a request and return it."""
+    """Remove the owner (group or team) from the values of a request and return it."""
     group: int | None = values.pop("group")
     team: uuid.UUID | None = values.pop("team")
     return skills.SkillPlace(group_id=group, team_id=team)
@@ -310,7 +310,7 @@ def decode_archive(text: str) -> bytes:
 
 
 def build_archive_response(rows: list[Skill], *, name: str) -> HttpResponse:
-    """Return a download of skills as a ZIP archive."""
+    """Return skills as a ZIP download."""
     response = HttpResponse(skill_folders.build_skill_archive(rows), content_type=ZIP)
     response["Content-Disposition"] = f'attachment; filename="{name}.zip"'
     return response

@@ -28,10 +28,10 @@ from contextpolicy.engine.team import team
 
 
 def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
-    """Return the complete team that a request body describes.
+    """Return the team that a request body describes completely.
 
-    A prompt form, window or byte limit that the body leaves out keeps the value of the `known`
-    team.
+    If the body leaves out a prompt form, window or byte limit, the value of the `known` team is
+    kept.
     """
     values = team_inputs.TeamBody.read(data)
     values.pop("shared", None)

@@ -70,7 +70,7 @@ class AgentQuery(Strict):
 
 
 class AgentBodies(serializers.ListSerializer[Any]):
-    """The agents of a team. Errors name the position of the agent."""
+    """The agents of a team. Errors name the agent's position."""
 
     def to_internal_value(self, data: Any) -> list[Any]:
         try:

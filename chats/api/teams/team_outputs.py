@@ -8,7 +8,7 @@ from chats.api.teams.team_inputs import PROMPT_FORMS
 
 
 class SpeakerOut(serializers.Serializer[Any]):
-    """The speaker of a message: the id and name of a team role, or of a user, and its type."""
+    """The speaker of a message: its type, and the id and name of a team role or user."""
 
     roleId = serializers.CharField(help_text="Id of the role or of the user.")
     roleName = serializers.CharField(help_text="Name of the role or of the user.")
@@ -70,7 +70,7 @@ class ContextMessageOut(serializers.Serializer[Any]):
     content = serializers.CharField(help_text="Text of the message, without routing markers.")
 
     def get_fields(self) -> dict[str, Any]:
-        """Return the fields. `from` is a Python keyword, so it cannot be a class attribute."""
+        """Return the fields. Adds `from`, which as a Python keyword cannot be an attribute."""
         return {"from": serializers.CharField(), **super().get_fields()}
 
 

@@ -1,6 +1,6 @@
 """Team chats: task, messages, contexts of agents, and snapshots.
 
-Field names match those of agent clients: `roleId`, `contextMessages` and so on.
+Field names match those of agent clients, such as `roleId` and `contextMessages`.
 """
 
 import uuid
@@ -58,7 +58,7 @@ def serialize_team_chat(chat: Chat, *, notice: str = "") -> dict[str, Any]:
 
 
 def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
-    """Return a message as the team sees it, together with its UUID and time."""
+    """Return a message as the team sees it, with its UUID and time."""
     branch = chat.active_branch or row.branch
     seen = conversation.build_visible_message(row, branch=branch, chat=chat)
     return {
@@ -71,7 +71,7 @@ def serialize_visible_message(row: Message, *, chat: Chat) -> dict[str, Any]:
 def stream_team_messages(
     request: Request, chat: Chat, rows: QuerySet[Message], *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Stream messages as lines, starting at a cursor. Raises the errors of `stream_lines`."""
+    """Stream messages as JSON lines from a cursor. Raises the errors of `stream_lines`."""
     writer = JSONRenderer()
 
     def part(after: int) -> tuple[bytes, int | None]:
