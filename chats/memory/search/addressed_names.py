@@ -21,10 +21,12 @@ from chats.memory.search.words import Word, find_words, load_stop_words
 from chats.models import Message, SearchPlace, SearchText
 from contextpolicy.engine.summaries.sentence_scores import find_addressed_names, split_sentences
 
-# Maximum numbers of words of a question that may be names, and of the newest messages read for
-# each.
+# Maximum numbers of words of a question that may be names, of the newest messages with each, and of
+# those that are read. They are spread over the chat: many questions about a person mention the name
+# without addressing anyone.
 MOST_NAMES = 3
-MOST_READ = 20
+MOST_HOLDERS = 400
+MOST_READ = 40
 # Characters of a message that are read: people are addressed at the beginning or the end.
 READ_AT_EACH_END = 300
 # A name counts if at least this many messages address a role by it, and this multiple of the
@@ -106,7 +108,9 @@ def find_addressed_roles(
 ) -> Iterator[tuple[AddressedName, str]]:
     """Yield the names by which one role addresses the other, with the addressed role."""
     holders = {
-        name: fulltext.find_texts_with_word(name.stem, within=within, most=MOST_READ)
+        name: spread_texts(
+            fulltext.find_texts_with_word(name.stem, within=within, most=MOST_HOLDERS)
+        )
         for name in names
     }
     keys = {key for found in holders.values() for key in found}
@@ -128,6 +132,14 @@ def find_addressed_roles(
         for role, other in OTHER_SIDE.items():
             if speaking[role] >= max(FEWEST, MULTIPLE * speaking[other]):
                 yield name, other
+
+
+def spread_texts(keys: Sequence[int]) -> list[int]:
+    """Return at most `MOST_READ` of some texts, in equal steps from the first to the last."""
+    if len(keys) <= MOST_READ:
+        return list(keys)
+    step = (len(keys) - 1) / (MOST_READ - 1)
+    return [keys[round(place * step)] for place in range(MOST_READ)]
 
 
 def is_addressed(name: str, text: str) -> bool:

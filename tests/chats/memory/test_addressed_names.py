@@ -66,6 +66,23 @@ def test_the_tool_ranks_the_named_side_first(unnamed_chat: Chat, cover: Cover) -
     assert seqs.index(7) < seqs.index(8)
 
 
+def test_many_questions_about_a_person_change_nothing(
+    chat: Chat, say: Say, now: datetime
+) -> None:
+    # Rare words in each question keep the last two lines comparable.
+    for role, text in LINES[:-2] * 4:
+        say(text, role=role)
+    for number in range(45):
+        say(f"What did Nadia buy on day {number}?")
+    say("There was pottery glaze in blue.")
+    say("There was pottery clay in red.", role="assistant")
+    archive.index_branch(branch_of(chat))
+    last = 4 * len(LINES[:-2]) + 45 + 2
+    found = list_seqs_above_floor(chat, "Which pottery did Nadia choose?", now)
+    assert last in found
+    assert last - 1 not in found
+
+
 @pytest.mark.parametrize(
     "texts",
     [
