@@ -59,7 +59,7 @@ messages: $(VENV)/.for-testing
 
 # Type checks for the supported versions of Python other than that of `check`.
 types: $(VENV)/.for-testing
-	@for version in 3.12 3.13; do $(BIN)/mypy --python-version $$version replay project chats contextpolicy speed tests || exit 1; done
+	@for version in 3.12 3.13; do $(BIN)/mypy --python-version $$version benchmarks replay project chats contextpolicy speed tests || exit 1; done
 
 # The fast tests on each supported Python of this machine.
 test-pythons: $(VENV)/.for-testing
@@ -73,7 +73,7 @@ whole: $(VENV)/.for-testing
 check: $(VENV)/.for-testing
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/mypy replay project chats contextpolicy speed tests
+	$(BIN)/mypy benchmarks replay project chats contextpolicy speed tests
 	$(BIN)/lint-imports --no-logo
 	$(BIN)/djade --check --target-version 5.2 $$(git ls-files 'templates/*.html')
 	$(BIN)/djlint templates --lint --profile django --quiet
@@ -175,7 +175,7 @@ round-kills: $(VENV)/.for-testing
 
 # The cost of a team chat of 100,000 messages compared with one of 1,000.
 team-long: $(VENV)/.for-testing
-	@$(BIN)/python -m tests.load.long_team
+	@$(BIN)/python -m benchmarks.long_team
 
 # Writes the OpenAPI schema from the endpoints (a test reports an outdated file), and the tables of
 # policy fields in the documentation.
@@ -215,7 +215,7 @@ clients: $(VENV)/.for-testing
 
 # The load of teams on themselves and on other chats: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing
-	@$(ON_DATABASE) $(BIN)/python -m tests.load.teams_beside \
+	@$(ON_DATABASE) $(BIN)/python -m benchmarks.teams_beside \
 		--blocks $(or $(BLOCKS),6) --rounds $(or $(ROUNDS),50)
 
 # Every row of the fault table and every check of a served instance, on both databases; in `make test-all` they take turns.
@@ -233,13 +233,13 @@ together: $(VENV)/.for-testing
 # Time to the first words, without and with background work, on either database; fails if replies wait:
 # make beside [DURING=summaries,catch-up,verify,index,uploads] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
 beside: $(VENV)/.for-testing
-	@$(ON_DATABASE) $(BIN)/python -m tests.load.beside \
+	@$(ON_DATABASE) $(BIN)/python -m benchmarks.beside \
 		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)
 
 # One conversation under each built-in policy, with the small model: the cached share of its prompts and the
 # time to the first words: make presets [TURNS=70] [PRESETS=long-chats,…] [PAUSE=12]
 presets: $(VENV)/.for-testing $(VENV)/.small-model
-	@$(BIN)/python -m tests.load.presets --turns $(or $(TURNS),70) --pause $(or $(PAUSE),0) \
+	@$(BIN)/python -m benchmarks.presets --turns $(or $(TURNS),70) --pause $(or $(PAUSE),0) \
 		$(if $(PRESETS),--presets $(PRESETS))
 
 # Every form on every page, with every kind of failure; `make test-all` tests two failures of each form.
@@ -265,7 +265,7 @@ previews: $(VENV)/.for-testing
 # The share of each question's evidence in the search results: make recall DATA=folder/of/jsonl
 recall: $(VENV)/.for-testing
 	@test -n "$(DATA)" || { echo "Say where the conversations are: make recall DATA=DIR"; exit 1; }
-	@$(BIN)/python -m tests.load.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
+	@$(BIN)/python -m benchmarks.recall $(DATA) $(if $(VECTORS),--vectors $(VECTORS) --model $(MODEL))
 
 # The share of questions whose evidence is in the prompt, for each preset and limit, compared with a last-N window and BM25:
 # make evidence [DATA=locomo10.json|FOLDER] [PRESETS=long-chats,…] [LIMITS=4000,8000,16000] [QUESTIONS=20] [PLAY=1]
@@ -277,17 +277,17 @@ evidence: $(VENV)/.for-testing
 # Search in 100,000 messages of one person, while indexing processes are killed; fails if the 95th percentile
 # exceeds 50 ms: make search-load [MESSAGES=100000] [PEOPLE=1] [KILLS=0] [DATABASE=postgres]
 search-load: $(VENV)/.for-testing
-	@$(ON_DATABASE) $(BIN)/python -m tests.load.search --messages $(or $(MESSAGES),100000) \
+	@$(ON_DATABASE) $(BIN)/python -m benchmarks.search --messages $(or $(MESSAGES),100000) \
 		--people $(or $(PEOPLE),1) --kills $(or $(KILLS),0)
 
 # Benchmarks as ratios on this machine, not tests: composing, and streaming compared with a minimal server.
 bench: $(VENV)/.for-testing
 	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make bench TOOLS=DIR"; exit 1; }
-	@$(BIN)/python -m tests.load.compose
+	@$(BIN)/python -m benchmarks.compose
 	@! $(BIN)/python -c 'import langchain_core, llama_index.core' 2>/dev/null || \
-		$(BIN)/python -m tests.load.peers
-	@$(BIN)/python -m tests.load.latency --pairs 60
-	@$(BIN)/python -m tests.load.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
+		$(BIN)/python -m benchmarks.peers
+	@$(BIN)/python -m benchmarks.latency --pairs 60
+	@$(BIN)/python -m benchmarks.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
 
 # The gateway, the plain model server and LiteLLM's proxy (installed in TOOLS), measured in turn:
 # make gateway-load TOOLS=DIR [CONCURRENCY=1,20,100] [REPEAT=3]
@@ -297,7 +297,7 @@ gateway-load: $(VENV)/.for-testing
 	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make gateway-load TOOLS=DIR"; exit 1; }
 	@$(PYTHON) -m venv $(LITELLM) && $(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check \
 		'litellm[proxy]==1.83.0'
-	@$(BIN)/python -m tests.load.streams --gateway --litellm $(LITELLM)/bin/litellm --tools $(TOOLS) \
+	@$(BIN)/python -m benchmarks.streams --gateway --litellm $(LITELLM)/bin/litellm --tools $(TOOLS) \
 		--concurrency $(CONCURRENCY) --repeat $(or $(REPEAT),3)
 
 clean:

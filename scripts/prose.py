@@ -125,7 +125,11 @@ def read_file(name: str, source: str) -> Iterator[Text]:
     """Yield (surface, text) of a file."""
     if name.endswith(".py"):
         texts = read_python(source)
-        yield from (("tests", text) for _, text in texts) if name.startswith("tests/") else texts
+        yield from (
+            (("tests", text) for _, text in texts)
+            if name.startswith(("tests/", "benchmarks/"))
+            else texts
+        )
     elif name.endswith(".html"):
         yield "templates", TAG.sub(" ", source)
     elif name.endswith("openapi.yaml"):

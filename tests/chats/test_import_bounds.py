@@ -13,9 +13,9 @@ from typing import IO
 import pytest
 from pytest_django.fixtures import Settings
 
+from benchmarks.imports import write_export
 from chats.exchange import bounds, importing
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
-from tests.load.imports import write_export
 
 MIB = 1024 * 1024
 

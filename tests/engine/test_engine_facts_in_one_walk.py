@@ -4,10 +4,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from benchmarks.facts import TEXTS, growth
 from contextpolicy.engine.text import facts
 from contextpolicy.engine.text.claims import strip_source_marks
 from tests.engine import facts_by_definition as defined
-from tests.load.facts import TEXTS, growth
 
 # Characters of runs, and characters that end them.
 SIGNS = "aBcDe019 _-+./@:`,'’月年日\nÉéß#[]"

@@ -25,6 +25,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 from django.utils import timezone
 
+from benchmarks.bulk import fill
 from chats.actions import certificates, lifecycle, retention
 from chats.models import Chat, Message, RetentionRun
 from contextpolicy import holds, ledger
@@ -32,7 +33,6 @@ from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from tests.faults import town
 from tests.faults.laws import Violation
-from tests.load.bulk import fill
 
 DAYS = 90
 HOLDS = 3

@@ -20,7 +20,7 @@ def test_every_chat_is_made_once(
     chats: int, kills: int, seconds: int, more: list[str], tmp_path: Path
 ) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.imports", "--chats", str(chats), "--kills", str(kills), *more),
+        python("-m", "benchmarks.imports", "--chats", str(chats), "--kills", str(kills), *more),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.services
 # They take about two seconds to store, twice the lease.
 MESSAGES = 20_000
 BEGIN = f"""
-from tests.load import imports
+from benchmarks import imports
 imports.set_up()
 print(imports.begun(1, {MESSAGES}, megabytes=0).pk)
 """
@@ -53,7 +53,7 @@ def work(database: Postgres, tmp_path: Path) -> Iterator[Callable[[], Worker]]:
     started: list[Worker] = []
 
     def start() -> Worker:
-        command = python("-m", "tests.load.imports", "--work", import_id)
+        command = python("-m", "benchmarks.imports", "--work", import_id)
         started.append(subprocess.Popen(command, cwd=ROOT, env=env))  # our own program, no shell
         return started[-1]
 

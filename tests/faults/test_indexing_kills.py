@@ -10,7 +10,7 @@ ARGUMENTS = ("--messages", "3000", "--chats", "12", "--people", "3", "--kills", 
 
 def test_each_message_is_found_once_after_kills(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.search", *ARGUMENTS, "--only", "index"),
+        python("-m", "benchmarks.search", *ARGUMENTS, "--only", "index"),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

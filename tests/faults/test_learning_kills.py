@@ -9,7 +9,7 @@ from tests.faults.programs import ROOT, apart, python
 
 def test_vectors_and_proposals_are_made_once_after_kills(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.learning", "--messages", "400", "--kills", "3"),
+        python("-m", "benchmarks.learning", "--messages", "400", "--kills", "3"),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

@@ -18,7 +18,7 @@ from tests.faults.programs import ROOT, apart, python
 )
 def test_every_chat_is_counted_once(chats: int, kills: int, seconds: int, tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.radius", "--chats", str(chats), "--kills", str(kills)),
+        python("-m", "benchmarks.radius", "--chats", str(chats), "--kills", str(kills)),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

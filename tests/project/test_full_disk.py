@@ -28,7 +28,7 @@ def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_writing_is_refused_and_reading_goes_on(tmp_path: Path) -> None:
     done = subprocess.run(  # our own command, no shell
-        python("-m", "tests.load.full_disk"),
+        python("-m", "benchmarks.full_disk"),
         cwd=ROOT,
         env=apart(tmp_path),
         capture_output=True,

@@ -12,6 +12,7 @@ from django.contrib.auth.models import User
 from django.test import Client, TestCase
 from django.utils import timezone
 
+from benchmarks.bulk import cover, fill
 from chats.actions import (
     certificates,
     erasure,
@@ -42,7 +43,6 @@ from contextpolicy.roles import AUDITOR, OPERATOR, POLICY_ADMIN
 from tests.chats.api.programs import Program
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
-from tests.load.bulk import cover, fill
 
 pytestmark = pytest.mark.django_db
 ROOT = Path(__file__).parents[3]

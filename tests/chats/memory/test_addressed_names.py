@@ -66,9 +66,7 @@ def test_the_tool_ranks_the_named_side_first(unnamed_chat: Chat, cover: Cover) -
     assert seqs.index(7) < seqs.index(8)
 
 
-def test_many_questions_about_a_person_change_nothing(
-    chat: Chat, say: Say, now: datetime
-) -> None:
+def test_many_questions_about_a_person_change_nothing(chat: Chat, say: Say, now: datetime) -> None:
     # Rare words in each question keep the last two lines comparable.
     for role, text in LINES[:-2] * 4:
         say(text, role=role)

@@ -9,6 +9,7 @@ import pytest
 from django.db import connection
 from django.utils import timezone
 
+from benchmarks import bulk
 from chats.memory.search import addressed_names, archive, finding, fulltext, ranking
 from chats.memory.search.question import parse_question
 from chats.memory.search.ranking import REACH, RankedText, calculate_word_weight, rank_texts
@@ -16,7 +17,6 @@ from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
 from tests.chats.memory.conftest import Cover, Say, branch_of
-from tests.load import bulk
 
 # More messages than the candidate limit. PostgreSQL scans smaller tables without the index.
 LONG = 4_000 if connection.vendor == "postgresql" else 2_200

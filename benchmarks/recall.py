@@ -1,6 +1,6 @@
 """Measures how much of the evidence for a question the search finds in recorded conversations.
 
-`python -m tests.load.recall FOLDER` (or `make recall DATA=FOLDER`) reads every `NAME.qa.jsonl` that
+`python -m benchmarks.recall FOLDER` (or `make recall DATA=FOLDER`) reads every `NAME.qa.jsonl` that
 has a `NAME.jsonl`. Each conversation is stored as a chat of a new person, indexed, and queried with
 all its questions through `chats.memory.search.recall`, on a separate database. The program prints
 recall@10 and @20 for each category, conversation and family: the mean share of a question's

@@ -1,6 +1,6 @@
 """A retention run over many messages: time, longest transaction, memory.
 
-`python -m tests.load.retention [--messages 10000]` uses a separate database: SQLite, or PostgreSQL
+`python -m benchmarks.retention [--messages 10000]` uses a separate database: SQLite, or PostgreSQL
 under `scripts/with_postgres.sh`. Half of the messages are in chats of a hundred that are too old
 and are erased completely. The other half is the old part of one chat that stays in use. Every
 second message has a receipt that names the thirty messages before it. It has no pass or fail
@@ -47,10 +47,10 @@ def build(messages: int) -> None:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
+    from benchmarks import bulk
     from chats.actions import lifecycle
     from chats.models import Message
     from contextpolicy.publish import assign_policy, create_policy
-    from tests.load import bulk
 
     now = timezone.now()
     alice = User.objects.create_user("alice")

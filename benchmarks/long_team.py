@@ -1,6 +1,6 @@
 """The cost of a long team chat: 1,000 and 100,000 messages, measured alternately.
 
-`python -m tests.load.long_team` prints the medians of adding a message, of the context that a
+`python -m benchmarks.long_team` prints the medians of adding a message, of the context that a
 client requests, and of the prompt of an agent's turn. It also prints the ratio of the long chat to
 the short one (goal: 1.2 at most). Both chats are in one database, so that noise affects both.
 """
@@ -23,11 +23,11 @@ def fill(size: int) -> dict[str, Callable[[], object]]:
     """Create a team chat with this many messages, and the functions to measure."""
     from django.utils import timezone
 
+    from benchmarks.compose import fill as chat_of
     from chats.models import Agent, Chat, Team, TeamVersion, Turn
     from chats.prompt import composition
     from chats.prompt.tokenizer import O200kCounter
     from chats.teams import conversation
-    from tests.load.compose import fill as chat_of
 
     turn = chat_of(size)
     now = timezone.now()

@@ -1,6 +1,6 @@
 """Measures the cost of the same conversation under each shipped policy with the small model.
 
-`python -m tests.load.presets [--turns 70] [--presets long-chats,simple-window] [--pause 0]` starts
+`python -m benchmarks.presets [--turns 70] [--presets long-chats,simple-window] [--pause 0]` starts
 an installation with the small model. One person sends the same short messages under each preset in
 turn. The program prints the share of the prompts that came from the model's cache, and the time to
 the first token. A preset that needs more than the model's window is reported. The results depend on

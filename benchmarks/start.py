@@ -1,6 +1,6 @@
 """Measures the start of a new instance: time to the sign-in page, and memory when idle.
 
-`python -m tests.load.start` starts the launcher on an empty data folder, with the product's default
+`python -m benchmarks.start` starts the launcher on an empty data folder, with the product's default
 timings. It prints the seconds to the page, and the memory (PSS) of each process twenty seconds
 later.
 """

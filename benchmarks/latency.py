@@ -1,6 +1,6 @@
 """Measures whether compaction delays replies: first-token times with and without it, in pairs.
 
-`python -m tests.load.latency [--pairs 60]` starts a whole instance with the project's fake server.
+`python -m benchmarks.latency [--pairs 60]` starts a whole instance with the project's fake server.
 Two chats get the same messages alternately. One is compacted every few rounds by a summariser that
 takes seconds, the other is not. The model sends its first token after 200 ms. It prints both
 medians and their ratio, without pass or fail limits.
@@ -9,8 +9,8 @@ medians and their ratio, without pass or fail limits.
 import argparse
 import statistics
 
+from benchmarks.instance import Client, instance
 from tests.fakes.fake_server import FakeServer
-from tests.load.instance import Client, instance
 
 PREPARE = """
 import django; django.setup()

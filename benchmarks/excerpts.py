@@ -1,6 +1,6 @@
 """Cost of retrieved context under load: time to the first token with it and without it.
 
-`python -m tests.load.excerpts DATA [--streams 20] [--rounds 5] [--busy 0]` starts a whole instance
+`python -m benchmarks.excerpts DATA [--streams 20] [--rounds 5] [--busy 0]` starts a whole instance
 with the project's fake model server and imports the conversation of DATA as a chat of each person,
 once under *Long chats* with a prompt limit of 8,000 tokens and once under the same policy without
 retrieved context. Then all people ask questions at once, alternately with and without it. `--busy`
@@ -16,8 +16,8 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from pathlib import Path
 
+from benchmarks.instance import Client, instance
 from tests.fakes.fake_server import FakeServer
-from tests.load.instance import Client, instance
 
 PREPARE = """
 import django; django.setup()

@@ -1,6 +1,6 @@
 """Imports in the background: time, memory, kills.
 
-`python -m tests.load.imports [--chats 1000] [--messages 20] [--kills 5] [--megabytes 0]` uses a
+`python -m benchmarks.imports [--chats 1000] [--messages 20] [--kills 5] [--megabytes 0]` uses a
 separate database: SQLite, or PostgreSQL under `scripts/with_postgres.sh`. `--megabytes` pads the
 messages to this export size. `--apart` imports in a child process, as for large files. A child of
 this program creates the chats, as a worker does. It is killed at random moments, and a successor
@@ -101,7 +101,7 @@ def begun(chats: int, messages: int, *, megabytes: int) -> Any:
 
 def write_export(file: IO[bytes], *, chats: int, messages: int, megabytes: int = 0) -> None:
     """Write an export of Claude, chat by chat."""
-    from tests.load import bulk
+    from benchmarks import bulk
 
     texts = bulk.texts(1_000, words=bulk.vocabulary())
     least = megabytes * 1_000_000 // (chats * messages)
@@ -122,7 +122,7 @@ def most_memory(pid: int) -> int:
     """The memory of a process or of the child that imports for it, whichever is more; in kB."""
     from pathlib import Path
 
-    from tests.load.radius import memory_of
+    from benchmarks.radius import memory_of
 
     try:
         told = Path(f"/proc/{pid}/task/{pid}/children").read_text(encoding="ascii")
@@ -140,7 +140,7 @@ def play(row: Any, *, chats: int, messages: int, kills: int) -> int:
     dice, began, own, killed = random.Random(7), time.perf_counter(), 0, 0  # noqa: S311  # to be repeated
     while row.finished_at is None:
         child = subprocess.Popen(  # our own program, no shell
-            [sys.executable, "-m", "tests.load.imports", "--work", str(row.pk)]
+            [sys.executable, "-m", "benchmarks.imports", "--work", str(row.pk)]
         )
         # Of the total time, so that each child does a part; some die while they read the file.
         goal = dice.uniform(-0.1, 1) * chats / (kills + 1) + row.place

@@ -1,6 +1,6 @@
 """The time to open a chat's page on an idle server and while replies stream.
 
-`python -m tests.load.pages [--streams 100] [--pages 60]` starts a whole instance with the project's
+`python -m benchmarks.pages [--streams 100] [--pages 60]` starts a whole instance with the project's
 fake server, which sends twenty tokens a second per reply. One person opens a chat of sixty messages
 repeatedly: on the idle server, while clients of another person follow all replies, and after the
 replies ended. It prints p50 and p95 of each, without pass or fail limits.
@@ -14,8 +14,8 @@ import sys
 import threading
 import time
 
+from benchmarks.instance import Client, instance
 from tests.fakes.fake_server import FakeServer
-from tests.load.instance import Client, instance
 
 PREPARE = """
 import django; django.setup()
@@ -29,7 +29,7 @@ from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import replace_demo_policy
-from tests.load.bulk import fill, texts, vocabulary
+from benchmarks.bulk import fill, texts, vocabulary
 now = timezone.now()
 replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}")

@@ -1,4 +1,4 @@
-"""Compares composing one prompt with two libraries: `python -m tests.load.peers` (group `bench`).
+"""Compares composing one prompt with two libraries: `python -m benchmarks.peers` (group `bench`).
 
 All use the same history, counter and limit, but their input differs, as the table states. This
 product gets the newest messages up to the limit. Each call reads them from the stored list, with

@@ -1,6 +1,6 @@
 """Measures the cost of teams: first-token times of other chats, and tokens of a late round.
 
-`python -m tests.load.teams_beside [--teams 20] [--plain 20] [--blocks 6] [--messages 3]
+`python -m benchmarks.teams_beside [--teams 20] [--plain 20] [--blocks 6] [--messages 3]
 [--rounds 50] [--only beside|tokens]` starts an instance, on SQLite or on the server of
 PALIMPSEST_TEST_DATABASE_URL, with the project's fake server as its model. It makes two
 measurements.
@@ -28,8 +28,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
+from benchmarks.instance import Client, Instance, instance
 from tests.fakes.fake_server import FakeServer
-from tests.load.instance import Client, Instance, instance
 
 PREPARE = """
 import django; django.setup()

@@ -1,6 +1,6 @@
 """Streamed replies under load, compared with a minimal stack of the same components in one run.
 
-`python -m tests.load.streams --tools DIR [arguments of stream_load.py]`: DIR holds stream_load.py
+`python -m benchmarks.streams --tools DIR [arguments of stream_load.py]`: DIR holds stream_load.py
 and floor_stack/. It starts a whole instance (broker, worker, web) in a new folder, whose model is
 the load driver's fake server, and passes both to the driver. It prints the driver's table. With
 `--gateway` the driver uses the instance as an OpenAI client does. With `--litellm PROGRAM` it
@@ -19,7 +19,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from tests.load.instance import free_port, instance, wait_for
+from benchmarks.instance import free_port, instance, wait_for
 
 MODEL_PORT = 8199
 PREPARE = """

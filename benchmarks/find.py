@@ -1,6 +1,6 @@
 """Long chats and many chats: Find, the list over REST, opening a chat.
 
-`python -m tests.load.find [--messages 250000] [--chats 100000]` uses a separate database: SQLite,
+`python -m benchmarks.find [--messages 250000] [--chats 100000]` uses a separate database: SQLite,
 or PostgreSQL under `scripts/with_postgres.sh`. It prints the times of indexing and of its longest
 transaction, and p50 and p95 of Find by number and frequency of the words. It compares a page of
 many chats with a page of a hundred, and opening a short with opening a long chat. It also compares
@@ -76,8 +76,8 @@ def browser(name: str) -> tuple[Any, Any]:
 
 def find(count: int) -> None:
     """Index a long chat, then search it."""
+    from benchmarks import bulk
     from chats.actions import lifecycle
-    from tests.load import bulk
 
     user, client = browser("find")
     chat = lifecycle.create_chat(owner=user, now=NOW)
@@ -172,7 +172,7 @@ def listing(count: int) -> None:
     """Measure a page of a hundred chats, and pages of many, at the start and deep in the list."""
     from django.db import connection
 
-    from tests.load import bulk
+    from benchmarks import bulk
 
     few, few_client = browser("few")
     many, many_client = browser("many")
@@ -207,8 +207,8 @@ def opening(short: int, long: int) -> None:
     from django.db import connection
     from django.test.utils import CaptureQueriesContext
 
+    from benchmarks import bulk
     from chats.actions import lifecycle
-    from tests.load import bulk
 
     user, client = browser("page")
     words = bulk.vocabulary()
@@ -239,11 +239,11 @@ def team(short: int, long: int) -> None:
     """Add a team's message and choose an agent's context, in a short and a long chat in turn."""
     from django.db import connection
 
+    from benchmarks import bulk
     from chats.actions import lifecycle
     from chats.models import Chat
     from chats.teams import conversation
     from contextpolicy.engine.messages.tokens import ApproximateCounter
-    from tests.load import bulk
 
     user, _ = browser("team")
     words = bulk.vocabulary()

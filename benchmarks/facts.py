@@ -1,6 +1,6 @@
 """The cost of finding facts in growing texts, and of checking which facts a summary kept.
 
-`python -m tests.load.facts` prints milliseconds at 10,000, 100,000 and 1,000,000 characters for
+`python -m benchmarks.facts` prints milliseconds at 10,000, 100,000 and 1,000,000 characters for
 prose, for a table of numbers and for text without spaces. It also prints the growth factor for ten
 times the text.
 """

@@ -1,6 +1,6 @@
 """Time and memory of semantic search in 100,000 messages of one person.
 
-`python -m tests.load.meaning [--messages 100000] [--dimensions 384]` indexes messages of generated
+`python -m benchmarks.meaning [--messages 100000] [--dimensions 384]` indexes messages of generated
 words, each with a random vector. It then measures whole searches with the vector of a query. The
 first search reads all vectors. The time of an embedding model is not included.
 """
@@ -35,7 +35,7 @@ def main(arguments: Sequence[str]) -> int:
         django.setup()
         from django.core.management import call_command
 
-        from tests.load.search import fill, index
+        from benchmarks.search import fill, index
 
         call_command("migrate", verbosity=0)
         (owner_id,), words = fill(1, given.messages, chats=max(given.messages // 200, 1))

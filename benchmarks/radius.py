@@ -1,6 +1,6 @@
 """Counts all chats that a policy would change: time, memory, kills, a stop.
 
-`python -m tests.load.radius [--chats 10000] [--kills 3]` uses a separate database: SQLite, or
+`python -m benchmarks.radius [--chats 10000] [--kills 3]` uses a separate database: SQLite, or
 PostgreSQL under `scripts/with_postgres.sh`. A child of this program counts, as a worker does. It is
 killed at random moments, and a successor continues. The count is also stopped and resumed once. The
 program fails unless every chat has been counted once at the end.
@@ -82,11 +82,11 @@ def build(chats: int) -> Any:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
+    from benchmarks import bulk
     from chats.models import Branch, Chat, Message
     from chats.simulation import radius
     from contextpolicy.models import ModelSpec
     from contextpolicy.publish import assign_policy, create_policy
-    from tests.load import bulk
 
     now = timezone.now()
     alice = User.objects.create_user("alice")
@@ -140,7 +140,7 @@ def play(row: Any, *, chats: int, kills: int) -> int:
     is_stopped = False
     while row.state == "counting":
         child = subprocess.Popen(  # our own program, no shell
-            [sys.executable, "-m", "tests.load.radius", "--count", str(row.pk)]
+            [sys.executable, "-m", "benchmarks.radius", "--count", str(row.pk)]
         )
         # Of the total time, so that each child does a part.
         goal = dice.uniform(0.2, 1) * chats / (kills + 2) + row.judged

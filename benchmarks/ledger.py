@@ -1,6 +1,6 @@
 """A ledger of a million rows: signed once, verified completely, exported.
 
-`python -m tests.load.ledger [--rows 1000000]` uses a separate database: SQLite, or PostgreSQL under
+`python -m benchmarks.ledger [--rows 1000000]` uses a separate database: SQLite, or PostgreSQL under
 `scripts/with_postgres.sh`. The rows are in chains of chats, fifty in each, as replies create them.
 Every third ends a turn and commits to the receipt of its call, whose prompt has thirty pieces. The
 measured work is that of the weekly verification. The only check is that the verification passes.

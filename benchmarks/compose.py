@@ -1,6 +1,6 @@
 """The cost of composing one prompt with 1,000 and with 100,000 messages of history.
 
-`python -m tests.load.compose` prints seconds (median), queries, and the ratio. Both chats are in
+`python -m benchmarks.compose` prints seconds (median), queries, and the ratio. Both chats are in
 one database and are measured alternately, so that noise affects both.
 """
 

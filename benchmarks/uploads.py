@@ -1,6 +1,6 @@
 """Uploads many files at once, each on its own connection.
 
-`python -m tests.load.uploads --socket PATH [--number 200] [--mib 5]` sends text files with the API
+`python -m benchmarks.uploads --socket PATH [--number 200] [--mib 5]` sends text files with the API
 key of the environment variable KEY. It prints the duration and the number of each status.
 """
 

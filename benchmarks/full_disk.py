@@ -1,6 +1,6 @@
 """Runs the product on a full database: writes are refused with a reason, reads work.
 
-`python -m tests.load.full_disk` uses a separate data folder. SQLite rolls back the whole
+`python -m benchmarks.full_disk` uses a separate data folder. SQLite rolls back the whole
 transaction of a statement that finds no space, so a test in a transaction cannot do this.
 """
 

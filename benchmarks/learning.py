@@ -1,6 +1,6 @@
 """Kills processes that embed messages, and processes that read chats for preferences.
 
-`python -m tests.load.learning [--messages 600] [--chats 16] [--kills 4]` uses a separate database:
+`python -m benchmarks.learning [--messages 600] [--chats 16] [--kills 4]` uses a separate database:
 SQLite, or PostgreSQL under `scripts/with_postgres.sh`. A local server acts as both models. The
 processes run the background jobs with leases of two seconds and are killed after random times. Then
 one runs to the end. Afterwards each message has its vectors once. Each chat was read completely by
@@ -82,7 +82,7 @@ def begin() -> None:
 
 def command(kind: str) -> list[str]:
     """The command of a process that runs the jobs of a kind."""
-    return [sys.executable, "-m", "tests.load.learning", "--work", kind]
+    return [sys.executable, "-m", "benchmarks.learning", "--work", kind]
 
 
 def killed(kind: str, kills: int) -> int:
@@ -109,12 +109,12 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
+    from benchmarks.search import fill, index
     from chats.compaction import embedding
     from chats.memory.preferences import preferences
     from chats.models import PreferenceReading, ProviderAccount
     from contextpolicy.models import ModelSpec
     from contextpolicy.publish import assign_policy, create_policy
-    from tests.load.search import fill, index
 
     now = timezone.now()
     fake.configure(replies=[{"text": PROPOSED, "model": "fake-chat"}] * 200)

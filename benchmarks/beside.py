@@ -1,6 +1,6 @@
 """Measures whether replies wait for background jobs, by first-token times.
 
-`python -m tests.load.beside [--during summaries,catch-up,verify,index,count,evaluate,uploads]
+`python -m benchmarks.beside [--during summaries,catch-up,verify,index,count,evaluate,uploads]
 [--layout queues]` starts a new instance for each block, on SQLite or on the server of
 PALIMPSEST_TEST_DATABASE_URL. It sends messages to an idle instance, then as many during the jobs.
 It prints p50 and p95 of both. It fails if p50 exceeds both 1.1 times and 15 ms more than the idle
@@ -226,7 +226,7 @@ def judging(tree: Instance, _number: int) -> None:
 
 def uploading(tree: Instance, _number: int) -> None:
     """Upload two hundred files of 5 MiB at once."""
-    command = python("-m", "tests.load.uploads", "--socket", tree.socket)
+    command = python("-m", "benchmarks.uploads", "--socket", tree.socket)
     tree.start("uploads", command, KEY=tree.keys["charlie"])
     # All connections are open.
     time.sleep(1)

@@ -1,6 +1,6 @@
 """The benefit of cache warm-ups: time to the first token with and without them, on a small server.
 
-`python -m tests.load.warm_ups [--turns 30] [--rest 2.5] [--read-ms 1]` starts a whole instance with
+`python -m benchmarks.warm_ups [--turns 30] [--rest 2.5] [--read-ms 1]` starts a whole instance with
 the project's fake server. The server needs time for each prompt token that is not cached, and
 caches one prompt, as a small local model does. For each way of compaction a chat gets the same
 messages, with warm-ups and then without. The user waits between a reply and the next message. It
@@ -11,9 +11,9 @@ import argparse
 import statistics
 import time
 
+from benchmarks.instance import Client, instance
+from benchmarks.latency import TEXT
 from tests.fakes.fake_server import FakeServer
-from tests.load.instance import Client, instance
-from tests.load.latency import TEXT
 
 PREPARE = """
 import django; django.setup()

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-ROOT = Path(__file__).resolve().parents[2]
+ROOT = Path(__file__).resolve().parents[1]
 # Limits raised so that only the machine is measured.
 LIMITS = {
     "TURNS_PER_USER": "10000",

@@ -1,6 +1,6 @@
 """The time of a search in 100,000 messages of one person, and the cost of indexing them.
 
-`python -m tests.load.search [--messages 100000] [--chats 500] [--people 1] [--kills 0]` (or `make
+`python -m benchmarks.search [--messages 100000] [--chats 500] [--people 1] [--kills 0]` (or `make
 search-load`) stores messages of generated words, with the frequencies of a language, in many chats
 of one or several people. They are indexed in the steps of the background job. The queries of the
 first person have rare, common and mixed words, whole questions and prefixes. Indexing runs in a
@@ -82,8 +82,8 @@ def fill(people: int, count: int, *, chats: int) -> tuple[list[int], list[str]]:
     from django.contrib.auth.models import User
     from django.utils import timezone
 
+    from benchmarks import bulk
     from chats.actions import lifecycle
-    from tests.load import bulk
 
     words = bulk.vocabulary()
     texts = bulk.texts(count, words=words, length=60)
@@ -101,7 +101,7 @@ def fill(people: int, count: int, *, chats: int) -> tuple[list[int], list[str]]:
 
 def command() -> list[str]:
     """The command of the indexing process."""
-    return [sys.executable, "-m", "tests.load.search", "--index"]
+    return [sys.executable, "-m", "benchmarks.search", "--index"]
 
 
 def index() -> None:
@@ -150,7 +150,7 @@ def ask_again() -> int:
     """Use the first person of an earlier run."""
     from django.contrib.auth.models import User
 
-    from tests.load import bulk
+    from benchmarks import bulk
 
     return ask(User.objects.get(username="searcher-0").pk, bulk.vocabulary())
 

@@ -1,6 +1,6 @@
 """The time from a keystroke to the results of the palette, in Chromium, with many messages.
 
-`python -m tests.load.palette [--words 60]` runs after `python -m tests.load.search --only index`
+`python -m benchmarks.palette [--words 60]` runs after `python -m benchmarks.search --only index`
 with the same PALIMPSEST_DATA, or the same database at PALIMPSEST_TEST_DATABASE_URL. It serves that
 data, opens the palette as its first person after the start, and types prefixes of common and rare
 words, with 40 ms between the letters. It prints the time from the last letter until the results are
@@ -19,9 +19,9 @@ from importlib import import_module
 
 from playwright.sync_api import Page, sync_playwright
 
+from benchmarks.search import RANKS, quantile, say
 from tests.browser.product import Product
 from tests.faults.programs import needed_browser
-from tests.load.search import RANKS, quantile, say
 
 LIMIT = 150.0
 PAUSE = 100
@@ -101,7 +101,7 @@ def session() -> tuple[str, str]:
 
 def beginnings(number: int) -> list[str]:
     """Beginnings of one word or of two, of every kind."""
-    from tests.load import bulk
+    from benchmarks import bulk
 
     words = bulk.vocabulary()
     chance = random.Random(11)  # noqa: S311  # the same beginnings in each run
