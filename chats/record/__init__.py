@@ -1,1 +1,1 @@
-"""Stored messages and their readers: history, receipts, access."""
+"""Stored messages, and the code that reads and writes them: history, receipts, access."""

@@ -1,7 +1,7 @@
-"""Loads rows and checks access in one query.
+"""Loads rows and authorises in one query.
 
-A chat exists only for its owner. A deleted chat does not exist for its owner either, until they
-restore it.
+For everyone but its owner, a chat does not exist. For its owner, a deleted chat does not exist
+until it is restored.
 """
 
 import uuid
@@ -31,12 +31,12 @@ Row = TypeVar("Row", bound=Model)
 
 
 def get_visible_chats(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats a person may read: their own, without deleted ones."""
+    """Return the chats that a person may read: their own, except deleted ones."""
     return get_erasable_chats(user=user).filter(deleted_at=None)
 
 
 def get_erasable_chats(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats a person may erase: their own, including deleted ones."""
+    """Return the chats that a person may erase: their own, including deleted ones."""
     return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
 
 
@@ -66,7 +66,7 @@ def get_chat_branch(*, user: Person, chat_id: uuid.UUID) -> Branch:
 
 
 def get_chat_with_model(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the chat with its model only, for callers that read it again under a lock.
+    """Return the chat with only its model, for callers that reload it under a lock.
 
     Raises `NotFound`.
     """
@@ -150,7 +150,7 @@ def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
 
 
 def is_turn_owner(*, user: Person, turn_id: uuid.UUID) -> bool:
-    """Return True if the turn is in one of the person's chats."""
+    """Return True if the turn belongs to one of the person's chats."""
     return bool(statements.OWN_TURN.tuples(turn=turn_id, owner=user.pk))
 
 

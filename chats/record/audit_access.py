@@ -1,8 +1,8 @@
-"""Reading other people's chats: for auditors, with a reason, one chat for 30 minutes.
+"""Auditors' access to other people's chats: with a reason, one chat at a time, for 30 minutes.
 
-The ledger entry with the reason is the permission, so reading without an entry is impossible. If
-the instance requires two people, the entry of a second auditor who grants the request is the
-permission. Unanswered requests expire after a day.
+The ledger entry with the reason is the permission, so no reading goes unrecorded. If the instance
+requires two people, the permission is the entry of a second auditor who grants the request.
+Unanswered requests expire after a day.
 """
 
 import uuid
@@ -84,7 +84,7 @@ class SecondAuditorNeeded(Refusal):
 
 
 def open_reading(*, chat_id: uuid.UUID, actor: str, reason: str, now: datetime) -> datetime | None:
-    """Record the reason in the chat's chain. Returns the time at which the permission ends.
+    """Record the reason in the chat's chain. Return the time at which the access ends.
 
     None if the instance requires two people: the request then waits for another auditor. Raises
     `ReasonNeeded`, `InvalidCharacter`, and Chat.DoesNotExist if the chat was erased.
@@ -110,7 +110,7 @@ def clean_reason(reason: str) -> str:
 
 
 def close_reading(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
-    """End an auditor's reading of a chat early.
+    """End an auditor's access to a chat early.
 
     Raises `ReadingNotOpen`, and Chat.DoesNotExist if the chat is erased concurrently.
     """
@@ -124,7 +124,7 @@ def close_reading(*, chat_id: uuid.UUID, actor: str, now: datetime) -> None:
 
 @dataclass(frozen=True, slots=True)
 class Reading:
-    """The permission to read one chat, from the ledger."""
+    """An auditor's permission to read one chat, derived from the ledger."""
 
     chat_id: uuid.UUID
     reason: str
@@ -160,8 +160,7 @@ def list_open_readings(
 def find_last_role_loss(*, user: int, now: datetime) -> int:
     """Return the id of the ledger entry of a person's last role loss within 30 minutes.
 
-    0 if there is none. The loss ends all open readings. Regaining the role does not restore
-    them.
+    0 if there is none. Losing the role ends all open readings; regaining it does not restore them.
     """
     rows = AuditEvent.objects.filter(
         type__in=("role.changed", "user.changed"),
@@ -274,7 +273,7 @@ def list_readings_by_others(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
 
 
 def parse_actor_id(actor: str) -> int:
-    """Return the id of a person from a ledger actor."""
+    """Return the user id of a ledger actor."""
     return int(actor.removeprefix("user:"))
 
 
@@ -283,13 +282,13 @@ def filter_existing_chats(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def get_reading_expiry(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
-    """Return the time at which an auditor's permission for a chat ends, or None."""
+    """Return the time at which an auditor's access to a chat ends; None without access."""
     found = list_open_readings(actor=actor, now=now, chat_id=chat_id)
     return found[0].until if found else None
 
 
 def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
-    """Return the time at which an auditor's permission for a chat ends. Raises `ReadingNotOpen`."""
+    """Return the time at which an auditor's access to a chat ends. Raises `ReadingNotOpen`."""
     until = get_reading_expiry(chat_id=chat_id, actor=actor, now=now)
     if until is None:
         raise ReadingNotOpen
@@ -299,9 +298,10 @@ def require_open(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime:
 def note_read(
     *, chat_id: uuid.UUID, call: Mapping[str, str], actor: str, now: datetime, form: str = ""
 ) -> None:
-    """Record that a prompt is displayed or downloaded, before that happens.
+    """Record that a prompt is about to be displayed or downloaded.
 
-    `call` names the receipt or the compaction of the prompt.
+    `call` names the receipt or the compaction of the prompt; `form` is the file format, empty for
+    display.
     """
     kind = "content.downloaded" if form else "content.read"
     data = {**call, **({"form": form} if form else {})}

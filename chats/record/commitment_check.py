@@ -1,9 +1,9 @@
 """Verifies that rows match the ledger's commitments, in both directions, chat by chat.
 
-Each commitment in the ledger has a receipt or summary, from whose text and salt it can be
-recomputed. Each call of an ended attempt, and each finished summary, is in a ledger entry. Calls
-and summaries that an erasure made unverifiable, and those from before commitments existed, are
-counted and reported.
+Every commitment in the ledger must have a receipt or summary, from whose text and salt it can be
+recomputed. Every call of an ended attempt, and every finished summary, must be in a ledger entry.
+Calls and summaries that an erasure made unverifiable, and those older than commitments, are counted
+and reported.
 """
 
 import hashlib
@@ -161,13 +161,17 @@ class LedgerClaims:
         self.gone |= event.type == DELETED and "erase_at" not in event.data
 
     def hear_calls(self, event: AuditEvent) -> None:
-        """Add the model calls to which an entry commits, so that their receipts can be compared."""
+        """Add the model calls to which an entry commits, to compare receipts with them."""
         for receipt, committed in event.data["calls"]:
             self.calls[receipt] = (committed, event.seq)
         self.bodies |= event.data.get("bodies", {})
 
     def is_erased(self, pk: uuid.UUID) -> bool:
-        """Return True if an entry currently names this receipt or summary as erased."""
+        """Return True if an entry names this receipt or summary as erased.
+
+        Before returning False, reads the entries again: the erasure may be newer than the last
+        read.
+        """
         if str(pk) not in self.erased:
             # The row may have been erased after the chain was read.
             rows = AuditEvent.objects.filter(scope=self.scope, type__in=ERASURES)
@@ -184,8 +188,8 @@ def collect_erased_ids(data: Mapping[str, Any]) -> set[str]:
 def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
     """Yield a sentence for each ledger entry about erasure marks from before an upgrade.
 
-    Such an entry names calls and summaries that were marked as erased without an event.
-    They cannot be compared.
+    The entry names calls and summaries that were marked as erased without a separate event, so they
+    cannot be compared.
     """
     rows = AuditEvent.objects.filter(type=ERASURE_MARKS, data__erased=UNNAMED)
     if scope is not None:
@@ -199,10 +203,10 @@ def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
 
 
 def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
-    """Yield the first break of each chat of a page.
+    """Yield the first break of each chat on a page.
 
-    Rows that must be in the ledger are read before it, and rows that it commits to after it. A call
-    that ends or is erased during the check is therefore no break.
+    Rows that must be in the ledger are read before it, and rows to which it commits are read after
+    it. A call that ends or is erased during the check is therefore not reported.
     """
     done, summaries = list_ended_calls(chat_ids), list(list_finished_summaries(chat_ids))
     said = load_ledger_claims(chat_ids)
@@ -250,7 +254,7 @@ def list_ended_calls(chat_ids: Sequence[uuid.UUID]) -> list[EndedCall]:
 def list_finished_summaries(
     chat_ids: Sequence[uuid.UUID],
 ) -> QuerySet[Compaction, tuple[uuid.UUID, Any, Any]]:
-    """Return the summaries that are no longer being written, as (chat, id, calls)."""
+    """Return the summaries that are no longer in progress, as (chat, id, calls)."""
     rows = Compaction.objects.filter(branch__chat__in=chat_ids, kind=Compaction.Kind.SUMMARY)
     done = rows.exclude(status=Compaction.Status.PREPARING)
     return done.values_list("branch__chat", "pk", "calls")

@@ -17,7 +17,7 @@ MOST = 500
 
 @dataclass(slots=True)
 class ErasureMarks:
-    """The receipts that cannot be rebuilt after an erasure, by chat.
+    """The receipts that can no longer be rebuilt after an erasure, by chat.
 
     Each chat gets one ledger entry.
     """
@@ -29,7 +29,7 @@ class ErasureMarks:
         self.by_chat[chat_id].append(str(receipt_id))
 
     def take(self, chat_id: uuid.UUID) -> list[str]:
-        """Remove and return up to `MOST` receipts of a chat, for the certificate."""
+        """Remove and return up to `MOST` receipts of a chat, to be named in its certificate."""
         marked = self.by_chat.pop(chat_id, [])
         if marked[MOST:]:
             self.by_chat[chat_id] = marked[MOST:]
@@ -40,7 +40,7 @@ class ErasureMarks:
         self.by_chat.pop(chat_id, None)
 
     def record(self, *, actor: str, erased: str, source: uuid.UUID) -> None:
-        """Write the events of all remaining chats.
+        """Write the ledger entries of all remaining chats.
 
         `erased` is the kind of the erased object (message, chat, preference), `source` its id. The
         caller holds the owner's lock, because two erasures of one person affect the same chains.

@@ -1,6 +1,6 @@
-"""Reads rows as engine values, newest first and only as many as a prompt can hold.
+"""Loads messages as engine values, newest first and only as many as a prompt can hold.
 
-The only place that converts a stored message to a value. Pages grow, so the number of queries
+The only place that converts stored messages to engine values. Pages grow, so the number of queries
 depends on the window, not on the length of the chat.
 """
 
@@ -36,7 +36,7 @@ class PathSegment:
 
 @dataclass(frozen=True, slots=True)
 class Loaded:
-    """The newest part of a history, ascending, and the range before it that was not read."""
+    """The newest part of a history, ascending, and the earlier range that was not loaded."""
 
     messages: tuple[engine.Message, ...]
     unloaded: tuple[int, int] | None
@@ -67,7 +67,7 @@ def select_step_messages(turn_id: uuid.UUID) -> QuerySet[Message]:
 
 
 def list_path_pieces(branch: Branch, *, after: int, before: int) -> list[tuple[Any, Any, Any]]:
-    """Return the path's pieces between two seqs as (branch id, seq above, last seq)."""
+    """Return the path between two seqs as pieces (branch id, seq before the first, last seq)."""
     pieces = [
         (part.branch_id, max(part.after, after), min(part.to, before - 1))
         for part in list_path_segments(branch)
@@ -106,9 +106,9 @@ def load_newest_messages(
 
 
 def measure_loading_cost(message: engine.Message, *, values: PolicyValues, tokens: int) -> int:
-    """Return the tokens with which a loaded message counts towards a prompt's `tokens`.
+    """Return the tokens that a loaded message uses of a prompt's `tokens`.
 
-    These are the tokens that the policy would send of it. A message larger than half the
+    These are the tokens of the message as the policy would send it. A message larger than half the
     prompt counts less: the prompt may leave it out, and then has room for older messages.
     """
     size = estimate_sendable_tokens(message, values=values)

@@ -1,7 +1,7 @@
-"""Refuses to erase content under a legal hold, and stores the pending erasure.
+"""Refuses to erase content under a legal hold, and stores a pending erasure instead.
 
 Each deletion of content calls `check_legal_hold` in its own transaction. No other code decides
-whether something is held.
+whether content is under a hold.
 """
 
 import uuid
@@ -43,7 +43,7 @@ class UnderHold(Refusal):
 def check_legal_hold(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
     """Raise `UnderHold` if a hold covers a person or one of their chats.
 
-    Call inside the transaction of a deletion: no hold can be placed before it ends.
+    Call inside the transaction of a deletion, so that no hold can be placed until it ends.
     """
     if holds.lock_held_targets(now=now).covers(owner_id=owner_id, chats=chats):
         raise UnderHold
@@ -75,7 +75,7 @@ def keep_pending_erasure(
     message: Message | None = None,
     preference: Preference | None = None,
 ) -> PendingErasure:
-    """Store a pending erasure of one object under a hold. Returns an existing one unchanged.
+    """Store a pending erasure of one object under a hold, or return the existing one.
 
     Runs in the caller's transaction.
     """
@@ -107,7 +107,7 @@ def list_pending_erasures(*, owner_id: int) -> QuerySet[PendingErasure]:
 
 
 def list_due_erasures(*, now: datetime) -> QuerySet[PendingErasure]:
-    """Return the pending erasures that no hold blocks any more, oldest first."""
+    """Return the pending erasures that are no longer blocked by a hold, oldest first."""
     held = holds.load_held_targets(now=now)
     if held.everything:
         return PendingErasure.objects.none()
@@ -122,7 +122,7 @@ def list_due_erasures(*, now: datetime) -> QuerySet[PendingErasure]:
 
 
 def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) -> None:
-    """Record a pending erasure in the ledger: in the chat's chain, or the instance's."""
+    """Record a pending erasure in the ledger: in the chat's chain, or in the instance's."""
     chat_id = pending.message.branch.chat_id if pending.message else pending.chat_id
     data = {
         "message": str(pending.message_id) if pending.message_id else None,
@@ -138,10 +138,10 @@ def record_erasure_event(event: str, pending: PendingErasure, *, now: datetime) 
 
 
 def refuse_held(sender: type[Chat | User], instance: Any, **_signal: Any) -> None:
-    """Raise `UnderHold` for a row whose deletion would also delete held content.
+    """Raise `UnderHold` if deleting this row would also delete held content.
 
-    The product's own code checks this earlier. This also covers deletions by other means, such as a
-    shell.
+    A signal receiver. The product's own code checks earlier; this covers other deletions, such as
+    from a shell.
     """
     if sender is User:
         owned = Chat.objects.filter(owner=instance.pk).values_list("pk", flat=True)

@@ -38,7 +38,7 @@ class IdempotencyKeyReused(Refusal):
 
 
 class IdempotentRequest:
-    """One request with an idempotency key. Without a key, each request is new."""
+    """A request with an idempotency key. Without a key, every request is new."""
 
     def __init__(self, *, user: AbstractBaseUser, route: str, key: str, body: str) -> None:
         if key and not (len(key) <= 255 and key.isascii() and key.isprintable()):
@@ -51,8 +51,8 @@ class IdempotentRequest:
     def find(self, *, now: datetime) -> dict[str, Any] | None:
         """Return the stored result, or None. Raises `IdempotencyKeyReused` for another body.
 
-        Also raised if the request's content was erased: whether the body is the same is then
-        unknown, and a refusal is safe.
+        Also raised if the request's content was erased: it is then unknown whether the body is the
+        same, and a refusal is safe.
         """
         row = self.kept_on(self.route, now=now)
         if row is None:
@@ -62,12 +62,12 @@ class IdempotentRequest:
         return dict(row.result)
 
     def refuse_if_used(self, *, route: str, now: datetime) -> None:
-        """Raise `IdempotencyKeyReused` if the key was used on another route."""
+        """Raise `IdempotencyKeyReused` if the key was already used on another route."""
         if self.kept_on(route, now=now) is not None:
             raise IdempotencyKeyReused
 
     def kept_on(self, route: str, *, now: datetime) -> IdempotencyRecord | None:
-        """Return the record of the key on a route, or None. Deletes an expired one."""
+        """Return the key's record on a route, or None. Deletes an expired record."""
         if not self.key:
             return None
         row = statements.STORED_RESPONSE.first(owner=self.owner_id, route=route, key=self.key)
@@ -100,7 +100,7 @@ class IdempotentRequest:
         return int(number)
 
     def is_repeated(self, *, after: int, now: datetime) -> bool:
-        """Return True if the request was repeated again after its repetition number `after`."""
+        """Return True if the request was repeated again after repetition number `after`."""
         row = self.kept_on(self.route, now=now)
         return row is not None and row.result.get("repeats", 0) > after
 
@@ -135,7 +135,7 @@ FILES = "/api/v1/imports"
 
 
 def forget_of_files(*, owner_id: int) -> int:
-    """Delete the body hashes of a person's imported files."""
+    """Delete the body hashes of a person's uploaded import files."""
     rows = IdempotencyRecord.objects.filter(owner=owner_id, route=FILES)
     return rows.exclude(salt="").update(salt="", body_commitment="")
 
@@ -149,9 +149,8 @@ def delete_request_hashes(
 ) -> int:
     """Delete the body hashes of requests with erased messages, or with a whole chat.
 
-    `answers_of`: also delete the stored responses of this chat. The records stay, and any further
-    use of their keys is refused. Expired records are deleted. Returns the number of changed
-    records.
+    `answers_of`: also delete the stored responses of this chat. The records stay, and further use
+    of their keys is refused. Expired records are deleted. Returns the number of changed records.
     """
     IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
     named = Q(result__message__in=[str(pk) for pk in messages])

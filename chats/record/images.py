@@ -12,7 +12,7 @@ from contextpolicy.engine.messages.messages import WireMessage
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """An image that is not stored yet: media type and bytes."""
+    """The media type and bytes of an image that is not stored yet."""
 
     media_type: str
     data: bytes
@@ -23,7 +23,7 @@ class Bytes:
 
 
 def detect_media_type(data: bytes) -> str:
-    """Return the media type of an image from its first bytes. Empty if it is unknown."""
+    """Return the media type of an image, detected from its first bytes. Empty if unknown."""
     if data.startswith(b"\x89PNG\r\n\x1a\n"):
         return "image/png"
     if data.startswith(b"\xff\xd8\xff"):
@@ -40,7 +40,7 @@ def format_data_url(media_type: str, data: bytes) -> str:
 
 
 def parse_data_url(url: str) -> Bytes:
-    """Return the media type and the bytes of a data URL made by `format_data_url`."""
+    """Parse a data URL made by `format_data_url` to media type and bytes."""
     head, _, text = url.partition(";base64,")
     return Bytes(head.removeprefix("data:"), base64.b64decode(text))
 
@@ -73,9 +73,9 @@ def iter_part_hashes(parts: Iterable[Mapping[str, str]]) -> Iterable[str]:
 
 
 def has_changed_image(row: Message) -> bool:
-    """Return True if stored bytes of a message's images do not have the hash that it names.
+    """Return True if an image's stored bytes do not match the hash in its message.
 
-    An image that an import did not contain has no bytes, and is not counted as changed.
+    An image that an import did not contain has no bytes, and does not count as changed.
     """
     hashes = set(iter_image_hashes(row))
     if not hashes:

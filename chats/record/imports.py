@@ -71,16 +71,16 @@ def end_import(
 
 
 def build_reason_columns(reason: str | Promise) -> dict[str, Any]:
-    """Return the columns for the reason why a file or a chat was not imported."""
+    """Return the columns that store why a file or a chat was not imported."""
     text, values = build_sentence_columns(reason, longest=LONGEST_REASON)
     return {"reason": text, "reason_values": values}
 
 
 def release_import_files(chat: Chat, *, now: datetime) -> int:
-    """Release files that may contain the text of an erased imported chat.
+    """Release import files that may contain the text of an erased, imported chat.
 
-    Stops the owner's running imports, and deletes the hashes of files they sent before. Returns the
-    number of changes.
+    Stops the owner's running imports, and deletes the hashes of files they uploaded before. Returns
+    the number of changes.
     """
     brought = ImportedChat.objects.filter(chat=chat).first()
     if brought is None:

@@ -37,7 +37,7 @@ def keep_personal_text(owner_id: int, text: str, *, actor: str, now: datetime) -
 
 
 def keep_folder_name(folder: Folder, *, actor: str, now: datetime) -> None:
-    """Keep a folder's name, if a hold covers its owner or chats in it: one row per held chat."""
+    """Keep a folder's name if a hold covers its owner or its chats: one row per held chat."""
     held = holds.lock_held_targets(now=now)
     of_chats: list[uuid.UUID | None] = [None]
     if not held.covers(owner_id=folder.owner_id):
@@ -78,7 +78,7 @@ def store_kept_text(
 
 
 def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
-    """Return the texts that no hold covers any more, oldest first."""
+    """Return the texts that are no longer under a hold, oldest first."""
     held = holds.load_held_targets(now=now)
     if held.everything:
         return KeptText.objects.none()
@@ -87,7 +87,7 @@ def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
 
 
 def erase_due(*, now: datetime) -> int:
-    """Erase texts that no hold covers any more, up to 500. Returns their number.
+    """Erase up to 500 texts that are no longer under a hold. Return their number.
 
     The ledger records the number for each person.
     """
@@ -105,10 +105,10 @@ def erase_due(*, now: datetime) -> int:
 
 
 def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptText:
-    """Return a kept text after the ledger has recorded the reader and the reason.
+    """Record the reader and the reason in the ledger, then return a kept text.
 
-    If two people are required, the auditor needs an open reading of the text's chat, or of any
-    chat of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
+    If two people are required, the auditor needs an open reading of the text's chat, or of any chat
+    of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
     `InvalidCharacter` and `ReadingNotOpen`.
     """
     words = audit_access.clean_reason(reason)
@@ -124,7 +124,7 @@ def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime
 
 
 def check_granted(row: KeptText, *, actor: str, now: datetime) -> None:
-    """Raise `ReadingNotOpen` unless a second auditor has granted a reading of the person."""
+    """Raise `ReadingNotOpen` unless a second auditor has granted access to the person's chat."""
     opened = {one.chat_id for one in audit_access.list_open_readings(actor=actor, now=now)}
     chats = Chat.objects.filter(owner=row.owner_id, pk__in=opened)
     if row.chat_id:

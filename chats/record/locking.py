@@ -1,8 +1,8 @@
 """Locks a chat and its branches until the end of the transaction.
 
-Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are
-locked with `no_key`: a transaction with a reference to a row is checked at commit, when
-it already holds the ledger's head. A key lock could then cause a deadlock.
+Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are locked with
+`no_key`: references to a locked row are checked at commit, when the transaction already holds the
+ledger's head, and a key lock could then cause a deadlock.
 """
 
 import uuid
@@ -49,9 +49,9 @@ def lock_branches(chat: Chat) -> None:
 def lock_chat_for_writing(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked, with its active branch and model.
 
-    Serialises accepting messages in a chat. The chat is locked first and read afterwards:
-    PostgreSQL returns rows joined to a locked row in their state before the wait, and would
-    miss a branch created during it. Raises `NotFound` for a deleted chat.
+    Serialises the acceptance of messages in a chat. The chat is locked first and read afterwards:
+    PostgreSQL returns rows joined to a locked row in their state before the wait, and would miss a
+    branch created during it. Raises `NotFound` for a deleted chat.
     """
     statements.CHAT_LOCK.hold(chat=chat_id)
     chat = statements.CHAT_TO_WRITE.first(chat=chat_id)
@@ -69,7 +69,7 @@ def lock_turn_chat(turn_id: uuid.UUID) -> Chat | None:
 
 
 def lock_branch_of(turn_id: uuid.UUID) -> None:
-    """Lock the branch of a turn that is about to start. Serialises the starts on a branch."""
+    """Lock the branch of a turn that is about to start, so that its turns start one by one."""
     statements.BRANCH_LOCK.hold(turn=turn_id)
 
 

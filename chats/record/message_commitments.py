@@ -2,7 +2,7 @@
 
 The event that stores a message, in the same transaction, has a commitment to its role, parts and
 speaker. A large import has one digest of all its commitments. An erasure deletes the salt, so that
-the erased text cannot be guessed; the commitment stays, because a digest includes it.
+the erased text cannot be guessed; the commitment stays, because a digest may include it.
 """
 
 import hashlib
@@ -52,9 +52,9 @@ rollback.COMMITTED_BY[("chats", "message")] = (STORED, DIGEST)
 
 
 class Sealed(NamedTuple):
-    """A stored message: its place in the chat's order of acceptance, its id and commitment.
+    """A stored message: its position in the chat's order of acceptance, its id and commitment.
 
-    `previous` is the commitment that it had before results of tools were added.
+    `previous` is its commitment before tool results were added.
     """
 
     accepted: int
@@ -68,7 +68,7 @@ class Sealed(NamedTuple):
 
 
 def seal_message(message: Message) -> Message:
-    """Set the salt and the commitment of a message that is about to be stored or completed."""
+    """Set salt and commitment of a message that is about to be stored or completed."""
     message.salt = message.salt or new_salt()
     message.commitment = compute_message_commitment(message)
     return message
@@ -106,10 +106,10 @@ def has_changed_content(message: Message) -> bool:
 
 
 def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
-    """Return the commitments to stored messages for the data of the event that reports them.
+    """Return the commitments to stored messages, as data for the event that records them.
 
-    Many messages get one digest of their commitments instead. It covers the messages of the
-    chat from the `first` to the `last` acceptance number.
+    Many messages get one digest of their commitments instead. It covers the chat's messages from
+    acceptance number `first` to `last`.
     """
     sealed = [
         row if isinstance(row, Sealed) else Sealed(row.accepted, row.pk, row.commitment)
@@ -127,7 +127,7 @@ def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
 
 
 def format_digest_line(pk: uuid.UUID, commitment: str) -> bytes:
-    """Return the line of one message, over which a digest is computed."""
+    """Return the line of one message, of which a digest is computed."""
     return f"{pk} {commitment}\n".encode()
 
 
@@ -139,7 +139,7 @@ def list_turn_replies(turn_id: uuid.UUID) -> list[Sealed]:
 
 @dataclass(slots=True)
 class DigestClaim:
-    """The digest of an event, and the digest of the messages read so far."""
+    """The digest in an event, and the digest of the messages read so far."""
 
     seq: int
     claimed: Mapping[str, Any]
@@ -153,7 +153,7 @@ class DigestClaim:
         return bool(self.claimed["first"] <= row.accepted <= self.claimed["last"])
 
     def hear(self, row: Message) -> bool:
-        """Add a message to the digest. Returns True if the digest covers it."""
+        """Add a message to the digest. Return True if the digest covers the message."""
         if not self.covers(row):
             return False
         self.found.update(format_digest_line(row.pk, row.commitment))
@@ -164,7 +164,7 @@ class DigestClaim:
 
 
 class TurnReply(NamedTuple):
-    """The reply of a turn as the event that ended it names it."""
+    """The reply of a turn as named by the event that ended the turn."""
 
     key: str
     place: int
@@ -197,7 +197,7 @@ class MessageClaims:
     def hear_event(
         self, seq: int, kind: str, data: Mapping[str, Any], turn_id: uuid.UUID | None
     ) -> None:
-        """Add the statements of an event."""
+        """Add the commitments of an event."""
         listed = data.get(STORED, ())
         if self.is_complete is None and kind != ERASURE:
             self.is_complete = bool(listed) or DIGEST in data
@@ -224,10 +224,10 @@ class MessageClaims:
         self.listed[key] = (commitment, seq)
 
     def find_moved(self) -> tuple[str, int] | None:
-        """Return the first message that is at another position, and the event that shows it.
+        """Return the first message at another position, and the event that shows it.
 
-        An event lists messages in their order, and names the position of a reply. The message to
-        which a turn replies comes before its reply.
+        An event lists messages in order, and names the position of a reply. The message to which a
+        turn replies precedes its reply.
         """
         for turn_id, (key, place, seq) in self.replies.items():
             branch_id, found = self.places.get(key, (None, place))
@@ -315,7 +315,7 @@ def find_chat_fault(chat_id: uuid.UUID, claims: MessageClaims) -> MessageCompari
 
 
 def find_added_message(chat_id: uuid.UUID, claims: MessageClaims) -> str:
-    """Return a message that no event names, although one should; empty without one.
+    """Return a message that should be named by an event but is not; empty without one.
 
     The steps of a turn are named when it ends. A message of an older version has no commitment.
     """
@@ -363,7 +363,7 @@ def compare_message(
 
 
 def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
-    """Return the ledger's statements about the messages of a chat."""
+    """Return the ledger's commitments to the messages of a chat."""
     claims = MessageClaims()
     rows = AuditEvent.objects.filter(scope=f"{SCOPE}{chat_id}", type__in=[*EVENTS, ERASURE])
     read = rows.order_by("seq").values_list("seq", "type", "data", "turn_id")

@@ -76,7 +76,7 @@ class MessageTooLong(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file of a new message: its id, its part, and the bytes for models if it is an image."""
+    """A file of a new message: its id, its part, and an image's bytes for models."""
 
     file_id: uuid.UUID
     part: Mapping[str, str]
@@ -101,7 +101,10 @@ class Counted(NamedTuple):
 
 
 def check_characters(text: str) -> None:
-    """Raise `InvalidCharacter` with the position of the first such character, counted from 1."""
+    """Raise `InvalidCharacter` for the first character that cannot be stored.
+
+    The error gives its position, counted from 1.
+    """
     if found := UNSTORABLE.search(text):
         raise InvalidCharacter(position=found.start() + 1)
 
@@ -138,7 +141,7 @@ def store_waiting_message(
 ) -> Message:
     """Store a waiting user message. It gets its seq when a turn starts to reply to it.
 
-    `speaker` is the human team member in whose name it is written. `metadata` is stored as given.
+    `speaker` is the human team member in whose name it is written. `metadata` is stored unchanged.
     The caller has locked the `files`.
     """
     message = Message(
@@ -174,7 +177,7 @@ def has_waiting_messages(*, branch_id: uuid.UUID) -> bool:
 
 
 def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
-    """Assign a seq to each waiting message of the turn's branch, and absorb their queued turns.
+    """Assign a seq to each waiting message of the turn's branch, and absorb the messages' turns.
 
     Runs in the caller's transaction, which holds the turn's lease. Returns the messages in order.
     """
@@ -196,7 +199,7 @@ def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message
 def absorb_queued_turns(
     *, turn: Turn, taken: Sequence[Message], chat_id: uuid.UUID, now: datetime
 ) -> None:
-    """End the queued turns whose messages this turn replies to."""
+    """End the queued turns whose messages this turn answers."""
     if all(message.pk == turn.trigger_id for message in taken):
         return
     others = Turn.objects.filter(trigger__in=taken, status=Turn.Status.QUEUED).exclude(pk=turn.pk)
@@ -275,7 +278,8 @@ def append_spoken(
 ) -> Message:
     """Store a team member's message at the end of the branch, in the caller's transaction.
 
-    The caller has locked the chat, which has no unfinished turn, and saves its `accepted_count`.
+    The caller has locked the chat, which has no unfinished turn, and saves its `accepted_count`
+    afterwards.
     """
     branch.last_seq += 1
     prepared.save_row_fields(branch, "last_seq")
@@ -350,7 +354,7 @@ def add_results(message: Message, *, results: Sequence[Part], counter: TokenCoun
 
 
 def set_token_count(message: Message, *, counter: TokenCounter) -> None:
-    """Store the message's token count, so that a prompt's size is a sum."""
+    """Store the message's token count, so that prompt sizes can be summed from rows."""
     if message.token_count is None or message.counter_version != counter.version:
         counted = count_parts_tokens(message.parts, role=message.role, counter=counter)
         message.token_count, message.counter_version = counted
@@ -369,7 +373,7 @@ def mark_message(
 ) -> Message:
     """Set marks of a message and record the event, in the caller's transaction.
 
-    `values`: `pinned_at`, `excluded` or `kept`. `data` is added to the event only. All branches of
+    `values`: `pinned_at`, `excluded` or `kept`. `data` is only added to the event. All branches of
     the chat get a new `marks_revision`, because each may contain the message.
     """
     data = values.pop("data", {})
@@ -394,7 +398,7 @@ def format_canonical_parts(parts: Sequence[Mapping[str, Any]]) -> str:
 
 
 def digest_of_id(own_id: str) -> str:
-    """Return a keyed digest of the id that a message was imported with."""
+    """Return a keyed digest of a message's original id in an import."""
     return salted_hmac("chats.record.messages.id", own_id, algorithm="sha256").hexdigest()
 
 

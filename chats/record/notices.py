@@ -1,8 +1,8 @@
 """Notices: inform a person's open pages that one of their chats changed.
 
-Each ledger event of a chat is announced after its commit, as the chat's id only.
-Reading a chat, which is not an event, is announced too. A notice may be lost, like all
-frames on the live bus: a page that reconnects reads the rows.
+Each ledger event of a chat is announced after its commit, as the chat's id only. Opening a chat,
+which marks it as read without an event, is announced too. A notice may be lost, like all frames on
+the live bus: a page that reconnects reads the rows.
 """
 
 import logging
@@ -50,7 +50,7 @@ class Notifier:
         self.rests_until = 0.0
 
     def tell(self, chat_id: uuid.UUID) -> None:
-        """Notify the owner's pages. Never waits and never fails."""
+        """Notify the pages of a chat's owner. Never waits and never fails."""
         owner = self.owner_of(chat_id)
         if owner is not None:
             self.put(owner, str(chat_id))
@@ -58,7 +58,7 @@ class Notifier:
     def put(self, owner: int, about: str) -> None:
         """Notify a person's pages about a chat.
 
-        If `about` is empty, the notice is about the person's list of chats.
+        Without `about`, the notice is about the person's list of chats.
         """
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
@@ -115,16 +115,16 @@ def get_notice_client() -> Redis:
 
 @receiver(ledger.recorded)
 def announce_event(event: AuditEvent, **_signal: Any) -> None:
-    """Announce a change of the event's chat."""
+    """Announce a change to the event's chat."""
     if event.chat_id is not None:
         announce_chat(event.chat_id)
 
 
 def announce_chat(chat_id: uuid.UUID) -> None:
-    """Announce a changed chat after the commit, even if the change has no ledger event."""
+    """Announce a change to a chat after the commit."""
     transaction.on_commit(partial(NOTIFIER.tell, chat_id), robust=True)
 
 
 def tell_of_list(owner: int) -> None:
-    """Announce a changed list of chats after the commit."""
+    """Announce a change to the list of chats after the commit."""
     transaction.on_commit(partial(NOTIFIER.put, owner, ""), robust=True)

@@ -1,8 +1,7 @@
 """The outbox of webhooks: deliveries are stored in the transaction of their event.
 
-Each committed event is therefore delivered at least once, and no uncommitted one ever is.
-Deliveries contain ids and numbers, never text: receivers read a message over REST with a key, while
-it exists.
+Each committed event is therefore delivered at least once, and an uncommitted one never. Deliveries
+contain ids and numbers, never text: receivers load a message over REST with a key, while it exists.
 """
 
 import json
@@ -75,7 +74,7 @@ class Subscribers:
         self.known_until = -math.inf
 
     def current(self) -> tuple[Subscriber, ...]:
-        """Return the active webhooks, read again after a few seconds."""
+        """Return the active webhooks, reloaded every few seconds."""
         if time.monotonic() >= self.known_until:
             rows = Webhook.objects.filter(off=Webhook.Off.ON, owner__is_active=True)
             values = rows.order_by("created_at", "pk")
@@ -177,7 +176,7 @@ def list_webhook_events(event: AuditEvent) -> list[tuple[str, Data]]:
 
 
 def build_recorded_data(event: AuditEvent) -> Data:
-    """Return the event's data as hashed and exported by the ledger, with both hashes."""
+    """Return the event's data as the ledger hashes and exports it, with both hashes."""
     hashed: Data = json.loads(ledger.format_event_line(event))
     return {**hashed, "previous_hash": event.previous_hash, "hash": event.hash}
 

@@ -1,6 +1,6 @@
-"""Records model calls outside of chats, such as pass-through requests. Stores no text.
+"""Records model calls without a chat, such as pass-through requests. Stores no text.
 
-Each call is recorded in the ledger when it ends, with its key, model, tokens and time.
+When a call ends, the ledger records its key, model, tokens and time.
 """
 
 from collections.abc import Mapping
@@ -80,7 +80,7 @@ def start_passthrough(
 
 
 def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> PassedOn:
-    """Store a trial summary before its call. One at a time per person. Raises `TrialUnderWay`."""
+    """Store a trial summary before its call. Raises `TrialUnderWay` if one is running."""
     kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
     with transaction.atomic():
         # Serialises concurrent requests of the person.
@@ -98,7 +98,7 @@ def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> Pass
 
 
 def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
-    """Store the end of a call once, and record it in the ledger."""
+    """Store the end of a call, at most once, and record it in the ledger."""
     with transaction.atomic():
         changed = PassedOn.objects.filter(pk=row.pk, outcome="open").update(
             outcome=ended.outcome,
@@ -137,5 +137,5 @@ def sweep_passthrough(*, now: datetime) -> int:
 
 
 def get_longest_call() -> timedelta:
-    """Return the duration after which a call cannot still be in progress."""
+    """Return the maximum duration of a call. An older one has lost its process."""
     return timedelta(seconds=settings.PROVIDER_TIMEOUTS["total"]) + GRACE

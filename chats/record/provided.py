@@ -50,11 +50,11 @@ def load_provided(
     zone: str = "",
     keep: str = "",
 ) -> ProvidedHistory:
-    """Load messages with `after` < seq < `before` as selected by the policy's provider.
+    """Load the messages with `after` < seq < `before` that the policy's provider selects.
 
     `zone` is the time zone of the messages' dates. `keep` is the id of the newest message if it
     must be included. The built-in provider is used if the policy's provider is missing, fails, or
-    returns messages from elsewhere.
+    returns foreign messages.
     """
 
     def built_in(*notes: str) -> ProvidedHistory:

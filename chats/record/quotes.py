@@ -53,7 +53,7 @@ def match_quotes(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
 
 
 def flatten_message_text(message: Message) -> str:
-    """Return a message's text, reasoning, tool arguments and tool results in one line."""
+    """Return a message's text, reasoning, tool arguments and tool results on one line."""
     texts = (str(part.get(key, "")) for part in message.parts for key in KEYS)
     return strip_quote_marks("\n".join(text for text in texts if text))
 
@@ -62,12 +62,12 @@ KEYS = ("text", "arguments", "content")
 
 
 def strip_quote_marks(text: str) -> str:
-    """Return a text without quote marks and with single spaces."""
+    """Return a text without Markdown quote marks and with single spaces."""
     return " ".join(_MARKS.sub("", text).split())
 
 
 class Index:
-    """An index of one text, for finding its quotes in many others."""
+    """An index of one text, with which its quotes are found in many others."""
 
     def __init__(self, text: str) -> None:
         self.text = text
@@ -78,7 +78,7 @@ class Index:
                 places.append(start)
 
     def shared(self, other: str) -> str:
-        """Return the first quote of this text in another one. Empty if there is none."""
+        """Return the first quote of this text in `other`. Empty if there is none."""
         if len(self.text) < SHORTEST:
             whole = len(self.text) >= SHORTEST_WHOLE and self.text in other
             return self.text if whole else ""

@@ -1,8 +1,8 @@
 """Commits the ledger to model calls: the entry that ends an attempt commits to its receipts.
 
 A receipt is sealed when it is written, before the call. The code that ends an attempt lists its
-calls. If part of a prompt is erased, its receipt keeps the commitment but no salt and no hash,
-neither of the part nor of the whole: with the rest known, either would allow guessing the part.
+calls. If part of a prompt is erased, its receipt keeps the commitment but loses the salt and the
+hashes of the part and of the whole: if the rest is known, these would allow guessing the part.
 """
 
 import json
@@ -94,7 +94,7 @@ def seal_old_receipt(pk: uuid.UUID) -> str:
 
 
 def derive_stored_digest(ref: str, *, origin: str, label: str, chat_id: uuid.UUID) -> str:
-    """Return the digest under which a text of a prompt is stored.
+    """Return the digest by which a text of a prompt is stored.
 
     A chat's own text is stored separately for each chat, so that erasing it affects no other chat.
     """

@@ -1,4 +1,4 @@
-"""The condition under which a prompt may contain a message outside its place in the history."""
+"""The filter for messages that a prompt may quote outside their place in the history."""
 
 from django.db.models import Q
 
@@ -8,8 +8,8 @@ from chats.models import Message
 def build_sendable_filter(prefix: str = "") -> Q:
     """Return the filter for messages that excerpts and search results may quote.
 
-    Leaves out withdrawn messages, and replies that an error interrupted unless the user kept them:
-    prompts leave these out for the same reasons. `prefix` is the path to the message.
+    Leaves out withdrawn messages, and replies that an error interrupted unless the user kept them,
+    because prompts leave these out as well. `prefix` is the path to the message.
     """
     wanted = Q(**{f"{prefix}excluded": False, f"{prefix}erased_at": None})
     interrupted = Q(**{f"{prefix}finish": Message.Finish.INCOMPLETE, f"{prefix}kept": False})

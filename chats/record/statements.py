@@ -20,7 +20,7 @@ from speed import prepared
 
 
 def filter_by_pieces(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
-    """Return the messages of the pieces of a path. At least one piece is required."""
+    """Return the messages on a path, given as pieces. At least one piece is required."""
     inside = Q()
     for branch_id, above, last in parts:
         inside |= Q(branch_id=branch_id, seq__gt=above, seq__lte=last)
@@ -121,7 +121,7 @@ def build_pinned_query(parts: int) -> prepared.Select[Message]:
 
 
 def name_values(parts: Sequence[tuple[Any, Any, Any]]) -> dict[str, Any]:
-    """Return the values of the pieces of a path by parameter name."""
+    """Map the parameter names of a path's pieces to their values."""
     names = zip(list_piece_parameters(len(parts)), parts, strict=True)
     return {name: value for each, part in names for name, value in zip(each, part, strict=True)}
 

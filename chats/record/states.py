@@ -1,7 +1,7 @@
 """Stores the state of a chat's branches as immutable versions; the newest one is active.
 
-Each new version names the version that it continues. If another one was written in between, nothing
-is written.
+Each new version names the version that it continues. If another version was written in between,
+nothing is written.
 """
 
 import uuid
@@ -35,7 +35,7 @@ class StateChanged(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Kept:
-    """The state that a policy stores in a chat: its schema, and the active row (None: empty)."""
+    """The state that a policy maintains in a chat: its schema, and the active row (None: empty)."""
 
     schema: Mapping[str, Any]
     row: ChatState | None
@@ -50,17 +50,17 @@ class Kept:
 
     @property
     def declared(self) -> list[str]:
-        """The fields of the schema, sorted, because not all databases keep their order."""
+        """The fields of the schema, sorted, because not all databases preserve their order."""
         return sorted(self.schema.get("properties", {}))
 
     @property
     def names(self) -> list[str]:
-        """The fields of the schema, then other known names."""
+        """The fields of the schema, then any other fields of the state."""
         return self.declared + sorted(set(self.values) - set(self.declared))
 
 
 def load_stored_state(branch: Branch, *, values: PolicyValues) -> Kept | None:
-    """Return the state that a policy stores on a branch. None if it stores none."""
+    """Return the state that a policy maintains on a branch. None if it maintains none."""
     if values.strategy != EntityState.name:
         return None
     return Kept(schema=values.state_schema, row=find_newest_state(branch))
@@ -69,8 +69,7 @@ def load_stored_state(branch: Branch, *, values: PolicyValues) -> Kept | None:
 def find_newest_state(branch: Branch, *, up_to: int | None = None) -> ChatState | None:
     """Return the active state of a branch: its own newest, else its parent's at the fork.
 
-    With `up_to`, returns the state that was active at this version. None if there is no
-    state yet.
+    `up_to` limits the search to versions up to this one. None if there is no state yet.
     """
     rows = ChatState.objects.filter(**({} if up_to is None else {"version__lte": up_to}))
     row = rows.filter(branch=branch).order_by("-version").first()
@@ -92,7 +91,7 @@ MOST_VERSIONS = 100
 
 @dataclass(frozen=True, slots=True)
 class FieldChange:
-    """A change of one field. `before` and `after` are None if the field was not set.
+    """A change of one field. `before` and `after` are None where the field was not set.
 
     `seq` is the message after which it was set; None if unknown.
     """
@@ -105,7 +104,7 @@ class FieldChange:
 
 @dataclass(frozen=True, slots=True)
 class Version:
-    """One version of a state, and its changes from the previous one."""
+    """One version of a state, and its differences from the previous one."""
 
     row: ChatState
     changes: tuple[FieldChange, ...]
@@ -150,7 +149,8 @@ def append_state_version(
 ) -> ChatState:
     """Write the next version, in the caller's transaction.
 
-    The values cover the messages up to `to_seq`. Raises `StateChanged` unless `base` is active.
+    The values cover the messages up to `to_seq`. Raises `StateChanged` unless `base` is the active
+    version.
     """
     branch = lock_branch(branch_id)
     current = find_newest_state(branch)

@@ -87,10 +87,9 @@ def sum_person_usage(
 ) -> list[GroupUsage]:
     """Sum up a person's calls between two times, grouped by one of `GROUPS`, in order.
 
-    Calls for replies, titles, states, preferences and warm-ups count as calls, as do pass-through
-    requests of their clients. Summaries are counted separately. Tokens are those reported by
-    providers: a call without a report adds none and is counted as unreported. Erased data is not
-    included.
+    Counts calls for replies, titles, states, preferences and warm-ups, and pass-through requests.
+    Summaries are counted separately. Tokens are those reported by providers: a call without a
+    report adds none and is counted as unreported. Erased data is not included.
     """
     of_receipt, of_summary, of_passed_on = GROUPS[by]
     between = {"created_at__gte": since, "created_at__lt": until}
@@ -151,13 +150,13 @@ def aggregate_usage(rows: QuerySet[Any], grouped_by: Expression | F) -> Any:
 
 
 def sum_token_field(kind: str) -> Coalesce:
-    """Return the sum of a reported number. Impossible values count as not reported."""
+    """Return the SQL sum of a reported number. Impossible values count as not reported."""
     possible = {f"usage__{kind}__gte": 0, f"usage__{kind}__lte": MOST_TOKENS}
     number = Case(When(**possible, then=Cast(KT(f"usage__{kind}"), BigIntegerField())))
     return Coalesce(Sum(number), Value(0))
 
 
 def get_usage_group(found: dict[str, GroupUsage], row: dict[str, Any]) -> GroupUsage:
-    """Return the group of a row. Creates it if needed."""
+    """Return the group of a row, created if needed."""
     name = str(row["told"])
     return found.setdefault(name, GroupUsage(group=name))

@@ -27,7 +27,7 @@ def get_branch_zone(branch: Branch) -> str:
 def freeze_zone(branch: Branch, *, zone: str) -> None:
     """Store the zone of a branch's first prompt or summary with dates.
 
-    Later calls change nothing.
+    Later calls have no effect.
     """
     if zone and not branch.time_zone:
         Branch.objects.filter(pk=branch.pk, time_zone="").update(time_zone=zone)

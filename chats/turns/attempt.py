@@ -1,8 +1,8 @@
 """The work on one turn from opening to end, as a coroutine on the worker's event loop.
 
-Read it from the top: `run_opened_turn` waits for the opening, and `worker.heartbeats` keeps the
-lease alive. `TurnAttempt.run_steps` repeats steps, `TurnAttempt.call_model` calls the model with
-retries, and `turns.calling` reads one stream. All writes are in `turns.writes`.
+`run_opened_turn` waits for the opening, and `worker.heartbeats` keeps the lease alive.
+`TurnAttempt.run_steps` repeats steps, `TurnAttempt.call_model` calls the model with retries, and
+`turns.calling` reads one stream. All writes are in `turns.writes`.
 """
 
 import asyncio
@@ -77,7 +77,7 @@ WAIT_SENTENCE = gettext_noop(
 
 
 class Worker(Protocol):
-    """The interface of the worker process that a turn uses: `worker.runtime`, or a test double."""
+    """The interface of the worker process to a turn: `worker.runtime`, or a test double."""
 
     clock: Callable[[], datetime]
 
@@ -91,7 +91,7 @@ class Worker(Protocol):
         ...
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run an optional database function in a separate thread that replies do not use."""
+        """Run an optional database function in a thread that replies do not use."""
         ...
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None: ...
@@ -108,7 +108,7 @@ async def run_opened_turn(
 ) -> None:
     """Work on the opened turn. Does nothing if another worker claimed it.
 
-    `asked_at` is the monotonic time at which the opening was requested.
+    `asked_at`: the monotonic time at which the opening was requested.
     """
     opening = await opened
     if opening is None:
@@ -145,7 +145,7 @@ class ConsentRequired(Exception):
 
 
 class TurnAttempt:
-    """An attempt of this worker at a turn, with the model call that it is making."""
+    """This worker's attempt at a turn, with the model call that it is making."""
 
     def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
         self.lease = opening.lease
@@ -197,7 +197,7 @@ class TurnAttempt:
             self.cancel_search()
 
     async def run_steps(self) -> None:
-        """Run steps for as long as tools ran or new messages arrived in the last one."""
+        """Run steps as long as the previous one ran tools or new messages arrived."""
         if self.turn.attempt > 1:
             self.publish("restarted")
         while True:
@@ -241,7 +241,7 @@ class TurnAttempt:
         return await self.finish_step(call)
 
     async def resume_step(self, stored: ToolStep) -> ResumedCall:
-        """Return the reply that an earlier attempt stored. The model is not called again."""
+        """Return the reply that an earlier attempt stored, without calling the model again."""
         self.opening = None
         call = ResumedCall(stored, say=self.publish, clock=self.worker.clock)
         self.call = call
@@ -249,7 +249,7 @@ class TurnAttempt:
         return call
 
     async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
-        """Compose the prompt of the running step. Moves the window first if needed."""
+        """Compose the prompt of the current step. Moves the window first if needed."""
         turn = self.turn
         due: tail.TailRequired | None = None
         if self.opening and self.opening.due:
@@ -310,7 +310,7 @@ class TurnAttempt:
             await self.store_result(self.search, await self.search.wait_for_result())
 
     async def use_late_result(self) -> tail.TailRequired | None:
-        """Store the result of a search that ended after its time limit. Never waits for it.
+        """Store the result of a search that ended after its time limit. Never waits.
 
         Returns the request for the search, or None without a result.
         """
@@ -321,7 +321,7 @@ class TurnAttempt:
         return search.due
 
     async def store_result(self, search: references.RunningSearch, found: ChosenReferences) -> None:
-        """Store the retrieved context. A search that is still running remains in `search`."""
+        """Store the retrieved context. A search that is still running stays in `search`."""
         if found.note != "late":
             self.search = None
         self.turn.tail = await self.worker.db(
@@ -329,7 +329,7 @@ class TurnAttempt:
         )
 
     def cancel_search(self) -> None:
-        """Cancel the search if it is still running. Its result is not used any more."""
+        """Cancel the search if it is still running, and discard its result."""
         if self.search is not None:
             self.search.task.cancel()
             self.search = None
@@ -368,7 +368,7 @@ class TurnAttempt:
     async def call_model(self, prompt: composition.Prompt) -> ModelCall:
         """Call the model. Retries temporary errors until the first token, and an overflow once.
 
-        An empty reply is retried once. Raises `EmptyReply`.
+        An empty reply is also retried once, then raises `EmptyReply`.
         """
         overflowed = emptied = False
         number = 0
@@ -409,7 +409,7 @@ class TurnAttempt:
     ) -> composition.Prompt | None:
         """Return a prompt without tools if the server rejected the call because of them.
 
-        Stores that the model does not support tools. Returns None for any other error.
+        Records that the model does not support tools. Returns None for any other error.
         """
         refused = call.error is not None and call.error.code == "tools_unsupported"
         if not refused or not prompt.request.tools or self.turn.model is None:
@@ -426,7 +426,7 @@ class TurnAttempt:
     async def shrink(
         self, prompt: composition.Prompt, overflow: ProviderError
     ) -> composition.Prompt | None:
-        """Store the model's limit, and return a smaller prompt after an overflow.
+        """After an overflow, store the model's learned limit and return a smaller prompt.
 
         None if the required parts alone exceed the model's limit.
         """
@@ -476,7 +476,7 @@ class TurnAttempt:
         return call
 
     async def create_receipt(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
-        """Return the receipt of the next call. The opening has already recorded the first one."""
+        """Return the receipt of the next call. The opening has already created the first one."""
         self.cancel_search()
         opening, self.opening = self.opening, None
         if opening is not None and opening.receipt_id is not None:
@@ -498,7 +498,7 @@ class TurnAttempt:
             raise Interrupted
 
     async def close_receipt(self, call: ModelCall) -> None:
-        """Close the receipt of a call that is followed by another."""
+        """Complete the receipt of a call that is followed by another."""
         await self.worker.db(
             writes.close_call,
             receipt_id=call.receipt_id,
@@ -625,7 +625,7 @@ class TurnAttempt:
         call.ran_servers = True
 
     async def request_consents(self, call: ModelCall, *, offered: Collection[str]) -> bool:
-        """Ask the person about calls that require consent. Return True if the turn waits now."""
+        """Ask the person about calls that require consent. Return True if the turn now waits."""
         if self.reason == STOP:
             return False
         asked = {
@@ -708,9 +708,9 @@ class TurnAttempt:
         )
 
     async def wait_for_lane(self) -> None:
-        """Wait until earlier lanes of the round have ended, to keep the order of replies.
+        """Wait until earlier lanes of the round have ended, which keeps the order of replies.
 
-        A lane that stays without a worker for `UNBEGUN_SECONDS` no longer blocks the others.
+        A lane that has had no worker for `UNBEGUN_SECONDS` no longer blocks the others.
         """
         give_up = time.monotonic() + UNBEGUN_SECONDS
         while self.turn.lane:
@@ -766,7 +766,7 @@ class TurnAttempt:
         )
 
     async def requeue_turn(self) -> None:
-        """Return the turn to the queue, because this process shuts down."""
+        """Requeue the turn, because this process shuts down."""
         with suppress(LeaseLost):
             await self.worker.db(writes.requeue_turn, lease=self.lease, now=self.worker.clock())
             self.publish("restarted")
@@ -785,7 +785,7 @@ class TurnAttempt:
         )
 
     def on_heartbeat(self, beat: Heartbeat) -> None:
-        """React to a heartbeat: the turn was asked to stop, or its lease is lost."""
+        """Handle a heartbeat: the turn may have been asked to stop, or its lease may be lost."""
         if beat is Heartbeat.STOP:
             self.interrupt(STOP)
         elif beat is Heartbeat.LOST:

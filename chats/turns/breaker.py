@@ -1,7 +1,7 @@
-"""Circuit breaker of a provider account: a rejected API key is not retried.
+"""Circuit breaker of a provider account, for errors such as a rejected API key.
 
-An open breaker refuses new turns with its reason. It closes after `BREAKER_SECONDS`, or as soon as
-an operator saves the account.
+An open breaker refuses new turns with its reason. It closes after `BREAKER_SECONDS`, or when an
+operator saves the account.
 """
 
 from datetime import datetime, timedelta

@@ -1,4 +1,4 @@
-"""One model call: reads the stream, collects the reply and forwards it."""
+"""One model call: reads the stream, collects the reply and forwards it to viewers."""
 
 import asyncio
 import uuid
@@ -52,7 +52,7 @@ class ModelCall(ReplyCollector):
         interrupted: asyncio.Event,
         seconds: float | None = None,
     ) -> None:
-        """Read the stream until it ends or `interrupted` is set, which cancels the request.
+        """Read the stream until it ends. Setting `interrupted` cancels the request.
 
         After `seconds`, if given, the call fails with `provider_timeout`.
         """
@@ -100,7 +100,7 @@ class ModelCall(ReplyCollector):
 
 
 class ResumedCall(ModelCall):
-    """A reply that an earlier attempt received and stored. Only its tools have to run."""
+    """A reply that an earlier attempt received and stored. Only its tools remain to run."""
 
     def __init__(self, stored: ToolStep, *, say: Say, clock: Callable[[], datetime]) -> None:
         super().__init__(receipt_id=stored.receipt_id, say=say, clock=clock)

@@ -1,6 +1,6 @@
 """People's decisions about tool calls (allow once, allow for the chat, deny) and their expiry.
 
-A waiting turn has no worker. The decision about its last open call puts it back into the queue.
+A turn that waits for consent has no worker. The decision about its last open call queues it again.
 """
 
 from collections.abc import Sequence
@@ -61,14 +61,14 @@ def decide_tool_call(
 
 
 def parse_call_id(value: str) -> int:
-    """Return the id of a call as sent by a page. Raises NotFound."""
+    """Parse the id of a call from a page's request. Raises NotFound."""
     if not (value.isascii() and value.isdigit() and len(value) < MOST_DIGITS):
         raise NotFound
     return int(value)
 
 
 def parse_decision(value: str) -> Decision:
-    """Return a decision as sent by a page. An unknown value means `deny`."""
+    """Parse a decision from a page's request. An unknown value means `deny`."""
     return next((each for each in DECISIONS if each == value), "deny")
 
 
@@ -79,7 +79,7 @@ def lock_waiting_turn(turn: Turn) -> Turn | None:
 
 
 def allow_call(row: ToolCall, *, turn: Turn, decision: Decision, actor: str, now: datetime) -> None:
-    """Allow a waiting call. With the decision `chat`, allow its tool in the chat from now on.
+    """Allow a waiting call. The decision `chat` allows its tool in the chat from now on.
 
     Other waiting calls of that tool in this turn are then allowed too.
     """
@@ -111,7 +111,7 @@ def store_decision(
 
 
 def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
-    """Queue the turn again if none of its calls waits any longer."""
+    """Queue the turn again if none of its calls waits for a decision."""
     if ToolCall.objects.filter(turn=turn, consent=Consent.WAITING).exists():
         return
     turn.awaits_consent, turn.queued_at = False, now
@@ -120,7 +120,7 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
 
 
 def end_waiting(turn: Turn, *, now: datetime) -> None:
-    """Deny the waiting calls of a turn that was asked to stop, and queue the turn to end it.
+    """Deny the waiting calls of a turn that was asked to stop, and queue the turn so that it ends.
 
     The caller holds the lock of the turn, and saves `awaits_consent`.
     """
@@ -161,7 +161,7 @@ def expire_consent(row: ToolCall, *, now: datetime) -> int:
 
 @dataclass(frozen=True, slots=True)
 class WaitingCall:
-    """A call that waits for a decision, with the arguments that the model wrote as JSON."""
+    """A call that waits for a decision, with its arguments as JSON text from the model."""
 
     id: int
     server: str
@@ -175,7 +175,7 @@ class WaitingCall:
 def list_waiting_calls(turn: Turn) -> list[WaitingCall]:
     """Return the calls of a turn that wait for a decision.
 
-    Runs no query for a turn that does not wait.
+    Runs no query if the turn does not wait.
     """
     if not turn.awaits_consent:
         return []

@@ -21,8 +21,7 @@ def record_turn_started(
 ) -> None:
     """Record `turn.started` in the ledger: ids, sizes and commitments, never the text.
 
-    `stored`: the messages that this transaction stored. `more` holds additional fields of the
-    caller.
+    `stored`: the messages that this transaction stored. `more`: additional fields for the event.
     """
     data: dict[str, Any] = {"turn": str(turn.pk), "model": turn.model_name, **(more or {})}
     data |= build_stored_data(stored)

@@ -1,4 +1,4 @@
-"""Stores the parts of long documents that are sent with a question, before the first call."""
+"""Stores the document excerpts of a question before the first call."""
 
 from django.db import transaction
 
@@ -19,7 +19,7 @@ MOST_TOKENS = 2_000
 def find_turn_excerpts(
     *, turn: Turn, choice: ChosenModel, counter: TokenCounter
 ) -> list[ChunkMatch]:
-    """Return the chunks of documents that match a turn's question; none without a question."""
+    """Return the document chunks that match a turn's question; empty without a question."""
     question = turn.trigger
     if question is None:
         return []
@@ -36,7 +36,7 @@ def find_turn_excerpts(
 
 @transaction.atomic
 def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[ChunkMatch]) -> dict[str, str]:
-    """Store the parts of documents for all prompts of a turn, and return the turn's tail.
+    """Store a turn's document excerpts for all of its prompts, and return the turn's tail.
 
     Safe to repeat. Raises `LeaseLost`.
     """

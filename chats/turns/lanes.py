@@ -1,7 +1,7 @@
 """Lanes: replies of an independent team that are written in parallel.
 
 All lanes of a round see the chat up to the same message. A lane stores its reply only after all
-earlier lanes have ended, so the replies keep the order in which the agents were named.
+earlier lanes have ended, so replies stay in the order in which the agents were named.
 """
 
 from django.db.models import QuerySet
@@ -22,7 +22,7 @@ def list_unstarted_lanes(made: Round) -> list[Turn]:
 
 
 def lock_unstarted_lanes(made: Round, *, but: Turn | None) -> list[Turn]:
-    """Return the lanes of a round that have not started, except `but`. Locks the rows."""
+    """Lock and return the lanes of a round that have not started, except `but`."""
     queued = select_unfinished_lanes(made).filter(status=Turn.Status.QUEUED, attempt=0)
     queued = queued.exclude(pk=but.pk) if but is not None else queued
     return list(queued.select_for_update(no_key=True).order_by("lane"))

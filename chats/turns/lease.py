@@ -1,6 +1,6 @@
 """The lease of a turn: claim, renew, release. Each write of a worker carries its token.
 
-A claim creates a new random token (fencing). The writes of a worker that was presumed dead match no
+A claim creates a new random token (fencing), so writes of a worker that was presumed dead match no
 row. All times come from the database, the one clock that all workers share.
 """
 
@@ -31,8 +31,8 @@ class Lease:
 def claim_turn(*, turn_id: uuid.UUID, worker: str, now: datetime) -> Lease | None:
     """Claim the turn. None if it has ended, another worker holds it, or its branch is busy.
 
-    `now` is only the displayed start time. Raises Django's IntegrityError if another turn of the
-    branch was claimed between this read and this write.
+    `now` is used only as the displayed start time. Raises Django's IntegrityError if another turn
+    of the branch was claimed between this read and this write.
     """
     token = secrets.token_urlsafe(32)
     values = (Turn.Status.RUNNING, token, worker, False, now, None, "", "")
@@ -75,8 +75,7 @@ def lock_held_turn(lease: Lease) -> Turn:
 def read_turn(lease: Lease) -> Turn:
     """Return the turn with its branch, chat, model and message, without checking the lease.
 
-    The row is locked if this transaction wrote it. Raises `LeaseLost` if the turn was
-    deleted.
+    If this transaction wrote the row, it is locked. Raises `LeaseLost` if the turn was deleted.
     """
     turn = statements.TURN.first(turn=lease.turn_id)
     if turn is None:
@@ -85,7 +84,7 @@ def read_turn(lease: Lease) -> Turn:
 
 
 class Heartbeat(Enum):
-    """The state of a turn as seen by a heartbeat."""
+    """The state of a turn, as read by a heartbeat."""
 
     OURS = "ours"
     STOP = "stop"
@@ -94,7 +93,7 @@ class Heartbeat(Enum):
 
 @dataclass(frozen=True, slots=True)
 class Partial:
-    """The partial text of the running step, written since the step last restarted."""
+    """The partial text of the current step since its last restart."""
 
     lease: Lease
     step: int

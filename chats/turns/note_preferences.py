@@ -1,4 +1,4 @@
-"""Saves preferences that people state in the messages of a turn, when the turn ends."""
+"""When a turn ends, saves the preferences that people stated in its messages."""
 
 from datetime import datetime
 
@@ -11,7 +11,7 @@ def save_stated_preferences(turn: Turn, *, chat: Chat, now: datetime) -> list[Pr
     """Save preferences stated in the owner's messages of a turn, in the caller's transaction.
 
     Preferences that the owner asks to forget are withdrawn first. Returns saved and confirmed
-    preferences. Skips chats without memory, people who did not agree, and messages of other team
+    preferences. Skips chats without memory, people without consent, and messages of other team
     members.
     """
     if not can_save_preferences(chat) or not preferences.is_noting(
@@ -37,7 +37,7 @@ def save_stated_preferences(turn: Turn, *, chat: Chat, now: datetime) -> list[Pr
 
 
 def schedule_inference(chat: Chat, *, now: datetime) -> None:
-    """Schedule inference of preferences once the chat is idle, if its owner agreed.
+    """Schedule preference inference for when the chat is idle, if its owner agreed.
 
     Runs in the caller's transaction.
     """

@@ -1,9 +1,8 @@
 """Opens a turn in one database call.
 
-The call claims the turn, composes its first prompt and records its first model call.
-Most turns start this way, because each switch between the event loop and a database
-thread costs as much as the query. `turns.attempt` handles the remaining cases step by
-step.
+The call claims the turn, composes its first prompt and records its first model call. Most turns
+start this way, because each switch between the event loop and a database thread costs as much as
+the query. `turns.attempt` handles the other cases step by step.
 """
 
 import uuid

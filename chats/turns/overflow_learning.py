@@ -20,7 +20,7 @@ SMALLEST_WINDOW = 4_000
 
 @transaction.atomic
 def store_learned_window(*, model_id: int, limit: int, now: datetime) -> bool:
-    """Store that the model accepts at most `limit` tokens. Return False if that changes nothing."""
+    """Store that the model accepts at most `limit` tokens. Return False if nothing changes."""
     model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
     if model is None or limit < SMALLEST_WINDOW:
         return False
@@ -49,8 +49,8 @@ def reset_learned_window(*, model: ModelSpec, actor: str, now: datetime) -> Mode
 def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
     """Return the overflow error of a call, or None if the prompt was not too long.
 
-    The error comes from the provider, or is created here if the billed input exceeds the
-    model's window. Some servers truncate such a prompt and reply to the rest.
+    The error comes from the provider, or is created here if the billed input exceeds the model's
+    window: some servers silently truncate such a prompt and reply to the rest.
     """
     if call.error is not None:
         is_overflow = call.error.code == "context_overflow" and not call.is_useful
@@ -65,9 +65,8 @@ def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderErro
 def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) -> int:
     """Return the window that would have prevented an overflow, in tokens.
 
-    This is the limit named in the error. If our estimate of the prompt was already below
-    that limit, the estimate is too low for this model, and a smaller window compensates for
-    that.
+    This is the limit in the error. If our estimate of the prompt was already below that limit, the
+    estimate is too low for this model, and a smaller window compensates for that.
     """
     if overflow.limit and estimate_prompt_size(prompt) + prompt.reserve > overflow.limit:
         return overflow.limit
@@ -77,8 +76,8 @@ def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) 
 def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
     """Return a smaller window after an overflow, in tokens, including the reserve.
 
-    The provider's token counts may differ from our estimate, so only the ratio of the two is used,
-    less a margin of 10%.
+    The provider's token counts may differ from our estimate, so only their ratio is used, less a
+    margin of 10%.
     """
     room = min(prompt.prompt_limit, estimate_prompt_size(prompt))
     if error.limit and error.actual:
@@ -87,5 +86,5 @@ def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
 
 
 def estimate_prompt_size(prompt: composition.Prompt) -> int:
-    """Return the prompt size in the provider's tokens, the unit of windows and limits."""
+    """Estimate the prompt size in the provider's tokens, the unit of windows and limits."""
     return int(prompt.prompt_tokens * prompt.calibration)

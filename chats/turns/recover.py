@@ -29,8 +29,8 @@ LOST_SENTENCE = gettext_noop(
 def release_expired(*, now: datetime, worker: str = "") -> int:
     """Release turns with an expired lease, and return their number.
 
-    With `worker`, release all running turns of workers whose name begins with that prefix
-    instead. A turn that cannot be released is skipped and reported.
+    With `worker`, release instead all running turns of workers whose names start with that prefix.
+    A turn that cannot be released is skipped and reported.
     """
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
     ended = Q(worker__startswith=worker) if worker else leases.match_expired_leases()
@@ -48,7 +48,7 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
 
 
 def release_lost_turn(turn: Turn, *, now: datetime) -> int:
-    """Requeue one turn that lost its worker. Returns 1, or 0 if its lease changed concurrently.
+    """Requeue one turn that lost its worker. Return 1, or 0 if its lease changed concurrently.
 
     A turn that was asked to stop ends as stopped. After `MAX_ATTEMPTS` losses, it ends as failed.
     """

@@ -1,9 +1,9 @@
 """Retrieves context for a turn's question before its first prompt, within a time limit.
 
-The search runs in a separate thread, so a slow search does not block other replies. A
-reply waits at most `REFERENCES_SECONDS`. A result that comes later is used if it comes
-before the request is sent. After several embedding calls in a row have
-failed or timed out, searches use only keywords for a while.
+The search runs in a separate thread, so a slow search does not block other replies. A reply waits
+at most `REFERENCES_SECONDS`. A later result is used if it arrives before the request is sent. After
+several consecutive embedding calls have failed or timed out, searches use only keywords for a
+while.
 """
 
 import asyncio
@@ -62,7 +62,7 @@ STORED = prepared.Select(
 class RunningSearch:
     """The search for a turn's retrieved context, which runs while the turn does other work.
 
-    `due` requested it. `until` is the monotonic time until which the turn waits for it.
+    `due` is the request for the search. `until`: the monotonic time until which the turn waits.
     """
 
     due: tail.TailRequired
@@ -70,7 +70,10 @@ class RunningSearch:
     until: float
 
     async def wait_for_result(self) -> ChosenReferences:
-        """Return the result. After the time limit, return the reason `late`: the search goes on."""
+        """Return the result, or the reason `late` after the time limit.
+
+        The search then continues.
+        """
         await asyncio.wait({self.task}, timeout=max(self.until - time.monotonic(), 0))
         return self.task.result() if self.task.done() else ChosenReferences(note="late")
 
@@ -108,12 +111,12 @@ async def look_up(
     cut: frozenset[int] = frozenset(),
     seq: int = 0,
 ) -> ChosenReferences:
-    """Return the retrieved context of a turn's question, or the reason why there is none.
+    """Return the retrieved context of a turn's question, or the reason that there is none.
 
     `room`, `sent`, `cut` and `seq` select excerpts of the chat itself, see
     `prompt.tail.TailRequired`. The reason is `failed` or one of those of
-    `memory.search.references.choose_references`. If embeddings could not be used,
-    `by_words` contains the reason.
+    `memory.search.references.choose_references`. If embeddings could not be used, `by_words`
+    contains the reason.
     """
     began = time.monotonic()
     try:
@@ -144,10 +147,9 @@ async def look_for(
     aside: Callable[..., Awaitable[Any]],
     **given: Any,
 ) -> Look | None:
-    """Return a function that searches for a text by its embedding.
+    """Return a function that compares a text with others by embedding.
 
-    Returns None if no embedding model is configured, or if the embedding failed or took too
-    long.
+    None if no embedding model is configured, or if the embedding failed or took too long.
     """
     began = time.monotonic()
     try:
@@ -219,7 +221,7 @@ async def embed_text(
 
 
 def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
-    """Return the text of a turn to embed for the search; empty if the turn has no question."""
+    """Return the text to embed for a turn's search; empty if the turn has no question."""
     branch = composition.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
@@ -252,7 +254,7 @@ def search_for_question(
     cut: frozenset[int] = frozenset(),
     seq: int = 0,
 ) -> ChosenReferences:
-    """Search the owner's chats, or this chat if `room` is given, for a turn's question."""
+    """Search the owner's chats for a turn's question, or this chat if `room` is given."""
     branch = composition.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
@@ -299,7 +301,7 @@ def search_for_question(
 
 
 def is_closed_to_others(chat_id: uuid.UUID) -> bool:
-    """Return True if other chats may not use this chat, because of its memory setting or policy.
+    """Return True if the chat's memory setting or policy closes it to other chats.
 
     Also True for a deleted chat.
     """
@@ -311,10 +313,9 @@ def is_closed_to_others(chat_id: uuid.UUID) -> bool:
 def store_retrieved_context(*, lease: Lease, turn: Turn, found: ChosenReferences) -> dict[str, str]:
     """Store the retrieved context of a turn for all its prompts and return the turn's tail.
 
-    Messages that were erased since the search are omitted. Their chats are locked. A
-    concurrent erasure has therefore either committed already and is taken into account, or
-    it runs later and removes the text from this row. Safe to repeat after a commit with
-    unknown outcome. Raises `LeaseLost`.
+    Messages erased since the search are left out. Their chats are locked, so a concurrent erasure
+    has either committed already and is taken into account, or runs later and removes the text from
+    this row. Safe to repeat after a commit with unknown outcome. Raises `LeaseLost`.
     """
     # Ordered by id to avoid deadlocks between turns.
     for chat_id in sorted(found.chat_ids):

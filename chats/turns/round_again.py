@@ -80,14 +80,14 @@ def resume_round(
 def find_retry_cutoff(turn: Turn) -> int | None:
     """Return the seq of the last message that a new reply for a turn may see.
 
-    Returns None if it may see all messages.
+    None if it may see all messages.
     """
     is_independent = turn.round is not None and turn.round.version.independent
     return turn.seen_to if is_independent else None
 
 
 def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Set the round of an agent's turn to running; return the fields that a retry inherits.
+    """Set the round of an agent's turn to running. Return the fields that a retry inherits.
 
     Returns no fields if the turn belongs to no round.
     """

@@ -1,4 +1,4 @@
-"""Accepts a person's message to a team: chooses the turn that replies, and starts a round."""
+"""Accepts a person's message to a team: selects the turn that replies, and starts a round."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime, timedelta
@@ -31,7 +31,7 @@ class NoSuchSeat(Refusal):
 
 
 def find_addressees(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the active AI agents that a person's message mentions."""
+    """Return the names of the active AI agents mentioned in a person's message."""
     names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
     return team_view.find_mentioned_members(text, names=names)
 
@@ -48,7 +48,7 @@ def accept_team_message(
     metadata: Mapping[str, Any] | None = None,
     files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
-    """Store a person's message to a team and return it with the turn that will answer it.
+    """Store a person's message to a team. Return it with the turn that will answer it.
 
     During a round, the next agent answers it. A message that mentions agents replaces the agents
     still queued. `as_role` is the human member in whose name it is written; a round that waits for
@@ -116,7 +116,7 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
 
 
 def take_up_too(waits: Turn) -> None:
-    """Make a waiting turn also reply to another message of the same person."""
+    """Let a waiting turn also answer another message of the same person."""
     # The turn sees all messages present when it starts, even in an independent team.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:
@@ -125,7 +125,7 @@ def take_up_too(waits: Turn) -> None:
 
 
 def find_seat(roster: Roster, role_id: str) -> Agent:
-    """Return the human member with a role id. Raises `NoSuchSeat`."""
+    """Return the human member with this role id. Raises `NoSuchSeat`."""
     agent = roster.agent(role_id)
     if agent is None or agent.type != Agent.Type.HUMAN:
         raise NoSuchSeat(role=role_id[:80])
@@ -140,10 +140,10 @@ def build_seat_speaker(seat: Agent) -> dict[str, str]:
 def resume_waiting_round(
     turn: Turn, seat: Agent, *, text: str, called: Sequence[str], now: datetime
 ) -> bool:
-    """Resume a round that waits for a human member, using that member's message as the answer.
+    """Resume a round that waits for a human member, with that member's message as the answer.
 
-    Returns True if the round resumes. Waiting time does not count towards the round's time
-    limit. The unsaved turn is assigned to the next agent.
+    Returns True if the round resumes. Waiting time does not count towards the round's time limit.
+    The unsaved turn is assigned to the next agent.
     """
     waiting = Round.objects.filter(branch=turn.branch, status=Round.Status.WAITING)
     made = waiting.select_related("version").order_by("-started_at").first()

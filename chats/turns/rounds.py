@@ -1,9 +1,8 @@
 """Rounds of a team: agents reply one after another to a person's message.
 
-`engine.team.rounds` decides which agent follows. This module stores the decision, in
-the transaction that accepts a message or ends a turn. A branch has at most one queued
-turn that has not started: the next agent's turn. Messages that arrive before it starts
-are answered by the same turn.
+`engine.team.rounds` decides which agent is next. This module stores the decision, in the
+transaction that accepts a message or ends a turn. A branch has at most one queued turn that has not
+started: the next agent's turn. It also answers messages that arrive before it starts.
 """
 
 from collections.abc import Sequence
@@ -45,8 +44,8 @@ def start_parallel_turns(
 ) -> None:
     """Start the other agents of an independent team in parallel with the first one.
 
-    Each agent of the new round gets a lane, up to the hop limit and up to the first human
-    member. The caller has locked `chat` and saves it.
+    Each agent of the new round gets a lane, up to the hop limit and up to the first human member.
+    The caller has locked `chat` and saves it.
     """
     made = turn.round
     if made is None or not roster.version.independent or turn.lane or made.hops or turn.hop != 1:
@@ -78,7 +77,7 @@ def start_parallel_turns(
 def list_opening_roles(
     roster: Roster, *, branch: Branch, addressees: Sequence[str]
 ) -> tuple[str, ...]:
-    """Return the role ids that speak in a new round on a branch. Human members are left out."""
+    """Return the role ids of the agents that speak in a new round, without human members."""
     queue_ = engine.build_opening_queue(
         roster.members, roster.rules, addressees=addressees, last=find_last_speaker(branch)
     )
@@ -86,7 +85,7 @@ def list_opening_roles(
 
 
 def find_last_speaker(branch: Branch) -> str:
-    """Return the role of the agent that replied last on a branch. Empty before the first reply."""
+    """Return the role of the agent that replied last on a branch; empty before the first reply."""
     last = Round.objects.filter(branch=branch, hops__gt=0).order_by("-started_at").first()
     return str(last.speakers[-1]) if last and last.speakers else ""
 
@@ -128,7 +127,7 @@ def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> No
     """Assign a turn to an agent of a round. The caller saves the turn. Raises `TeamGone`.
 
     If the agent may not use its model, the turn is created anyway and fails with the reason.
-    Raising here would fail the previous reply, whose last transaction creates this turn.
+    Raising here would fail the previous reply, whose final transaction creates this turn.
     """
     if agent is None:
         raise TeamGone
@@ -143,7 +142,7 @@ def assign_turn(turn: Turn, *, made: Round, agent: Agent | None, hop: int) -> No
 
 
 def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
-    """Return `speaker` and `addressees` of an agent's message; empty if there is no agent."""
+    """Return the `speaker` and `addressees` of an agent's message; empty without an agent."""
     agent = turn.agent
     if agent is None:
         return {}
@@ -231,7 +230,7 @@ def note_calls(
     """Queue the agents that a finished reply mentions.
 
     Used while parallel replies of the same round are still running. The queued agents reply after
-    all of them. An agent that is already replying is not queued.
+    all of them. An agent that is already replying is not queued again.
     """
     if turn.agent is None or reply is None or status != Turn.Status.COMPLETED:
         return
@@ -246,7 +245,7 @@ def note_calls(
 
 
 def count_reply(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
-    """Add a finished reply to the round's number of replies and tokens."""
+    """Add a finished reply to the round's counts of replies and tokens."""
     made.hops += 1
     used = parse_reported_usage(usage or {})
     made.tokens += used.input + used.output if used else 0
@@ -270,7 +269,7 @@ def schedule_next_agent(
     behind: Turn | None,
     now: datetime,
 ) -> None:
-    """Decide what follows a turn of a running round.
+    """Decide how a running round continues after a turn.
 
     If an agent follows, its turn is created.
     """
@@ -339,7 +338,7 @@ def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Tu
 
 
 def end_round(made: Round, status: str, *, now: datetime) -> None:
-    """End a round, or let it wait for a person, and enqueue maintenance of the chat."""
+    """End a round, or make it wait for a person, and enqueue maintenance of the chat."""
     made.status, made.finished_at = status, now
     record_round_event(
         "round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason

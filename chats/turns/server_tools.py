@@ -1,7 +1,6 @@
-"""Calls tools on tool servers, from the worker's event loop.
+"""Calls tools of tool servers, from the worker's event loop.
 
-Each call has a time limit and holds no database lock. A stop request closes the
-connection.
+Each call has a time limit and holds no database lock. A stop request closes the connection.
 """
 
 import asyncio
@@ -41,7 +40,7 @@ async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> Cal
 
 
 def build_call_ending(output: CallOutput, *, ready: ReadyCall, spent: int) -> CallEnding:
-    """Return the ending of a call that has a result. `spent` is its duration in milliseconds."""
+    """Return the ending of a call with a result. `spent` is its duration in milliseconds."""
     content = format_result(
         output.text, server=ready.server, tool=ready.tool, is_error=output.is_error
     )

@@ -1,7 +1,7 @@
 """Model calls that update a chat's state or title instead of writing a reply.
 
-Each call has its own receipt. Receipts refer to messages by id and hold no copies of
-their text, so that erasing a message removes its text completely.
+Each call has its own receipt. Receipts refer to messages by id and never copy their text, so that
+erasing a message removes its text completely.
 """
 
 from collections.abc import Sequence
@@ -23,11 +23,11 @@ from speed import prepared
 
 @dataclass(frozen=True, slots=True)
 class SidePrompt:
-    """A composed call with its accounting.
+    """A composed call, with the parts of its receipt.
 
-    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads,
-    with their tokens. If a message is longer than `cut_to` characters, the model reads only
-    its beginning; None means that no message is cut.
+    `texts` are (origin, name, text, tokens). `read` are the messages that the model reads, with
+    their tokens. Of a message longer than `cut_to` characters, the model reads only the beginning;
+    None means that no message is cut.
     """
 
     request: ProviderRequest
@@ -148,7 +148,7 @@ def create_side_receipt(
 def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
     """Return the number of characters that the model read of a cut message.
 
-    Returns None if the message was not cut.
+    None if the message was not cut.
     """
     is_cut = cut_to is not None and len(engine.extract_message_text(message)) > cut_to
     return cut_to if is_cut else None
@@ -157,7 +157,7 @@ def cut_of(message: engine.Message, cut_to: int | None) -> int | None:
 def list_unread_ranges(seqs: Sequence[int]) -> list[list[Any]]:
     """Return the ranges of seqs before and between the messages read.
 
-    The previous state covers them.
+    The previous state covers these messages.
     """
     ends = [0, *seqs]
     return [

@@ -1,6 +1,6 @@
 """Accepts a message: one transaction stores it with its turn, event and idempotency key.
 
-The response is "accepted", never "done". A Celery task, enqueued on commit, writes the reply.
+The response means "accepted", not "done". A Celery task, enqueued on commit, writes the reply.
 Refusals are raised before anything is written.
 """
 
@@ -142,7 +142,7 @@ def start_turn(
     unread: bool = False,
     copies: Mapping[uuid.UUID, Bytes] | None = None,
 ) -> Accepted:
-    """Accept a user message in a chat.
+    """Accept a user message in a chat. Return the stored message and its turn.
 
     `api_key` is the key of the client, if any. `metadata` is stored with the message. `files` are
     uploads of the person. `unread` attaches files without content by name only. `copies` is passed
@@ -260,9 +260,9 @@ def store_message(
     metadata: Mapping[str, Any] | None = None,
     files: Sequence[messages.AttachedFile] = (),
 ) -> tuple[Message, Turn]:
-    """Store a checked message with its turn if the limits allow it. The caller has locked the chat.
+    """Store a checked message with its turn, within the limits. The caller has locked the chat.
 
-    Raises `NoSuchSeat` also for a role in a chat without a team, and `FileNotFound`.
+    Raises `FileNotFound`, and `NoSuchSeat` also for a role in a chat without a team.
     """
     branch = get_active_branch(chat)
     check_turn_limits(user=user, chat=chat, api_key=api_key)
@@ -346,7 +346,8 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
 def derive_title(text: str, *, is_plain: bool = True) -> str:
     """Derive a title from the first visible line of the first message, cut at a word boundary.
 
-    `is_plain` removes Markdown syntax, which older versions kept.
+    `is_plain` removes Markdown syntax. Without it, the result is the title that older versions
+    derived.
     """
     lines = (
         names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
@@ -366,11 +367,10 @@ def is_derived_title(title: str, *, text: str) -> bool:
 
 
 def find_first_text(texts: Iterable[str]) -> str:
-    """Return the first text that a person wrote, else the first text that is not empty.
+    """Return the first text that a person wrote, otherwise the first non-empty text.
 
-    Returns an empty string if there is none. Coding agents describe their environment in
-    blocks such as `<environment_context>`, as separate messages or within a message. These
-    blocks are removed.
+    Empty if there is none. Coding agents describe their environment in blocks such as
+    `<environment_context>`, as separate messages or within a message. These blocks are removed.
     """
     spoken = [words for text in texts if (words := AROUND.sub("", text)).strip()]
     written = (remove_tagged_blocks(text) for text in spoken if not IN_TAGS.fullmatch(text))
@@ -385,7 +385,7 @@ def remove_tagged_blocks(text: str) -> str:
 def retry_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
-    """Reply to the same message again after a failure or a stop, as a new turn.
+    """Reply again to a message whose turn failed or was stopped, as a new turn.
 
     Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `start_follow_up`.
     """

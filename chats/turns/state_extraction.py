@@ -1,10 +1,9 @@
 """The tail of a turn's prompts: the chat's state, updated by a model up to the question.
 
-The tail is built once, before the first prompt, and is the same in every step.
-`begin_extraction` decides whether to call the model and records the call.
-`call_extraction_model` makes the call outside any transaction. `finish_extraction`
-validates the reply. On any error the old state remains, the turn continues, and its
-receipts contain the reason.
+The tail is built once, before the first prompt, and is the same in every step. `begin_extraction`
+decides whether to call the model and records the call. `call_extraction_model` makes the call
+outside any transaction. `finish_extraction` validates the reply. On any error the previous state
+stays, the turn continues, and its receipts contain the reason.
 """
 
 import asyncio
@@ -68,10 +67,10 @@ def begin_extraction(
     counter: TokenCounter,
     now: datetime,
 ) -> Extraction | Tail:
-    """Record the extraction of unread messages, or return the tail if there are none.
+    """Record the extraction from unread messages, or return the tail if there are none.
 
-    Safe to repeat after a commit with unknown outcome: a call that is already recorded is
-    reused. Raises `LeaseLost`.
+    Safe to repeat after a commit with unknown outcome: a call that is already recorded is reused.
+    Raises `LeaseLost`.
     """
     update_held_turn(lease, effective_policy=choice.effective)
     branch = composition.with_active_compaction(composition.read_branch(turn))
@@ -103,8 +102,8 @@ def begin_extraction(
 def choose_extraction_model(choice: model_choice.ChosenModel) -> ModelSpec:
     """Return the model that extracts the state: the policy's summary model, else the chat's model.
 
-    Raises `ModelUnavailable` if the policy names a missing model. A substitute would not be the
-    administrator's choice.
+    Raises `ModelUnavailable` if the policy names a missing model, because the administrator did not
+    choose any substitute.
     """
     slug = choice.values.summarization_model
     if not slug:
@@ -201,7 +200,7 @@ def publish_extracted_state(
 
 
 def evaluate_extraction(extraction: Extraction, call: ModelCall) -> StateUpdate:
-    """Return the update that the reply makes to the previous state."""
+    """Return the update to the previous state that the reply makes."""
     return parse_state_answer(
         str(call.text), finish=call.finish, state=extraction.values, schema=extraction.schema
     )

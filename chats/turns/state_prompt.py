@@ -81,7 +81,7 @@ def load_new_user_messages(
 ) -> tuple[engine.Message, ...]:
     """Return the person's messages since the last state update, up to the question.
 
-    Returns the newest ones that fit into `room` tokens, and at least one if there is any.
+    Returns the newest ones that fit into `room` tokens, but at least one if there is any.
     """
     question, _ = composition.load_turn_messages(turn, branch=branch)
     if not question:

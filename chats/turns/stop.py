@@ -1,4 +1,4 @@
-"""Stops a turn: a queued one at once, a running one by notifying its worker."""
+"""Stops turns: a queued one at once, a running one by notifying its worker."""
 
 import logging
 import uuid
@@ -42,10 +42,9 @@ def stop_turn(
 ) -> Turn:
     """Ask the turn to stop. A queued turn ends immediately, a running one at its next token.
 
-    If a team replies in parallel, only this turn stops; `with_others` stops all parallel
-    turns and their round. The request is stored in the row, which the worker reads at each
-    heartbeat. The bus only makes the worker react sooner. Repeating the request has no
-    effect. Raises `TurnIsOver`.
+    If a team replies in parallel, only this turn stops; `with_others` stops all parallel turns and
+    their round. The request is stored in the row, which the worker reads at each heartbeat; the bus
+    only makes it react sooner. Repeating the request has no effect. Raises `TurnIsOver`.
     """
     with transaction.atomic():
         if turn.round_id is not None:
@@ -105,8 +104,7 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
 def end_waiting_turns(*, chat: Chat, actor: str, now: datetime) -> None:
     """Stop all turns of a chat if one of them waits for consent. Call inside a transaction.
 
-    Call this before a chat is erased, so that the text of the waiting turn is not stored as
-    a reply.
+    Call this before erasing a chat, so that the text of the waiting turn is not stored as a reply.
     """
     if Turn.objects.filter(branch__chat=chat, awaits_consent=True).update(awaits_consent=False):
         stop_all(chat=chat, actor=actor, now=now)
@@ -115,8 +113,8 @@ def end_waiting_turns(*, chat: Chat, actor: str, now: datetime) -> None:
 def end_turns_waiting_on(*, message: Message, actor: str, now: datetime) -> None:
     """Stop the turn of a message if it waits for consent. Call inside a transaction.
 
-    Call this before a message is erased, so that the text of the waiting turn is not stored
-    as a reply. The next turn of the branch starts.
+    Call this before erasing a message, so that the text of the waiting turn is not stored as a
+    reply. The next turn of the branch starts.
     """
     rows = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message), awaits_consent=True)
     pks = list(rows.values_list("pk", flat=True))
@@ -157,7 +155,7 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
 
 
 def tell_workers(turn: Turn) -> None:
-    """Publish the turn's id on the stop stream. If the bus is down, workers read the row."""
+    """Publish the turn's id on the stop stream. If the bus is down, workers see the row instead."""
     try:
         with Redis.from_url(
             settings.REDIS_URL, socket_connect_timeout=2, socket_timeout=2

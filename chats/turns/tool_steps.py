@@ -1,7 +1,7 @@
-"""Steps that call tools on tool servers.
+"""Steps that call tools of tool servers.
 
-A step is stored before its first call, and resumed if its worker is lost. Each function
-is one short transaction. The calls themselves run between these transactions.
+A step is stored before its first call, and resumed if its worker is lost. Each function is one
+short transaction. The calls themselves run between these transactions.
 """
 
 import json
@@ -37,10 +37,9 @@ CONSENT_CODES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ReadyCall:
-    """A call that can be made, or one that already has its result.
+    """A call to make, or one that already has its result.
 
-    `content` is the result of a call that needs no request to the server; `access` is then
-    None.
+    `content` is the result of a call that needs no request to the server; `access` is then None.
     """
 
     pk: int
@@ -123,10 +122,10 @@ def begin_tool_call(
     allowed: Sequence[str],
     now: datetime,
 ) -> ReadyCall:
-    """Store that a call starts, and return the data for it. Raises `LeaseLost`.
+    """Record that a call starts, and return the data for it. Raises `LeaseLost`.
 
-    If an earlier attempt started the call, its effect is unknown. The call is then repeated
-    only if its tool is idempotent. Safe to repeat within one attempt.
+    If an earlier attempt started the call, it is unknown whether it took effect. The call is then
+    repeated only if its tool is idempotent. Safe to repeat within one attempt.
     """
     lock_held_turn(lease)
     row = ToolCall.objects.filter(turn=turn, step=turn.step, place=place).first()
@@ -145,14 +144,14 @@ def begin_tool_call(
 
 
 def find_called_tool(name: str, *, allowed: Sequence[str]) -> ToolDefinition | None:
-    """Return the approved tool with this name in prompts, if the allow-list contains it."""
+    """Return the approved tool with this name in prompts, if it is on the allow-list."""
     return next((row for row in load_allowed_tools(allowed) if row.wire_name == name), None)
 
 
 def create_tool_call(
     turn: Turn, *, place: int, call: ToolCallPart, tool: ToolDefinition | None, now: datetime
 ) -> ToolCall:
-    """Store a new call. If its tool is unknown, it gets the name that the model used."""
+    """Store a new call. An unknown tool is stored under the name that the model used."""
     server, _, name = call.name.partition("__")
     return ToolCall.objects.create(
         turn=turn,
@@ -193,7 +192,7 @@ def prepare_tool_call(
 
 
 def has_consent(row: ToolCall, *, tool: ToolDefinition, chat_id: uuid.UUID) -> bool:
-    """Return True if a call needs no consent, or is allowed for the tool's current form."""
+    """Return True if a call needs no consent, or if the tool's current definition was allowed."""
     if not tool.asks:
         return True
     if row.consent == Consent.NONE:
@@ -202,7 +201,7 @@ def has_consent(row: ToolCall, *, tool: ToolDefinition, chat_id: uuid.UUID) -> b
 
 
 def is_allowed_in_chat(tool: ToolDefinition, *, chat_id: uuid.UUID) -> bool:
-    """Return True if the person allowed the tool in its current form for the whole chat."""
+    """Return True if the person allowed the tool's current definition for the whole chat."""
     given = ToolConsent.objects.filter(
         chat=chat_id, server=tool.server.slug, tool=tool.name, digest=tool.digest
     )
@@ -270,7 +269,7 @@ def record_consent_event(
 
 
 def parse_arguments(arguments: str) -> dict[str, Any] | None:
-    """Return the arguments of a call from their JSON text; an empty text gives no arguments.
+    """Parse the JSON arguments of a call; an empty text gives no arguments.
 
     None if the text is not a JSON object.
     """
@@ -285,7 +284,7 @@ def parse_arguments(arguments: str) -> dict[str, Any] | None:
 def end_without_call(
     row: ToolCall, *, turn: Turn, code: str, is_unknown: bool, now: datetime
 ) -> ReadyCall:
-    """Store the outcome of a call that is not made, and return it with the text for the model."""
+    """Store the outcome of a call that is not made. Return it with the text for the model."""
     outcome = Outcome.UNKNOWN if is_unknown else Outcome.REFUSED
     content = format_failure(code, is_unknown=is_unknown)
     store_call_ending(row, turn=turn, ending=CallEnding(outcome, content, code), now=now)

@@ -1,7 +1,6 @@
 """The writes of a running turn: each is one transaction, fenced by the lease.
 
-They open a step, which accepts waiting messages, record the call, and close the step or
-the turn.
+They open a step (which accepts waiting messages), record the call, and close the step or the turn.
 """
 
 import uuid
@@ -87,18 +86,18 @@ class StepResult:
     shares: Mapping[str, float] = field(default_factory=dict)
 
     def asks_for_folding(self, reply: Message | None) -> bool:
-        """Return True if the reply may have brought the chat over a compaction threshold."""
+        """Return True if the chat may now exceed a compaction threshold."""
         tokens = reply.token_count or 0 if reply else 0
         return self.fold_from is not None and tokens >= self.fold_from
 
     def asks_for_warm_up(self, reply: Message | None) -> bool:
-        """Return True if the next prompt may have a different prefix."""
+        """Return True if the next prompt may have another prefix."""
         tokens = reply.token_count or 0 if reply else 0
         return self.warm_from is not None and tokens >= self.warm_from
 
     @property
     def outcome(self) -> str:
-        """The outcome in the receipt of the call."""
+        """The outcome for the receipt of the call."""
         if self.error_code:
             return Receipt.Outcome.FAILED
         stopped = self.finish == Message.Finish.STOPPED
@@ -108,14 +107,12 @@ class StepResult:
 def claim_and_open(
     *, turn_id: uuid.UUID, worker: str, counter: TokenCounter, now: datetime
 ) -> tuple[Lease, Turn, ToolStep | None] | None:
-    """Claim the turn and open its first step. Returns None if it cannot be claimed.
+    """Claim the turn and open its first step. None if it cannot be claimed.
 
-    The third value is the step that an earlier attempt stored before it called tool
-    servers.
+    The third value is the step that an earlier attempt stored before it called tool servers.
 
-    Locks the branch first. Without that, two turns of a branch that start at once could
-    deadlock: one waits to absorb the other, which waits to see whether the first is
-    running.
+    Locks the branch first. Otherwise two turns of a branch that start at once could deadlock: one
+    waits to absorb the other, which waits to see whether the first is running.
     """
     try:
         with unflushed_transaction():
@@ -145,8 +142,8 @@ def use_tool(
 ) -> str | None:
     """Run one of the product's own tools and return its result for the model.
 
-    Returns None if a replay has no recorded result for the call. A tool that ran is
-    recorded in the ledger. Raises `LeaseLost` if the lease is lost by then.
+    None if a replay has no recorded result for the call. The ledger records a tool that ran. Raises
+    `LeaseLost` if the lease is lost by then.
     """
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.run_tool_call(
@@ -174,7 +171,7 @@ def use_tool(
 
 @transaction.atomic
 def note_no_tools(*, model: ModelSpec, now: datetime) -> ModelSpec:
-    """Store that the model's server rejects tools. Returns the updated model."""
+    """Record that the model's server rejects tools. Return the updated model."""
     model = ModelSpec.objects.select_for_update(no_key=True).get(pk=model.pk)
     if model.supports_tools:
         model.supports_tools = False
@@ -236,9 +233,9 @@ def create_receipt(
 ) -> uuid.UUID:
     """Write the receipt before the call is made.
 
-    Records an event if the context was compressed. Safe to repeat after a commit with
-    unknown outcome: a receipt that is already stored is returned. `is_first_asking` skips
-    this lookup, because no receipt can be stored yet.
+    Records an event if the context was compressed. Safe to repeat after a commit with unknown
+    outcome: an existing receipt is returned. `is_first_asking` skips this lookup, because no
+    receipt can exist yet.
     """
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
@@ -306,9 +303,9 @@ def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> N
 def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: datetime) -> bool:
     """Store a finished step. Return True if the turn continues.
 
-    A turn continues if tools ran or a message arrived. Otherwise the same transaction ends
-    it, so that no message is missed. If this is repeated after a commit with unknown
-    outcome, an ended turn raises `LeaseLost`, and a stored step continues.
+    A turn continues if tools ran or a message arrived. Otherwise the same transaction ends it, so
+    that no message is missed. If this is repeated after a commit with unknown outcome, an ended
+    turn raises `LeaseLost`, and a stored step continues.
     """
     # Count before locking: a long reply takes time.
     counted = messages.count_parts_tokens(
@@ -343,7 +340,7 @@ def should_continue_turn(turn: Turn, *, ending: StepResult) -> bool:
     """Return True if a turn continues after a step: its tools ran, or a message arrived.
 
     In a team, the next agent answers new messages. A client's turn has one step: the client runs
-    its own tools, and a message written on the page gets a separate turn.
+    its own tools, and a message written on the page gets its own turn.
     """
     if turn.client is not None:
         return False
@@ -482,7 +479,7 @@ def store_reply_logprobs(turn: Turn, *, status: str, ending: StepResult, now: da
 
 
 def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:
-    """Save preferences that the person stated, and schedule the inference of further ones."""
+    """Save the person's stated preferences, and schedule preference inference."""
     if ending.tells:
         note_preferences.save_stated_preferences(turn, chat=chat, now=now)
     if ending.infers:
@@ -490,7 +487,7 @@ def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetim
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
-    """Enqueue indexing of the chat, except for temporary chats.
+    """Enqueue indexing of the chat, unless it is temporary.
 
     If the task is lost, a due job enqueues it again.
     """
@@ -501,7 +498,7 @@ def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
 def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
     """Return True if a model may write the title now.
 
-    This is the case after the first reply, unless that reply failed.
+    This is the case after the first reply, unless it failed.
     """
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL

@@ -11,9 +11,9 @@ from typing import Any
 class DeadlineExecutor:
     """A few threads that run the call with the earliest deadline first.
 
-    A call's deadline is the start of its work plus its patience. Other calls can run before
-    it only if their deadline is earlier, which limits its delay. Calls of older work run
-    first, so that some of many turns that start together finish early.
+    A call's deadline is the start of its work plus its patience. Other calls can run before it only
+    if their deadline is earlier, which limits its delay. Calls of older work run first, so that
+    some of many concurrently started turns finish early.
     """
 
     def __init__(self, number: int) -> None:
@@ -26,9 +26,9 @@ class DeadlineExecutor:
     def submit(
         self, call: Callable[[], Any], *, patience: float = 0.0, since: float | None = None
     ) -> "Future[Any]":
-        """Run the call in a thread. Other calls may run before it for up to `patience` seconds.
+        """Run the call in a thread. Other calls may run first for up to `patience` seconds.
 
-        `since`: the monotonic time at which its work began; default: now.
+        `since`: the monotonic time at which the call's work began; default: now.
         """
         outcome: Future[Any] = Future()
         begun = time.monotonic() if since is None else since
@@ -38,7 +38,7 @@ class DeadlineExecutor:
         return outcome
 
     def take_next(self) -> None:
-        """Run the call with the earliest deadline."""
+        """Run the queued call with the earliest deadline."""
         _, _, outcome, call = self.calls.get_nowait()
         if not outcome.set_running_or_notify_cancel():
             return

@@ -1,4 +1,4 @@
-"""The heartbeats of a worker: renew leases and save partial texts of all its turns.
+"""The heartbeats of a worker: they renew the leases and save the partial texts of all its turns.
 
 One transaction covers all turns. With 20 parallel replies, 20 transactions would cost more than all
 other writes of a reply.
@@ -21,7 +21,7 @@ logger = logging.getLogger(__name__)
 
 
 class LeasedTurn(Protocol):
-    """The interface of a running turn that heartbeats use."""
+    """The interface of a running turn to the heartbeats."""
 
     lease: Lease
 
@@ -30,12 +30,12 @@ class LeasedTurn(Protocol):
         ...
 
     def on_heartbeat(self, beat: Heartbeat) -> None:
-        """React to the state of the row: continue, stop, or end because the lease is lost."""
+        """Handle the state of the row: continue, stop, or end because the lease is lost."""
         ...
 
 
 class Host(Protocol):
-    """The interface of the worker that heartbeats use: database functions and the live bus."""
+    """The interface of the worker to the heartbeats: database functions and the live bus."""
 
     async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
         """Run a database function in a thread and return its result."""
@@ -47,12 +47,12 @@ class Host(Protocol):
 
 
 def get_turn_id(run: LeasedTurn) -> uuid.UUID:
-    """Return the id of a running turn. Rows are locked in the order of these ids."""
+    """Return the id of a running turn, the order in which rows are locked."""
     return run.lease.turn_id
 
 
 class LeaseKeeper:
-    """Two timers of a worker: one renews the leases of its turns, one saves partial texts."""
+    """Two timers of a worker: one renews its turns' leases, one saves their partial texts."""
 
     def __init__(self, *, worker: Host, runs: Mapping[uuid.UUID, LeasedTurn]) -> None:
         self.worker = worker

@@ -1,7 +1,7 @@
 """The event loop of a worker process, which runs all its turns.
 
-The Celery task of a turn blocks its thread until the turn ends. Celery's concurrency limits the
-number of turns. Further turns stay in the broker, where another worker may fetch them.
+The Celery task of a turn blocks its thread until the turn ends, so Celery's concurrency limits the
+number of turns. Further turns stay in the broker, from which another worker may fetch them.
 """
 
 import asyncio
@@ -100,9 +100,9 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, turn_id: uuid.UUID) -> None:
-        """Work on a turn until it ends, is released, or belongs to another worker.
+        """Work on a turn until it ends or is released. Does nothing if another worker holds it.
 
-        A worker that is shutting down puts the task back.
+        A worker that is shutting down returns the task to the broker.
         """
         if self.closing:
             queue.publish_task(queue.RUN_TURN, {"turn_id": str(turn_id)})
@@ -152,7 +152,7 @@ class Runtime:
         return await DatabaseCall(self.threads, function, arguments).answer()
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run an optional database function in a separate thread, without retries."""
+        """Run an optional database function in its own thread, without retries."""
         call = partial(call_and_release, function, arguments)
         return await asyncio.wrap_future(self.spare.submit(call))
 
@@ -264,7 +264,7 @@ class DatabaseCall(Generic[Result]):
 
 
 def load_what_calls_need() -> None:
-    """Import the adapters of configured providers before any lease runs."""
+    """Import the adapters of configured providers before any lease starts."""
     with suppress(DatabaseError):
         registry.load_adapters(set(ProviderAccount.objects.values_list("kind", flat=True)))
 
