@@ -1,1 +1,1 @@
-"""Exports chats to files and imports them: formats, limits, and storage."""
+"""Exports and imports chats as files: formats, limits, and storage."""

@@ -33,7 +33,7 @@ def import_file(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Import chats of a file for some seconds; large files use a separate process."""
+    """Import chats of a file for a few seconds; large files use a separate process."""
     size = FileImport.objects.filter(pk=import_id).values_list("size", flat=True).first()
     if size is None or size <= settings.IMPORT_APART_BYTES:
         import_job.continue_import(
@@ -45,9 +45,9 @@ def import_file(
 
 
 def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> None:
-    """Run the process that imports chats of a file, and wait for its end.
+    """Run the process that imports chats of a file, and wait until it ends.
 
-    The process notices the end of this worker through its standard input.
+    The process notices through its standard input if this worker ends.
     """
     command = [sys.executable, str(settings.BASE_DIR / "manage.py"), COMMAND, str(import_id)]
     with subprocess.Popen(  # noqa: S603  # our own command, no shell
@@ -65,10 +65,10 @@ def run_process(import_id: uuid.UUID, *, is_closing: Callable[[], bool]) -> None
 
 
 class ClosingWatch:
-    """Signals an import process to end: after SIGTERM, or when its worker ends."""
+    """Signals an import process to end, after SIGTERM or when its worker ends."""
 
     def __init__(self, parent: int) -> None:
-        """Start watching; `parent` is the descriptor of a pipe from the worker."""
+        """Start watching. `parent` is the file descriptor of a pipe from the worker."""
         self.parent = parent
         self.event = threading.Event()
         signal.signal(signal.SIGTERM, lambda *_: self.event.set())
@@ -83,5 +83,5 @@ class ClosingWatch:
         os._exit(1)
 
     def is_closing(self) -> bool:
-        """Return True once the parent process has ended or asked this one to stop."""
+        """Return True once the worker has ended or SIGTERM has arrived."""
         return self.event.is_set()

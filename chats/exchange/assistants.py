@@ -1,4 +1,4 @@
-"""Reads the exports of DeepSeek, Grok and Gemini.
+"""Parses the exports of DeepSeek, Grok and Gemini.
 
 The formats are public: DeepSeek's `conversations.json` (github.com/DavidShiang/DeepSeek2md), Grok's
 `prod-grok-backend.json` (github.com/hugoamorales/grok_export_toolkit), and the activities that
@@ -26,7 +26,7 @@ CONVERSATION = re.compile(r"https://gemini\.google\.com/app/([0-9a-zA-Z_-]{1,60}
 
 
 def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of DeepSeek: a tree of nodes whose messages consist of fragments."""
+    """Parse a DeepSeek conversation: a tree of nodes whose messages consist of fragments."""
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
         return Unreadable(
@@ -66,7 +66,7 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
-    """Return whether a message is a person's, and its parts."""
+    """Return True if a person wrote the message, and its parts."""
     listed = message.get("fragments")
     fragments = [item for item in get_list_items(listed) if isinstance(item, Mapping)]
     others = get_list_items(listed) if is_json_list(listed) else [listed]
@@ -95,7 +95,7 @@ def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[
 
 
 def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of Grok: responses in order; newer exports also name their parents."""
+    """Parse a Grok conversation: responses in order; newer exports also name their parents."""
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
     if not isinstance(about, Mapping):
@@ -129,7 +129,7 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_grok_time(value: object) -> object:
-    """Return a time from ISO 8601, or from milliseconds in a database's notation."""
+    """Return a time from ISO 8601, or from milliseconds in MongoDB's extended JSON."""
     date = value.get("$date") if isinstance(value, Mapping) else value
     number = date.get("$numberLong") if isinstance(date, Mapping) else None
     return int(number) if isinstance(number, str) and number.isdecimal() else date
@@ -147,7 +147,7 @@ def is_gemini_activity(value: object) -> bool:
 
 
 def get_gemini_conversation(activity: Mapping[str, Any]) -> str:
-    """Return the conversation of an activity, or its day if it names none."""
+    """Return the conversation id of an activity, or its day if it has none."""
     for detail in get_list_items(activity.get("details")):
         url = detail.get("url") if isinstance(detail, Mapping) else None
         found = CONVERSATION.match(url) if isinstance(url, str) else None
@@ -157,7 +157,7 @@ def get_gemini_conversation(activity: Mapping[str, Any]) -> str:
 
 
 def parse_gemini_activities(activities: Sequence[Mapping[str, Any]]) -> Found:
-    """Read the activities of one conversation, or of one day: questions with their replies."""
+    """Parse the activities of one conversation or day: questions with their replies."""
     builder = Builder()
     before: str | None = None
     title = ""
@@ -246,7 +246,7 @@ class _Words(HTMLParser):
         self.pieces.append(CLOSING.get(tag, ""))
 
     def handle_data(self, data: str) -> None:
-        """Add text. White space is kept only in code."""
+        """Add text. Whitespace is preserved only in code."""
         if not self.silent:
             self.pieces.append(data if self.is_code else re.sub(r"\s+", " ", data))
 

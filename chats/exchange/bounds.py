@@ -1,4 +1,4 @@
-"""Limits for reading files: bytes, lines, levels and entries, regardless of what a file claims."""
+"""Limits for reading files: bytes, lines, levels and entries, whatever a file claims."""
 
 import json
 import lzma
@@ -71,7 +71,7 @@ def measure_file_size(file: IO[bytes]) -> int:
 
 
 def check_size(file: IO[bytes]) -> None:
-    """Raise `ImportRefused` for an empty file, or a file over the size limit."""
+    """Raise `ImportRefused` if a file is empty or exceeds the size limit."""
     size = measure_file_size(file)
     if not size:
         raise ImportRefused("import_empty", gettext_lazy("The file is empty. Choose another file."))
@@ -93,7 +93,7 @@ def build_chat_size_error() -> ImportRefused:
 
 
 def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, Any]]:
-    """Yield the number and value of each line of JSON. Skips empty lines.
+    """Yield the number and value of each JSON line. Skips empty lines.
 
     `name`: the name of the archive entry, for error messages. Raises `ImportRefused`.
     """
@@ -112,14 +112,14 @@ def read_json_lines(file: IO[bytes], *, name: str = "") -> Iterator[tuple[int, A
 
 
 def describe_line(number: int, *, name: str = "") -> Promise:
-    """Return "line 12", or "ENTRY, line 12" with a name. It is translated when it is shown."""
+    """Return "line 12", or "ENTRY, line 12" with a name. Translated when it is shown."""
     if name:
         return Sentence(LINE_OF, name=name, number=number)
     return Sentence(LINE, number=number)
 
 
 def describe_message_position(number: int, *, name: str | Promise) -> Promise:
-    """Return "ENTRY, message 12", translated when it is shown."""
+    """Return "ENTRY, message 12". Translated when it is shown."""
     return Sentence(MESSAGE_OF, name=name, number=number)
 
 
@@ -131,7 +131,7 @@ def build_line_size_error(number: int) -> ImportRefused:
 
 
 def parse_bounded_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
-    """Return a JSON value of limited depth whose texts can be stored.
+    """Parse JSON of limited depth whose texts can be stored.
 
     Raises `ImportRefused`.
     """
@@ -167,7 +167,7 @@ def check_shape(data: bytes | bytearray, *, place: str | Promise) -> None:
 
 
 def build_json_depth_error(place: str | Promise) -> ImportRefused:
-    """Return the error for JSON with too many levels."""
+    """Return the error for JSON with too many nesting levels."""
     problem = gettext_lazy("The JSON in {place} has more than {limit} levels.")
     return ImportRefused("import_too_deep", Sentence(problem, place=place, limit=DEPTH))
 
@@ -178,18 +178,18 @@ def build_invalid_json_error(place: str | Promise, problem: str | Promise) -> Im
 
 
 def parse_storable_float(digits: str) -> float | None:
-    """Return a number. None if it is too large for JSON in a database."""
+    """Parse a number. None if it is too large for JSON in a database."""
     number = float(digits)
     return number if math.isfinite(number) else None
 
 
 def parse_bounded_int(digits: str) -> int | None:
-    """Return an integer. None if it has too many digits."""
+    """Parse an integer. None if it has too many digits."""
     return int(digits) if len(digits) <= MOST_DIGITS else None
 
 
 def measure_json_depth(data: bytes | bytearray) -> int:
-    """Return the number of levels of a JSON text, without parsing it."""
+    """Return the number of nesting levels of a JSON text, without parsing it."""
     depth = deepest = 0
     for found in _LEVELS.finditer(strip_json_strings(data)):
         depth += 1 if found[0] in (b"[", b"{") else -1
@@ -232,7 +232,7 @@ def build_archive_entries_error() -> ImportRefused:
 def check_entry_count(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an archive with too many entries, before opening it.
 
-    Counts the entries themselves, because the numbers at the end of an archive can be forged.
+    Counts the entries themselves, because the total at the end of an archive can be forged.
     """
     for start, size in find_archive_directories(file):
         if size > settings.IMPORT_ENTRIES * ENTRY_BYTES:
@@ -253,7 +253,7 @@ def check_entry_count(file: IO[bytes]) -> None:
 def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
     """Return start and size of each directory to which the end of an archive may refer.
 
-    The end record is found as in `zipfile`. If a ZIP64 record precedes it, either may apply, so
+    The end record is located as in `zipfile`. If a ZIP64 record precedes it, either may apply, so
     both directories are returned.
     """
     size = measure_file_size(file)
@@ -305,7 +305,7 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
 
 
 def read_entry(archive: zipfile.ZipFile, name: str, *, most: int) -> bytes:
-    """Return the bytes of an entry, counted while reading. Raises `ImportRefused`."""
+    """Return the bytes of an entry, limited while reading. Raises `ImportRefused`."""
     pieces, size = [], 0
     try:
         with archive.open(name) as entry:

@@ -1,8 +1,8 @@
 """Creates a chat from a draft: completely or not at all, once per original chat.
 
 A newer export of a chat adds its new messages. Messages get new ids; the original ids are stored
-and exported again. No model is called. A prompt leaves out what does not fit, and the first reply
-starts the summary that the policy requires.
+and exported again. No model is called. Prompts leave out messages that do not fit, and the first
+reply starts the summary that the policy requires.
 """
 
 import json
@@ -62,8 +62,7 @@ class Imported:
     """The result for one chat of a file.
 
     `added`: number of new messages. `was_here`: the chat was imported before. `here`: how many of
-    the `counted` messages of the file are in the chat now. `losses`: contents that
-    could not be imported.
+    the file's `counted` messages the chat now has. `losses`: contents that could not be imported.
     """
 
     chat: Chat
@@ -76,7 +75,7 @@ class Imported:
 
 @dataclass(frozen=True, slots=True)
 class MessageTotals:
-    """The token count of a message that is not stored yet, and the version of its counter."""
+    """The token count of an unsaved message, and the version of its counter."""
 
     tokens: int | None
     version: str
@@ -96,9 +95,9 @@ class Places:
     stored: list[Sealed] = field(default_factory=list)
 
     def put(self, node: Node, *, chat: Chat, now: datetime) -> tuple[Branch, int, int]:
-        """Assign branch, seq and order to a message. Raises `TooManyBranches`.
+        """Assign branch, seq and order of acceptance to a message. Raises `TooManyBranches`.
 
-        The first child continues the branch of its parent. Each further child starts a branch.
+        The first child continues its parent's branch. Each further child starts a branch.
         """
         branch, seq = self.branches[0], 0
         if node.parent is not None:
@@ -125,10 +124,10 @@ def store_draft(
     between: Callable[[], None],
     book: Callable[[Imported], None],
 ) -> Imported:
-    """Create a chat from a draft, or add the new messages to a chat that was imported before.
+    """Create a chat from a draft, or add the new messages to a previously imported chat.
 
-    `between` is called between messages while counting. `book` is called with the result, in the
-    same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, the errors of
+    `between` is called between messages while counting tokens. `book` is called with the result, in
+    the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, the errors of
     `lifecycle.create_chat`, and those of the two callbacks.
     """
     while True:
@@ -160,7 +159,7 @@ def store_draft(
 def count_draft_messages(
     nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
 ) -> dict[str, MessageTotals]:
-    """Count the messages of a draft, by id. Raises `ChatFull` and `ImportRefused`."""
+    """Count the tokens of a draft's messages, by id. Raises `ChatFull` and `ImportRefused`."""
     if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     counts: dict[str, MessageTotals] = {}
@@ -179,7 +178,10 @@ def count_draft_messages(
 
 
 def find_imported_chat(draft: ChatDraft, *, owner: AbstractBaseUser, form: str) -> Chat | None:
-    """Return the chat that a draft was exported from or imported to before, even if deleted."""
+    """Return the chat from which a draft was exported, or to which it was imported before.
+
+    The chat may be deleted.
+    """
     if draft.here:
         itself = Chat.objects.filter(pk=draft.here, owner=owner.pk).first()
         if itself is not None:
@@ -209,11 +211,10 @@ def is_longer(draft: ChatDraft, chat: Chat) -> bool:
 
 
 def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | None:
-    """Return the messages of a draft that a chat has, and how many have another text there.
+    """Return the draft's messages that a chat already has, and how many of them differ in text.
 
-    An erased message is recognised by a keyed digest of its id. None: the chat cannot be
-    extended, because it was written here, was deleted, or has erased messages without such
-    a digest.
+    An erased message is recognised by a keyed digest of its id. None: the chat cannot be extended,
+    because it was written here, was deleted, or has erased messages without such a digest.
     """
     if str(chat.pk) == draft.here or chat.deleted_at is not None:
         return None
@@ -238,7 +239,7 @@ def find_known_messages(chat: Chat, draft: ChatDraft) -> tuple[set[str], int] | 
 
 
 def serialize_neutral_parts(node: Node) -> list[dict[str, Any]]:
-    """Return the parts of a message without document ids, which differ in each import."""
+    """Return the parts of a message without document ids, which differ between imports."""
     return set_document_ids(serialize_parts(node.parts), ids={})
 
 
@@ -314,7 +315,7 @@ def extend_imported_chat(
     form: str,
     now: datetime,
 ) -> Imported | None:
-    """Add the new messages of a draft to the chat that was imported before.
+    """Add the new messages of a draft to the previously imported chat.
 
     They continue the chat, or start a branch if the chat was continued here. Runs in the caller's
     transaction. Returns None if the chat changed since the messages were counted.
@@ -374,7 +375,7 @@ def append_draft_messages(
     is_untouched: bool,
     now: datetime,
 ) -> int:
-    """Write new messages into a locked chat. Returns the number of its branches.
+    """Write new messages to a locked chat. Return the number of its branches.
 
     Raises `ChatFull` and `TooManyBranches`.
     """
@@ -397,8 +398,7 @@ def append_draft_messages(
 def load_message_positions(chat: Chat, draft: ChatDraft) -> tuple[Places, bool]:
     """Return the positions of a locked chat's messages, and True if it was not continued here.
 
-    New messages are added to the end of a branch only in a chat that was not continued
-    here.
+    Only in a chat that was not continued here are new messages added to the end of a branch.
     """
     branches = list(Branch.objects.filter(chat=chat).order_by("created_at", "pk"))
     branches.sort(key=lambda branch: branch.parent_id is not None)
@@ -453,7 +453,7 @@ def write_draft_messages(
 def flush_message_rows(
     rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
 ) -> None:
-    """Insert the buffered messages, after their branches, and empty the buffer."""
+    """Insert the buffered messages after their branches, and empty the buffer."""
     new = [branch for branch in places.branches if branch.pk not in before]
     Branch.objects.bulk_create(new, batch_size=PAGE)
     before |= {branch.pk: branch.last_seq for branch in new}
@@ -471,7 +471,7 @@ def build_draft_message(
     is_checked: bool = False,
     file_ids: Mapping[str, uuid.UUID] = MappingProxyType({}),
 ) -> Message:
-    """Return the row of a message without its position. `file_ids`: its files, by hash.
+    """Return the row of a message without its position. `file_ids` maps hashes to files.
 
     Raises `ImportRefused`, unless `is_checked`.
     """
@@ -501,7 +501,10 @@ def build_draft_message(
 
 
 def pop_valid_metadata(kept: dict[str, object], name: str, is_sound: Any) -> Any:
-    """Pop a value from the metadata for its column; an invalid value stays in the metadata."""
+    """Pop a value from the metadata to store it in a column.
+
+    An invalid value stays in the metadata.
+    """
     if name in kept and is_sound(kept[name]):
         return kept.pop(name)
     return None
@@ -571,7 +574,7 @@ def derive_draft_title(draft: ChatDraft) -> str:
 
 
 def set_imported_text(chat: Chat, text: str, *, actor: str, now: datetime) -> list[str]:
-    """Set the chat's system text. If the policy forbids it, returns that as a loss."""
+    """Set the chat's system text. If the policy forbids it, return that as a loss."""
     try:
         with transaction.atomic():
             system_texts.set_system_text(chat=chat, text=text, actor=actor, now=now)
@@ -581,7 +584,7 @@ def set_imported_text(chat: Chat, text: str, *, actor: str, now: datetime) -> li
 
 
 def file_imported_chat(draft: ChatDraft, *, chat: Chat, owner: AbstractBaseUser) -> list[str]:
-    """Set folder, pin and archive mark of the chat as in the file.
+    """Set the folder, pin and archive flags of the chat as in the file.
 
     Returns a loss if the folder cannot be set.
     """
@@ -608,9 +611,9 @@ def restore_imported_summary(
     losses: list[str],
     now: datetime,
 ) -> dict[str, object]:
-    """Activate the imported summary, if this person may change summaries here.
+    """Activate the imported summary, if the person may change summaries here.
 
-    Otherwise prompts contain the messages, and `losses` gets the reason.
+    Otherwise prompts contain the messages, and the reason is added to `losses`.
     """
     if draft.summary is None:
         return {}

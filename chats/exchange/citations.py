@@ -22,7 +22,10 @@ SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 
 
 def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
-    """Return a ChatGPT text with links in place of its marks; marks without a link are removed."""
+    """Return a ChatGPT text with links in place of its citation marks.
+
+    Marks without a link are removed.
+    """
     if "\ue200" not in text and "†" not in text and not STRAY.search(text):
         return text
     for reference in references:
@@ -65,7 +68,7 @@ def escape_markdown_character(found: re.Match[str]) -> str:
 
 
 def extract_mark_text(mark: str) -> str:
-    """Return the visible text of a mark: that of an entity or a link."""
+    """Return the visible text of an entity or link mark."""
     found = MARK.fullmatch(mark)
     fields = found[2].split("\ue202")[1:] if found else []
     if found is None or not fields:
@@ -86,7 +89,7 @@ def remove_citation_cards(text: str) -> str:
 
 
 def link_citation_numbers(text: str, results: Iterable[Any]) -> str:
-    """Return a DeepSeek text with links in place of the numbers of its search results."""
+    """Return a DeepSeek text with links in place of its citation numbers."""
     if "[citation:" not in text:
         return text
     links = {

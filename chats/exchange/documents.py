@@ -1,6 +1,6 @@
-"""Writes a chat for reading: as Markdown, as a standalone HTML page, or as JSON.
+"""Exports a chat for reading: as Markdown, as a standalone HTML page, or as JSON.
 
-The page loads nothing: it has no script and no external address, and contains its images.
+The page loads nothing: it has no scripts and no external resources, and embeds its images.
 """
 
 import json
@@ -41,13 +41,13 @@ PAGE = 500
 
 
 def build_export_filename(chat: Chat, *, form: str) -> str:
-    """Return a file name that is valid on every system."""
+    """Return a file name that is valid on all operating systems."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60]
     return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
 
 
 def write_document(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:
-    """Write a chat in one of `FORMS`; `beside`: relative path to the image folder, if any."""
+    """Write a chat in one of `FORMS`. `beside`: relative path of the image folder, if any."""
     if form == "json":
         into.write(encode_chat_document(chat))
         return
@@ -74,7 +74,7 @@ def format_message_heading(row: Message) -> str:
 
 
 def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
-    """Yield the name and text of each part of a message that is not text."""
+    """Yield name and text of each message part that is not text."""
     for part in row.parts:
         if part["type"] == "reasoning":
             yield "Thoughts", part["text"]

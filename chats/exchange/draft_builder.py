@@ -39,7 +39,7 @@ NAMES = {dict: "object", list: "list", bool: "boolean", int: "number", float: "n
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A chat of a file that cannot be imported, with the reason."""
+    """A chat in a file that cannot be imported, with the reason."""
 
     title: str
     reason: str | Promise
@@ -50,7 +50,7 @@ class SourceEntry:
     """An entry of a file: a message, a tool result, or an entry to skip.
 
     `parts` is empty except for messages. `result`: the id of the call and its content. An empty id
-    means the nearest open call before it.
+    means the nearest preceding open call.
     """
 
     id: str
@@ -70,10 +70,9 @@ class SourceEntry:
 class Builder:
     """Builds one chat from entries in any order.
 
-    The tree follows the parents that entries name. Lists of children define the order of
-    siblings, and the parent of an entry that names none. `counted` is the number of
-    messages in the file, including tool results. `lost` is the number of those missing from
-    the draft.
+    The tree follows the parents that entries name. Lists of children determine the order of
+    siblings, and the parent of an entry that names none. `counted` is the number of messages in the
+    file, including tool results. `lost` is the number of those missing from the draft.
     """
 
     entries: dict[str, SourceEntry] = field(default_factory=dict)
@@ -99,7 +98,7 @@ class Builder:
         ts: object = None,
         model: object = None,
     ) -> str:
-        """Add a message after `parent` and return its id here.
+        """Add a message after `parent` and return its id in the draft.
 
         A message without parts is skipped. If its content was dropped, it counts as lost.
         """
@@ -139,7 +138,7 @@ class Builder:
         self.noted = len(self.losses)
 
     def drop(self, loss: str) -> None:
-        """Record the loss of a message that cannot be imported."""
+        """Record the loss of content that cannot be imported."""
         self.counted += 1
         self.lost += 1
         self.losses.append(loss)
@@ -155,7 +154,7 @@ class Builder:
     def result(
         self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
     ) -> None:
-        """Add the result of a call; without an id, of the nearest open call before it."""
+        """Add the result of a call; without an id, of the nearest preceding open call."""
         self.counted += 1
         own_id = own_id or f"result-{len(self.entries)}"
         if own_id in self.entries:
@@ -169,7 +168,7 @@ class Builder:
             self.children[intern(own_id)] = listed if len(listed) > 1 else listed[0]
 
     def parents(self) -> dict[str, str | None]:
-        """Return the parent of each entry. Cuts loops and reports missing parents."""
+        """Return the parent of each entry. Breaks loops and reports missing parents."""
         by_children = {
             child: own_id
             for own_id, listed in self.children.items()
@@ -205,7 +204,7 @@ class Builder:
         return entry is not None and entry.parent != own_id and entry.parent in self.entries
 
     def cut_loops(self, parents: dict[str, str | None]) -> None:
-        """Turn the first entry of each loop into a root."""
+        """Break each loop by turning its first entry into a root."""
         sound: set[str] = set()
         for start in parents:
             path: dict[str, None] = {}
@@ -290,7 +289,7 @@ class Builder:
         )
 
     def named_losses(self) -> tuple[str, ...]:
-        """Return the listed losses of the chat, up to the limit."""
+        """Return the losses of the chat for its report, up to the limit."""
         losses = self.losses[:MOST_LOSSES]
         if len(self.losses) > MOST_LOSSES:
             losses.append(f"further_losses:{len(self.losses) - MOST_LOSSES}")
@@ -344,7 +343,7 @@ class Builder:
         return ""
 
     def blocks(self, content: object) -> list[Part]:
-        """Read content: a text, or a list of typed blocks."""
+        """Parse content: a text, or a list of typed blocks."""
         if not is_json_list(content):
             return [TextPart(text) for text in self.texts([content])]
         found: list[Part] = []
@@ -353,7 +352,7 @@ class Builder:
         return found
 
     def block(self, block: object) -> list[Part]:
-        """Read one block; an unknown kind is reported as a loss."""
+        """Parse one block. An unknown type is reported as a loss."""
         if not isinstance(block, Mapping):
             return [TextPart(text) for text in self.texts([block])]
         kind = block.get("type")
@@ -384,7 +383,7 @@ class Builder:
 
 
 def list_entry_calls(entry: SourceEntry) -> list[ToolCallPart]:
-    """Return the tool calls of an entry; parts on disk contain none."""
+    """Return the tool calls of an entry. Parts moved to disk contain none."""
     if isinstance(entry.parts, ShelvedParts):
         return []
     return [part for part in entry.parts if isinstance(part, ToolCallPart)]
@@ -413,16 +412,16 @@ def extract_result_text(content: object) -> str:
 
 
 def encode_as_json(value: object) -> str:
-    """Return a value as JSON text. A text is returned unchanged, because it is JSON already."""
+    """Return a value as JSON text. A string is returned unchanged, because it is JSON already."""
     if isinstance(value, str):
         return value
     return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_milliseconds(ts: object) -> int | None:
-    """Return a time in milliseconds, or None.
+    """Parse a time to milliseconds, or None.
 
-    Accepts ISO 8601, or a number of seconds, milli-, micro- or nanoseconds, also as a text.
+    Accepts ISO 8601, or a number of seconds, milli-, micro- or nanoseconds, even as a string.
     """
     if isinstance(ts, str):
         try:
@@ -437,7 +436,7 @@ def parse_milliseconds(ts: object) -> int | None:
 
 
 def convert_to_milliseconds(moment: datetime) -> int | None:
-    """Return a time in milliseconds. Without a zone it is UTC. None before 1970."""
+    """Convert a time to milliseconds; without a time zone it is UTC. None before 1970."""
     moment = moment if moment.tzinfo is not None else moment.replace(tzinfo=UTC)
     found = int(moment.timestamp() * 1000)
     return found if found > 0 else None

@@ -34,8 +34,8 @@ class ImportRefused(Refusal):
 class Node:
     """One message of a draft.
 
-    `parent` is the id of the previous message, or None for the first of a path. `metadata` is
-    stored and exported again, except values that have a column.
+    `parent` is the id of the previous message, None for the first of a path. `metadata` is stored
+    and exported again, except values that have a column.
     """
 
     id: str
@@ -54,7 +54,7 @@ MOST_LOADED_SKILLS = 200
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DraftSummary:
-    """A summary of messages of a draft, named by their ids."""
+    """A summary of messages in a draft, which it refers to by id."""
 
     id: str
     text: str
@@ -65,14 +65,14 @@ class DraftSummary:
 
     @property
     def loaded_skills(self) -> list[str]:
-        """Slugs of skills and keys of parts of files that the summary moves, oldest first."""
+        """Skills (by slug) and file parts (by key) that the summary moves, oldest first."""
         named = self.metadata.get(LOADED_SKILLS)
         found = named[:MOST_LOADED_SKILLS] if isinstance(named, list) else []
         return [key for key in found if isinstance(key, str)]
 
 
 class OriginalFile(NamedTuple):
-    """A file of an archive: its entry, its name, and the hash of its copy if it is an image."""
+    """A file in an archive: its entry, its name, and the hash of its copy if it is an image."""
 
     archive: zipfile.ZipFile
     entry: zipfile.ZipInfo
@@ -116,7 +116,7 @@ class ChatDraft:
 
 @dataclass(frozen=True, slots=True)
 class NotTaken:
-    """A chat of a file that could not be imported, and the reason."""
+    """A chat in a file that could not be imported, and the reason."""
 
     title: str
     code: str

@@ -1,4 +1,4 @@
-"""Reads the account archive of a person chat by chat."""
+"""Reads a person's account archive chat by chat."""
 
 import uuid
 import zipfile
@@ -21,7 +21,7 @@ TEMPORARY = gettext_lazy("Temporary chats are not imported.")
 
 @dataclass(frozen=True, slots=True)
 class ListedChat:
-    """A chat in the archive's list: its file and metadata."""
+    """A chat on the archive's list: its file and metadata."""
 
     file: str
     chat_id: str
@@ -102,7 +102,7 @@ def get_text_value(said: Mapping[str, Any], name: str) -> str:
 def read_drafts_after(
     archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
 ) -> Iterator[ChatDraft | NotTaken]:
-    """Yield the chats after a position without reading earlier ones."""
+    """Yield the chats after a position, without reading earlier ones."""
     images = pictures.index_archive_images(archive)
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
     files = originals.index_originals(archive, jsonstream.parse_lazy_json(data, place=ACCOUNT))

@@ -15,9 +15,9 @@ IN_MEMORY = 4 * 1024 * 1024
 def export_chat_file(
     chat: Chat, *, form: str, scope: str, actor: str, now: datetime
 ) -> tuple[str, IO[bytes]]:
-    """Export a chat. Returns the content type and the rewound file, which the caller closes.
+    """Export a chat. Return the content type and the rewound file, which the caller closes.
 
-    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The export is recorded in the ledger.
+    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger records the export.
     """
     reach = cast(writing.Scope, scope)
     writing.record_export(chat, scope=reach, form=form, actor=actor, now=now)

@@ -1,4 +1,4 @@
-"""Recognises the file formats of other products."""
+"""Detects the file formats of other products."""
 
 import json
 from collections.abc import Callable, Mapping
@@ -79,7 +79,7 @@ def detect_tree_product(chat: Mapping[str, Any]) -> str:
 
 
 def detect_list_format(first: object) -> str:
-    """Return the format of a list that contains messages or activities; otherwise empty."""
+    """Return the format of a list of messages or activities; empty for any other list."""
     if not isinstance(first, Mapping):
         return ""
     if "role" in first and is_json_list(first.get("parts")):
@@ -90,14 +90,14 @@ def detect_list_format(first: object) -> str:
 
 
 def find_body_messages(document: object) -> object:
-    """Return the messages of a request body, as `useChat` and other clients send it, or None."""
+    """Return the messages in a request body of `useChat` or another client, or None."""
     if isinstance(document, Mapping) and (listed := get_list_items(document.get("messages"))):
         return listed if detect_list_format(listed[0]) in ("ui", "plain") else None
     return None
 
 
 def is_json_document(file: IO[bytes]) -> bool:
-    """Return True if a file is one JSON document instead of a message per line."""
+    """Return True if a file is a single JSON document, not one message per line."""
     head = file.read(64).lstrip(b"\xef\xbb\xbf \t\r\n")
     file.seek(0)
     if not head.startswith(b"{"):
@@ -168,7 +168,7 @@ def parse_session(form: str, lines: sessions.Lines) -> list[Found]:
 
 
 def build_format_mismatch(chat: object, *, place: int, form: str) -> Unreadable:
-    """Return the error for a chat whose format differs from the first chat of its file."""
+    """Return the error for a chat whose format differs from that of the file's first chat."""
     product = detect_product(chat)
     if product:
         sentence = gettext_noop("The file is an export of {product}, but was detected as {form}.")

@@ -1,10 +1,9 @@
 """Imports the chats of a file in the background, one after the other, under a lease.
 
-One transaction stores a chat, its result and the position of the import. A killed
-worker loses only its current chat, and the next worker continues after the stored
-position without duplicates. A stop takes effect between two chats, and between the
-messages of a long one. While a transaction stores a large chat, a thread renews the
-lease.
+One transaction stores a chat, its result and the position of the import. A killed worker loses only
+its current chat, and the next worker continues after the stored position without duplicates. A stop
+takes effect between two chats, or between the messages of a long one. While a transaction stores a
+large chat, a thread renews the lease.
 """
 
 import logging
@@ -79,7 +78,7 @@ def renewed_import_lease(lease: ImportLease, *, messages: int) -> Iterator[None]
 
 
 class Pace:
-    """Renews a lease between two pieces of a file, and pauses so that other work can run."""
+    """Renews the lease between pieces of a file, and pauses so that other work can run."""
 
     def __init__(self, lease: ImportLease) -> None:
         self.renew = PacedRenewal(lease)
@@ -108,7 +107,7 @@ def continue_import(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> None:
-    """Import chats of a file for some seconds. Enqueues the next task if any are left."""
+    """Import chats of a file for a few seconds. Enqueue the next task if any are left."""
     lease = claim_import(import_id, now=clock())
     if lease is None:
         return
@@ -130,7 +129,7 @@ def continue_import(
 
 
 def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
-    """Lease a running import; None if it has ended or another worker has it.
+    """Lease a running import. None if it has ended or another worker has it.
 
     An import whose workers die repeatedly fails.
     """
@@ -181,7 +180,7 @@ def import_remaining_chats(worker: ImportWork) -> None:
 
 
 def assemble_import_file(row: FileImport) -> IO[bytes]:
-    """Return the file of an import, assembled and rewound; the reader closes it."""
+    """Return the uploaded file of an import, assembled and rewound. The caller closes it."""
     file = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
     # One query per piece, because a server-side cursor is not available behind PgBouncer.
     for number in row.pieces.order_by("number").values_list("number", flat=True):
@@ -191,7 +190,7 @@ def assemble_import_file(row: FileImport) -> IO[bytes]:
 
 
 def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
-    """Import one chat, or record the reason why not.
+    """Import one chat, or record the reason that it cannot be imported.
 
     Raises `LeaseLost`, and errors that end the whole import.
     """
@@ -232,7 +231,7 @@ def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, ke
 def record_imported_chat(
     worker: ImportWork, made: Imported, *, place: int, mark: tuple[int, int]
 ) -> None:
-    """Record an imported chat, in its transaction. Raises `LeaseLost`."""
+    """Record an imported chat, in the transaction that stores it. Raises `LeaseLost`."""
     ImportOutcome.objects.create(
         file=worker.row,
         place=place,
@@ -281,7 +280,7 @@ def record_skipped_chat(
 
 
 def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise = "") -> None:
-    """End the import. With a `code`, it has failed. Raises `LeaseLost`."""
+    """End the import; with a `code`, as failed. Raises `LeaseLost`."""
     with transaction.atomic():
         worker.lease.renew()
         row = FileImport.objects.get(pk=worker.row.pk)
@@ -291,5 +290,5 @@ def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise =
 
 
 def log_import_error(error: Exception, *, what: str) -> None:
-    """Log the type of an error without its text: database errors contain the row's values."""
+    """Log the type of an error without its text, because database errors contain row values."""
     logger.error("%s was not taken: %s", what, type(error).__name__)

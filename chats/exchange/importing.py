@@ -1,4 +1,4 @@
-"""Recognises the format of a file by its content, and reads its chats one by one."""
+"""Detects the format of a file by its content, and reads its chats one by one."""
 
 import re
 import tempfile
@@ -50,7 +50,7 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A chat of a file, and the position after it: the part of the file, and the offset in it."""
+    """A chat in a file, and the position after it: the document, and the offset in it."""
 
     draft: Draft
     mark: tuple[int, int] = (0, 0)
@@ -61,7 +61,7 @@ class Source:
     """The content of a file: its format, the number of its chats, and an iterator.
 
     `behind(place, mark)` yields the chats after `place`; with a mark, earlier ones are not read
-    again. `kept_as` is the format by which imported chats are recognised later.
+    again. `kept_as` is the format by which imported chats are later recognised.
     """
 
     form: str
@@ -105,7 +105,7 @@ def build_chat_limit_error() -> NotTaken:
 
 
 def ignore_tick() -> None:
-    """Do nothing. The default of a function that is called between pieces of a file."""
+    """Do nothing. The default callback between pieces of a file."""
 
 
 def read_import_file(
@@ -115,11 +115,11 @@ def read_import_file(
     tick: Tick = ignore_tick,
     outline: dict[str, Any] | None = None,
 ) -> Source:
-    """Read a file, and recognise its format by the content. Raises `ImportRefused`.
+    """Open a file for import and detect its format. Raises `ImportRefused`.
 
-    The whole file is scanned first, so that a damaged file is refused before any chat is
-    imported. `tick` is called repeatedly. `kept` closes open files. `outline` receives the
-    result of the scan; pass the one of an earlier task to skip the scan.
+    The whole file is scanned first, so that a damaged file is refused before any chat is imported.
+    `tick` is called repeatedly. `kept` closes open files. `outline` receives the result of the
+    scan; pass that of an earlier task to skip the scan.
     """
     bounds.check_size(file)
     work = Work(tick, kept, outline if outline is not None else {})
@@ -184,19 +184,19 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
 
 
 def build_entry_opener(archive: zipfile.ZipFile, name: str) -> Open:
-    """Return a function that opens an archive entry. Damaged ones are refused."""
+    """Return a function that opens an archive entry. It refuses damaged entries."""
     return lambda: cast(IO[bytes], ArchiveEntry(archive, name))
 
 
 class ArchiveEntry:
-    """An archive entry as a forward-only file; damaged ones are refused."""
+    """An archive entry as a forward-only file. Raises `ImportRefused` if it is damaged."""
 
     def __init__(self, archive: zipfile.ZipFile, name: str) -> None:
         self.name = name
         self.file = self.sound(archive.open, name)
 
     def sound(self, call: Callable[..., Any], *given: Any) -> Any:
-        """Return the result of a call. Raises `ImportRefused` for a damaged entry."""
+        """Return the result of a read call. Raises `ImportRefused` for a damaged entry."""
         try:
             return call(*given)
         except bounds.UNREADABLE as error:
@@ -234,7 +234,7 @@ def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> Archi
 
 
 def parse_session_chats(form: str, values: Iterable[Any]) -> list[Draft]:
-    """Return the chats of a session. Values that are not objects count as lost messages.
+    """Return the chats of a session. Values other than objects count as lost messages.
 
     Raises `ImportRefused`.
     """
@@ -391,7 +391,7 @@ def read_list_values(
 ) -> Iterator[tuple[bytearray | None, int]]:
     """Yield the values of a list, each with the position after it; None for one that is too large.
 
-    A negative start means concatenated objects.
+    A negative `start` means concatenated objects.
     """
     most = settings.IMPORT_CHAT_BYTES
     if start < 0:
@@ -490,7 +490,7 @@ def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Wor
 
 
 def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:
-    """Return the chats of several documents as those of one file."""
+    """Combine the chats of several documents as if they were in one file."""
     form = parts[0].form
     total = sum(part.total for part in parts) + len(strange)
 
@@ -510,7 +510,7 @@ def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTak
 
 
 def build_single_source(form: str, draft: Draft) -> Source:
-    """Return a source with one chat, for formats that have one chat per file."""
+    """Return a source with one chat, for formats with one chat per file."""
     return join_archive_parts([build_sequential_part(form, 1, lambda: iter([draft]))])
 
 

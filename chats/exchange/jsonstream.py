@@ -1,6 +1,6 @@
 """Reads large JSON documents in pieces: one list value at a time, in bounded memory.
 
-Values are delimited by their brackets and not parsed. The caller parses them.
+Values are delimited by their brackets; the caller parses them.
 """
 
 import json
@@ -30,7 +30,7 @@ _SPACE = re.compile(rb"[ \t\r\n]*+")
 
 
 class Reader:
-    """A document that is read forward; consumed bytes are discarded.
+    """A JSON document that is read forward. Consumed bytes are discarded.
 
     `tick` is called with each piece of the file. `offset` is the position in the file.
     """
@@ -70,7 +70,7 @@ class Reader:
         self.at = 0
 
     def peek(self) -> bytes:
-        """Return the next byte that is not white space; empty at the end of the file."""
+        """Return the next byte that is not whitespace; empty at the end of the file."""
         while True:
             found = _SPACE.match(self.buffer, self.at)
             self.at = found.end() if found else self.at
@@ -91,7 +91,7 @@ class Reader:
         return bounds.build_invalid_json_error(self.place, problem)
 
     def value(self, *, most: int) -> bytearray | None:
-        """Return the bytes of the next value; None if it exceeds `most`."""
+        """Return the raw bytes of the next value; None if they exceed `most`."""
         self.forget()
         first = self.peek()
         if not first:
@@ -100,7 +100,7 @@ class Reader:
         return self.scalar(most=most) if first not in b"[{" else self.container(most=most)
 
     def container(self, *, most: int) -> bytearray | None:
-        """Return the bytes of a list or an object; None if it exceeds `most`."""
+        """Return the raw bytes of the next list or object; None if they exceed `most`."""
         depth, at, dropped = 0, 0, 0
         while True:
             found = _BRACKET.match(self.buffer, at)
@@ -131,7 +131,10 @@ class Reader:
         return value
 
     def skip(self, at: int, *, is_text: bool) -> int:
-        """Discard everything before a position, and the text that begins there; return its size."""
+        """Discard everything before a position, and a string that begins there.
+
+        Return the string's size.
+        """
         self.drop(at)
         if is_text:
             return self.skip_text()
@@ -140,12 +143,12 @@ class Reader:
         return 0
 
     def drop(self, size: int) -> None:
-        """Discard `size` bytes at the beginning of the buffer."""
+        """Discard `size` bytes from the beginning of the buffer."""
         del self.buffer[:size]
         self.base += size
 
     def skip_text(self) -> int:
-        """Discard the text at the beginning of the buffer, of any length; return its size."""
+        """Discard the string at the beginning of the buffer, of any length. Return its size."""
         dropped, at = 0, 1
         while True:
             found = _REST.match(self.buffer, at)
@@ -161,7 +164,10 @@ class Reader:
                 raise self.error(gettext_lazy("the data ends too early"))
 
     def scalar(self, *, most: int) -> bytearray:
-        """Return the bytes of a text, number or literal. Raises `ImportRefused` beyond `most`."""
+        """Return the raw bytes of a string, number or literal.
+
+        Raises `ImportRefused` beyond `most`.
+        """
         while True:
             found = _SCALAR.match(self.buffer, self.at)
             if found is not None and found.end() < len(self.buffer):
@@ -179,9 +185,9 @@ class Reader:
         return self.buffer[start : self.at]
 
     def elements(self, *, most: int, is_first: bool = True) -> Iterator[bytearray | None]:
-        """Yield the values of a list after its bracket; None for one over `most` bytes.
+        """Yield the raw values of a list whose bracket was read; None for one over `most` bytes.
 
-        `is_first`: the list has no earlier values.
+        `is_first`: no value of the list has been read yet.
         """
         while not self.take(b"]"):
             if not is_first and not self.take(b","):
@@ -192,7 +198,7 @@ class Reader:
             yield self.value(most=most)
 
     def names(self) -> Iterator[str]:
-        """Yield the names in an object after its bracket.
+        """Yield the names in an object whose bracket was read.
 
         The caller must read each value before the next name.
         """
@@ -215,7 +221,7 @@ class Reader:
 
 
 def parse_lazy_json(data: bytes | bytearray, *, place: str | Promise) -> Any:
-    """Return a JSON value; large lists and objects parse their entries on access.
+    """Parse a JSON value. Entries of large lists and objects are parsed on access.
 
     Raises `ImportRefused`, also on access.
     """
@@ -247,7 +253,7 @@ def build_json_entries_error(place: str | Promise) -> ImportRefused:
 
 
 def release_lazy_value(value: object) -> None:
-    """Free the bytes of a value; its entries cannot be read afterwards."""
+    """Free the bytes of a value, whose entries cannot be read afterwards."""
     if isinstance(value, LazyObject | LazyList):
         if isinstance(value.data, bytearray):
             value.data.clear()
@@ -348,7 +354,7 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
 
 
 def is_json_list(value: object) -> bool:
-    """Return True if a value is a JSON list, parsed completely or on access."""
+    """Return True if a value is a JSON list, whether parsed or lazy."""
     return isinstance(value, list | LazyList)
 
 
@@ -358,7 +364,7 @@ def get_list_items(value: object) -> Sequence[Any]:
 
 
 def describe_object_names(value: object) -> str | Promise:
-    """Return the first 8 names in an object, or the kind of another value, for error messages."""
+    """Return the first 8 names in an object, or the type of another value, for error messages."""
     if not isinstance(value, Mapping):
         return (
             gettext_lazy("a list")

@@ -1,4 +1,4 @@
-"""The original files of messages in account archives: written with their hash, and restored."""
+"""Exports and restores the original files of messages in account archives, named by their hash."""
 
 import hashlib
 import re
@@ -38,7 +38,7 @@ Originals = Mapping[str, OriginalFile]
 def write_originals(
     chat: Chat, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
 ) -> None:
-    """Write the files of a chat's messages that the archive lacks; note them in `written`."""
+    """Write the message files that the archive lacks, and add their hashes to `written`."""
     links = MessageFile.objects.filter(message__branch__chat=chat).values("file")
     for row in StoredFile.objects.filter(pk__in=links).order_by("created_at", "pk"):
         if row.sha256 in written:
@@ -57,7 +57,7 @@ def write_originals(
 
 
 def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> bool:
-    """Write the bytes of a file into an archive. Return False if the storage lacks them."""
+    """Write the bytes of a file to an archive. Return False if the storage does not have them."""
     pieces = iter_file_bytes(row)
     try:
         first = next(pieces, b"")
@@ -71,7 +71,7 @@ def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> b
 
 
 def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, OriginalFile]:
-    """Return the files of an archive by their hash, with the names from its list."""
+    """Map hashes to the files of an archive, with the names from its list."""
     found = {
         match[1]: OriginalFile(archive, entry, "", "")
         for entry in archive.infolist()
@@ -94,7 +94,7 @@ def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, Origina
 
 
 def select_originals(originals: Originals, nodes: Sequence[Node]) -> dict[str, OriginalFile]:
-    """Return the files of an archive that messages use, by their hash."""
+    """Return the archive files that messages use, by hash."""
     documents, images = collect_file_hashes(nodes)
     return {
         sha256: original
@@ -123,9 +123,9 @@ def restore_originals(
 ) -> tuple[dict[str, uuid.UUID], list[str]]:
     """Store the files that messages use, before any transaction.
 
-    Returns their ids, by the hash of a document or of the copy of an image, and the losses.
-    A file that the person already has is not stored again. An entry is a loss if its bytes
-    do not match its name, or if it is refused as an upload.
+    Returns the losses, and the ids of the files by the hash of a document or of an image's copy. A
+    file that the person already has is not stored again. An entry is a loss if its bytes do not
+    match the hash in its name, or if it is refused as an upload.
     """
     documents, images = collect_file_hashes(nodes)
     known = uploads.list_files(owner).filter(sha256__in=documents)
@@ -162,7 +162,7 @@ def store_original(
 
 
 def copy_entry(original: OriginalFile, *, into: IO[bytes], sha256: str) -> None:
-    """Copy an entry of an archive, counted while reading. Raises `ImportRefused`."""
+    """Copy an archive entry, with its size limited while reading. Raises `ImportRefused`."""
     limit, size, digest = settings.FILE_BYTES, 0, hashlib.sha256()
     name = original.entry.filename
     try:
@@ -184,7 +184,7 @@ def set_document_ids(
 ) -> list[dict[str, Any]]:
     """Return stored parts whose documents have the ids of this person's files.
 
-    An imported file may name any id, so a document without a file of the person gets none.
+    Imported parts may contain any id, so a document without a file of the person gets no id.
     """
     return [
         {

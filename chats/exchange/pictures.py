@@ -28,7 +28,7 @@ def build_image_filename(image: MessageImage) -> str:
 
 
 def iterate_unique_images(rows: QuerySet[Message]) -> Iterator[MessageImage]:
-    """Yield the images of messages by hash, without duplicates, one in memory at a time."""
+    """Yield the images of messages, without duplicates, one in memory at a time."""
     found = MessageImage.objects.filter(message__in=rows.order_by().values("pk"))
     before = ""
     for pk, sha256 in found.order_by("sha256", "pk").values_list("pk", "sha256"):
@@ -50,7 +50,7 @@ def index_archive_images(archive: zipfile.ZipFile) -> dict[str, zipfile.ZipInfo]
 
 
 class Images(Mapping[str, Bytes]):
-    """The images of a chat in an archive by hash, each read on access."""
+    """The images of a chat in an archive, by hash. Each is read on access."""
 
     def __init__(self, archive: zipfile.ZipFile, names: Mapping[str, tuple[str, str]]) -> None:
         self.archive = archive
@@ -76,7 +76,7 @@ def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
 def read_bundle_images(
     archive: zipfile.ZipFile, *, wanted: Collection[str]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
-    """Return the images of a bundle by hash, and the losses, including images in no message."""
+    """Return the images of a bundle by hash, and the losses, including unused images."""
     entries = index_archive_images(archive)
     found, losses = read_wanted_images(archive, entries, wanted=wanted)
     return found, [

@@ -1,4 +1,4 @@
-"""Reads UI messages, one per line, and bundles of them. A file is read completely or refused."""
+"""Reads files and bundles of UI messages. Each is read completely or refused."""
 
 import hashlib
 import re
@@ -34,7 +34,7 @@ MOST_REVISIONS = 10**9
 
 
 class LineReader:
-    """Reads messages in order; ids must be unique."""
+    """Collects messages in order. Their ids must be unique."""
 
     def __init__(self) -> None:
         self.messages: list[UIMessage] = []
@@ -44,7 +44,7 @@ class LineReader:
         self.shelf = Shelf()
 
     def read(self, value: object, *, place: Promise) -> UIMessage:
-        """Return a JSON value as a UI message. Raises `ImportRefused` if it is not one."""
+        """Parse a JSON value as a UI message. Raises `ImportRefused`."""
         try:
             message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:
@@ -64,7 +64,7 @@ class LineReader:
         return message
 
     def add(self, value: object, *, place: Promise) -> None:
-        """Read a message into the list. Raises `ImportRefused`."""
+        """Parse a message and append it to the list. Raises `ImportRefused`."""
         message = self.read(value, place=place)
         if message.id in self.ids:
             problem = Sentence(
@@ -112,7 +112,7 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
 
 
 def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
-    """Return the draft of the messages that were read."""
+    """Return the draft of the messages that the reader collected."""
     nodes, active = link_messages(reader.messages)
     source = derive_source_id(reader.messages, meta)
     return ChatDraft(
@@ -126,7 +126,7 @@ def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
 
 
 def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]:
-    """Return messages as nodes with their parents, and the end of the active path.
+    """Convert messages to nodes with parents. Return them and the end of the active path.
 
     A line without `parentId` follows the previous line. Raises `ImportRefused`.
     """
@@ -173,7 +173,7 @@ def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
 
 
 def derive_source_id(messages: Iterable[UIMessage], meta: Mapping[str, Any]) -> str:
-    """Return the id of the chat at its origin, or an id derived from its message ids."""
+    """Return the original id of the chat, or an id derived from its message ids."""
     listed = list(messages)
     given = meta.get("chatId") or next(
         (m.metadata["chatId"] for m in listed if m.metadata.get("chatId")), ""
@@ -190,7 +190,7 @@ def is_bundle(archive: zipfile.ZipFile) -> bool:
 
 
 def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
-    """Read a bundle: the current context of the chat, and the messages under its summary.
+    """Read a bundle: the current context of the chat, and the summarised messages.
 
     Raises `ImportRefused`.
     """
@@ -246,7 +246,7 @@ def read_bundle_metadata(archive: zipfile.ZipFile) -> dict[str, Any]:
 def merge_bundle_messages(
     now_read: LineReader, then_read: LineReader, *, meta: Mapping[str, Any]
 ) -> ChatDraft:
-    """Combine summarised and current messages. Raises `ImportRefused`.
+    """Combine the summarised and the current messages. Raises `ImportRefused`.
 
     A message in both was not a source of the summary.
     """

@@ -1,10 +1,9 @@
-"""Reads sessions of agents and of local applications, and plain messages.
+"""Parses sessions of agents and of local applications, and plain messages.
 
 The formats are public: Claude Code (github.com/daaain/claude-code-log), pi
-(github.com/badlogic/ pi-mono, `packages/coding-agent/docs/session.md`), Codex
-(github.com/openai/codex, `codex-rs/protocol`), opencode (github.com/sst/opencode,
-`opencode export`), and the page of llama.cpp (github.com/ggml-org/llama.cpp,
-`tools/ui`).
+(github.com/badlogic/pi-mono, `packages/coding-agent/docs/session.md`), Codex
+(github.com/openai/codex, `codex-rs/protocol`), opencode (github.com/sst/opencode, `opencode
+export`), and the page of llama.cpp (github.com/ggml-org/llama.cpp, `tools/ui`).
 """
 
 import hashlib
@@ -43,7 +42,7 @@ ROLES = ("user", "assistant")
 
 @dataclass(slots=True)
 class _ClaudeCode:
-    """A session of Claude Code that is being read."""
+    """A Claude Code session while it is being read."""
 
     builder: Builder = field(default_factory=lambda: Builder(is_chain=True))
     title: str = ""
@@ -109,7 +108,7 @@ class _ClaudeCode:
 
 
 def parse_claude_code_session(lines: Lines) -> Found:
-    """Read a session of Claude Code: a tree by `parentUuid`, with side chains as branches.
+    """Parse a Claude Code session: a tree by `parentUuid`, with side chains as branches.
 
     After `/compact`, a new tree begins: `logicalParentUuid` names the entry that it continues, and
     the text that replaces earlier messages becomes a summary.
@@ -128,8 +127,8 @@ def parse_claude_code_session(lines: Lines) -> Found:
 def add_draft_summary(found: ChatDraft, compact: tuple[str, str], *, before: str) -> ChatDraft:
     """Return a draft with a summary of the messages up to and including `before`.
 
-    If the text is empty or the message is not on the active path before its end, the draft gets
-    a loss instead.
+    If the text is empty, or the message is not on the active path or is its end, the draft gets a
+    loss instead.
     """
     own, text = compact
     parents = {node.id: node.parent for node in found.nodes}
@@ -164,7 +163,7 @@ def find_message_path(end: str, parents: Mapping[str, str | None]) -> list[str]:
 def attach_tool_results(
     content: object, builder: Builder, *, own: str, parent: str | None
 ) -> object:
-    """Add the tool results in content to their calls; return the rest."""
+    """Add the tool results in the content to their calls. Return the remaining content."""
     if not isinstance(content, list):
         return content
     rest = []
@@ -178,7 +177,7 @@ def attach_tool_results(
 
 
 def parse_pi_session(lines: Lines) -> Found:
-    """Read a session of pi: messages in order; newer ones also name their parents."""
+    """Parse a pi session: messages in order; newer ones also name their parents."""
     builder = Builder(is_chain=True)
     source = ""
     before: str | None = None
@@ -213,7 +212,7 @@ def parse_pi_session(lines: Lines) -> Found:
 
 
 def parse_codex_session(lines: Lines) -> Found:
-    """Read a session of Codex: items in order."""
+    """Parse a Codex session: items in order."""
     builder = Builder(is_chain=True)
     source, before = "", None
     for place, line in enumerate(lines, start=1):
@@ -261,7 +260,7 @@ def parse_codex_item(
 
 
 def parse_opencode_session(chat: Mapping[str, Any]) -> Found:
-    """Read a session of opencode: messages in order, with parts."""
+    """Parse an opencode session: messages in order, with parts."""
     about = chat["info"]
     if not isinstance(about, Mapping):
         return Unreadable("", gettext_noop("The `info` of the session is not an object."))
@@ -293,7 +292,7 @@ def parse_opencode_session(chat: Mapping[str, Any]) -> Found:
 def parse_opencode_parts(
     listed: Iterable[Any], builder: Builder
 ) -> tuple[list[Part], list[tuple[str, object]]]:
-    """Return the parts of a message, and the results of its tools by the ids of their calls."""
+    """Return the parts of a message, and the results of its tools by call id."""
     parts: list[Part] = []
     results: list[tuple[str, object]] = []
     for part in listed:
@@ -331,7 +330,7 @@ def parse_opencode_call(part: Mapping[str, Any], *, number: int) -> tuple[ToolCa
 
 
 def parse_llama_chats(lines: Lines) -> Iterator[Found]:
-    """Read conversations of the llama.cpp web page: each has a header and a tree of messages."""
+    """Parse conversations of the llama.cpp web page: each has a header and a tree of messages."""
     head: Mapping[str, Any] | None = None
     builder = Builder()
     for line in lines:
@@ -348,7 +347,7 @@ def parse_llama_chats(lines: Lines) -> Iterator[Found]:
 
 
 def parse_llama_conversation(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of an older llama.cpp web page: `conv` and `messages`."""
+    """Parse a conversation of an older llama.cpp web page: `conv` and `messages`."""
     builder = Builder()
     for message in get_list_items(chat.get("messages")):
         if isinstance(message, Mapping):
@@ -370,7 +369,7 @@ def build_llama_draft(head: Mapping[str, Any], builder: Builder) -> Found:
 
 
 def parse_llama_message(message: Mapping[str, Any], builder: Builder) -> None:
-    """Read one message of the llama.cpp web page."""
+    """Parse one message of the llama.cpp web page."""
     own = str(message.get("id", f"message-{len(builder.entries)}"))
     parent = message.get("parent")
     parent = str(parent) if parent is not None and str(parent) != "-1" else None
@@ -418,7 +417,7 @@ def parse_llama_parts(message: Mapping[str, Any], builder: Builder, *, own: str)
 
 
 def parse_plain_messages(lines: Lines) -> Found:
-    """Read messages with role and content, one per line. System texts are not imported.
+    """Parse messages with role and content, one per line. System texts are not imported.
 
     Raises `ImportRefused`.
     """
@@ -442,6 +441,6 @@ def parse_plain_messages(lines: Lines) -> Found:
 
 
 def derive_chat_session_id(builder: Builder) -> str:
-    """Return a name for a session without an id, derived from the ids in it."""
+    """Return a stable id for a session without one, derived from the ids of its entries."""
     own_ids = (own_id for own_id, entry in builder.entries.items() if entry.parts)
     return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()

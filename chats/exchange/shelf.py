@@ -19,7 +19,7 @@ BUFFERED = 1024 * 1024
 
 
 class Shelf:
-    """A temporary file of JSON values by position; it is deleted with the object."""
+    """A temporary file of JSON values, addressed by position. Deleted with the object."""
 
     def __init__(self) -> None:
         self.file: IO[bytes] | None = None
@@ -49,22 +49,22 @@ class Shelf:
         return self.last[1]
 
     def parts(self, parts: Sequence[Part]) -> Sequence[Part]:
-        """Write the parts of a message; return a sequence that reads them on access."""
+        """Write the parts of a message. Return a sequence that reads them on access."""
         return ShelvedParts(self, self.put(serialize_parts(parts)), len(parts)) if parts else ()
 
     def metadata(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
-        """Write the metadata of a message; return a mapping that reads it on access."""
+        """Write the metadata of a message. Return a mapping that reads it on access."""
         return ShelvedMetadata(self, self.put(dict(metadata)))
 
 
 def shelve_node(node: Node, shelf: Shelf) -> Node:
-    """Return a message whose parts and metadata are on a shelf."""
+    """Return a message with its parts and metadata moved to a shelf."""
     parts = node.parts if isinstance(node.parts, ShelvedParts) else shelf.parts(node.parts)
     return replace(node, parts=parts, metadata=shelf.metadata(node.metadata))
 
 
 class ShelvedParts(Sequence[Part]):
-    """The parts of a message, in the file of a shelf."""
+    """The parts of a message, stored on a shelf."""
 
     __slots__ = ("length", "place", "shelf")
 
@@ -91,7 +91,7 @@ class ShelvedParts(Sequence[Part]):
 
 
 class ShelvedMetadata(Mapping[str, object]):
-    """The metadata of a message, in the file of a shelf."""
+    """The metadata of a message, stored on a shelf."""
 
     __slots__ = ("place", "shelf")
 

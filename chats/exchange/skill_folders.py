@@ -1,8 +1,8 @@
 """Skills as folders with a `SKILL.md`: import and export of ZIP archives.
 
 `SKILL.md` begins with a front matter of `name` and `description`; the rest is the text. In exports,
-`name` is the name of the folder, as readers of the format require, and `metadata` has what only
-this product knows: `display-name` and `mode`. Other text files of a folder are files of the skill.
+`name` is the name of the folder, as other readers of the format require; `metadata` has the
+product's own fields `display-name` and `mode`. Other text files of a folder are files of the skill.
 Files that cannot be imported are listed with a reason. If a limit is exceeded, nothing is imported.
 """
 
@@ -94,9 +94,9 @@ class SkillFileInvalid(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SkillFolder:
-    """The content of a SKILL.md, and the other texts of its folder by name.
+    """The content of a SKILL.md, and the other texts in its folder by name.
 
-    `slug` is the name of the folder, if it is a slug.
+    `slug` is the name of the folder, if it is a valid slug.
     """
 
     name: str
@@ -109,14 +109,14 @@ class SkillFolder:
 
 @dataclass(frozen=True, slots=True)
 class LeftOutFile:
-    """A file of an archive that was not imported. `code` is a key of `LEFT_OUT`."""
+    """A file in an archive that was not imported. `code` is a key of `LEFT_OUT`."""
 
     name: str
     code: str
 
     @property
     def reason(self) -> str:
-        """The reason why the file was not imported, in the language of the reader."""
+        """The reason that the file was not imported, in the reader's language."""
         return str(LEFT_OUT[self.code])
 
 
@@ -151,7 +151,7 @@ def build_skill_archive(rows: Sequence[Skill]) -> bytes:
 
 
 def format_skill_file(skill: Skill) -> str:
-    """Return a skill as SKILL.md. Values of the front matter are quoted as in JSON."""
+    """Return a skill as SKILL.md. Values in the front matter are quoted as in JSON."""
     metadata = {"display-name": skill.name if skill.name != skill.slug else ""}
     metadata["mode"] = "always" if skill.mode == Skill.Mode.ALWAYS else ""
     more = [f"  {key}: {quote_value(value)}" for key, value in metadata.items() if value]
@@ -161,7 +161,7 @@ def format_skill_file(skill: Skill) -> str:
 
 
 def quote_value(value: str) -> str:
-    """Return a value of a front matter in quotes."""
+    """Return a front matter value in quotes."""
     return json.dumps(value, ensure_ascii=False)
 
 
@@ -169,11 +169,11 @@ def quote_value(value: str) -> str:
 def import_skill_archive(
     data: bytes, *, user: User, place: skills.SkillPlace, now: datetime
 ) -> ImportedSkills:
-    """Import all skills of an archive to one place.
+    """Import all skills of an archive to one owner.
 
     A new skill gets the slug of its folder if that is free, and the mode *always* only if the
-    person may choose it. A skill of the same name in that place gets the description, the text and
-    the files of the folder; its other files are removed. Raises the refusals of this module and of
+    person may choose it. An existing skill with the same name gets the folder's description, text
+    and files; its other files are removed. Raises the refusals of this module and of
     `skills.create_own_skill`.
     """
     skills.check_skill_place(user, place)
@@ -209,18 +209,17 @@ def import_skill_archive(
 
 
 def find_skill_by_name(name: str, *, place: skills.SkillPlace) -> Skill | None:
-    """Return the skill of a place with this name, ignoring case; None if there is none."""
+    """Return the owner's skill with this name, ignoring case, or None."""
     rows = Skill.objects.filter(group=place.group_id, team_id=place.team_id)
     wanted = names.casefold_name(name)
     return next((row for row in rows if names.casefold_name(row.name) == wanted), None)
 
 
 def read_skill_archive(data: bytes) -> tuple[list[SkillFolder], list[LeftOutFile]]:
-    """Return the skills of an archive, and its files that belong to none or are not text.
+    """Return the skills of an archive, and the files that belong to none or are not text.
 
-    Never unpacks to disk, and reads each entry only up to its limit. Raises
-    `SkillArchiveTooLarge`, `SkillArchiveInvalid`, `SkillArchiveUnsafe`, `SkillFileInvalid` and
-    `skills.SkillRefused`.
+    Never unpacks to disk, and reads each entry only up to its limit. Raises `SkillArchiveTooLarge`,
+    `SkillArchiveInvalid`, `SkillArchiveUnsafe`, `SkillFileInvalid` and `skills.SkillRefused`.
     """
     if len(data) > MOST_BYTES:
         raise SkillArchiveTooLarge
@@ -246,7 +245,7 @@ def read_skill_archive(data: bytes) -> tuple[list[SkillFolder], list[LeftOutFile
 
 
 def check_skill_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `SkillArchiveUnsafe` if an entry has no plain path below its archive."""
+    """Raise `SkillArchiveUnsafe` unless an entry has a plain path within its archive."""
     name = entry.orig_filename
     parts = name.replace("\\", "/").split("/")
     is_link = stat.S_ISLNK(entry.external_attr >> 16)
@@ -255,7 +254,7 @@ def check_skill_entry(entry: zipfile.ZipInfo) -> None:
 
 
 class SkillArchiveReader:
-    """Reads the folders of an archive whose entries are checked."""
+    """Reads the folders of an archive whose entries were already checked."""
 
     def __init__(self, archive: zipfile.ZipFile) -> None:
         self.archive = archive
@@ -272,7 +271,7 @@ class SkillArchiveReader:
             self.assign_entry(entry)
 
     def assign_entry(self, entry: zipfile.ZipInfo) -> None:
-        """Assign an entry to the innermost folder above it that has a SKILL.md."""
+        """Assign an entry to the innermost enclosing folder with a SKILL.md."""
         above = [folder for folder in self.by_folder if entry.filename.startswith(folder)]
         if not above:
             self.leave_out(entry, "no_skill")
@@ -330,7 +329,7 @@ class SkillArchiveReader:
         return data
 
     def leave_out(self, entry: zipfile.ZipInfo, code: str) -> None:
-        """Note that an entry is not imported. `code` is a key of `LEFT_OUT`."""
+        """Record that an entry is not imported. `code` is a key of `LEFT_OUT`."""
         self.left_out.append(LeftOutFile(entry.filename[:LONGEST_FILE_NAME], code))
 
     def list_left_out(self) -> list[LeftOutFile]:
@@ -384,7 +383,7 @@ def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
 
 
 def unquote_value(value: str) -> str:
-    """Return a value of a front matter without its quotes."""
+    """Return a front matter value without its quotes."""
     if value[:1] == value[-1:] == '"' and len(value) > 1:
         try:
             return str(json.loads(value))

@@ -1,6 +1,6 @@
 """Separates the reasoning in an imported reply from its text, as for replies of this server.
 
-Other products store reasoning between tags such as `<think>` in the text. Open WebUI uses a
+Other products store reasoning in the text, between tags such as `<think>`. Open WebUI uses a
 `<details type="reasoning">` block.
 """
 

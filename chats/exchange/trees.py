@@ -1,4 +1,4 @@
-"""Reads the exports of ChatGPT, Claude, Open WebUI and LibreChat.
+"""Parses the exports of ChatGPT, Claude, Open WebUI and LibreChat.
 
 The formats are public: the archives that OpenAI and Anthropic send, described by the readers in
 github.com/mohamed-chs/convoviz and github.com/simonw/llm, the chats that Open WebUI exports
@@ -38,7 +38,7 @@ NO_PARENT = frozenset(
 
 
 def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of ChatGPT: a tree of nodes."""
+    """Parse a ChatGPT conversation: a tree of nodes."""
     mapping = chat["mapping"]
     title = chat.get("title")
     if not isinstance(mapping, Mapping):
@@ -110,7 +110,7 @@ def link_part_citations(part: Part, references: object) -> Part:
 
 
 def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Part]:
-    """Read the content of a message of ChatGPT."""
+    """Parse the content of a ChatGPT message."""
     kind = content.get("content_type")
     listed = content.get("parts")
     if kind in ("text", "multimodal_text") and is_json_list(listed):
@@ -131,7 +131,7 @@ def parse_chatgpt_parts(content: Mapping[str, Any], builder: Builder) -> list[Pa
 
 
 def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
-    """Read one part of a message of ChatGPT."""
+    """Parse one part of a ChatGPT message."""
     if not isinstance(item, Mapping):
         return [TextPart(text) for text in builder.texts([item])]
     if isinstance(item.get("asset_pointer"), str):
@@ -143,7 +143,7 @@ def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
 
 
 def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of Claude; newer ones name each message's parent."""
+    """Parse a Claude conversation. Newer ones name each message's parent."""
     title, listed = chat.get("name"), chat["chat_messages"]
     if not is_json_list(listed):
         return Unreadable(
@@ -172,7 +172,7 @@ def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
 def parse_claude_message(
     item: Mapping[str, Any], *, own: str, parent: str | None, builder: Builder
 ) -> str:
-    """Read one message of Claude with attached texts and files; return its id here."""
+    """Parse one Claude message with attached texts and files. Return its id in the draft."""
     role: Any = "user" if item.get("sender") == "human" else "assistant"
     content = item.get("content")
     listed = content if is_json_list(content) and content else item.get("text") or content
@@ -209,7 +209,7 @@ def parse_claude_message(
 
 
 def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a chat of Open WebUI: a tree by `parentId`."""
+    """Parse an Open WebUI chat: a tree by `parentId`."""
     inner = chat["chat"]
     title = chat.get("title") or inner.get("title")
     history = inner.get("history")
@@ -254,7 +254,7 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:
-    """Read a conversation of LibreChat: a list with parents, or a tree of `children`."""
+    """Parse a LibreChat conversation: a list with parents, or a tree of `children`."""
     title, listed = chat.get("title"), chat["messages"]
     builder = Builder()
     waiting = list(reversed(get_list_items(listed)))

@@ -1,4 +1,4 @@
-"""Consent to tool calls over the UI message protocol: approvals in a client's message, and denials.
+"""Consent to tool calls over the UI message protocol: approvals from clients, and denials.
 
 A call that waits for consent is a tool part in the state `approval-requested`. The client answers
 with the same message, whose parts are in the state `approval-responded`.
@@ -67,7 +67,7 @@ def decide_approvals(
     user: User,
     now: datetime,
 ) -> tuple[Turn, KnownParts]:
-    """Store a person's answers and return their turn, with the parts that the client has.
+    """Store a person's answers. Return their turn, with the parts that the client has.
 
     An answer that was given before, or came too late, changes nothing. `calls` has the ids of the
     calls in the client's message. Raises `NotFound`.
@@ -91,7 +91,7 @@ def mark_denied_calls(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]
 
 
 def mark_denied_call(part: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a part. In a denied call, the approval replaces the text for the model."""
+    """Return a part. In a denied call, the approval replaces the text written for the model."""
     code = find_denial(part["output"]) if isinstance(part.get("output"), str) else ""
     if not code:
         return dict(part)

@@ -1,8 +1,8 @@
 """Chats as lists of UI messages, for requests of the AI SDK's `useChat`.
 
 The client chooses the ids of its chat and messages; both are stored. The stored chat is
-authoritative: only the last message of a request is read, and the previous message
-shows where it belongs.
+authoritative: only the last message of a request is read, and the previous message determines its
+position.
 """
 
 import hashlib
@@ -114,7 +114,7 @@ class UIRequest:
 
 @dataclass(frozen=True, slots=True)
 class UIReply:
-    """The turn that a client follows, and the parts of its message that the client has already."""
+    """The turn that a client follows, and the parts of the reply that the client already has."""
 
     chat: Chat
     turn: Turn
@@ -165,7 +165,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
 
 
 def check_id(value: object, *, name: str) -> str:
-    """Return an id of the client. Raises `InvalidUIRequest`."""
+    """Return an id from the client. Raises `InvalidUIRequest` if it is invalid."""
     if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
         return value
     sentence = gettext_lazy("`{name}` needs an ID of 1 to {limit} characters.")
@@ -173,7 +173,7 @@ def check_id(value: object, *, name: str) -> str:
 
 
 def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
-    """Return the last message of a request. Raises `InvalidUIRequest`."""
+    """Parse the last message of a request. Raises `InvalidUIRequest`."""
     check_id(value.get("id"), name="messages")
     try:
         return parse_ui_message(value)[0]
@@ -189,7 +189,7 @@ def reply_to_ui_request(
     api_key: ApiKey | None = None,
     idempotency_key: str = "",
 ) -> UIReply:
-    """Carry out a request: send, edit, regenerate, or answer requests for consent.
+    """Execute a request: send, edit, regenerate, or answer requests for consent.
 
     A chat that does not exist is created with its first message. Repeating a sent message returns
     its turn. Raises `UnsupportedUIMessage`, `HistoryNotStored`, `NotFound` for a deleted chat, and
@@ -204,7 +204,7 @@ def reply_to_ui_request(
 
 
 class UIAction:
-    """One `useChat` request of a person, applied to their chat: send, replace or regenerate."""
+    """A person's `useChat` request, applied to their chat: send, replace or regenerate."""
 
     def __init__(
         self,
@@ -234,7 +234,7 @@ class UIAction:
         return chat, self.submit_to(chat, text).turn
 
     def decide(self) -> UIReply:
-        """Store the answers of the last message. Raises `NotFound`."""
+        """Store the answers to consent requests in the last message. Raises `NotFound`."""
         chat = get_ui_chat(self.request.chat_id, user=self.user)
         last = cast(UIMessage, self.request.last)
         calls = frozenset(part.call_id for part in last.parts if isinstance(part, ToolCallPart))
@@ -255,8 +255,8 @@ class UIAction:
     def store_files(self) -> list[uuid.UUID]:
         """Store the files of the last message and return their ids, before any transaction.
 
-        Raises `UnsupportedUIMessage` for an address that is not the address of an upload, and
-        the refusals of uploads.
+        Raises `UnsupportedUIMessage` for an address other than that of an upload, and the refusals
+        of uploads.
         """
         found: list[uuid.UUID] = []
         for part in self.request.last.parts if self.request.last else ():
@@ -299,7 +299,7 @@ class UIAction:
             lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
 
     def submit_to(self, chat: Chat, text: str) -> Accepted:
-        """Send a message to an existing chat: at its end, in place of a message, or after one.
+        """Send a message to an existing chat: at its end, after a message, or replacing one.
 
         Raises `UnsupportedUIMessage` for an edit with new files.
         """
@@ -344,7 +344,7 @@ class UIAction:
         return None if is_last or self.is_repeated(chat) else before
 
     def is_repeated(self, chat: Chat) -> bool:
-        """Return True if the last message of the request is stored already."""
+        """Return True if the last message of the request is already stored."""
         last = self.request.last
         return last is not None and find_message(chat, last.id) is not None
 
@@ -367,7 +367,7 @@ class UIAction:
         )
 
     def metadata(self) -> dict[str, Any]:
-        """Return the client's id, metadata and data parts, to be stored with the message."""
+        """Return the client's id, metadata and data parts, to store with the message."""
         last = cast(UIMessage, self.request.last)
         own: dict[str, Any] = {"id": last.id, "metadata": dict(last.metadata), "sent": True}
         if self.request.extras:
@@ -419,9 +419,9 @@ class UIAction:
 
 
 def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
-    """Return the person's chat with our id or the client's; None if there is none.
+    """Return the person's chat with our id or the client's id, or None.
 
-    Raises `NotFound` for a deleted chat and for another person's.
+    Raises `NotFound` for a deleted chat and for another person's chat.
     """
     own = parse_own_id(chat_id)
     if own is not None and Chat.objects.filter(pk=own).exists():
@@ -431,7 +431,7 @@ def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
 
 
 def get_ui_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat:
-    """Return the person's chat with our id or the client's. Raises `NotFound`."""
+    """Return the person's chat with our id or the client's id. Raises `NotFound`."""
     chat = find_chat(chat_id, user=user)
     if chat is None:
         raise NotFound
@@ -448,7 +448,7 @@ def find_running_turn(chat: Chat) -> Turn | None:
 
 
 def is_unfinished(chat: Chat, ui_id: str) -> bool:
-    """Return True if a UI message is the reply that is being written, or waits for its turn."""
+    """Return True if a UI message is a reply in progress, or a message that is still queued."""
     own = parse_own_id(ui_id)
     running = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
     if own is not None and running.filter(pk=own).exists():
@@ -461,7 +461,7 @@ def is_unfinished(chat: Chat, ui_id: str) -> bool:
 def find_message(chat: Chat, ui_id: str) -> Message | None:
     """Return the newest message on the active path that belongs to a UI message.
 
-    If there is none, returns a queued message that belongs to it, or None.
+    Otherwise a queued message that belongs to it, or None.
     """
     found = select_by_ui_id(select_path(load_branch(chat)), ui_id).last()
     return (
@@ -473,10 +473,9 @@ def find_message(chat: Chat, ui_id: str) -> Message | None:
 
 
 def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
-    """Return the messages of a UI message, whose id is ours, the client's or a turn's.
+    """Return the stored messages of a UI message, by our id, the client's, or a turn's.
 
-    For a turn, these are its user message and its steps. Without a reply, there is only the
-    user message.
+    For a turn, these are its user message and its steps; without a reply, only the user message.
     """
     own = parse_own_id(ui_id)
     wanted = Q(metadata__source__id=ui_id)
@@ -498,7 +497,7 @@ def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
 
 
 def parse_own_id(text: str) -> uuid.UUID | None:
-    """Return the UUID that a text contains, or None for ids that a client made up."""
+    """Parse one of our UUIDs; None for an id that the client chose."""
     try:
         return uuid.UUID(text)
     except ValueError:
@@ -506,7 +505,7 @@ def parse_own_id(text: str) -> uuid.UUID | None:
 
 
 def load_branch(chat: Chat) -> Branch:
-    """Return the current row of the active branch."""
+    """Reload the active branch of a chat."""
     return Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
 
 
@@ -520,8 +519,8 @@ def list_ui_messages(
 ) -> tuple[list[dict[str, Any]], bool]:
     """Return the newest UI messages of the active path, and whether there are earlier ones.
 
-    `limit` counts stored messages; a reply with tool calls has several. `before`: the id of a UI
-    message, the first that the client has. Raises `NotFound` for an unknown one.
+    `limit` counts stored messages; a reply with tool calls has several. `before`: the id of the
+    first UI message that the client has. Raises `NotFound` for an unknown id.
     """
     branch = load_branch(chat)
     waiting = [] if before else list(messages.list_waiting_messages(branch_id=branch.pk))
@@ -552,7 +551,7 @@ def is_step(row: Message) -> bool:
 
 
 def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[dict[str, Any]]:
-    """Yield the UI messages: the steps of a turn that follow each other are one message."""
+    """Yield UI messages. Consecutive steps of a turn form one message."""
     running = set(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).values_list("pk", flat=True)
     )
@@ -569,12 +568,12 @@ def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[di
 
 
 def get_group(row: Message) -> tuple[uuid.UUID | None, str]:
-    """Return the turn whose reply a step belongs to. Other messages form groups of one."""
+    """Return the turn to whose reply a step belongs. Other messages form groups of one."""
     return (row.turn_id, "") if is_step(row) else (None, str(row.pk))
 
 
 def serialize_one(row: Message) -> dict[str, Any]:
-    """Return a message other than a step, with all data from its client."""
+    """Return a message that is not a step, with all data from its client."""
     source = row.metadata.get("source") or {}
     role = "user" if row.role == Message.Role.USER else "assistant"
     metadata = {**describe_row(row), **dict(source.get("metadata") or {})}
@@ -588,7 +587,7 @@ def serialize_one(row: Message) -> dict[str, Any]:
 
 
 def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
-    """Return a reply: the parts of all its steps, each after a step mark."""
+    """Return a reply: the parts of all its steps, each step after a `step-start` part."""
     last, parts = rows[-1], []
     for row in rows:
         step = parse_parts(row.parts)

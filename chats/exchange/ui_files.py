@@ -1,4 +1,4 @@
-"""The addresses of uploads in UI messages."""
+"""URLs of uploads in UI messages."""
 
 import re
 import uuid
@@ -15,9 +15,9 @@ OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content
 
 
 def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a message, with an address in each uploaded file.
+    """Return the parts of a message, with a URL in each uploaded file.
 
-    Clients get the name and the address of a document, not its text.
+    Clients get the name and the URL of a document, not its text.
     """
     if not any(isinstance(part, FilePart) for part in parts):
         return tuple(parts)
@@ -30,7 +30,7 @@ def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]
 
 
 def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID]) -> FilePart:
-    """Return the part of an upload with its address. Other parts are returned unchanged."""
+    """Return the part of an upload with its URL. Other parts are returned unchanged."""
     document = parse_document_reference(part.reference)
     image = part.image
     file_id = document.id if document else images.get(image.sha256) if image else None

@@ -1,6 +1,6 @@
 """Accepts a file for import in the background. Lists, stops and deletes imports.
 
-The processes share no disk, so the database stores the file in pieces until the import ends.
+Processes may share no disk, so the database stores the file in pieces until the import ends.
 """
 
 import uuid
@@ -49,12 +49,12 @@ class ImportNotOver(Refusal):
 
 
 def start_import(file: IO[bytes], *, owner: AbstractBaseUser, now: datetime) -> FileImport:
-    """Store a file whose chats are then imported in the background.
+    """Store a file, whose chats are then imported in the background.
 
     A large file takes several transactions, so that others can write in between. Until the last
     one, the row is leased to this process. Reading refuses a file with a missing piece. Raises
-    `ImportsUnderWay`, `NotFound` if the import was deleted in the meantime, and `ImportRefused` for
-    the size of the file or the entries of an archive.
+    `ImportsUnderWay`, `NotFound` if the import is deleted concurrently, and `ImportRefused` for the
+    size of the file or the entries of an archive.
     """
     importing.check_import_file(file)
     with transaction.atomic():
@@ -96,7 +96,7 @@ def list_imports(user: AbstractBaseUser) -> QuerySet[FileImport]:
 
 
 def get_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Return the person's own import. Raises `NotFound`."""
+    """Return an import of the person. Raises `NotFound`."""
     row = list_imports(user).filter(pk=import_id).first()
     if row is None:
         raise NotFound
@@ -106,14 +106,14 @@ def get_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
 def list_import_results(row: FileImport, *, only_missed: bool = False) -> QuerySet[ImportOutcome]:
     """Return the results for the chats of a file so far, in file order.
 
-    `only_missed`: only chats that were not imported, or not completely.
+    `only_missed`: only chats that were not imported completely.
     """
     rows = row.outcomes.select_related("chat").order_by("place")
     return rows.filter(Q(chat=None) | ~Q(losses=[])) if only_missed else rows
 
 
 def stop_import(*, user: AbstractBaseUser, import_id: uuid.UUID, now: datetime) -> FileImport:
-    """Stop an import and keep its chats; a finished one does not change. Raises `NotFound`."""
+    """Stop an import and keep its chats. A finished import does not change. Raises `NotFound`."""
     with transaction.atomic():
         row = lock_import(user=user, import_id=import_id)
         if row.state in imports.OPEN:
@@ -132,7 +132,7 @@ def delete_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
 
 
 def lock_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Lock the person's own import. Raises `NotFound`."""
+    """Lock an import of the person. Raises `NotFound`."""
     row = list_imports(user).select_for_update().filter(pk=import_id).first()
     if row is None:
         raise NotFound

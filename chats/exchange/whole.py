@@ -63,7 +63,7 @@ def write_chat(chat: Chat, *, form: str, entry: IO[bytes]) -> None:
 
 
 def write_images(chat: Chat, *, archive: zipfile.ZipFile, written: set[str]) -> None:
-    """Write the images of a chat whose names are not in `written` yet, and add the names."""
+    """Write the images of a chat that are not in `written` yet, and add their names to it."""
     for image in pictures.iterate_unique_images(Message.objects.filter(branch__chat=chat)):
         name = pictures.build_image_filename(image)
         if name not in written:

@@ -65,6 +65,9 @@ WORDS: Mapping[str, str] = {
 
 
 def describe_loss(loss: str) -> str:
-    """Return the sentence for a loss in the reader's language; unknown ones unchanged."""
+    """Return the sentence for a loss in the reader's language.
+
+    An unknown loss is returned unchanged.
+    """
     kind = loss.partition(":")[0]
     return gettext(WORDS[kind]) if kind in WORDS else loss

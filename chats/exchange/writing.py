@@ -1,7 +1,7 @@
-"""Writes a chat as UI messages, one per line, and as a bundle.
+"""Exports a chat as UI messages, one per line, and as a bundle.
 
-An imported message keeps its original id and metadata. A chat that is exported,
-imported and exported again is therefore byte-for-byte identical.
+An imported message keeps its original id and metadata, so a chat that is exported, imported and
+exported again is byte-for-byte identical.
 """
 
 import json
@@ -63,7 +63,7 @@ def record_export(chat: Chat, *, scope: Scope, form: str, actor: str, now: datet
 
 
 class Writer:
-    """Writes the messages of one chat with their export ids."""
+    """Exports the messages of one chat under their export ids."""
 
     def __init__(self, chat: Chat, *, scope: Scope) -> None:
         self.chat = chat
@@ -83,7 +83,7 @@ class Writer:
         return self.imported.source_id if self.imported else str(self.chat.pk)
 
     def rows(self) -> QuerySet[Message]:
-        """Return the messages of the scope in the order of their lines."""
+        """Return the messages in scope, in the order of their lines."""
         if self.scope == "all":
             found = Message.objects.filter(branch__chat=self.chat, seq__isnull=False)
         else:
@@ -141,7 +141,7 @@ class Writer:
         return serialize_ui_message(message)
 
     def known(self, row: Message) -> dict[str, object]:
-        """Return the metadata of a message that was written here."""
+        """Return the metadata of a message that was written here, not imported."""
         is_user = row.role == Message.Role.USER and not row.speaker
         who: dict[str, object] = {}
         if is_user:
@@ -160,7 +160,7 @@ class Writer:
         }
 
     def of_columns(self, row: Message) -> dict[str, object]:
-        """Return the values of a message's columns that differ from the default."""
+        """Return the values of a message's columns that differ from their defaults."""
         usual = Message.Finish.STOP if row.role == Message.Role.ASSISTANT else ""
         is_active = self.scope == "all" and self.is_active_end(row)
         columns = {
@@ -181,7 +181,7 @@ class Writer:
         return part is not None and row.seq == self.branch.last_seq and row.seq <= part.to
 
     def parent_of(self, row: Message, *, parents: Mapping[tuple[Any, int], str]) -> str | None:
-        """Return the id of the previous message; None for the first of its path."""
+        """Return the export id of the previous message; None for the first on its path."""
         seq = (row.seq or 1) - 1
         branch: uuid.UUID | None = row.branch_id
         while branch is not None and seq and seq <= self.forks[branch][1]:
@@ -189,7 +189,7 @@ class Writer:
         return parents.get((branch, seq)) if seq else None
 
     def summary_line(self, row: Compaction) -> dict[str, object]:
-        """Return the active summary as an assistant message with its range."""
+        """Return the active summary as an assistant message with its source range."""
         kept: Mapping[str, Any] = {}
         if self.imported and self.imported.details.get("compaction") == str(row.pk):
             kept = self.imported.details
@@ -219,7 +219,7 @@ class Writer:
 
 
 def to_milliseconds(moment: datetime) -> int:
-    """Return a time in milliseconds, as in JavaScript."""
+    """Return a time as Unix milliseconds, as in JavaScript."""
     return int(moment.timestamp() * 1000)
 
 
