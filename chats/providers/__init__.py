@@ -1,1 +1,1 @@
-"""The provider adapters, one module per kind of model server, and their shared code."""
+"""Provider adapters, one module per kind of model server, and their shared code."""

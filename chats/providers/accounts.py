@@ -155,13 +155,12 @@ def find_unconnected_servers() -> "list[FoundServer]":
 def connect_server(
     *, name: str, base_url: str, api_key: str, actor: str, now: datetime, kind: str = "openai"
 ) -> ProviderAccount:
-    """List a server's models, then store its account and the models.
+    """Load a server's model list, then store its account and models.
 
-    Without a name, the account gets the host's name. If there is no default model, or only
-    the demo model, the server's first chat model becomes the default. The bundled small
-    model never does. Raises UnknownKind, PackageMissing, NameTooLong, AddressRefused,
-    AlreadyConnected, KeyNotPlain, ServerRefused and NoModelsOffered; then nothing is
-    stored.
+    Without a name, the account gets the host's name. If there is no default model, or only the demo
+    model, the server's first chat model becomes the default. The bundled small model never becomes
+    the default. Raises UnknownKind, PackageMissing, NameTooLong, AddressRefused, AlreadyConnected,
+    KeyNotPlain, ServerRefused and NoModelsOffered; then nothing is stored.
     """
     kind = check_server_kind(kind)
     kinds.require_kind(kind)
@@ -229,11 +228,10 @@ def update_server(
 
 
 def refresh_models(*, account: ProviderAccount, actor: str, now: datetime) -> list[ModelSpec]:
-    """List a connected server's models again. Adds the new ones and returns them.
+    """Reload a connected server's model list. Store the new models and return them.
 
-    If the server states the context window of a stored model that has none, the window is
-    stored. Raises PackageMissing, AddressRefused, ServerRefused, NoModelsOffered and
-    SecretUnreadable.
+    If the server reports the context window of a stored model that has none, the window is stored.
+    Raises PackageMissing, AddressRefused, ServerRefused, NoModelsOffered and SecretUnreadable.
     """
     kinds.require_kind(account.kind)
     key = secrets.decrypt(account.encrypted_key) if account.encrypted_key else ""
@@ -327,7 +325,7 @@ def delete_account(*, account: ProviderAccount, actor: str, now: datetime) -> No
 
 
 def fetch_server_models(*, base_url: str, api_key: str, kind: str) -> dict[str, int | None]:
-    """Return a server's models by name, with the context windows that it states.
+    """Return a server's models by name, each with its context window if reported.
 
     Empty names and names of more than 200 characters are left out. Raises ServerRefused and
     NoModelsOffered.
@@ -347,14 +345,14 @@ def fetch_server_models(*, base_url: str, api_key: str, kind: str) -> dict[str, 
 
 
 def check_server_kind(kind: str) -> str:
-    """Return the kind of a server. Raises UnknownKind."""
+    """Return the kind if it is a known one. Raises UnknownKind."""
     if kind not in kinds.SERVERS:
         raise UnknownKind
     return kind
 
 
 def check_server_url(base_url: str, *, kind: str) -> CheckedUrl:
-    """Return the address if this instance may call it. Empty means Anthropic's own.
+    """Return the address if this instance may call it. Empty means Anthropic's own address.
 
     Raises AddressRefused.
     """

@@ -1,6 +1,6 @@
 """SSRF protection: decides which addresses may be called as a model provider.
 
-There are two steps, because a name may resolve differently later. `check_base_url` checks the
+There are two checks, because a name may resolve differently later. `check_base_url` checks the
 address that an operator typed. `check_addresses` checks the resolved addresses at each connection,
 and the caller connects to exactly those.
 """
@@ -75,7 +75,7 @@ _NAT64 = ipaddress.IPv6Network("64:ff9b::/96")
 class CheckedUrl:
     """A base URL that passed the check.
 
-    `url` has no trailing slash. `host` is lower case, without the brackets of an IPv6 address.
+    `url` has no trailing slash. `host` is in lower case, without the brackets of an IPv6 address.
     """
 
     url: str
@@ -126,9 +126,9 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
 def check_addresses(
     *, host: str, port: int, addresses: Iterable[str], allowed_private: Collection[str]
 ) -> tuple[str, ...]:
-    """Check all addresses to which a host resolved. One bad address refuses them all.
+    """Check all addresses to which a host resolved. One bad address refuses all of them.
 
-    DNS rebinding uses names that mix good and bad addresses. Returns the addresses to connect to,
+    DNS rebinding uses names with both good and bad addresses. Returns the addresses to connect to,
     in the given order. Raises AddressRefused.
     """
     listed = is_listed(host=host, port=port, allowed_private=allowed_private)

@@ -1,7 +1,7 @@
-"""Adapter to servers with Anthropic's Messages API.
+"""Adapter for servers with Anthropic's Messages API.
 
-Only this module imports Anthropic's package. The package, an optional extra, sends the
-request through the product's HTTP client. `reading` reads the response.
+Only this module imports Anthropic's package, an optional extra. The package sends the request
+through the product's HTTP client; `reading` reads the response.
 """
 
 import asyncio

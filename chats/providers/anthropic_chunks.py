@@ -1,8 +1,8 @@
-"""Reads replies of Anthropic's Messages API as our events, both streams and whole replies.
+"""Converts replies of Anthropic's Messages API to our events, both streams and whole replies.
 
 Thinking is stored as reasoning for display. With tool calls, the signed or encrypted thinking
-blocks are stored too (as `thinking_blocks`, a name that other software uses). The API requires them
-while the calls are answered.
+blocks are stored too (as `thinking_blocks`, a name that other software uses), because the API
+requires them while the calls are answered.
 """
 
 import json

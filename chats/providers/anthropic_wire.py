@@ -1,4 +1,4 @@
-"""The request body for servers with Anthropic's Messages API, built without the package.
+"""Builds the request body for Anthropic's Messages API, without the package.
 
 That API is stricter than ours: the system text is separate, roles alternate and start with the
 user, each result follows its call, and no text is empty. Adjacent messages of one role become one

@@ -1,9 +1,8 @@
 """The contract of model providers: a request goes in, a stream of events comes out.
 
-All other code uses these types; only an adapter translates them. A reply is a stream of
-deltas that ends with exactly one `Finished` or with a `ProviderError`, even if the
-provider's content filter cut it. Adapters never retry after the first event: the turn
-decides how to handle a failure.
+All other code uses these types; only adapters translate them. A reply is a stream of deltas that
+ends with exactly one `Finished` or with a `ProviderError`, even if the provider's content filter
+cut it. Adapters never retry after the first event: the turn decides how to handle a failure.
 """
 
 from collections.abc import AsyncIterator, Mapping, Sequence
@@ -37,10 +36,10 @@ ErrorCode = Literal[
 
 @dataclass(frozen=True, slots=True)
 class ContextFacts:
-    """The reduction of a call's context in numbers; the demo model describes it.
+    """Numbers about the reduction of a call's context, which the demo model describes.
 
     `summary_range` and `left_out` name messages by `seq`, both ends included; `left_out` holds
-    (from, to, reason). `cut` counts the messages that were shortened. Tokens are local ones (≈).
+    (from, to, reason). `cut` counts the messages that were shortened. Tokens are local tokens (≈).
     """
 
     messages_sent: int
@@ -59,7 +58,7 @@ class ContextFacts:
 
 @dataclass(frozen=True, slots=True)
 class StateTask:
-    """The input of a call that extracts a chat's state; the demo model answers from it."""
+    """The input of a call that extracts a chat's state, for the demo model."""
 
     schema: Mapping[str, object]
     values: Mapping[str, object]
@@ -78,8 +77,8 @@ class ProviderRequest:
     """One model call. `parameters` are sampling options (temperature, stop), passed unchanged.
 
     `cache_marks`: the message counts after which to set cache breakpoints, ascending. `thinking`:
-    "adaptive", or a number of tokens for thinking before the reply; empty: the model's default.
-    Adapters ignore what their server does not support.
+    "adaptive", or the maximum tokens for thinking before the reply; empty: the model's default.
+    Adapters ignore options that their server does not support.
     """
 
     model: str
@@ -111,14 +110,14 @@ class TextDelta:
 
 @dataclass(frozen=True, slots=True)
 class ReasoningDelta:
-    """More of the model's thinking before its reply, never part of the reply."""
+    """More of the model's reasoning before its reply, which is not part of the reply."""
 
     text: str
 
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log probabilities of tokens, as the provider sent them. The text of the tokens follows.
+    """Log probabilities of tokens as sent by the provider, before the text of the tokens.
 
     `is_mixed`: the same chunk also has reasoning or tool calls, and `entries` may include theirs.
     """
@@ -139,10 +138,10 @@ class ToolCallDelta:
 
 @dataclass(frozen=True, slots=True)
 class ExtraFields:
-    """Fields to send back with a reply's tool calls, emitted once all of them arrived.
+    """Fields to send back with a reply's tool calls, emitted once all of them have arrived.
 
-    They belong to the call at `index`, or to the message if None. `thoughts` is the name of the
-    field that held the thinking.
+    They belong to the call at `index`, or to the message if it is None. `thoughts` is the name of
+    the field that held the thinking.
     """
 
     index: int | None
@@ -164,7 +163,7 @@ class UsageReport:
 class Finished:
     """The last event of a reply.
 
-    Reason "none": the stream ended without a reason, so the reply is incomplete.
+    Reason "none": the stream ended without a finish reason, so the reply is incomplete.
     """
 
     reason: FinishReason
@@ -259,11 +258,11 @@ _RETRYABLE: frozenset[ErrorCode] = frozenset(
 
 
 class ProviderError(Exception):
-    """A failed model call, with a sentence for people.
+    """A failed model call, with a sentence for users.
 
     `sentence` contains no host, key or raw response. `retry_after` is in seconds, as requested by
     the provider. `limit` and `actual` are the tokens in an overflow error. `retryable` says only
-    that the same call may succeed later; whether to repeat it depends on what was already shown.
+    that the same call may succeed later; whether to repeat it depends on the text already shown.
     """
 
     def __init__(

@@ -1,6 +1,6 @@
-"""Reads chunks of an OpenAI-style reply as our events, both streams and whole replies.
+"""Converts chunks of an OpenAI-style reply to our events, both streams and whole replies.
 
-Handles what servers really send, not only the schema: tool calls without ids or all with one index,
+Handles what servers really send, beyond the schema: tool calls without ids or all with one index,
 reasoning under two names, usage in each chunk, error objects within a stream.
 """
 
@@ -155,7 +155,7 @@ class ReplyReader:
 class WholeMessage:
     """The parts of a choice's `message` that its deltas did not contain.
 
-    Some servers send the whole reply as `message` in the last chunk, or all of it so far in each
+    Some servers send the whole reply as `message` in the last chunk, or everything so far in each
     chunk. Others send pieces there instead of in `delta`.
     """
 
@@ -164,7 +164,7 @@ class WholeMessage:
         self._sent: dict[str, str] = {}
 
     def note_delta(self, delta: Mapping[str, Any]) -> None:
-        """Add the content of a delta, in case the server sends no complete message."""
+        """Record the content of a delta, to compare it with a later `message`."""
         said = {
             "content": coerce_text(delta.get("content")),
             "thoughts": extract_delta_reasoning(delta),
@@ -198,7 +198,7 @@ class WholeMessage:
 
 
 def parse_chunk(payload: bytes) -> Mapping[str, Any]:
-    """Return the object in a payload. Raises ProviderError if there is none."""
+    """Parse a payload as an object. Raises ProviderError."""
     try:
         chunk = read_server_json(payload)
     except (ValueError, RecursionError):
@@ -209,9 +209,9 @@ def parse_chunk(payload: bytes) -> Mapping[str, Any]:
 
 
 def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | None:
-    """Return the object in a payload. None for the end mark, an empty payload, and after the mark.
+    """Parse a payload as an object. None for an empty payload, for the end marker, and after it.
 
-    Raises ProviderError for an error that was reported after the mark, and for unreadable payloads.
+    Raises ProviderError for an error reported after the marker, and for unreadable payloads.
     """
     payload = payload.strip()
     if end.is_marked:
@@ -225,7 +225,7 @@ def decode_payload(payload: bytes, *, end: StreamEnd) -> Mapping[str, Any] | Non
 
 
 def raise_late_error(payload: bytes) -> None:
-    """Raise the ProviderError in a payload after the end mark, if any. Ignores everything else."""
+    """Raise the ProviderError in a payload after the end marker. Ignores anything else."""
     with suppress(ValueError, RecursionError):
         chunk = read_server_json(payload)
         if isinstance(chunk, dict):
@@ -243,7 +243,7 @@ def raise_error(chunk: Mapping[str, Any]) -> None:
 
 
 def extract_delta_reasoning(delta: Mapping[str, Any]) -> str:
-    """Return the reasoning in a delta or message: under two names, or among the content parts."""
+    """Return the reasoning in a delta or message: in either of two fields, or in content parts."""
     content = delta.get("content")
     parts = content if isinstance(content, list) else []
     return coerce_text(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(

@@ -29,7 +29,7 @@ from contextpolicy.engine.messages.messages import ToolCallPart
 
 
 class Say(Protocol):
-    """Forwards one delta: its kind (text or reasoning), the delta, and the length before it.
+    """Forwards one delta: its kind (text or reasoning), the delta, and its offset.
 
     `logprobs` has the entries of `TokenLog.take_entries`, if the request asks for them.
     """
@@ -38,11 +38,11 @@ class Say(Protocol):
 
 
 def discard_piece(_kind: str, _piece: str, _offset: int, _logprobs: str = "") -> None:
-    """Do nothing with a piece, because this reply has no live viewers."""
+    """Ignore a piece, because this reply has no live viewers."""
 
 
 class Growing:
-    """A text that grows piece by piece. Its length is in code points."""
+    """A text that grows piece by piece, with its length in code points."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -81,12 +81,12 @@ class PartialToolCall:
 
 
 class ReplyCollector:
-    """A model's reply as received so far, up to the limits of this instance.
+    """A model's reply as received so far, within the limits of this instance.
 
-    Text, reasoning and tool calls share `REPLY_CHARS` code points. Longer text is cut at
-    the limit, and the collector is full. A partial tool call is useless, so a tool call
-    beyond the limit is an error. More than `TOOL_CALLS_PER_STEP` tool calls are an error
-    too. In each case the request is ended.
+    Text, reasoning and tool calls share `REPLY_CHARS` code points. Longer text is cut at the limit,
+    and the collector is full. A partial tool call is useless, so a tool call beyond the limit is an
+    error. More than `TOOL_CALLS_PER_STEP` tool calls are an error too. In each case the request is
+    ended.
     """
 
     def __init__(
@@ -145,7 +145,7 @@ class ReplyCollector:
             self.body_sha256 = request.sent.sha256
 
     def prepare_log(self, request: ProviderRequest) -> None:
-        """Collect the log probabilities of the text if the request asks for them."""
+        """Prepare the collection of log probabilities if the request asks for them."""
         if request.parameters.get("logprobs") is True:
             self.log = TokenLog(limit=settings.GATEWAY_LOGPROB_BYTES)
 
@@ -169,10 +169,10 @@ class ReplyCollector:
                 self.reason = reason
 
     def note_usage(self, report: UsageReport) -> None:
-        """Store the usage, unless a count is missing: then the cost of the call is unknown.
+        """Store the usage, unless a count is missing, which makes the cost of the call unknown.
 
-        A count is missing if the server reports no tokens for the prompt, or none for a reply
-        with output.
+        A count is missing if the server reports no tokens for the prompt, or none for a reply with
+        output.
         """
         has_output = bool(self.length or self.asked)
         if not report.input_tokens or (has_output and not report.output_tokens):
@@ -202,7 +202,7 @@ class ReplyCollector:
             self.grow(kind, self.text if kind == "text" else self.reasoning, piece)
 
     def take_rest(self) -> None:
-        """Add text that was held back as a repetition, or as a possible start of a tag."""
+        """Add text that was held back as a possible repetition or start of a tag."""
         if rest := self.opening.flush():
             self.add_text(rest)
         for kind, piece in self.tags.flush() if self.tags else ():
@@ -269,9 +269,9 @@ class ReplyCollector:
             self.say(kind, piece, offset, log.take_entries(upto=text.length))
 
     def fitting(self, piece: str) -> str:
-        """Return the beginning of a piece that fits into the reply, in code points.
+        """Return the beginning of a piece that still fits into the reply.
 
-        A piece that is cut fills the reply.
+        Cutting a piece marks the collector as full.
         """
         room = settings.REPLY_CHARS - self.length
         self.is_full = len(piece) > room
@@ -280,7 +280,7 @@ class ReplyCollector:
         return piece
 
     def request(self, delta: ToolCallDelta) -> None:
-        """Append a piece of a tool call: its id and name come first, its arguments in pieces."""
+        """Append a piece of a tool call: first its id and name, then pieces of its arguments."""
         asking = self.asked.get(delta.index)
         if asking is None:
             if len(self.asked) == settings.TOOL_CALLS_PER_STEP:

@@ -1,4 +1,4 @@
-"""The demo model: describes the context it received. Needs no server and no key.
+"""The demo model, which describes the context it received. Needs no server and no key.
 
 It is not a language model, and says so. Its reply is a pure function of the request, so the effect
 of a policy can be seen and tested without cost.
@@ -59,7 +59,7 @@ class DemoProvider:
         yield Finished("stop" if len(sent) == len(pieces) else "length")
 
     async def aclose(self) -> None:
-        """Do nothing: no connection is open."""
+        """Do nothing, because there is no connection."""
 
 
 def build_demo_reply(request: ProviderRequest) -> str:
@@ -76,7 +76,7 @@ def build_demo_reply(request: ProviderRequest) -> str:
 
 
 def is_own_account(text: str) -> bool:
-    """Return True if a text is the demo model's description of its context, not a real reply."""
+    """Return True if a text is the demo model's description of its context."""
     return text.startswith(OPENING)
 
 

@@ -1,4 +1,4 @@
-"""Extracts a state for the demo model by one simple rule.
+"""The demo model's extraction of a state, by one simple rule.
 
 It sets a field from `name: value` (or `name = value`, `name is value`), for names and titles in the
 schema, if the value is valid. All other fields stay unchanged.

@@ -1,7 +1,7 @@
-"""Finds model servers on this host, and lists a server's models.
+"""Finds model servers on this host, and loads a server's model list.
 
-Used by operators' pages and at first start, in processes that never import a vendor's package. It
-uses the HTTP client that those packages are built on.
+Used by operators' pages and at first start, in processes that never import a vendor's package. Uses
+the HTTP client on which those packages are built.
 """
 
 import asyncio
@@ -41,7 +41,7 @@ LARGEST_WINDOW = 100_000_000
 
 @dataclass(frozen=True, slots=True)
 class FoundServer:
-    """A model server found on this computer: its base URL and the names of its models."""
+    """A model server found on this host: its base URL and the names of its models."""
 
     name: str
     base_url: str
@@ -53,7 +53,7 @@ async def find_local_servers(
 ) -> list[FoundServer]:
     """Find the servers that answer on 127.0.0.1 within `timeout` seconds, in the order of `ports`.
 
-    Never raises: a closed port or any other answer is ignored.
+    Never raises: closed ports and unexpected responses are ignored.
     """
     found = await asyncio.gather(*(_look_at(port, name, timeout) for port, name in ports.items()))
     return [server for server in found if server is not None]
@@ -68,7 +68,7 @@ async def list_models(
     timeout: float = 5.0,
     resolve: Resolver = resolve_host,
 ) -> dict[str, int | None]:
-    """Return the names of a server's models, at most 1,000, with their windows if stated.
+    """Return a server's model names, at most 1,000, each with its context window if reported.
 
     Raises AddressRefused and ProviderError. `timeout` covers the whole call, in seconds.
     """
@@ -130,9 +130,9 @@ def _models(body: bytes) -> dict[str, int | None]:
 
 
 def find_stated_window(row: Mapping[str, Any]) -> int | None:
-    """Return the context window that a server states for a model, in tokens, or None.
+    """Return the context window that a server reports for a model, in tokens, or None.
 
-    The window that a model was trained with is ignored: the server may accept less.
+    The window with which a model was trained is ignored, because the server may accept less.
     """
     meta = row.get("meta")
     stated = [meta.get("n_ctx")] if isinstance(meta, Mapping) else []

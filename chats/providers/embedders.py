@@ -1,7 +1,7 @@
-"""Creates embeddings: the protocol for all embedders, and the one for servers.
+"""Creates embeddings: the protocol of all embedders, and the embedder for servers.
 
-Responses are checked: one vector per text, all of the same length, with finite numbers and not all
-zero. Anything else is an error.
+Responses are validated: one vector per text, all of the same length, with finite numbers and not
+all zero. Anything else is an error.
 """
 
 import base64
@@ -47,7 +47,7 @@ def build_embedder(account: ProviderAccountValue, *, model: str) -> Embedder:
 
 
 def sort_embeddings(data: Sequence[Any]) -> list[Any]:
-    """Return the entries of a response by `index`, if each has a distinct one."""
+    """Return the entries of a response sorted by `index`, if each has a distinct one."""
     places = [entry.get("index") for entry in data]
     if sorted(place for place in places if type(place) is int) != list(range(len(data))):
         return list(data)

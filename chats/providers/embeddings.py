@@ -1,4 +1,4 @@
-"""Requests embeddings from a server. Request and response pass through unchanged.
+"""Requests embeddings from a server. Request and response are passed through unchanged.
 
 Uses the guarded client, because the vendor's package would cost the web process 30 MB.
 """
@@ -25,7 +25,7 @@ MOST_BYTES = 64 << 20
 
 @dataclass(frozen=True, slots=True)
 class Embedded:
-    """The embeddings in the provider's format, and the tokens it counted. None: not reported."""
+    """The embeddings in the provider's format, and its token count; None: not reported."""
 
     data: list[Any]
     tokens: int | None
@@ -71,7 +71,7 @@ async def request_embeddings(
 def count_inputs(said: Any) -> int:
     """Return the number of inputs in a request.
 
-    A text, or a list of tokens, is one input. Any other list has one input per entry.
+    A string, or a list of tokens, is one input. Any other list has one input per entry.
     """
     return len(said) if isinstance(said, list) and not isinstance(said[0], int) else 1
 

@@ -1,4 +1,4 @@
-"""Collects unknown fields of a streamed reply, of the message and of its tool calls."""
+"""Collects the unknown fields of a streamed message and of its tool calls."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -11,7 +11,7 @@ GROWING = ("text", "summary")
 
 
 def merge_values(known: Any, piece: Any) -> Any:
-    """Merge a streamed piece into a value: texts are joined, objects merged, others replaced."""
+    """Merge a streamed piece into a value: strings are joined, objects merged, others replaced."""
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
             **known,
@@ -27,11 +27,11 @@ def merge_values(known: Any, piece: Any) -> Any:
 
 
 class TextPieces(list[str]):
-    """A text that arrives in many pieces. Joined once, at the end."""
+    """A text that arrives in many pieces, which are joined once at the end."""
 
 
 def extend_field(name: str, known: Any, piece: Any) -> Any:
-    """Return a provider field with a streamed piece added, by the rules of `merge_values`."""
+    """Return a provider field extended by a streamed piece, by the rules of `merge_values`."""
     if name in GROWING and isinstance(known, str | TextPieces) and isinstance(piece, str):
         found = known if isinstance(known, TextPieces) else TextPieces([known])
         found.append(piece)
@@ -50,7 +50,7 @@ def join_text_pieces(value: Any) -> Any:
 
 
 def merge_lists(known: list[Any], pieces: list[Any]) -> list[Any]:
-    """Return a list with more entries. An entry that continues the last one is merged into it."""
+    """Append entries to a list. An entry that continues the last one is merged into it."""
     found = list(known)
     for piece in pieces:
         if found and is_continuation(found[-1], piece):

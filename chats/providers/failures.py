@@ -1,4 +1,4 @@
-"""Maps providers' error responses to our codes. The raw response is not passed on."""
+"""Maps providers' error responses to our codes. The raw response is not exposed."""
 
 import json
 import math

@@ -1,8 +1,8 @@
 """Log probabilities of a reply's tokens, matched to the text of the reply.
 
-Providers send them separately. Some also send those of thinking, or of tokens that the text does
-not show. An entry counts only if its bytes are the next ones of the provider's text, and only
-if the reply still has that text.
+Providers send them separately. Some also send those of reasoning, or of tokens that the text does
+not show. An entry counts only if its bytes are the next ones in the provider's text, and only if
+the reply still has that text.
 """
 
 import json
@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 
 class MatchedEntry(NamedTuple):
-    """An entry as JSON, and its first and last code point (excluded) in the provider's text."""
+    """An entry as JSON, and its range of code points (end excluded) in the provider's text."""
 
     start: int
     end: int
@@ -22,10 +22,9 @@ class MatchedEntry(NamedTuple):
 
 
 class TokenLog:
-    """The log probabilities of one reply as received so far. `limit`: bytes of their JSON.
+    """The log probabilities of one reply as received so far. `limit`: maximum bytes of JSON.
 
-    `is_cut`: more entries follow, which are left out. They exceed the limit, or differ from the
-    text.
+    `is_cut`: later entries are left out, because they exceed the limit or differ from the text.
     """
 
     def __init__(self, *, limit: int) -> None:
@@ -48,13 +47,13 @@ class TokenLog:
 
     @property
     def is_partial(self) -> bool:
-        """True if the provider sent entries, but a part of the text has none."""
+        """True if the provider sent entries, but part of the text has none."""
         return self.is_cut or (bool(self._kept) and bool(self._text))
 
     def add_entries(self, entries: Sequence[Any], *, is_mixed: bool = False) -> None:
-        """Add entries as the provider sent them. They precede their text.
+        """Add entries as sent by the provider, before their text.
 
-        `is_mixed`: their chunk also has output that is not text.
+        `is_mixed`: their chunk also has output other than text.
         """
         for entry in () if self.is_cut else entries:
             encoded = encode_entry(entry)
@@ -68,7 +67,7 @@ class TokenLog:
             self._match()
 
     def add_text(self, text: str) -> None:
-        """Add text as the provider sent it."""
+        """Add text as sent by the provider."""
         self._received += len(text)
         if self.is_cut and not self._waiting:
             return
@@ -85,7 +84,7 @@ class TokenLog:
             self._offset = self._received - at - size
 
     def take_entries(self, *, upto: int) -> str:
-        """Return the new entries of the first `upto` code points of the reply.
+        """Return the new entries for the first `upto` code points of the reply.
 
         They are JSON lists `[number, start, entry]`, separated by commas. Tokens that are only
         partly in the reply have none.

@@ -1,4 +1,4 @@
-"""Stores the models of provider accounts, with their ledger events. The only writer of models."""
+"""The only writer of models of provider accounts. Records their changes in the ledger."""
 
 import re
 from collections.abc import Mapping
@@ -89,8 +89,7 @@ def add_models(
 ) -> list[ModelSpec]:
     """Store the models of an account that are not stored yet. Call inside a transaction.
 
-    `models` maps names to context windows. A window is also stored for known models that
-    have none.
+    `models` maps names to context windows. A known model without a window gets one too.
     """
     known = {model.name: model for model in ModelSpec.objects.filter(provider=account.slug)}
     # Such a small model must be chosen explicitly.
@@ -119,7 +118,7 @@ def add_models(
 def choose_default_model() -> ModelSpec | None:
     """Return the model to use as the default, or None if no model is usable.
 
-    Prefers the oldest model of a server to the demo model.
+    Prefers the oldest model of a server over the demo model.
     """
     kinds = dict(ProviderAccount.objects.filter(enabled=True).values_list("slug", "kind"))
     usable = ModelSpec.objects.filter(enabled=True, provider__in=kinds)

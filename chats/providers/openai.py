@@ -1,7 +1,7 @@
-"""Adapter to servers with OpenAI's chat completions API.
+"""Adapter for servers with OpenAI's chat completions API.
 
-Only this module imports OpenAI's package. The package sends the request through the
-product's HTTP client. `reading` reads the response.
+Only this module imports OpenAI's package. The package sends the request through the product's HTTP
+client; `reading` reads the response.
 """
 
 import asyncio

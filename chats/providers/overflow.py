@@ -1,8 +1,8 @@
 """Recognises provider errors that mean "the prompt is too long for this model".
 
-Providers share no status, code or sentence, so this is a table. A plain rate limit is no overflow,
-because waiting resolves it. A per-minute token limit below the size of a single request is an
-overflow; the numbers show which one it is. Ideas from the overflow table of pi-mono
+Providers share no status, code or message, so this is a table. A plain rate limit is not an
+overflow, because waiting resolves it. A per-minute token limit below the size of a single request
+is an overflow; the numbers show the difference. Ideas from the overflow table of pi-mono
 (packages/ai/src/utils/overflow.ts).
 """
 
@@ -100,10 +100,10 @@ class Overflow:
 
 
 def find_overflow(*, status: int | None, codes: Collection[str], body: str) -> Overflow | None:
-    """Return the overflow of an error, or None for any other error.
+    """Return the overflow described by an error, or None for any other error.
 
     `codes` are the error's own codes (code, type) in lower case. `body` is the raw response, so
-    that sentences wrapped by routers are found too. `status` is None for an error within a stream.
+    that messages wrapped by routers are found too. `status` is None for an error within a stream.
     """
     if named := _PER_MINUTE.search(body):
         found = _numbers(named)

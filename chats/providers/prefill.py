@@ -1,10 +1,10 @@
-"""The beginning of a reply that a client wrote and a model continues."""
+"""Reply prefills: the beginning of a reply that a client wrote and a model continues."""
 
 
 class ReplyOpening:
-    """Adds the beginning to the text of a reply as it arrives.
+    """Prepends the prefill to the text of a reply as it arrives.
 
-    `may_repeat`: some servers repeat the beginning, others do not. A repetition is not added twice.
+    `may_repeat`: some servers repeat the prefill, others do not. A repetition is not added twice.
     """
 
     def __init__(self, text: str = "", *, may_repeat: bool = False) -> None:
@@ -14,7 +14,7 @@ class ReplyOpening:
         self.is_over = not text
 
     def push(self, piece: str) -> str:
-        """Return the text to add. Empty while the pieces so far may be a repetition."""
+        """Return the text to add. Empty while the pieces so far may repeat the prefill."""
         if self.is_over:
             return piece
         self.held += piece
@@ -24,7 +24,7 @@ class ReplyOpening:
         return self.flush()
 
     def flush(self) -> str:
-        """Return the text that was held back, after the opening unless the model repeated it.
+        """Return the held-back text, after the prefill unless the model repeated it.
 
         Empty if no text arrived, or after the first call.
         """

@@ -1,4 +1,4 @@
-"""Sets the prices of a server's models from typed text."""
+"""Sets the prices of a server's models from submitted text."""
 
 from collections.abc import Mapping
 from datetime import datetime
@@ -53,7 +53,7 @@ def set_prices(
     actor: str,
     now: datetime,
 ) -> int:
-    """Store the prices of an account's models, given as text by slug. Returns the number changed.
+    """Store the prices of an account's models, given as text by slug. Return the number changed.
 
     Missing columns stay unchanged. Raises `PriceNotRead` and `CurrencyNotRead`; then nothing is
     stored.
@@ -77,7 +77,7 @@ def set_prices(
 
 
 def parse_price(text: str, *, model: ModelSpec) -> Decimal | None:
-    """Return a price, or None for empty text. Raises `PriceNotRead`."""
+    """Parse a price; None for empty text. Raises `PriceNotRead`."""
     typed = text.strip()
     if not typed:
         return None
@@ -91,7 +91,7 @@ def parse_price(text: str, *, model: ModelSpec) -> Decimal | None:
 
 
 def parse_currency(text: str) -> str:
-    """Return a currency, possibly empty. Raises `CurrencyNotRead`."""
+    """Parse a currency, which may be empty. Raises `CurrencyNotRead`."""
     typed = text.strip()
     if len(typed) > CURRENCY_LENGTH or not typed.isprintable() or " " in typed:
         raise CurrencyNotRead(limit=CURRENCY_LENGTH)

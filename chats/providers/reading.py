@@ -1,7 +1,7 @@
 """Reads the response to a model call: deadlines, payloads, events.
 
-Shared by all HTTP adapters. The bytes are read here instead of by the vendors' packages: this takes
-an eighth of the time of their typed chunks, and distinguishes all faults of real servers.
+Shared by all HTTP adapters. The bytes are read here instead of by the vendors' packages, because
+this takes an eighth of the time of their typed chunks and distinguishes all faults of real servers.
 """
 
 import asyncio
@@ -70,7 +70,7 @@ class HttpProvider(ABC):
 
     @abstractmethod
     async def aclose(self) -> None:
-        """Close the pooled connections."""
+        """Close all pooled connections."""
 
     @abstractmethod
     def _reader(self) -> ReplyParser:
@@ -106,7 +106,7 @@ class Deadlines:
         self._last: tuple[str, float] = ("", 0.0)
 
     def opening(self) -> float:
-        """Return the deadline for the response to start.
+        """Return the deadline for the start of the response.
 
         A reply that is not streamed starts when it is complete.
         """
@@ -152,7 +152,7 @@ class PayloadReader:
         self._is_over = False
 
     async def payloads(self) -> list[bytes] | None:
-        """Return the payloads that arrived next, or None at the end. Raises ProviderError."""
+        """Return the next payloads, or None at the end. Raises ProviderError."""
         try:
             return await self._next()
         except ProviderError as error:

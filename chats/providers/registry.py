@@ -60,7 +60,7 @@ def get_provider(account: ProviderAccountValue, *, timeouts: Timeouts) -> Provid
 
 
 def load_adapters(used: Collection[str]) -> None:
-    """Import the adapters for these kinds. Takes about a second, so never call it in a loop."""
+    """Import the adapters for these kinds. This takes about a second and blocks the event loop."""
     for kind, (module, _) in _ADAPTERS.items():
         if kind in used and kinds.is_kind_installed(kind):
             importlib.import_module(module)
@@ -73,7 +73,7 @@ async def aclose_all() -> None:
 
 
 class Uninstalled:
-    """Replaces an adapter whose package is not installed. Each call raises ProviderError."""
+    """A stand-in for an adapter whose package is not installed. Each call raises ProviderError."""
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[ProviderEvent]:
         """Raise ProviderError, because the package of the provider is not installed."""
@@ -83,7 +83,7 @@ class Uninstalled:
         raise ProviderError("provider_rejected", sentence=kinds.PackageMissing.sentence)
 
     async def aclose(self) -> None:
-        """Do nothing: no connection is open."""
+        """Do nothing, because there is no connection."""
 
 
 def _server(account: ProviderAccountValue, timeouts: Timeouts) -> Provider:

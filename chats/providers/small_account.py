@@ -13,9 +13,9 @@ _SLUG = r"^small-model(-\d+)?$"
 
 
 def find_small_model_url() -> str:
-    """Return the address of the local small model if it is not connected yet, or an empty string.
+    """Return the address of the local small model; empty if it is connected or not running.
 
-    The server is not called: right after the start it may not answer yet.
+    The server is not called, because right after the start it may not answer yet.
     """
     url: str = settings.SMALL_MODEL_URL
     return "" if ProviderAccount.objects.filter(base_url=url).exists() else url
@@ -24,7 +24,7 @@ def find_small_model_url() -> str:
 def update_small_account(*, now: datetime) -> bool:
     """Update the small model's account to the port of this start.
 
-    Returns True if the account exists and the model does not run.
+    Returns True if the account exists but the model does not run.
     """
     url: str = settings.SMALL_MODEL_URL
     connected = ProviderAccount.objects.filter(

@@ -57,7 +57,7 @@ class EventParser:
         return events
 
     def close(self) -> list[bytes]:
-        """Return the data of the last event if no blank line followed it.
+        """Return the data of the last event, if the blank line after it is missing.
 
         Some servers leave out this line.
         """
@@ -204,7 +204,7 @@ def _error_in(event: bytes) -> bytes:
 
 
 class TextJoiner:
-    """Makes delta texts storable, in whole characters.
+    """Joins delta texts at whole characters and makes them storable.
 
     Some servers split an emoji into two JSON escapes in two events. The first half is held back
     until the second arrives. A single half, and NUL (which PostgreSQL cannot store), become U+FFFD.
@@ -214,7 +214,7 @@ class TextJoiner:
         self._half = ""
 
     def push(self, text: str) -> str:
-        """Return the held-back half and `text`, without a trailing half of a surrogate pair."""
+        """Return any held-back half and `text`, without a trailing half of a surrogate pair."""
         text = self._half + text
         self._half = ""
         if text and "\ud800" <= text[-1] <= "\udbff":

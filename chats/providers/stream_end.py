@@ -57,7 +57,7 @@ _NO_REASON = frozenset({"", "null", "none"})
 
 
 class StreamEnd:
-    """Tracks one reply: which chunks had output, the finish reason, the end mark."""
+    """Tracks the end of one reply: output, finish reason, end marker."""
 
     def __init__(self) -> None:
         self.has_output = False
@@ -71,7 +71,7 @@ class StreamEnd:
         self._is_unreliable = False
 
     def note_chunk(self, *, has_output: bool, reason: object = None) -> None:
-        """Process one chunk: whether it had output, and its finish reason."""
+        """Record whether a chunk had output, and its finish reason."""
         said = reason.strip().lower() if isinstance(reason, str) else ""
         said = "" if said in _NO_REASON else said
         if has_output:
@@ -93,7 +93,7 @@ class StreamEnd:
 
     @property
     def is_separate(self) -> bool:
-        """True if the finish reason arrived in a separate chunk: no more text is expected."""
+        """True if the finish reason arrived in a separate chunk. No more text is then expected."""
         return self.is_finished and self._is_separate
 
     def ends_with(self, error: ProviderError) -> bool:
@@ -101,7 +101,7 @@ class StreamEnd:
         return self.is_marked or (self.is_finished and error.code == "provider_timeout")
 
     def finish_reason(self, *, has_calls: bool = False) -> FinishReason:
-        """Return why the reply ended. "none" if it is incomplete.
+        """Return the reason that the reply ended; "none" if it is incomplete.
 
         Call it after the stream has ended. Ollama and Gemini report "stop" even with tool calls.
         """

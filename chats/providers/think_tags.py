@@ -1,8 +1,8 @@
 """Separates thinking from text if a server leaves it in the text, between `<think>` tags.
 
-Servers do this if they cannot parse the output of a reasoning model. Tags count only at
-the start of a reply, and may be split anywhere. Only the case of ASCII letters is
-ignored: lowercase forms of other letters, such as İ, may have another length.
+Servers do this if they cannot parse the output of a reasoning model. Tags count only at the start
+of a reply, and may be split anywhere. Case is ignored only for ASCII letters: lower-case forms of
+other letters, such as İ, may have another length.
 """
 
 import re
@@ -66,10 +66,10 @@ _LEAD = re.compile(r"[\s\ufeff]+")
 
 
 def split_unopened(text: str) -> tuple[str, str] | None:
-    """Split a whole reply whose thinking lacks the opening tag into thinking and answer.
+    """Split a whole reply that has only a closing tag into thinking and answer.
 
-    Some chat templates put that tag at the end of the prompt, so the reply has only the closing
-    one. None without such a tag, or if it is inside code or closes a tag in the text.
+    Some chat templates put the opening tag at the end of the prompt. None if there is no such tag,
+    or if it is inside code or closes a tag in the text.
     """
     closing = next(iter_closings(text), None)
     if closing is None:
@@ -81,7 +81,7 @@ def split_unopened(text: str) -> tuple[str, str] | None:
 
 
 def iter_closings(text: str) -> Iterator[re.Match[str]]:
-    """Yield the closing tags of a text that are neither in a sentence nor in code."""
+    """Yield the closing tags in a text that are neither in a sentence nor in code."""
     code, place = CodePosition(), 0
     mark = line_end = -1
     for closing in _CLOSING.finditer(text):
@@ -96,16 +96,16 @@ def iter_closings(text: str) -> Iterator[re.Match[str]]:
 
 
 def find_or_end(sought: str, text: str, start: int) -> int:
-    """Return the position of a character from `start` on, or the end of the text."""
+    """Return the position of a character at or after `start`, or the end of the text."""
     place = text.find(sought, start)
     return place if place >= 0 else len(text)
 
 
 def find_block_end(text: str, *, closing: str, start: int) -> re.Match[str] | None:
-    """Return the tag that ends a block of thinking in a whole reply, from a position on.
+    """Return the tag that ends a block of thinking in a whole reply, at or after a position.
 
-    Its own closing tag counts first, then one of another name, such as `</thinking>`, unless it
-    closes a tag in the block. An own tag in an open code block counts last.
+    Its own closing tag takes precedence, then one of another name, such as `</thinking>`, unless it
+    closes a tag in the block. An own tag in an open code block comes last.
     """
     found = [tag for tag in iter_closings(text) if tag.start() >= start]
     own_line = re.compile(rf"^[ \t]*{re.escape(closing)}", re.IGNORECASE | re.MULTILINE | re.ASCII)
@@ -115,13 +115,13 @@ def find_block_end(text: str, *, closing: str, start: int) -> re.Match[str] | No
 
 
 def is_misnamed(tag: re.Match[str], text: str, *, closing: str) -> bool:
-    """Return True if a closing tag is not the given one and closes no tag within the text."""
+    """Return True if a closing tag is not the expected one and closes no tag within the text."""
     name = get_closing_name(tag)
     return name != closing and find_tag(get_opening(name), text[: tag.start()]) is None
 
 
 def get_opening(closing: str) -> str:
-    """Return the opening tag of a closing tag in lower case."""
+    """Return the opening tag for a closing tag, in lower case."""
     return next(opening for opening, end in _TAGS.items() if end == closing)
 
 
@@ -140,8 +140,7 @@ def is_outside_sentence(tag: re.Match[str], *, before: str, after: str) -> bool:
 def match_opening(text: str) -> tuple[str, int] | None:
     """Return the closing tag for the opening tag at the start of a text.
 
-    Also returns the position after the opening tag. None if the text does not start with an
-    opening tag.
+    Also returns the position after the opening tag. None if the text does not start with one.
     """
     if opened := _OPENING.match(text):
         return _OPENINGS[opened.group().lower()], opened.end()
@@ -162,7 +161,7 @@ def is_start_of_tag(text: str, tags: Iterable[str]) -> bool:
 
 
 def strip_partial_closing(text: str) -> str:
-    """Return a text without the start of a closing tag at its end, and spaces before it."""
+    """Return a text without a partial closing tag at its end, and the spaces before that."""
     sizes = range(min(max(map(len, _TAGS.values())), len(text)), 0, -1)
     size = next((n for n in sizes if is_start_of_tag(text[-n:], _TAGS.values())), 0)
     return text[: len(text) - size].rstrip()
@@ -179,16 +178,16 @@ def list_openings(text: str) -> set[str]:
 
 
 def strip_lead(text: str) -> str:
-    """Return a text without white space and byte order marks at its start."""
+    """Return a text without leading whitespace and byte order marks."""
     lead = _LEAD.match(text)
     return text[lead.end() :] if lead else text
 
 
 @dataclass(slots=True)
 class CodePosition:
-    """The state of the end of a growing text: in code or not.
+    """Whether the end of a growing text is inside code.
 
-    `is_block`: in an open code block. `is_inline`: after an odd number of code marks on its line.
+    `is_block`: in an open code block. `is_inline`: after an odd number of backticks on its line.
     """
 
     is_block: bool = False
@@ -207,7 +206,10 @@ class CodePosition:
 
 
 class ThinkTags:
-    """Separates the text of one reply as it arrives. `only_first`: a second block is text."""
+    """Separates thinking from the text of one reply as it arrives.
+
+    `only_first`: a second block counts as text.
+    """
 
     def __init__(self, *, only_first: bool = False) -> None:
         self._only_first = only_first
@@ -225,7 +227,7 @@ class ThinkTags:
         self._is_unclear = False
 
     def push(self, piece: str) -> list[tuple[Kind, str]]:
-        """Return the parts that are known to be text or thinking so far."""
+        """Return the parts that are already known to be text or thinking."""
         if self._state == "text":
             return [("text", piece)]
         self._held += piece

@@ -61,7 +61,7 @@ class ToolCalls:
                 yield ExtraFields(call.slot, fields)
 
     def delta(self, piece: Mapping[str, Any]) -> ToolCallDelta | None:
-        """Return a piece's addition to its call. None if it adds nothing."""
+        """Return the part that a piece adds to its call. None if it adds nothing."""
         function = piece.get("function")
         function = function if isinstance(function, dict) else {}
         name, given_id = _text(function.get("name")), _text(piece.get("id"))

@@ -72,8 +72,8 @@ def build_guarded_client(
 ) -> httpx2.AsyncClient:
     """Return a client whose calls raise AddressRefused and ProviderError.
 
-    The caller limits the time to wait for a response. `sent_headers` are sent in addition to the
-    usual ones. A body of more than `most` bytes fails with the code `provider_protocol`.
+    The caller limits the time to wait for a response. `sent_headers` are added to the usual ones. A
+    body of more than `most` bytes fails with the code `provider_protocol`.
     """
     return httpx2.AsyncClient(
         transport=GuardedTransport(
@@ -102,7 +102,7 @@ async def post_body(client: Client, url: str, *, body: str, headers: Mapping[str
 async def fetch_response(
     client: Client, url: str, *, body: bytes, headers: Mapping[str, str], most: int
 ) -> tuple[int, Mapping[str, str], bytes]:
-    """Send a body and return status, headers and body of the response, of at most `most` bytes.
+    """Send a body. Return status, headers and body of the response, of at most `most` bytes.
 
     Raises AddressRefused and ProviderError. The caller limits the time.
     """
@@ -209,14 +209,14 @@ class ResponseBody(httpx2.AsyncByteStream):
         self._most = most
 
     async def read(self) -> bytes:
-        """Return the bytes that arrived, at least one. Empty at the end. Raises ProviderError."""
+        """Return the bytes that have arrived; empty at the end. Raises ProviderError."""
         try:
             return await self._response.content.readany()
         except aiohttp.ClientError as error:
             raise _failure(error) from None
 
     def abort(self, error: ProviderError) -> None:
-        """Make the pending read and all later ones fail with this error."""
+        """Make the pending read and all later reads fail with this error."""
         self._response.content.set_exception(error)
 
     async def __aiter__(self) -> AsyncIterator[bytes]:

@@ -1,4 +1,4 @@
-"""The request body for servers with OpenAI's chat completions API, built without the package."""
+"""Builds the request body for OpenAI's chat completions API, without the package."""
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
@@ -69,7 +69,7 @@ def build_openai_body(
 
 
 def has_result_images(body: Mapping[str, Any]) -> bool:
-    """Return True if a tool result of a request body has an image."""
+    """Return True if a tool result in the request body has an image."""
     return any(
         message["role"] == "tool" and isinstance(message["content"], list)
         for message in body["messages"]
@@ -77,7 +77,7 @@ def has_result_images(body: Mapping[str, Any]) -> bool:
 
 
 def move_result_images(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str, Any]]:
-    """Yield the messages with the images of tool results in a user message after the results.
+    """Yield the messages, with images of tool results moved to a user message after the results.
 
     Some servers, such as OpenAI's, accept images only in user messages.
     """
@@ -100,7 +100,7 @@ def move_result_images(messages: Sequence[dict[str, Any]]) -> Iterator[dict[str,
 def open_loop(messages: Sequence[WireMessage]) -> int:
     """Return the index after the newest user message; 0 without one.
 
-    A tool loop can be open only from there on.
+    Only from there on can a tool loop be open.
     """
     users = (place for place, message in enumerate(messages) if message.role == "user")
     return max(users, default=-1) + 1
@@ -131,7 +131,7 @@ def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None 
 
 
 def select_call_extras(call: ToolCallPart, *, by: str | None) -> CallExtras:
-    """Return the extra fields of a call to send back to the model `by`.
+    """Return the extra fields of a call that are sent back to the model `by`.
 
     Empty if another model produced them, or if `by` is None.
     """
@@ -174,7 +174,7 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def clean_call_arguments(arguments: str) -> str:
-    """Return the arguments of a call as a server accepts them: unchanged, or `{}`.
+    """Return the arguments of a call as servers accept them: unchanged, or `{}`.
 
     Strict servers reject a prompt with arguments that are not a JSON object, such as those cut by
     the reply limit. They would then reject all later prompts of the chat.
