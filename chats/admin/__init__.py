@@ -1,4 +1,4 @@
-"""The admin site: each model and the page that shows it."""
+"""The admin site: the product's models and their pages."""
 
 from django.contrib.auth.models import Group, User
 

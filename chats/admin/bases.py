@@ -73,7 +73,7 @@ class DomainAdmin(ModelAdmin):
     def delete_view(
         self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Ask for confirmation, or delete. A refusal is shown as a message and changes nothing."""
+        """Show the confirmation, or delete. A refusal is shown as a message and changes nothing."""
 
         def view() -> HttpResponse:
             return super(DomainAdmin, self).delete_view(request, object_id, extra_context)
@@ -81,7 +81,7 @@ class DomainAdmin(ModelAdmin):
         return self.or_said(request, view)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response. If it is refused, show the refusal on the same page."""
+        """Return the view's response. A refusal is shown on the same page."""
         try:
             return view()
         except self.refusals as refusal:
@@ -100,7 +100,8 @@ class DomainAdmin(ModelAdmin):
     def get_actions(self, request: HttpRequest, *args: Any, **options: Any) -> dict[str, Any]:
         """Remove bulk deletion, because each deletion is confirmed and recorded separately.
 
-        Later versions of Django also pass the location of the actions.
+        Accepts further arguments, because later versions of Django also pass the location of the
+        actions.
         """
         actions: dict[str, Any] = super().get_actions(request, *args, **options)
         actions.pop("delete_selected", None)

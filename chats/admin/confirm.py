@@ -55,7 +55,7 @@ def apply_to_rows(
     done: str,
     name: Callable[[Row], str] = str,
 ) -> None:
-    """Run the action on each row, and show a message per row. A refused row does not change.
+    """Run the action on each row, and show one message per row. Refused rows do not change.
 
     Each message is tagged with the code of the refusal or, on success, the name of the action.
     """

@@ -65,7 +65,7 @@ class InvitationForm(forms.Form):
             field.queryset = Group.objects.exclude(name__in=roles.ROLES).order_by("name")
 
     def asked(self) -> dict[str, Any]:
-        """Return the user name, and the groups including the role's group."""
+        """Return the user name, and the groups including the group of the role."""
         role = Group.objects.filter(name=self.cleaned_data["role"])
         groups = [*role, *self.cleaned_data["groups"]]
         return {"username": self.cleaned_data["username"], "groups": groups}
@@ -142,7 +142,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return rows.prefetch_related("groups")
 
     def get_fieldsets(self, request: HttpRequest, obj: User | None = None) -> Any:
-        """Offer roles instead of single permissions. Only superusers can create a superuser."""
+        """Offer roles instead of individual permissions. Only superusers can create a superuser."""
         if obj is None:
             return self.add_fieldsets
         rights = ["is_active", "groups", "is_staff"]
@@ -162,7 +162,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return super().formfield_for_manytomany(db_field, request, **kwargs)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Let Owners change users, except superusers, whose accounts they could take over."""
+        """Allow Owners to change users, except superusers, whose accounts they could hijack."""
         if obj is not None and obj.is_superuser and not request.user.is_superuser:
             return False
         return super().has_change_permission(request, obj)
@@ -290,7 +290,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         return not _is_role(obj) and super().has_change_permission(request, obj)
 
     def get_fields(self, request: HttpRequest, obj: Any = None) -> tuple[str, ...]:
-        """Offer owners only for a stored group that may be changed."""
+        """Show the owners only for a saved group that may be changed."""
         is_open = obj is not None and self.has_change_permission(request, obj)
         return self.fields if is_open else tuple(n for n in self.fields if n != "owners")
 

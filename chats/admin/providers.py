@@ -32,7 +32,7 @@ NOT_CALIBRATED = gettext_lazy("Not calibrated yet: token counts are used unchang
 
 
 class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
-    """An account form whose key field is always empty."""
+    """An account form that never shows the stored key."""
 
     api_key = forms.CharField(
         label=gettext_lazy("Key"),
@@ -100,13 +100,13 @@ class ProviderAccountAdmin(FreshSignInAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> tuple[str, ...]:
-        """Make the slug of a saved account read-only: models refer to it."""
+        """Make the slug of a saved account read-only, because models refer to it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def get_prepopulated_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
     ) -> dict[str, Sequence[str]]:
-        """Derive the slug from the name only for a new account."""
+        """Derive the slug from the name, but only for a new account."""
         return {"slug": ("name",)} if obj is None else {}
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -152,7 +152,7 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:
-        """Return the last four characters of the key, or no characters of a short one."""
+        """Return the last four characters of the key; none for a short key."""
         if not account.encrypted_key:
             return pgettext("key of a server", "none")
         return f"…{account.key_last_four}" if account.key_last_four else gettext("stored")
@@ -161,8 +161,8 @@ class ProviderAccountAdmin(FreshSignInAdmin):
 class ModelSpecForm(forms.ModelForm[ModelSpec]):
     """A model form with a choice of provider accounts.
 
-    The default is a form field, not a model field, because the model's constraint would reject a
-    second default. Saving moves the default to this model.
+    The default is a field of the form, not of the model, whose constraint would reject a second
+    default. Saving moves the default to this model.
     """
 
     provider = forms.ChoiceField(choices=lambda: _providers())
@@ -278,11 +278,11 @@ class ModelSpecAdmin(DomainAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ModelSpec | None = None
     ) -> tuple[str, ...]:
-        """Make the slug of a saved model read-only: policies refer to it."""
+        """Make the slug of a saved model read-only, because policies refer to it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Refuse: models are disabled instead, because turns and policies refer to them."""
+        """Return False, because turns and policies refer to models. They are disabled instead."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -296,7 +296,7 @@ class ModelSpecAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Calibration"))
     def learned_calibration(self, model: ModelSpec) -> str:
-        """Return the calibration factor and the number of replies it is based on."""
+        """Return the calibration factor, and the number of replies from which it was learned."""
         if not model.calibration_samples:
             return str(NOT_CALIBRATED)
         factor = gettext(

@@ -1,4 +1,4 @@
-"""Requires a recent sign-in before keys and roles change."""
+"""Requires a recent sign-in before keys and roles are changed."""
 
 from typing import Any
 
@@ -41,5 +41,5 @@ def is_recently_confirmed(request: HttpRequest) -> bool:
 
 
 def sign_in_again(request: HttpRequest) -> HttpResponse:
-    """Redirect to the identity confirmation, which leads back to this page."""
+    """Redirect to the identity confirmation, which then returns to this page."""
     return redirect_to_login(request.get_full_path(), reverse("confirm"))

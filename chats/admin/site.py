@@ -1,4 +1,4 @@
-"""The admin site: the product's own sign-in, and a menu grouped by task."""
+"""The admin site, with the product's own sign-in and a menu grouped by task."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -60,7 +60,7 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
 
 
 class PalimpsestAdminSite(admin.AdminSite):
-    """Django's admin with the product's sign-in page, so that its throttle always applies."""
+    """Django's admin with the product's sign-in page, so that sign-ins are always throttled."""
 
     site_header = "Palimpsest"
     site_title = gettext_lazy("Palimpsest administration")
@@ -104,7 +104,7 @@ class PalimpsestAdminSite(admin.AdminSite):
     def get_app_list(self, request: HttpRequest, app_label: str | None = None) -> list[Any]:
         """Return the menu, grouped by task.
 
-        Models that belong to no group come last.
+        Models without a group come last.
         """
         apps = super().get_app_list(request, app_label)
         if app_label is not None:

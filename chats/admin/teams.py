@@ -118,7 +118,7 @@ class TeamAdmin(ReadOnlyAdmin):
     def get_changelist_instance(self, request: HttpRequest) -> ChangeList:
         """Count the chats of all listed teams in one query.
 
-        No index serves the count of a single team.
+        There is no index for counting the chats of a single team.
         """
         page = super().get_changelist_instance(request)
         counts = count_chats_by_team([team.pk for team in page.result_list])
@@ -132,7 +132,7 @@ class TeamAdmin(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Delete shared teams"), permissions=["share"])
     def delete_shared(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
-        """Delete shared teams after confirmation: they are no longer offered for new chats."""
+        """Delete shared teams after confirmation, so that new chats can no longer use them."""
         rows = queryset.filter(**KINDS["shared"])
         asked = render_confirmation(
             self,
@@ -309,7 +309,7 @@ class TeamAdmin(ReadOnlyAdmin):
 
 
 def build_agent_namer(team: Team) -> Callable[[int, str], str]:
-    """Return a function that maps a position and a name to a display name.
+    """Return a function that maps position and name of an agent to its display name.
 
     In a personal team, agents are only numbered, because their names are private.
     """
@@ -329,12 +329,12 @@ def list_team_versions(team: Team) -> QuerySet[TeamVersion]:
 
 
 def format_text_length(text: str) -> str:
-    """Return the length in characters of a text that is private."""
+    """Return the length of a private text in characters."""
     said = ngettext("{n:,} character", "{n:,} characters", len(text)).format(n=len(text))
     return said if text else gettext("none")
 
 
 def count_chats_by_team(teams: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """Return the number of chats per team, without deleted chats."""
+    """Return the number of chats per team, except deleted ones."""
     rows = Chat.objects.filter(team__in=teams, deleted_at=None).order_by().values("team")
     return dict(rows.annotate(total=Count("pk")).values_list("team", "total"))

@@ -29,7 +29,7 @@ SHOWN = "shown_tools"
 
 
 class ToolServerForm(forms.ModelForm[ToolServer]):
-    """A server form whose credential field is always empty."""
+    """A server form that never shows the stored credential."""
 
     command = forms.ChoiceField(
         label=gettext_lazy("Command"),
@@ -112,11 +112,14 @@ class ToolServerAdmin(FreshSignInAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: ToolServer | None = None
     ) -> tuple[str, ...]:
-        """Make the slug of a saved server read-only: policies refer to it."""
+        """Make the slug of a saved server read-only, because policies refer to it."""
         return self.readonly_fields if obj is None else ("slug", *self.readonly_fields)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: policies and audit events refer to the server. Disable it instead."""
+        """Return False, because policies and audit events refer to the server.
+
+        It can be disabled instead.
+        """
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -139,7 +142,7 @@ class ToolServerAdmin(FreshSignInAdmin):
 
     @admin.action(description=gettext_lazy("Read definitions"), permissions=["change"])
     def read_tools(self, request: HttpRequest, queryset: QuerySet[ToolServer]) -> None:
-        """Request that a worker reads the definitions of the selected servers."""
+        """Let a worker read the definitions of the selected servers."""
         for server in queryset:
             servers.request_reading(server, now=timezone.now())
         self.message_user(
@@ -153,7 +156,7 @@ class ToolServerAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Stored credential"))
     def stored_credential(self, server: ToolServer) -> str:
-        """Return the last four characters of the credential, or none of a short one."""
+        """Return the last four characters of the credential; none for a short one."""
         if not server.encrypted_key:
             return pgettext("key of a server", "none")
         return f"…{server.key_last_four}" if server.key_last_four else gettext("stored")
@@ -174,7 +177,7 @@ class ToolServerAdmin(FreshSignInAdmin):
 
 
 class ToolDefinitionAdmin(DomainAdmin):
-    """Tools of servers, each as its server describes it. Only approved ones can be called."""
+    """Tools as their servers describe them. Only approved ones can be called."""
 
     actions = ("approve", "withdraw")
     list_display = ("label", "server", "state", "asks", "description", "tokens", "changed_at")
@@ -196,11 +199,14 @@ class ToolDefinitionAdmin(DomainAdmin):
     readonly_fields = tuple(name for name in fields if name != "asks")
 
     def has_add_permission(self, request: HttpRequest) -> bool:
-        """Return False: definitions come from their servers."""
+        """Return False, because definitions come from their servers."""
         return False
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: ledger and policies refer to the tool. Its approval can be withdrawn."""
+        """Return False, because the ledger and policies refer to the tool.
+
+        Its approval can be withdrawn.
+        """
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -218,7 +224,7 @@ class ToolDefinitionAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("State"))
     def state(self, row: ToolDefinition) -> str:
-        """Return whether the tool can be called, or why not."""
+        """Return whether the tool can be called and, if not, the reason."""
         if not row.is_listed:
             return gettext("No longer listed by its server")
         if row.is_approved:

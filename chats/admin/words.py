@@ -1,4 +1,4 @@
-"""Admin labels for codes, and values as tables or indented JSON."""
+"""Admin labels for codes; formats values as tables or indented JSON."""
 
 import json
 from collections.abc import Mapping, Sequence

@@ -1,4 +1,4 @@
-"""The audit log pages: find events, view one, verify the chains. Nothing can be changed."""
+"""Read-only pages of the audit log: find events, view one, verify the chains."""
 
 import json
 from collections import Counter
@@ -129,7 +129,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Actor"), ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
-        """Return the person's name, next to the stored id."""
+        """Return the person's name followed by the stored id."""
         return load_event_names([event]).actor(event.actor)
 
     @admin.display(description=gettext_lazy("Description"))
@@ -177,7 +177,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Adjusted values"))
     def changed_to_fit(self, row: EffectivePolicy) -> str:
-        """List the values that were adjusted because the policies' values do not work together."""
+        """List the values that were adjusted because the policies' values conflict."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
         return ", ".join(lowered) or gettext("nothing")
 
@@ -191,7 +191,7 @@ def merge_search_fields(given: Mapping[str, str]) -> str:
 def load_event_page(search: LedgerSearch, *, older: str) -> list[AuditEvent]:
     """Return the events of a page that are older than the event `older`.
 
-    Returns one event more than a page has if another page follows.
+    Returns one event more than fits on the page if another page follows.
     """
     rows = AuditEvent.objects.filter(search.condition)
     if older.isascii() and older.isdigit() and len(older) < 19:

@@ -1,4 +1,4 @@
-"""Page on which an auditor reads the prompt of a call after giving a reason."""
+"""The page on which an auditor reads the prompt of a call after giving a reason."""
 
 import uuid
 from dataclasses import dataclass
@@ -40,7 +40,7 @@ ANSWERS = {GRANT, REFUSE}
 
 
 class ReadReceiptAdmin(ReceiptAdmin):
-    """Receipts with access to the prompt text after a recorded reason."""
+    """Receipts, whose prompt texts auditors can read after their reason is recorded."""
 
     fields: ClassVar[tuple[str, ...]] = ("words", *ReceiptAdmin.fields)
 
@@ -85,7 +85,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return format_html('<a href="{}?receipt={}">{}</a>', address, receipt.pk, label)
 
     def read_words(self, request: HttpRequest) -> HttpResponse:
-        """Ask for a reason, then show the prompt of a call or send it as a file.
+        """Request a reason, then show the prompt of a call or send it as a file.
 
         Raises PermissionDenied without the permissions to view receipts and the ledger.
         """
@@ -113,7 +113,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
     def read(
         self, request: HttpRequest, *, call: "CallToRead", actor: str, until: datetime
     ) -> HttpResponse:
-        """Show the prompt of a call or send it as a file, after recording the access."""
+        """Record the access, then show the prompt of a call or send it as a file."""
         now = timezone.now()
         form = request.POST.get("form", "")
         form = form if form in FORMS else ""
@@ -158,12 +158,12 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def ended(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """End the access and redirect to the page, which asks for a reason again."""
+        """End the access and redirect to the page, which then requests a reason again."""
         audit_access.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
         return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """Record the reason and redirect to the page. If it is refused, show the error."""
+        """Record the reason and redirect to the page. If the reason is refused, show the error."""
         try:
             audit_access.open_reading(
                 chat_id=chat_id,

@@ -38,7 +38,7 @@ DASHBOARD_LOOKUPS = frozenset(
 
 
 class CodeFilter(admin.AllValuesFieldListFilter):
-    """A filter by code. Rows without a code have a label too."""
+    """A filter by code. Rows without a code have their own label."""
 
     def choices(self, changelist: Any) -> Iterator[Any]:
         for choice in super().choices(changelist):
@@ -79,7 +79,7 @@ class TurnAdmin(ReadOnlyAdmin):
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
-        """Defer the texts, so that no page can print them by mistake."""
+        """Defer the texts, so that no page can show them by mistake."""
         rows: QuerySet[Turn] = super().get_queryset(request)
         return rows.defer("partial_text", "partial_reasoning")
 
@@ -94,7 +94,7 @@ class TurnAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Compaction due after this turn"))
     def after_it(self, turn: Turn) -> str:
-        """Return the reason why a summary did or did not follow the turn."""
+        """Return the reason that the turn was or was not followed by a summary."""
         return explain_skipped_compaction(turn).sentence
 
 

@@ -52,7 +52,7 @@ class NoTimestamp(Refusal):
 
 
 class VerifiedLedgerAdmin(AuditEventAdmin):
-    """The audit log. Large verifications run in the background, so replies do not slow down."""
+    """The audit log. Large verifications run in the background, so they do not delay replies."""
 
     def get_urls(self) -> list[URLPattern]:
         pages = {
@@ -103,8 +103,8 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def offline(self, request: HttpRequest) -> HttpResponseBase:
         """Send a verification file: checkpoint, log, key, script, or the proof of a chain.
 
-        An unknown file name or a refused file shows the page with the checkpoints. Raises
-        PermissionDenied without the permission to read the ledger.
+        For an unknown or refused file, shows the page with the checkpoints. Raises PermissionDenied
+        without the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -124,7 +124,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return response
 
     def export(self, request: HttpRequest) -> HttpResponseBase:
-        """Stream the rows that the search finds as a file.
+        """Stream the rows that match the search as a file.
 
         Raises PermissionDenied without the permission to read the ledger.
         """
@@ -191,7 +191,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
 
 
 def export_verifier_script(_scope: str) -> Iterable[str]:
-    """Return the script that verifies an export without the product."""
+    """Yield the script that verifies an export without the product."""
     return [Path(verify_ledger.__file__).read_text(encoding="utf-8")]
 
 
@@ -209,7 +209,7 @@ def require_last_timestamp() -> LedgerTimestamp:
 
 
 def export_public_key(_scope: str) -> Iterable[str]:
-    """Return the newest public key in PEM format for OpenSSL."""
+    """Yield the newest public key in PEM format, for OpenSSL."""
     return [pem for _, _, pem in files.list_public_keys()[:1]]
 
 

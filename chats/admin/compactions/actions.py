@@ -1,7 +1,7 @@
-"""Admin actions on compactions. Owners find the same actions on the chat pages.
+"""Admin actions on compactions, which owners find on the chat pages.
 
-Each action asks for confirmation. The domain checks the chat's policy, and each refusal
-names its reason.
+Each action requires confirmation. The domain checks the chat's policy, and each refusal gives its
+reason.
 """
 
 from collections.abc import Callable
@@ -63,7 +63,10 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Undo compactions"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Undo the selected summaries, after confirmation: prompts contain the messages again."""
+        """Undo the selected summaries, after confirmation.
+
+        Prompts then contain the messages again.
+        """
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -97,7 +100,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         description=gettext_lazy("Regenerate summaries from the originals"), permissions=["govern"]
     )
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Request a new version of each selected active summary, after confirmation."""
+        """Regenerate each selected active summary, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -155,7 +158,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         done: str,
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
-        """Show the confirmation page. Once confirmed, run the action on each row."""
+        """Show the confirmation page or, once confirmed, run the action on each row."""
         asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
             apply_to_rows(self, request, rows, action=action, done=done, name=name)
@@ -163,7 +166,7 @@ class CompactionDeeds(ReadOnlyAdmin):
 
 
 def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
-    """Return the distinct chats of compactions. Titles are not loaded, because they are content."""
+    """Return the distinct chats of compactions. Titles are content, so they are not loaded."""
     rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
     return rows.only("pk").distinct()
 

@@ -1,7 +1,7 @@
 """Admin pages of compactions: numbers, hashes and actions.
 
-No page here shows a summary, a focus or a remark. Approvers read a summary on the review page after
-giving a reason.
+No page here shows a summary, a focus or a rejection reason. Approvers read a summary on the review
+page after giving a reason.
 """
 
 from collections.abc import Mapping
@@ -102,12 +102,12 @@ class CompactionAdmin(SummaryReviewAdmin):
         return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
-        """Defer the texts, so that no page can print them by mistake."""
+        """Defer the texts, so that no page can show them by mistake."""
         rows: QuerySet[Compaction] = super().get_queryset(request)
         return rows.defer("text", "sections", "retention", "focus", "remark")
 
     def has_operate_permission(self, request: HttpRequest) -> bool:
-        """Allow operators: they also handle failures of model servers."""
+        """Allow operators, because they also handle failures of model servers."""
         return get_request_user(request).has_perm(OPERATES)
 
     def has_approve_permission(self, request: HttpRequest) -> bool:
@@ -231,7 +231,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Context version of the branch"))
     def version(self, compaction: Compaction) -> int:
-        """Return the context version, which grows with each change of the active summary."""
+        """Return the context version, which increases with each change of the active summary."""
         return get_summary_cursor(compaction.branch).version
 
     @admin.display(description=gettext_lazy("Trigger"), ordering="trigger")
@@ -275,7 +275,7 @@ class CompactionAdmin(SummaryReviewAdmin):
 
     @admin.display(description=gettext_lazy("Sources of the lines"))
     def provenance(self, compaction: Compaction) -> str:
-        """Return the number of the summary's lines, and of those without a source message."""
+        """Return the number of the summary's lines, and how many lack a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]
         unsupported = sum(bool(bullet.get("unsupported")) for bullet in bullets)
         text = gettext("Lines: {lines}. Without a source: {unsupported}.")

@@ -1,4 +1,4 @@
-"""Page on which an administrator compares a summary with its sources before approving it."""
+"""The page on which an administrator compares a summary with its sources before approving it."""
 
 import uuid
 from typing import Any
@@ -44,7 +44,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         return format_html('<a href="{}?compaction={}">{}</a>', address, row.pk, said)
 
     def review_page(self, request: HttpRequest) -> HttpResponse:
-        """Ask for a reason, show the summary with its sources, or record the decision.
+        """Request a reason, show the summary with its sources, or record the decision.
 
         Raises PermissionDenied without the permission to approve summaries.
         """
@@ -87,7 +87,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
     def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:
-        """Show the summary with its sources, or the form that asks for a reason."""
+        """Show the summary with its sources, or the form for the reason."""
         user, now = get_request_user(request), timezone.now()
         until = summary_review.find_review_expiry(row, user=user, now=now)
         context: dict[str, Any] = {

@@ -1,6 +1,6 @@
 """The dashboard: statistics by day, model and policy, and the current state.
 
-It reads the daily totals, not the rows behind them. Each number links to those rows.
+It reads the daily totals. Each number links to the rows that it sums up.
 """
 
 from collections.abc import Mapping

@@ -1,4 +1,4 @@
-"""Numbers of the dashboard with labels and links to the rows behind them."""
+"""The numbers of the dashboard, with labels and links to the rows they sum up."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -55,7 +55,7 @@ OUTCOMES: Mapping[str, tuple[StrOrPromise, dict[str, str], str]] = {
 
 @dataclass(frozen=True, slots=True)
 class NumberInWords:
-    """A formatted number with a label, a note and a link to the rows behind it."""
+    """A formatted number with a label, a note and a link to the rows it sums up."""
 
     label: str
     value: str
@@ -74,7 +74,7 @@ class DashboardLine:
 
 
 class Rows:
-    """Links to the rows behind numbers. Empty without the view permission."""
+    """Links to the rows behind a number. Empty without the permission to view them."""
 
     def __init__(self, request: HttpRequest) -> None:
         self.turns = request.user.has_perm("chats.view_turn")
@@ -195,7 +195,7 @@ def format_late_searches(count: LateSearches, *, wanted: Range, rows: Rows) -> N
 def format_money_number(
     label: str, whole: Totals, name: str, *, of: int, rows: str
 ) -> NumberInWords:
-    """Return an amount, with the number of calls of unknown cost in the note."""
+    """Return an amount. Its note gives the number of calls of unknown cost."""
     money = whole.money(name)
     note = format_unknown_costs(money, of=of) or gettext("of {n:,}").format(n=of)
     return NumberInWords(label, balances.format_money(money), note, rows, key=name)

@@ -18,7 +18,7 @@ from contextpolicy.two_persons import SecondPersonNeeded
 
 
 class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
-    """The form of an assignment: a level and exactly the target that it needs.
+    """The form of an assignment: a level and exactly the target that it requires.
 
     The level and target are fields of the form, not of the model. The model's constraints would
     reject a target that already has a policy; this form replaces that policy.
@@ -37,7 +37,7 @@ class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
 
 
 class PolicyAssignmentAdmin(DomainAdmin):
-    """Lists and adds assignments. A new assignment replaces the previous one of its target."""
+    """Lists and adds assignments. A new assignment replaces its target's previous one."""
 
     form = AssignmentForm
     refusals = (publish.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)
@@ -52,7 +52,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
         return ("policy", "level", "target") if obj is not None else self.fields
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: an assignment changes only by assigning another policy to its target."""
+        """Return False. To change an assignment, assign another policy to its target."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

@@ -37,7 +37,7 @@ class Chart:
 
 
 def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart | None:
-    """Return a chart of two token curves over the same turns. None for fewer than two turns."""
+    """Return a chart with two token curves over the same turns. None for fewer than two turns."""
     turns = max(len(now), len(proposed))
     if turns < 2:
         return None
@@ -67,9 +67,9 @@ def scale_tokens(tokens: float, top: int) -> float:
 
 
 def build_curve(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
-    """Return one line, reduced to fewer points.
+    """Return one line with fewer points.
 
-    Up to 200 places where the history was shortened are kept.
+    Keeps up to 200 places where the history was shortened.
     """
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]
@@ -149,7 +149,7 @@ def build_bar_chart(
 ) -> Bars:
     """Return one bar per label. The first series is at the bottom.
 
-    `names` formats a number of each series, with the name of the series.
+    `names` has a function per series, which formats a number with the name of the series.
     """
     sums = [sum(values) for values in zip(*series, strict=True)]
     # A multiple of the tick count, so that all axis labels are whole numbers.

@@ -16,7 +16,7 @@ NONE_OF_THEM = (NONE, gettext_lazy("None of these"))
 
 
 def list_strategy_choices() -> Choices:
-    """Return "unset" and the installed strategies; those of packages show the package name."""
+    """Return "unset" and the installed strategies; package strategies with their package name."""
     found = plugins.load_strategy_plugins().found
     return [
         UNSET,
@@ -31,7 +31,7 @@ def list_strategy_choices() -> Choices:
 
 
 def list_history_provider_choices() -> Choices:
-    """Return the built-in history provider and those of packages, which show the package name."""
+    """Return the built-in history provider, and those of packages with their package name."""
     found = providers_of_packages().found
     return [
         UNSET,
@@ -57,19 +57,19 @@ def list_provider_choices() -> Choices:
 
 
 def list_file_kind_choices() -> Choices:
-    """Return the kinds of files that people attach, and "none"."""
+    """Return the kinds of files that users can attach, and "none"."""
     return [*StoredFile.Kind.choices, NONE_OF_THEM]
 
 
 def list_skill_choices() -> Choices:
-    """Return the skills of the installation, which a policy can name, and "none"."""
+    """Return the skills of the instance, which a policy can name, and "none"."""
     rows = Skill.objects.filter(group=None, team_id=None)
     found = [(skill.slug, str(skill)) for skill in rows]
     return [*found, NONE_OF_THEM]
 
 
 def list_tool_choices() -> Choices:
-    """Return the choices of tools: for each server all tools or a single one, and "none"."""
+    """Return the choices of tools, and "none": per server, all tools or a single one."""
     found: list[tuple[str, StrOrPromise]] = []
     rows = list(ToolDefinition.objects.select_related("server"))
     for server in ToolServer.objects.all():

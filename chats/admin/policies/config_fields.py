@@ -1,6 +1,6 @@
-"""Makes form fields for the configs of package strategies, from their JSON Schemas.
+"""Builds form fields for the configs of package strategies, from their JSON Schemas.
 
-The schema validates the config when the policy is saved; the fields do not.
+When the policy is saved, the schema validates the config; the fields do not.
 """
 
 import json
@@ -40,7 +40,7 @@ class ConfigField:
 
 
 class JsonField(forms.JSONField):
-    """A JSON field that is empty, not `null`, if nothing is set."""
+    """A JSON field that is empty instead of `null` if nothing is set."""
 
     def prepare_value(self, value: Any) -> Any:
         return "" if value is None else super().prepare_value(value)
@@ -67,7 +67,7 @@ def list_config_fields() -> list[ConfigField]:
 
 
 def build_strategy_fields(strategy: str, schema: Mapping[str, Any]) -> Iterator[ConfigField]:
-    """Yield a field for each property, or one for the whole config if no property is named."""
+    """Yield a field for each property, or one for the whole config if none is declared."""
     properties = schema.get("properties") or {}
     for key, fact in properties.items():
         yield _field(strategy, key, fact if isinstance(fact, Mapping) else {})
@@ -78,7 +78,7 @@ def build_strategy_fields(strategy: str, schema: Mapping[str, Any]) -> Iterator[
 def read_config(
     strategy: str, cleaned: Mapping[str, Any], *, stored: Mapping[str, Any]
 ) -> dict[str, Any]:
-    """Read a strategy's config from a form, and keep the `stored` properties without a field."""
+    """Return a strategy's config from a form. Keeps `stored` properties that have no field."""
     fields = [field for field in list_config_fields() if field.strategy == strategy]
     shown = {field.key for field in fields}
     config = {} if WHOLE in shown else {k: v for k, v in stored.items() if k not in shown}
@@ -105,9 +105,9 @@ def build_initial_config(strategy: str, config: Mapping[str, Any]) -> dict[str, 
 
 
 def find_error_field(strategy: str, sentence: str) -> str:
-    """Return the name of the field that an error message names.
+    """Return the name of the field to which an error message refers.
 
-    If it names no field, this is the field of the strategy.
+    If it refers to none, this is the field of the strategy.
     """
     for field in list_config_fields():
         if field.strategy == strategy and (field.key == WHOLE or repr(field.key) in sentence):

@@ -12,7 +12,7 @@ from contextpolicy.models import PolicyVersion
 
 @dataclass(frozen=True, slots=True)
 class Conflict:
-    """One changed field: its value before, theirs and mine, as texts.
+    """A changed field: its base value, theirs and mine, as texts.
 
     `is_clash`: both changed it, to different values.
     """
@@ -34,7 +34,7 @@ def find_edit_conflicts(
     base: PolicyVersion,
     theirs: PolicyVersion,
 ) -> list[Conflict]:
-    """List the fields that differ from the version that both started from.
+    """Return the fields that differ from the version on which both edits are based.
 
     `values` and `locks` are those that a save would store, including my `touched` fields.
     """

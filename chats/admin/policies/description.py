@@ -1,4 +1,4 @@
-"""Describes a policy in sentences, each about one field or about several fields."""
+"""Describes a policy in sentences, each about one field or several."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -61,9 +61,9 @@ def build_description_parts(values: PolicyValues) -> list[str | Figure]:
 
 
 def describe_field(declared: PolicyField, values: PolicyValues) -> list[Pieces]:
-    """Return the declared sentence about a field, as the only item of a list.
+    """Return the declared sentence about a field as a list of one item.
 
-    The list is empty if no sentence is declared, or if the value needs none.
+    Empty if no sentence is declared, or if the value needs none.
     """
     value = getattr(values, declared.name)
     is_usual = value == declared.default and (declared.is_optional or declared.kind != "integer")

@@ -16,7 +16,7 @@ ANY_WITHOUT_A_LIST = frozenset(
 
 
 def list_version_changes(older: PolicyVersion | None, newer: PolicyVersion) -> list[dict[str, Any]]:
-    """List the changes of a version: field, old value and new value, locks included."""
+    """Return the changes of a version: field, old value and new value, including locks."""
     before = format_version_values(older) if older else {}
     after = format_version_values(newer)
     return [
@@ -39,7 +39,7 @@ def append_lock_text(value: str, *, is_locked: bool) -> str:
 
 
 def format_stored_value(name: str, value: Any) -> str:
-    """Format a stored value as a text; structured values as in the form."""
+    """Format a stored value as text. Structured values look as in the form."""
     if name == "tool_output_rules":
         return format_tool_rules(value)
     if name == "state_schema":

@@ -68,7 +68,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show the list. Editors also see which recommended policies are missing."""
+        """Show the list. For editors, it includes the policies that lack recommended values."""
         context = dict(extra_context or {})
         if self.has_change_permission(request):
             found = recommended.list_recommendations()
@@ -114,7 +114,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().changeform_view(request, object_id, form_url, extra_context)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
-        """Return the view's response. After a concurrent save, show the changes of both."""
+        """Return the view's response. After a concurrent save, show both users' changes."""
 
         def once_more() -> HttpResponse:
             try:
@@ -173,7 +173,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().get_form(request, obj, change, form=add_config_fields(PolicyForm), **options)
 
     def get_changeform_initial_data(self, request: HttpRequest) -> dict[str, Any]:
-        """Start a new policy with the recommended values, or as a copy of another policy.
+        """Return initial values: the recommended ones, or a copy of another policy.
 
         The URL names the other policy.
         """
@@ -218,7 +218,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         form_url: str = "",
         obj: Any = None,
     ) -> HttpResponse:
-        """Show the page, or the part of it that a change in the unsaved form updates."""
+        """Show the page, or only the part that a change in the unsaved form updates."""
         may_edit = self.has_change_permission(request, obj) if obj else True
         if may_edit:
             context |= self.editor_context(request, context["adminform"].form, obj)
@@ -319,7 +319,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         )
 
     def own_changes(self, policy: ContextPolicy, form: PolicyForm) -> dict[str, Any]:
-        """Return name, description and retirement, with stored values for fields not changed."""
+        """Return name, description and retirement; for unchanged fields, the stored values."""
         stored: dict[str, Any] = ContextPolicy.objects.values(*OF_THE_POLICY).get(pk=policy.pk)
         touched = [name for name in OF_THE_POLICY if name in form.changed_data]
         return stored | {name: getattr(policy, name) for name in touched}
@@ -332,7 +332,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         extra_tags: str = "",
         fail_silently: bool = False,  # noqa: FBT001, FBT002 - Django's signature
     ) -> None:
-        """Show a message; the message about a save names the active version."""
+        """Show a message. The message about a save also names the active version."""
         saved = request.META.pop(SAVED, "")
         super().message_user(request, saved or message, level, extra_tags, fail_silently)
 
@@ -345,7 +345,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     def response_add(
         self, request: HttpRequest, obj: ContextPolicy, post_url_continue: str | None = None
     ) -> HttpResponse:
-        """Show a message that a new policy has no assignments yet, with a link to add one."""
+        """Show a message that the new policy has no assignments yet, with a link to add one."""
         request.META[SAVED] = describe_saved_version(obj)
         response = super().response_add(request, obj, post_url_continue)
         if "_continue" in request.POST or obj.current is None:

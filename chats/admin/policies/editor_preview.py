@@ -1,4 +1,4 @@
-"""Policy editor with a preview on chats. Only your own chats show message text."""
+"""The policy editor with previews on chats. Message text is shown only for the user's own chats."""
 
 import uuid
 from typing import Any, NamedTuple, cast
@@ -60,14 +60,14 @@ PLACES = [
 
 
 class PreviewRefusal(NamedTuple):
-    """The reason for a missing preview: a stable code and a translated sentence."""
+    """The reason for a missing preview: a stable code and a localized sentence."""
 
     code: str
     sentence: str
 
 
 class PreviewForm(forms.Form):
-    """Form for the chat and place of a policy preview."""
+    """Form for the chat and the level of a policy preview."""
 
     prefix = "try"
     chat = forms.ChoiceField(label=gettext_lazy("Chat"), required=False)
@@ -102,7 +102,7 @@ class PreviewForm(forms.Form):
 
 
 class PreviewedPolicyAdmin(ContextPolicyAdmin):
-    """Policy editor that can preview a policy on chats before it is saved."""
+    """The policy editor with previews of unsaved policies on chats."""
 
     parts = (*ContextPolicyAdmin.parts, "preview")
     refusals = (*ContextPolicyAdmin.refusals, NothingToEvaluate, TooManyEvaluations)
@@ -114,7 +114,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         form_url: str = "",
         extra_context: dict[str, Any] | None = None,
     ) -> HttpResponse:
-        """Show or save the form, start a shadow evaluation, or run a test summary.
+        """Show or save the form, start a shadow evaluation, or write a trial summary.
 
         The summary's model call runs here: after the form's transaction, before the page is
         rendered.
@@ -217,7 +217,7 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
     ) -> dict[str, Any]:
         """Start a count of the chats that the edited policy would change.
 
-        Returns the values for the template.
+        Returns the template values.
         """
         policy = ContextPolicy.objects.filter(pk=form.instance.pk).first()
         if policy is None:
@@ -269,7 +269,7 @@ def build_form_proposal(form: PolicyForm, *, place: str) -> PolicyProposal:
 def build_trial_context(
     request: HttpRequest, chat: Chat, proposal: PolicyProposal
 ) -> dict[str, Any]:
-    """Run a test summary and return its template values."""
+    """Write a trial summary and return its template values."""
     user = cast(User, request.user)
     try:
         made = trial.run_trial(user=user, chat=chat, proposal=proposal, clock=timezone.now)
@@ -300,7 +300,7 @@ def list_form_errors(form: PolicyForm) -> list[str]:
 
 
 def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> dict[str, Any]:
-    """Return the template values of a preview, without the text of other users' chats."""
+    """Return the template values of a preview, without texts of other users' chats."""
     lines, is_more = diff_prompts(found) if with_words else ([], False)
     return {
         "preview": found,
@@ -325,7 +325,7 @@ def format_share_interval(found: Sampled) -> str:
 def build_comparison_row(
     request: HttpRequest, chat: Chat, now: Side, proposed: Side
 ) -> dict[str, Any]:
-    """Return one row of the comparison table. Titles are shown only for the reader's own chats."""
+    """Return one row of the comparison table. Only the reader's own chats show their titles."""
     is_own = chat.owner_id == request.user.pk
     return {
         "name": (chat.title or gettext("Untitled chat")) if is_own else str(chat.pk),

@@ -1,4 +1,4 @@
-"""Page that explains a user's effective policy: each field's source and overridden values."""
+"""The page that explains a user's effective policy: each field's source and overridden values."""
 
 import uuid
 from collections.abc import Mapping, Sequence
@@ -43,8 +43,8 @@ LEVELS: Mapping[str, StrOrPromise] = {
 class EffectivePolicyForm(forms.Form):
     """Form for the effective policy of a user, optionally with chat, agent and model.
 
-    After `is_valid`, `people` lists the matches if a search found several. Chats and agents are
-    offered once a user and a chat are chosen.
+    After `is_valid`, `people` lists the matches if a search found several. Chats and agents can be
+    chosen once a user and a chat are selected.
     """
 
     person = forms.CharField(
@@ -143,7 +143,7 @@ def list_selectable_chats(person: User, *, named: str) -> list[Chat]:
 
 
 def format_chat_label(chat: Chat) -> str:
-    """Return a label of a chat without its title, because titles are content."""
+    """Return a label for a chat. Its title is content, so it is not shown."""
     count = chat.accepted_count
     if chat.team_id:
         form = ngettext(

@@ -36,7 +36,7 @@ REFUSALS = (
 
 
 class EvaluationAdmin(ReadOnlyAdmin):
-    """Shadow evaluations: drafts, compared with the published version."""
+    """Shadow evaluations of drafts, compared with the published version."""
 
     list_display = (
         "policy",

@@ -1,4 +1,4 @@
-"""Sentences about a policy as texts and figures. Each figure knows the field that sets it.
+"""Sentences about a policy, made of texts and figures. Each figure knows the field that sets it.
 
 A sentence is one message for translators. `{names}` stand for figures, or for amounts with their
 unit; words in [brackets] become the figure of the field that the sentence is about.
@@ -30,7 +30,7 @@ PLACES = re.compile(r"\{(\w+)\}|\[([^\[\]]+)\]")
 
 
 def fill_sentence(words: str, *, about: str = "", **figures: Figure | Pieces) -> Pieces:
-    """Replace each `{name}` of a sentence with its figure.
+    """Replace each `{name}` in a sentence by its figure.
 
     Words in brackets become a figure of the field `about`. A user's own text is always a figure.
     """
@@ -70,10 +70,10 @@ def build_turns(field: str, number: int) -> Pieces:
 
 
 def build_mark(values: PolicyValues, name: str, tokens: int) -> Pieces:
-    """Return a threshold in tokens as a figure of the field that sets it.
+    """Return a threshold in tokens, as a figure of the field that sets it.
 
-    This is the field with the number of tokens if it sets the threshold, otherwise the
-    field with the percentage.
+    This is the field for the number of tokens if it applies, otherwise the field for the
+    percentage.
     """
     in_tokens = f"{name}_tokens"
     is_absolute = getattr(values, in_tokens) == tokens

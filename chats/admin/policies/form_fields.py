@@ -38,7 +38,7 @@ def build_integer_field(
 def build_percent_field(
     label: StrOrPromise, text: StrOrPromise, smallest: str = "0.01"
 ) -> forms.DecimalField:
-    """Make a field for a share of the prompt limit."""
+    """Build a field for a share of the prompt limit."""
     return PercentField(
         label=label, help_text=text, required=False, min_value=Decimal(smallest), max_value=100
     )
@@ -47,7 +47,7 @@ def build_percent_field(
 def build_choice_field(
     label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
 ) -> forms.ChoiceField:
-    """Make a field for one of several values, or unset."""
+    """Build a field for one of several values, or unset."""
     return forms.ChoiceField(label=label, help_text=text, required=False, choices=choices)
 
 
@@ -60,7 +60,7 @@ def build_yes_no_field(label: StrOrPromise, text: StrOrPromise) -> forms.ChoiceF
 def build_multiple_choice_field(
     label: StrOrPromise, text: StrOrPromise, choices: Choices | Callable[[], Choices]
 ) -> forms.Field:
-    """Make a field for any number of choices."""
+    """Build a field for any number of choices."""
     return NamesField(
         label=label,
         help_text=text,
@@ -87,11 +87,11 @@ class NamesField(forms.MultipleChoiceField):
 
 
 class AllowListField(NamesField):
-    """An allow-list of names. No choice: None, which allows all names."""
+    """An allow-list of names. No choice: None, so that all names are allowed."""
 
     @staticmethod
     def prepare_list(names: Sequence[str] | None) -> list[str]:
-        """Return the choices that stand for a stored list."""
+        """Return the choices that represent a stored list."""
         return [NONE] if names is not None and not names else list(names or ())
 
     def clean(self, value: Any) -> list[str] | None:
@@ -104,28 +104,28 @@ class PercentField(forms.DecimalField):
     """A percentage with any number of decimal places."""
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value, because a stored number is submitted as a string."""
+        """Compare by value: a stored number is submitted as a string."""
         return super().has_changed(None if initial is None else Decimal(initial), data)
 
 
 class WordsField(forms.CharField):
-    """A text that keeps its spaces; line ends become line feeds, as in the database."""
+    """A text field that preserves spaces. Line breaks become line feeds, as in the database."""
 
     def __init__(self, **options: Any) -> None:
         super().__init__(required=False, strip=False, **options)
 
     def to_python(self, value: Any) -> str:
-        """Convert the browser's line ends to line feeds."""
+        """Convert the browser's line breaks to line feeds."""
         text: str = super().to_python(value) or ""
         return text.replace("\r\n", "\n")
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare texts, ignoring line ends."""
+        """Compare texts, ignoring the form of line breaks."""
         return super().has_changed(self.to_python(initial), data)
 
 
 class LinesField(forms.Field):
-    """A structured value that is edited as lines. Empty: the policy does not set it."""
+    """A structured value edited as lines. Empty: the policy does not set it."""
 
     def __init__(
         self,
@@ -140,7 +140,7 @@ class LinesField(forms.Field):
         self.read = read
 
     def prepare_value(self, value: Any) -> Any:
-        """Return the lines in the field; lines that the user typed are unchanged."""
+        """Return the lines for the field. Submitted lines are unchanged."""
         return value if value is None or isinstance(value, str) else self.write(value)
 
     def to_python(self, value: Any) -> Any:
@@ -154,7 +154,7 @@ class LinesField(forms.Field):
             raise forms.ValidationError(str(refusal), code=refusal.code) from refusal
 
     def has_changed(self, initial: Any, data: Any) -> bool:
-        """Compare by value: the same rules written differently are not a change."""
+        """Compare by value, so that the same rules written differently are not a change."""
         try:
             return bool(self.to_python(data) != initial)
         except forms.ValidationError:
@@ -168,14 +168,14 @@ def build_tool_rules_field(label: StrOrPromise, text: StrOrPromise) -> LinesFiel
 
 
 def build_headings_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
-    """Make a field for the headings of a summary, one per line."""
+    """Build a field for the headings of a summary, one per line."""
     return LinesField(
         write=format_headings, read=parse_headings, rows=6, label=label, help_text=text
     )
 
 
 def build_schema_field(label: StrOrPromise, text: StrOrPromise) -> LinesField:
-    """Make a field for the schema of a state, one value per line."""
+    """Build a field for the schema of a state, one value per line."""
     return LinesField(
         write=format_schema_lines, read=parse_schema_lines, rows=6, label=label, help_text=text
     )

@@ -78,7 +78,7 @@ def link_field_names(form: PolicyForm, sentence: str) -> SafeString:
 
 
 def describe_form_values(form: PolicyForm, values: Mapping[str, Any]) -> SafeString:
-    """Describe the form's values in words: each figure links to its field, changes are marked."""
+    """Describe the form's values in words. Figures link to their fields; changes are marked."""
     whole = read_whole(dict(values))
     if whole is None:
         return format_html(
@@ -115,7 +115,7 @@ def load_saved_figures(form: PolicyForm) -> dict[str, str] | None:
 def format_figure_link(
     form: PolicyForm, figure: Figure, before: Mapping[str, str] | None
 ) -> SafeString:
-    """Return a figure as a link to its field, with the saved version's value if it differs."""
+    """Return a figure as a link to its field, with the saved version's value if different."""
     if figure.field not in form.fields:
         return format_html("{}", figure.text)
     if before is None or before.get(figure.of) == figure.text:

@@ -122,7 +122,7 @@ def import_strategy_view(
 
 
 def import_submitted_strategy(request: HttpRequest, form: ImportForm) -> ContextPolicy | None:
-    """Import the form's strategy; if it is refused, return None and put the reasons on the form."""
+    """Import the form's strategy. If it is refused, add the reasons to the form; return None."""
     given = form.cleaned_data
     try:
         policy = import_strategy(

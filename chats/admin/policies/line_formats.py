@@ -1,7 +1,7 @@
-"""Converts tool rules, headings and state schemas to lines that people edit, and back.
+"""Converts tool rules, headings and state schemas to editable lines, and back.
 
-Parsing the lines of a value returns the same value. An error about an invalid line
-names its number.
+Formatting a value and parsing its lines gives the same value. An error about an invalid line names
+its number.
 """
 
 import json
@@ -38,7 +38,7 @@ _FACT = re.compile(r"(?P<name>[^():]+?)\s*(?:\((?P<kind>[^()]*)\))?\s*(?::\s*(?P
 
 
 class LinesRefused(ValueError):
-    """Lines that cannot be parsed; the message names the line and a valid form.
+    """Lines that cannot be parsed. The message names the line and shows a valid form.
 
     `reason` is a stable code.
     """

@@ -36,11 +36,11 @@ OF_THE_POLICY = ("name", "description", "retired")
 
 
 class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
-    """A policy and the values of its next version.
+    """The form of a policy and the values of its next version.
 
     After `is_valid`, `policy_values` has the fields that are set and `policy_locks` the locks. A
-    redraw is never valid, so nothing is saved. `add_config_fields` adds the fields of the
-    strategies' configs.
+    form that is only redrawn is never valid, so nothing is saved. `add_config_fields` adds the
+    fields of the strategies' configs.
     """
 
     note = forms.CharField(
@@ -123,7 +123,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
     def keep_choosable(self, strategy: str) -> None:
         """Add a strategy to the choices even if its package was removed.
 
-        Saving then reports that it is missing instead of dropping it.
+        Saving then reports the missing package instead of dropping the strategy.
         """
         field = self.fields["strategy"]
         if isinstance(field, forms.ChoiceField) and strategy not in dict(list_strategy_choices()):
@@ -131,13 +131,13 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
             field.choices = [*list_strategy_choices(), (strategy, words)]
 
     def is_valid(self) -> bool:
-        """Return True if the form can be saved; a redraw cannot."""
+        """Return True if the form can be saved; a form that is only redrawn cannot."""
         if self.is_bound and MEND in self.data:
             self.mend(str(self.data[MEND]))
         return super().is_valid() and not self.is_look
 
     def mend(self, wanted: str) -> None:
-        """Put the values of a suggested fix into the fields; nothing is saved."""
+        """Fill in the values of a suggested fix, without saving."""
         self.full_clean()
         for finding in self.judged:
             if f"{finding.code}:{finding.field}" == wanted and finding.mend:
@@ -151,7 +151,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
                 return
 
     def put(self, fields: Mapping[str, Any]) -> None:
-        """Replace the submitted values of these fields, for a form that is shown again."""
+        """Replace the submitted values of these fields when the form is shown again."""
         data = cast(QueryDict, self.data).copy()
         for name, value in fields.items():
             field = self.fields.get(name)
@@ -256,7 +256,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         return {"strategy_config": config} if config or has_one else {}
 
     def say(self, problem: Problem) -> None:
-        """Add a problem to those of its fields that are set, or to the first if none is set."""
+        """Add a problem to those of its fields that are set, or else to the first one."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":
@@ -265,7 +265,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
             self.add_error(name if name in self.fields else None, error)
 
     def pass_over_what_is_empty(self) -> None:
-        """Ignore a missing name while the form is only redrawn, not saved."""
+        """Ignore a missing name while the form is only redrawn."""
         for name in ("name", "slug"):
             if not self.data.get(name):
                 self.errors.pop(name, None)
@@ -273,8 +273,8 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
     def show_both_changes(self, touched: set[str]) -> None:
         """Refuse to overwrite a version that the user has not seen, and show both changes.
 
-        The fields then show what a save would store: the user's values where they were changed, the
-        other administrator's elsewhere.
+        The fields then show the values that a save would store: the user's values where they were
+        changed, the other administrator's elsewhere.
         """
         newest, edited = self.newest, self.edited
         if newest is None or edited is None or newest.number == edited.number:
@@ -312,7 +312,7 @@ OWN = ("name", "slug", "description", "retired", "based_on")
 
 
 def format_fix_value(name: str, value: object) -> Any:
-    """Return a value of a suggested fix in the form of its field."""
+    """Return a value of a suggested fix in the form that its field expects."""
     return None if value == UNSET else format_form_value(name, value)
 
 

@@ -1,4 +1,4 @@
-"""Builds the form fields of a policy from the declarations of its fields, each with a lock."""
+"""Builds the form fields of a policy, each with a lock, from the declarations."""
 
 from collections.abc import Callable, Mapping
 
@@ -109,7 +109,7 @@ def build_meaning(declared: PolicyField) -> StrOrPromise:
 
 
 def list_declared_choices(declared: PolicyField) -> Choices | Callable[[], Choices]:
-    """Return the values of a field with their names, or the function that looks them up."""
+    """Return the values of a field with their names, or the function that loads them."""
     if declared.choices:
         return CHOICES[declared.choices]
     named: Choices = [(value, gettext_lazy(label)) for value, label in declared.labels.items()]

@@ -104,7 +104,7 @@ class Editor:
 
 
 def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str = "") -> Editor:
-    """Arrange a form: main settings first, then other fields that are set, then the groups."""
+    """Arrange a form: main settings first, then other set fields, then the groups."""
     values = dict(form.policy_values if form.is_bound else load_initial_values(form))
     locks = form.policy_locks if form.is_bound else load_initial_locks(form)
     strategy = str(values.get("strategy", ""))
@@ -151,7 +151,7 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
 
 
 def load_initial_values(form: PolicyForm) -> dict[str, Any]:
-    """Return the values that a form shows at first: those of the newest version, or defaults."""
+    """Return the initial values of a form: those of the newest version, or the defaults."""
     return dict(form.start_values or form.stored)
 
 
@@ -218,7 +218,7 @@ def build_field_row(
 def describe_effective_value(
     form: PolicyForm, name: str, *, is_set: bool, holds: Effective | None
 ) -> str:
-    """Describe the effective value and its source, for an empty or an overridden field."""
+    """Describe the effective value and its source, for an empty or overridden field."""
     if holds is None or name not in holds.sources:
         return ""
     value = describe_field_value(form, name, getattr(holds.values, name))
@@ -257,7 +257,7 @@ def build_warning_line(form: PolicyForm, finding: Finding) -> FindingLine:
 
 
 def describe_fix_change(form: PolicyForm, name: str, value: object) -> str:
-    """Describe the effect of a suggested fix on a field."""
+    """Describe how a suggested fix changes a field."""
     if value == UNSET:
         return gettext("clear “{field}”").format(field=get_form_field_label(form, name))
     words = describe_field_value(form, name, convert_list_to_tuple(value))

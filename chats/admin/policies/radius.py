@@ -1,4 +1,4 @@
-"""Admin pages of counts of affected chats: progress, results and the largest changes."""
+"""Admin pages of affected-chat counts: progress, results and the largest changes."""
 
 import uuid
 from typing import Any, ClassVar

@@ -33,7 +33,7 @@ class SavedPolicyAdmin(DomainAdmin):
     search_fields = ("name", "slug")
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: receipts name versions. Retire the policy instead."""
+        """Return False, because receipts name versions. Policies are retired instead."""
         return False
 
     @admin.display(description=gettext_lazy("Version"))
@@ -42,7 +42,7 @@ class SavedPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("State"), ordering="retired")
     def state(self, policy: ContextPolicy) -> str:
-        """Return the state: active, only a draft, or retired."""
+        """Return the state: active, draft only, or retired."""
         if policy.retired:
             return pgettext("policy", "Retired")
         return pgettext("policy", "Active") if policy.current else pgettext("policy", "Draft")
@@ -60,7 +60,7 @@ class SavedPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Description"))
     def in_plain_words(self, policy: ContextPolicy) -> str:
-        """Describe the policy in words, as if no other policy applied."""
+        """Describe the policy in words, assuming that no other policy applies."""
         values = read_whole(policy.current.values if policy.current else {})
         return describe_policy(values) if values else ""
 

@@ -44,7 +44,7 @@ FILE_FIELDS = ("file_name", "file_upload", "file_text", "removed_files")
 
 
 class SkillForm(forms.ModelForm[Skill]):
-    """The form of a skill. If a name is refused, the text stays in the form."""
+    """The form of a skill. If the name is refused, the text stays in the form."""
 
     team = forms.ModelChoiceField(
         label=gettext_lazy("Team"),
@@ -138,7 +138,7 @@ class SkillForm(forms.ModelForm[Skill]):
         return self.free("slug")
 
     def clean(self) -> dict[str, Any]:
-        """Check the place, the name and the description."""
+        """Check the owner, the name and the description."""
         super().clean()
         given = self.cleaned_data
         team = given.get("team")
@@ -200,7 +200,7 @@ class SkillForm(forms.ModelForm[Skill]):
 
 
 class SkillAdmin(DomainAdmin):
-    """Named texts for prompts. A disabled skill is in no prompt.
+    """Named instruction texts for prompts. Prompts never contain a disabled skill.
 
     Skills of personal teams are content of their owners: no page here shows them.
     """
@@ -229,12 +229,12 @@ class SkillAdmin(DomainAdmin):
     def get_readonly_fields(
         self, request: HttpRequest, obj: Skill | None = None
     ) -> tuple[str, ...]:
-        """Make the slug of a stored skill read-only, because policies refer to it."""
+        """Make the slug of a saved skill read-only, because policies refer to it."""
         shown = ("cost", "files_shown")
         return shown if obj is None else ("slug", *shown)
 
     def get_fields(self, request: HttpRequest, obj: Skill | None = None) -> tuple[str, ...]:
-        """Leave out the team and the file fields in the form of a person with read access only.
+        """Leave out the team and the file fields for users with read access only.
 
         These fields exist only on the form, so they cannot be read-only.
         """
@@ -243,7 +243,7 @@ class SkillAdmin(DomainAdmin):
         return tuple(name for name in self.fields if name not in hidden)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: policies may refer to the skill. It can be disabled instead."""
+        """Return False, because policies may refer to the skill. It can be disabled instead."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
@@ -256,7 +256,7 @@ class SkillAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Belongs to"))
     def place(self, skill: Skill) -> str:
-        """Return the name of the group or team, or that it belongs to the installation."""
+        """Return the name of the owning group or team, or that the instance owns the skill."""
         if skill.group is not None:
             return gettext("Group {name}").format(name=skill.group.name)
         if skill.team_id is not None:

@@ -17,7 +17,7 @@ TARGETS = {
 
 
 class TargetInputs(forms.Form):
-    """Form fields for a level and the target that it needs: a group, a user or a chat."""
+    """Form fields for a level and the target that it requires: a group, a user or a chat."""
 
     place = forms.ChoiceField(
         label=gettext_lazy("Applies to"),

@@ -1,4 +1,4 @@
-"""The admin pages of legal holds: they are placed and released here, never deleted."""
+"""The admin pages of legal holds, which are placed and released here, but never deleted."""
 
 from datetime import UTC
 from typing import Any
@@ -24,7 +24,7 @@ TEXT = forms.Textarea(attrs={"rows": 3})
 
 
 class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
-    """The form of a new hold: scope, the one target that it needs, case and reason."""
+    """The form of a new hold: scope, the target that it requires, case and reason."""
 
     place = forms.ChoiceField(
         label=gettext_lazy("Target"),
@@ -124,7 +124,7 @@ class LegalHoldAdmin(DomainAdmin):
         return not is_over and super().has_change_permission(request, obj)
 
     def has_delete_permission(self, request: HttpRequest, obj: Any = None) -> bool:
-        """Return False: a hold is released and stays on record."""
+        """Return False, because a released hold stays on record."""
         return False
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature

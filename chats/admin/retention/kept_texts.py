@@ -1,4 +1,4 @@
-"""The pages of texts kept under legal holds: the list, and one text after a reason is recorded."""
+"""Pages of texts kept under legal holds: the list, and one text after a reason is recorded."""
 
 import uuid
 from typing import Any, ClassVar
@@ -23,7 +23,7 @@ TEMPLATE = "admin/chats/kept_text.html"
 
 
 class KeptTextAdmin(ReadOnlyAdmin):
-    """Previous values of texts, for auditors. The list shows none of them."""
+    """Previous values of texts, for auditors. The list does not show the texts."""
 
     list_display = ("kind", "owner", "chat_id", "replaced_at", "replaced_by")
     list_filter = ("kind", "replaced_at")
@@ -33,7 +33,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
     ordering: ClassVar = ("-replaced_at", "-pk")
 
     def get_urls(self) -> list[URLPattern]:
-        """Replace the page of one row with the page that asks for a reason."""
+        """Replace the page of one row by the page that requests a reason."""
         page = self.admin_site.admin_view(self.read_text)
         address = path("<uuid:text_id>/change/", page, name="chats_kepttext_change")
         return [address, *super().get_urls()]
@@ -48,12 +48,12 @@ class KeptTextAdmin(ReadOnlyAdmin):
         return self.has_view_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[KeptText]:
-        """Leave the texts out, so that the list cannot print them."""
+        """Defer the texts, so that the list cannot show them by mistake."""
         rows: QuerySet[KeptText] = super().get_queryset(request)
         return rows.defer("text")
 
     def read_text(self, request: HttpRequest, text_id: uuid.UUID) -> HttpResponse:
-        """Ask for a reason; a POST records it and shows the text.
+        """Request a reason. A POST records it and shows the text.
 
         Raises PermissionDenied, and Http404 for an erased text.
         """
