@@ -10,10 +10,10 @@ from contextpolicy.engine.team.team_view import compute_agent_window
 
 
 def estimate_agent_tokens(outlook: Outlook, *, view: AgentView) -> int:
-    """Estimate the provider tokens that the next message would send to an agent of the chat's team.
+    """Estimate the tokens, as the provider counts them, of an agent's prompt for the next message.
 
     `outlook` is the chat's next prompt, which is composed again as the agent sees it. The agent's
-    own policy is not taken into account. Raises `composition.PromptRefused`.
+    own policy is ignored. Raises `composition.PromptRefused`.
     """
     plain = outlook.given
     before = plain.last_seq

@@ -1,8 +1,8 @@
 """The prompt of an agent's turn: the agent's view of its team's chat.
 
-The turn sets the agent's window and the last visible message. The system text holds its
-instruction, the team and the task. `engine.team.team_view` decides how each message appears, so
-that prompt, receipt and preview agree.
+The turn determines the agent's window and the last visible message. The system text contains the
+agent's instruction, the team and the task. `engine.team.team_view` decides how each message
+appears, so that prompt, receipt and preview agree.
 """
 
 from collections.abc import Sequence
@@ -117,7 +117,7 @@ def load_agent_view(turn: Turn) -> AgentView | None:
 class Seen:
     """The question of an agent's prompt and the messages after it, as the agent sees them.
 
-    `question` is None if the agent itself spoke last: then an instruction replaces it. `before`:
+    `question` is None if the agent itself spoke last; an instruction then replaces it. `before`:
     the `seq` before which history ends. `steps`: the messages after the question. `opening`: the
     message that opened the round, if it is sent. `duplicate`: the `seq` of a message that the
     newest one repeats; 0 without one.
@@ -171,9 +171,9 @@ def load_newest_seen(
 ) -> tuple[list[engine.Message], list[engine.Message], int]:
     """Return the newest messages up to a border as the agent sees them, ascending.
 
-    Also returns the newest two of them that may be sent, and the `seq` of a message that
-    the newest one repeats. Only an agent's message counts as a repetition (S3.6). Messages
-    are read backwards, and no further than needed.
+    Also returns the two newest of them that may be sent, and the `seq` of a message that the newest
+    one repeats. Only an agent's message counts as a repetition. Messages are read backwards, no
+    further than needed.
     """
     rows = history.select_path_messages(branch, after=max(0, border - NEWEST), before=border + 1)
     shown: list[engine.Message] = []

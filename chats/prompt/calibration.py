@@ -23,7 +23,7 @@ def update_model_factors(
     reported: Mapping[str, int],
     completed: bool,
 ) -> bool:
-    """Adjust a model's factors to the provider's count. Returns True if the call was used.
+    """Adjust a model's factors to the provider's token count. Return True if the call was used.
 
     `factors` are those known when the prompt was composed. `shares` of scripts and `estimate`
     (local tokens) describe the prompt. `reported` is the usage in the receipt's format. Stopped and

@@ -1,8 +1,8 @@
 """Adds a /v1 client's own system text, tools and parameters to a prompt.
 
-`Turn.client` holds them: {"system": [text, …], "tools": [{name, description,
-parameters, strict, hosted}, …], "parameters": {…}, "max_output": tokens, "after": seq,
-"prefill": {"text": …, "style": …}}. The field is emptied when the turn ends.
+They are in `Turn.client`: {"system": [text, …], "tools": [{name, description, parameters, strict,
+hosted}, …], "parameters": {…}, "max_output": tokens, "after": seq, "prefill": {"text": …, "style":
+…}}. The field is cleared when the turn ends.
 """
 
 from collections.abc import Mapping
@@ -21,7 +21,7 @@ HOSTED = "hosted_tool:"
 
 
 def get_client_start(client: Mapping[str, Any] | None) -> int:
-    """Return the `seq` after which the client's messages start; 0 if the client sent all."""
+    """Return the `seq` after which the client's messages start; 0 if it sent all messages."""
     return int((client or {}).get("after") or 0)
 
 
@@ -47,7 +47,7 @@ def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None)
 def label_client_tools(
     assembled: AssembledContext, *, client: Mapping[str, Any] | None
 ) -> AssembledContext:
-    """Mark the tools of the prompt as tools of the client."""
+    """Mark the tools of the prompt as the client's tools."""
     if client is None:
         return assembled
     segments = (
@@ -60,7 +60,7 @@ def label_client_tools(
 def apply_client_parameters(
     request: ProviderRequest, *, client: Mapping[str, Any]
 ) -> ProviderRequest:
-    """Return the request with the client's parameters. The output limit can only become lower."""
+    """Return the request with the client's parameters, which can only lower the output limit."""
     known = [request.max_output_tokens, client.get("max_output")]
     return replace(
         request,

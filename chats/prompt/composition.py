@@ -103,7 +103,7 @@ class Prompt:
     """A composed call: the request, and the content of its receipt.
 
     `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and `warm_from`:
-    the reply lengths in tokens from which a compaction or a cache warm-up is due; None: never.
+    the reply lengths in tokens at which a compaction or a cache warm-up becomes due; None: never.
     """
 
     request: ProviderRequest
@@ -155,11 +155,10 @@ def compose_prompt(
 ) -> Prompt | WindowMoveRequired | tail.TailRequired:
     """Compose the prompt of the turn's next call.
 
-    Returns `TailRequired` or `WindowMoveRequired` instead if the turn's tail must be built or
-    the window moved first. `window_limit` is the smaller window learned from an overflow error,
-    `branch` the turn's branch if it was just read. The facts of a `draft` are used if the chat
-    has not changed since. Raises the refusals of `model_choice.choose_chat_model`, and
-    `PromptRefused`.
+    Returns `TailRequired` or `WindowMoveRequired` instead if the turn's tail must be built or the
+    window moved first. `window_limit` is the smaller window learned from an overflow error,
+    `branch` the turn's branch if just loaded. The facts of a `draft` are used if the chat has not
+    changed since. Raises the refusals of `model_choice.choose_chat_model`, and `PromptRefused`.
     """
     chat = turn.branch.chat
     choice = model_choice.choose_again(chat=chat, turn=turn)
@@ -198,7 +197,7 @@ def compose_prompt(
 def complete_draft(
     draft: tail.PromptDraft, *, turn: Turn
 ) -> Prompt | WindowMoveRequired | tail.TailRequired:
-    """Compose a prompt from the facts of its draft and the current background."""
+    """Compose a prompt from the facts in its draft and the current background."""
     choice, until = draft.choice, get_question_time(turn)
     known = person.load_person_context(draft.branch, choice=choice, until=until)
     background = build_background(turn, values=choice.values, known=known, zone=draft.zone)
@@ -254,8 +253,8 @@ def compose_for_agent(
 ) -> Prompt | tail.TailRequired:
     """Compose the prompt of an agent's turn from the agent's view of the chat.
 
-    If the prompt does not fit, the window shrinks for this agent only and is not stored.
-    Returns `TailRequired` instead if excerpts must be looked up first. Raises `PromptRefused`.
+    If the prompt does not fit, the window shrinks for this agent only; nothing is stored. Returns
+    `TailRequired` instead if excerpts must be retrieved first. Raises `PromptRefused`.
     """
     view = agents.load_agent_view(turn)
     if view is None:
@@ -360,7 +359,7 @@ def compose_lead(
 
 
 def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
-    """Return the prompt that the engine composes, or the window move that it needs.
+    """Return the prompt that the engine composes, or the window move that it requires.
 
     Raises `PromptRefused`.
     """
@@ -379,11 +378,10 @@ NOT_SEARCHED = frozenset(
 def compose_with_search(
     given: ComposeInput, *, branch: Branch, choice: model_choice.ChosenModel
 ) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
-    """Let the engine compose, with the chat's search tool if the prompt leaves out messages.
+    """Let the engine compose, adding the chat's search tool if the prompt leaves out messages.
 
     If the tool does not fit, it is left out. Once a prompt has the tool, `create_receipt` stores
-    this in the branch, so that later prompts have it too.
-    Raises `PromptRefused`.
+    this in the branch, so that later prompts have it too. Raises `PromptRefused`.
     """
     assembled = ask_engine(given)
     if (
@@ -412,7 +410,7 @@ def compose_with_search(
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Load the turn's branch again, to see changes that other transactions made."""
+    """Reload the turn's branch, to see changes by other transactions."""
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
@@ -455,9 +453,9 @@ class Question:
 
 
 def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
-    """Return the time zone of the dates in a branch's prompts. Empty if its policy shows none.
+    """Return the time zone of the dates in a branch's prompts; empty if they have no dates.
 
-    Plain sections have no dates: their text is exactly that of the document.
+    Prompts with plain sections have no dates, because their text is exactly that of the document.
     """
     return zones.get_branch_zone(branch) if values.dates and not values.plain_sections else ""
 
@@ -572,7 +570,7 @@ def load_prompt_facts(
 def find_wider_window(
     branch: Branch, *, choice: model_choice.ChosenModel, asked: Question, counter: TokenCounter
 ) -> WindowNeeded | None:
-    """Return the window move that brings back history under a policy with more room.
+    """Return the window move that restores history under a policy with more room.
 
     None if the move gains nothing, or if the prompt without a window is refused.
     """
@@ -658,9 +656,9 @@ def collect_system_texts(
 
 
 def usable_compaction(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
-    """Return the active compaction if the policy applies it to prompts, else None.
+    """Return the active compaction if the policy uses it in prompts, else None.
 
-    An ignored compaction stays active for other policies.
+    An unused compaction stays active for other policies.
     """
     return active if can_compact_messages(values) else None
 
@@ -763,7 +761,7 @@ def load_pins_and_exceptions(
 def mark_continued_reply(
     reply_id: str, messages: tuple[engine.Message, ...]
 ) -> tuple[engine.Message, ...]:
-    """Return the history of a continuation: the truncated reply counts as complete."""
+    """Return the history of a continuation, in which the truncated reply counts as complete."""
     return tuple(
         replace(message, incomplete=False) if message.id == reply_id else message
         for message in messages
@@ -894,7 +892,7 @@ def is_inference_enabled(values: PolicyValues) -> bool:
 
 
 def has_preference_statement(given: ComposeInput) -> bool:
-    """Return True if an answered message states a preference or withdraws one."""
+    """Return True if a message being answered states or withdraws a preference."""
     asked = (m for m in (*given.question, *given.steps) if m.role == "user")
     texts = [engine.extract_message_text(message) for message in asked]
     return any(
@@ -905,7 +903,7 @@ def has_preference_statement(given: ComposeInput) -> bool:
 
 
 def can_warm_up_cache(choice: model_choice.ChosenModel, *, account: Account) -> bool:
-    """Return True if policy and server allow cache warm-ups and calls of the model are free."""
+    """Return True if policy and server allow cache warm-ups and the model's calls are free."""
     return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
 
 
@@ -934,7 +932,7 @@ def find_warm_up_start(
 def build_compression_event(
     assembled: AssembledContext, *, values: PolicyValues
 ) -> dict[str, int | None]:
-    """Return the data of `context.compressed`. Empty if nothing was left out or cut (S0.5)."""
+    """Return the data of `context.compressed`; empty if nothing was left out or cut."""
     if not is_compressed(assembled):
         return {}
     return {

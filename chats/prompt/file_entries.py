@@ -1,4 +1,4 @@
-"""Formats the parts of long documents for a prompt."""
+"""Formats document excerpts for a prompt."""
 
 from chats.memory.search.references import format_iso_day, get_known_time
 from chats.models import FileExcerpt, Turn
@@ -8,10 +8,10 @@ from contextpolicy.engine.messages.transcript import TextEntry
 def build_file_entries(
     turn: Turn, *, is_plain: bool = False, zone: str = ""
 ) -> tuple[TextEntry, ...]:
-    """Return the parts of documents that are sent with a turn's question, in order.
+    """Return the document excerpts that are sent with a turn's question, in order.
 
-    Each begins with the name of the file and the page. `is_plain`: without the day, as
-    for an undated question. Parts of erased files are left out.
+    Each begins with the name of the file and the page. `is_plain`: without the day, as for
+    an undated question. Excerpts of erased files are left out.
     """
     if turn.trigger is None or (turn.tail or {}).get("files") != "":
         return ()

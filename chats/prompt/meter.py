@@ -43,7 +43,7 @@ OPTIONAL = frozenset({"tools", "tail"})
 
 @dataclass(frozen=True, slots=True)
 class Draft:
-    """A message that is being written: its author, text and uploaded files."""
+    """A message being written: its author, text and uploaded files."""
 
     user: AbstractBaseUser
     text: str
@@ -100,9 +100,9 @@ def build_meter(
 ) -> Meter:
     """Return the meter of a chat.
 
-    `outlook`, `branch` and `making` (the status of a pending summary) are given if they were
-    already read. A `draft` is counted as the next message, with the excerpts that it retrieves.
-    Raises the refusals of `model_choice.choose_chat_model`, for the draft those of
+    Pass `outlook`, `branch` and `making` (the status of a pending summary) if they are already
+    loaded. A `draft` is counted as the next message, with the excerpts that it retrieves. Raises
+    the refusals of `model_choice.choose_chat_model`, for the draft those of
     `record.messages.check_text` and `attach.build_attached_files`, and `composition.PromptRefused`.
     """
     if branch is None:
@@ -205,9 +205,9 @@ def describe_system_sources(outlook: Outlook) -> str:
 
 
 def describe_skills(outlook: Outlook) -> str:
-    """Return a text with the tokens of skills in the system text and the number loaded.
+    """Return a text with the tokens of skills in the system text, and the number loaded.
 
-    Empty without such tokens.
+    Empty if skills use no tokens.
     """
     tokens = outlook.skill_tokens
     if not tokens:
@@ -254,8 +254,8 @@ def describe_summary_layer(outlook: Outlook) -> tuple[str, str]:
 def describe_left_out(outlook: Outlook, reason: str) -> str:
     """Return a text with the range of the messages left out for a reason.
 
-    If there are several ranges, the text has the number of messages. Empty if no messages
-    are left out.
+    If there are several ranges, it has the number of messages instead. Empty if no messages are
+    left out.
     """
     found = [out for out in outlook.sent.left_out if out.reason == reason]
     if len(found) == 1:
@@ -371,7 +371,7 @@ AFTER_NEXT_REPLY = gettext_lazy("compaction after the next reply")
 
 
 def describe_next_compaction(branch: Branch, *, outlook: Outlook, making: str | None) -> str:
-    """Return a sentence that says when older messages leave the prompt.
+    """Return a sentence about the time at which older messages leave the prompt.
 
     Empty if that is far away or unknown.
     """

@@ -1,4 +1,4 @@
-"""Chooses the model that replies in a chat under its policy, and finds the model's account."""
+"""Chooses the model that replies in a chat under its policy, and the model's account."""
 
 import uuid
 from collections.abc import Collection
@@ -93,7 +93,7 @@ def choose_chat_model(
 def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> ChosenModel:
     """Return the chat's model and the policy that results from these assignments.
 
-    Stores nothing. Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
+    Nothing is stored. Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
     model = chat.model or statements.DEFAULT_MODEL.first()
     if model is None:
@@ -158,7 +158,7 @@ def resolve_effective_policy(
 def get_client_policy(chat: Chat) -> ContextPolicy | None:
     """Return the policy that an API client chose for the chat, with its version.
 
-    None if it chose none, which is usual, or if that policy is retired.
+    None if it chose none or if the policy is retired.
     """
     if chat.policy_id is None:
         return None
@@ -238,8 +238,8 @@ def get_model_account(model: ModelSpec, *, to_embed: bool = False) -> Account:
 def can_warm_up_account(row: ProviderAccount) -> bool:
     """Return True if a server may get cache warm-ups: it is private and they are not disabled.
 
-    The demo model has no cache. With Anthropic's API, a prefix that ends with a reply would be
-    continued.
+    The demo model has no cache. Anthropic's API is excluded, because it would continue a prefix
+    that ends with a reply.
     """
     return (
         row.warm_up
@@ -260,5 +260,5 @@ def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | 
 
 
 def get_model_origin(model: ModelSpec) -> str:
-    """Return "provider/model", the key under which a model's fields are stored with tool calls."""
+    """Return "provider/model", which identifies the model in fields stored with tool calls."""
     return f"{model.provider}/{model.name}"

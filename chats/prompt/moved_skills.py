@@ -1,8 +1,8 @@
-"""Skills whose loaded texts leave the history at a compaction and move to the system text.
+"""Skills whose loaded texts move from the history to the system text at a compaction.
 
-Loaded parts of their files move too. A compaction stores the slugs and keys of parts, so an undo
-restores the previous ones. A text stays in the system text until the next compaction; after that
-the model loads it again if it needs it.
+Loaded file parts move too. A compaction stores the slugs and keys of parts, so an undo restores the
+previous ones. A text stays in the system text until the next compaction; after that the model loads
+it again if needed.
 """
 
 from collections.abc import Iterator, Sequence
@@ -93,7 +93,7 @@ def find_window_skills(
 ) -> list[str]:
     """Return the skills that a window moves to the system text, as slugs and keys of parts.
 
-    Includes the skills that its summary `base` moved.
+    Includes the skills already moved by its summary `base`.
     """
     return find_moved_skills(
         branch,

@@ -162,7 +162,7 @@ def build_segment_row(segment: Segment) -> tuple[object, ...]:
 
 
 def collect_segment_texts(found: next_prompt.Outlook, *, chat: Chat) -> Mapping[str, str]:
-    """Return the texts other than messages, by the digests that segments refer to."""
+    """Return the texts other than messages, by the digests to which segments refer."""
     named: dict[str, str] = {}
     for segment in found.sent.segments:
         for digest, text in found.sent.texts.items():

@@ -1,8 +1,7 @@
 """The prompt of a branch's next message, composed in advance (the outlook).
 
-The engine composes it from the same facts and with the same counter as a turn's prompt.
-The context meter and the marks in a chat therefore match the receipt of the next
-message.
+The engine composes it from the same facts and with the same counter as a turn's prompt. The context
+meter and the message marks in a chat therefore match the receipt of the next message.
 """
 
 import uuid
@@ -43,7 +42,7 @@ SKILL_PARTS = frozenset({"skills", "team_skills"})
 
 @dataclass(frozen=True, slots=True)
 class MessageDisposition:
-    """The way in which one message is sent, or the reason why it is not sent.
+    """How one message is sent, or the reason that it is not sent.
 
     `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
     """
@@ -97,7 +96,7 @@ class Outlook:
         return round(tokens * self.given.calibration)
 
     def fate(self, seq: int) -> MessageDisposition:
-        """Return the way in which a message is sent. A newer message is sent in full."""
+        """Return the disposition of a message. Newer messages are sent in full."""
         segment = self.segments.get(seq)
         if segment is not None:
             return get_segment_disposition(segment)
@@ -111,7 +110,7 @@ class Outlook:
         return FULL
 
     def count(self, first: int, last: int) -> Counter[Sent]:
-        """Count the messages of a range by the way they are sent. Takes constant time."""
+        """Count the messages of a range by their disposition. Takes constant time."""
         found: Counter[Sent] = Counter()
         for seq, segment in self.segments.items():
             if first <= seq <= last:
@@ -124,7 +123,7 @@ class Outlook:
 
 
 def get_segment_disposition(segment: Segment) -> MessageDisposition:
-    """Return the way in which the message of a prompt segment is sent."""
+    """Return the disposition of a prompt segment's message."""
     if segment.cut_to is None and segment.result_limit is None:
         return FULL
     return MessageDisposition("cut", cut_to=segment.cut_to, results_to=segment.result_limit)
@@ -206,7 +205,7 @@ LAST_TAIL = prepared.Select(
 
 
 def load_missed_search(branch: Branch) -> str:
-    """Return why the search of the branch's last turn had no result in time; else empty."""
+    """Return the reason that the last turn's search had no result in time; empty if it had."""
     for (tail_of_turn,) in LAST_TAIL.tuples(branch=branch.pk):
         note = str((tail_of_turn or {}).get("references", ""))
         return note if note in searches.LATE else ""
@@ -245,7 +244,7 @@ def find_prompt_excerpts(
 
 
 def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
-    """Return the branch as it would be after a window move. Stores nothing."""
+    """Return the branch with a window move applied in memory. Stores nothing."""
     active = branch.active_compaction
     is_window = active is not None and active.kind == Compaction.Kind.WINDOW
     base = active.base if active is not None and is_window else active
@@ -255,9 +254,9 @@ def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
 
 
 def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) -> Branch:
-    """Return the branch as it would be with new files. Stores nothing.
+    """Return the branch with new files applied in memory. Stores nothing.
 
-    From the first document whose text is cut on, the prompts of a chat have the tool that reads
+    From the first document with a cut text on, the chat's prompts have the tool that reads
     documents.
     """
     if not any(is_cut(part) for part in files):
@@ -287,7 +286,7 @@ def build_next_question(
     counter: TokenCounter,
     now: datetime,
 ) -> composition.Question:
-    """Return the question as if it were the branch's last message, with its current tail."""
+    """Return the question as the branch's last message, with its current tail."""
     # Add an empty text too: a question without parts would count no tokens.
     parts = (*engine.parse_parts(files), engine.TextPart(question))
     zone = composition.get_prompt_zone(branch, values=choice.values)

@@ -1,8 +1,8 @@
 """Information about the person in a prompt: instructions, preferences, and their other chats.
 
-All of it is data in the prompt's tail, never system text. None of it is read for temporary chats or
-chats without memory, or sent to a provider that the policy does not name. All queries filter by the
-chat's owner.
+All of it is data in the prompt's tail, never system text. It is neither loaded for temporary chats
+or chats without memory, nor sent to a provider that the policy does not name. All queries filter by
+the chat's owner.
 """
 
 import uuid
@@ -95,7 +95,7 @@ def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime)
 
 
 def find_withhold_reason(chat: Chat, *, choice: ChosenModel) -> str:
-    """Return the reason to withhold the owner's other chats from the chat's model, or empty."""
+    """Return the reason to withhold the owner's other chats from the chat's model; empty if none."""
     allowed = choice.values.memory_providers
     if chat.temporary:
         return "temporary"
@@ -151,7 +151,7 @@ def select_chat_preferences(branch: Branch) -> list[Preference]:
     """Return the active preferences of a chat, by slot, then by age.
 
     They are frozen between compactions: changes from other chats apply after the next one. Evidence
-    from this chat, and edits by the person, apply at once.
+    from this chat, and edits by the person, apply immediately.
     """
     chat = branch.chat
     since = get_freeze_time(branch)
@@ -182,7 +182,7 @@ def list_own_preference_ids(chat: Chat) -> set[uuid.UUID]:
 def is_preference_active(row: Preference, *, own: set[uuid.UUID], since: datetime) -> bool:
     """Return True if a preference applies in the chat.
 
-    It was active when the chat's preferences were frozen, or it applies at once.
+    Either it was active when the chat's preferences were frozen, or it takes effect immediately.
     """
     if not is_preference_known(row, own=own, since=since):
         return False
@@ -226,9 +226,9 @@ def trim_preferences(rows: Sequence[Preference]) -> list[Preference]:
 
 
 def get_freeze_time(branch: Branch) -> datetime:
-    """Return the time from which the chat's preferences are frozen.
+    """Return the time at which the chat's preferences were frozen.
 
-    That is its last compaction, or its creation.
+    This is its last compaction, or its creation.
     """
     active: Compaction | None = branch.active_compaction
     if active is None:

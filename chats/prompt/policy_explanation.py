@@ -46,7 +46,7 @@ class Explanation:
 def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
-    """Return the viewpoint with these names. Empty names are left open.
+    """Return the viewpoint with these names. Empty names are not restricted.
 
     Raises `NotThere`.
     """
@@ -72,7 +72,7 @@ def resolve_viewpoint(
 ) -> PersonViewpoint:
     """Return the viewpoint with its agent and model. Raises `NotThere`.
 
-    Without a model name, the model is the one that would reply.
+    Without a model name, this is the model that would reply.
     """
     agent = None
     if role_id:

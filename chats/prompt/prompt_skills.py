@@ -41,9 +41,10 @@ def load_prompt_skills(
 
 
 def build_skill_notes(loaded: Mapping[str, str], *, counter: TokenCounter) -> list[str]:
-    """Return the notes of loaded texts and parts of files for a receipt.
+    """Return the receipt notes for loaded texts and file parts.
 
-    The hash and the tokens of a part are those of its text in the prompt, with its position.
+    The hash and the tokens of a part are those of its text in the prompt, including its position
+    line.
     """
     return [
         f"{SKILL_FILE}:{key}:{skill_files.hash_file_text(content)}:{counter.count(content)}"
@@ -58,8 +59,8 @@ def list_prompt_skills(
 ) -> dict[str, str]:
     """Return the loaded skill texts in a prompt, moved ones first.
 
-    Keys are slugs of on-demand skills and keys of parts of files. The text of a moved skill
-    is empty here.
+    Keys are slugs of on-demand skills and keys of file parts. The text of a moved skill is empty
+    here.
     """
     if not tools.has_skill_load(given.tools):
         return {}

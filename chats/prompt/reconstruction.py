@@ -49,16 +49,16 @@ STRICT = {"opening_added", "messages_joined"}
 
 
 class PartMissing(Exception):
-    """A part of the prompt is no longer stored. The argument is its digest or its message's id."""
+    """A part of the prompt is no longer stored. The argument is its digest or message id."""
 
 
 @dataclass(frozen=True, slots=True)
 class Rebuilt:
-    """A past request.
+    """A rebuilt request.
 
-    `fault`: `erased`, `missing` (a part is not stored any more) or `differs` (its hash is not the
+    `fault`: `erased`, `missing` (a part is no longer stored) or `differs` (its hash is not the
     receipt's); empty if the request equals the one that was sent. `pieces`: groups of segments in
-    prompt order, each with the number of its messages.
+    prompt order, each with its number of messages.
     """
 
     receipt: Receipt
@@ -289,7 +289,7 @@ class _Build:
 
 
 def find_previous_receipt(receipt: Receipt) -> Receipt | None:
-    """Return the receipt of the previous call on the same branch by the same agent.
+    """Return the receipt of the same agent's previous call on the branch.
 
     Only calls of the same kind count. None for the first call.
     """

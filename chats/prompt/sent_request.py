@@ -89,12 +89,12 @@ class AsSent:
 
     @property
     def body_words(self) -> str:
-        """A sentence on whether the body equals the request as sent."""
+        """Whether the rebuilt body equals the request as sent, as a sentence."""
         return gettext(BODIES[self.body])
 
     @property
     def fault(self) -> str:
-        """A sentence on why the request differs from the one sent. Empty if it is the same."""
+        """Why the request differs from the one sent, as a sentence. Empty if it is the same."""
         return gettext(FAULTS.get(self.found.fault, ""))
 
 
@@ -138,7 +138,7 @@ def build_sent_lines(found: Rebuilt, before: Rebuilt | None, *, hides: bool) -> 
 def align_messages(
     old: Sequence[WireMessage], new: Sequence[WireMessage]
 ) -> Iterator[tuple[Kind, WireMessage, int | None]]:
-    """Yield the messages of two requests in order, those of the new one with their index."""
+    """Yield the messages of two requests in order, with the index of those in the new one."""
     matcher = SequenceMatcher(None, old, new, autojunk=False)
     for tag, start, end, first, last in matcher.get_opcodes():
         if tag != "equal":
@@ -179,9 +179,9 @@ def build_body_json(found: Rebuilt) -> str:
 
 
 def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterator[str]:
-    """Yield the body in each form that the server may have required, the default form first.
+    """Yield the body in each form that the server may require, the default form first.
 
-    The adapter detects the form at run time and keeps it only in memory.
+    The adapter detects the form at run time and remembers it only in memory.
     """
     request = reconstruction.request_of(found, with_images=with_images)
     yield from serialise_request_forms(request, is_anthropic=_is_anthropic(found))

@@ -64,8 +64,8 @@ def is_uuid(value: object) -> bool:
 def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyValues) -> SentText:
     """Return the text of a segment. Empty if it is no longer stored.
 
-    If the policy hides the text, only its length is returned. A person's own text for their chat is
-    never hidden from them.
+    If the policy hides the text, only its length is returned. A chat's own text is never hidden
+    from its owner.
     """
     origin, label, _, _, _, digest, *_ = segment
     message = sources.messages.get(str(label))

@@ -57,10 +57,10 @@ def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator
 def verify_some(
     *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
 ) -> Iterator[Break]:
-    """Verify some chains until the time limit; yield the first fault of each chat.
+    """Verify some chains until the time limit. Yield the first fault of each chat.
 
-    A scope of None means all chats: each run continues after the previous one, until all
-    chats were checked once.
+    A scope of None means all chats: each run continues where the previous one ended, until every
+    chat has been checked.
     """
     for scope in scopes:
         chats = (
@@ -131,7 +131,7 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
 
 
 def is_id(text: object) -> bool:
-    """Return True if the text is a UUID, which means that a segment names a message."""
+    """Return True if the text is a UUID, which shows that a segment contains a message."""
     try:
         uuid.UUID(str(text))
     except ValueError:

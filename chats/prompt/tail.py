@@ -17,10 +17,10 @@ from contextpolicy.ledger import count_chat_events
 
 @dataclass(frozen=True, slots=True)
 class PromptDraft:
-    """The facts of a prompt that were loaded before its excerpts were looked up.
+    """The facts of a prompt, loaded before its excerpts are retrieved.
 
     `given` has neither excerpts nor the chat's search tool. `zone` is the time zone of its dates.
-    `events`: number of the chat's events in the audit log before the facts were loaded.
+    `events`: number of the chat's ledger events before the facts were loaded.
     """
 
     choice: ChosenModel
@@ -75,7 +75,7 @@ def should_retrieve_context(turn: Turn, *, values: PolicyValues) -> bool:
 
 
 def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
-    """Return a receipt note with the reason to withhold retrieved context from a turn.
+    """Return a receipt note with the reason that retrieved context is withheld from a turn.
 
     Empty if nothing is withheld.
     """
@@ -193,7 +193,7 @@ class ExcerptRoom:
 
 
 def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
-    """Return the room for excerpts of the chat itself. None if none are needed or none fit."""
+    """Return the free tokens for excerpts of the chat itself. None if none are needed or none fit."""
     values = given.values
     if not (values.references and values.reference_share):
         return None

@@ -68,9 +68,9 @@ _counts = CountCache(_count)
 
 
 def get_page_counter(*, wait: float = 0) -> TokenCounter:
-    """Return the production counter, or an estimate until its vocabulary is loaded.
+    """Return the production counter, or an estimating one until the vocabulary is loaded.
 
-    The first call starts loading in a thread. `wait` is the time to wait for it, in seconds.
+    The first call starts loading in a thread. `wait`: the time to wait for it, in seconds.
     """
     if not is_loaded():
         start_loader().join(wait)

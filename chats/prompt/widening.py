@@ -1,8 +1,9 @@
 """Brings older history back into prompts when a policy or a model with more room applies.
 
-A window stays in place until history reaches the high mark, so that requests keep their prefix. A
-window that was moved for a smaller limit would leave the new room unused for many turns. The first
-prompt under the new policy, or to the new model, therefore moves it back once, to the new low mark.
+A window stays in place until history reaches the high mark, so that requests keep their prefix.
+After a window move for a smaller limit, the new room would therefore stay unused for many turns.
+The first prompt under the new policy or for the new model moves the window back once, to the new
+low mark.
 """
 
 from copy import copy
@@ -53,7 +54,7 @@ def can_widen_window(branch: Branch, *, choice: model_choice.ChosenModel) -> boo
 
 
 def load_window_model(window: Compaction) -> str:
-    """Return the name of the model that got the first prompt with a window; empty if none did."""
+    """Return the name of the model that received the first prompt with a window; empty if none."""
     receipts = Receipt.objects.filter(compaction=window).order_by("created_at")
     return receipts.values_list("model_name", flat=True).first() or ""
 
@@ -68,7 +69,7 @@ def copy_without_window(branch: Branch) -> Branch:
 def find_wider(found: WindowNeeded | None, *, branch: Branch) -> WindowNeeded | None:
     """Return the move that widens the branch's window. None if it would gain nothing.
 
-    `found`: the move that the prompt without a window needs. None: all history fits.
+    `found`: the move that the prompt without a window requires. None: all history fits.
     """
     active = branch.active_compaction
     if active is None:

@@ -12,10 +12,10 @@ LIST_ITEM = re.compile(r"^ {0,3}(?:[-+*]|\d{1,9}[.)])(?:[ \t]|\n)", re.MULTILINE
 def find_closed_offset(text: str) -> int:
     """Return the offset up to which the top-level blocks of `text` are closed.
 
-    A block is closed by a blank line before a line without indentation, or by the end of
-    its fence. A list item without indentation continues the list before it, as does a line
-    that may become a list item. The text is scanned once with regular expressions, which is
-    fast enough for each line of a stream.
+    A block is closed by a blank line before an unindented line, or by the end of its fence. An
+    unindented list item continues the preceding list, as does a line that may become a list item.
+    The text is scanned once with regular expressions, which is fast enough for each line of a
+    stream.
     """
     end = text.rfind("\n") + 1
     closed = position = 0

@@ -62,7 +62,7 @@ def render_code_figure(code: str, language: str) -> str:
 
 
 def is_suited(code: str, language: str) -> bool:
-    """Return True if the code can be coloured.
+    """Return True if the code can be highlighted.
 
     Its language must be known, and the code within the limits.
     """
@@ -81,7 +81,10 @@ def highlight_code(code: str, language: str) -> str:
 
 
 def find_lexer(language: str) -> Lexer | None:
-    """Return the lexer of a language, set to keep leading and final line ends. None if unknown."""
+    """Return the lexer of a language, set to preserve leading and final line breaks.
+
+    None if unknown.
+    """
     try:
         lexer: Lexer = get_lexer_by_name(language, stripnl=False, ensurenl=False)
     except ClassNotFound:
@@ -90,7 +93,10 @@ def find_lexer(language: str) -> Lexer | None:
 
 
 def merge_adjacent_tokens(code: str, lexer: Lexer) -> Iterator[tuple[str, str]]:
-    """Yield adjacent tokens of one class, joined: (class or "", text)."""
+    """Yield (class, text) for the code's tokens; adjacent tokens of one class are joined.
+
+    The class may be "".
+    """
     current, text = "", ""
     for kind, value in lex(code, lexer):
         name = next((name for group, name in CLASSES if kind in group), "")

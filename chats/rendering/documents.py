@@ -34,7 +34,7 @@ class DocumentSection:
 
 
 def build_document_parser() -> MarkdownIt:
-    """Make the parser: CommonMark with tables. Line ends become spaces."""
+    """Return the parser: CommonMark with tables. Line breaks become spaces."""
     md = MarkdownIt("commonmark", {"html": False, "breaks": False}).enable("table")
     md.disable(["html_block", "html_inline"])
     for name in ("fence", "code_block"):
@@ -69,7 +69,7 @@ def parse_document_sections(text: str) -> list[DocumentSection]:
 
 
 def join_texts(tokens: Sequence[Token], start: int, end: int) -> str:
-    """Return the words of a range of lines: paragraphs, lists, cells and code, without diagrams."""
+    """Return the text of a range of lines: paragraphs, lists, cells and code, without diagrams."""
     texts: list[str] = []
     for token in tokens:
         if token.map is None or not start <= token.map[0] < end:

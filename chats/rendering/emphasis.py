@@ -1,8 +1,9 @@
 """Emphasis next to letters and punctuation of scripts without spaces.
 
-CommonMark lets `**` close after punctuation only before a space or more punctuation. Chinese,
-Japanese and Korean have neither there, so `**「大事」**です` would show its asterisks. Next to wide
-characters, marks may open and close; elsewhere CommonMark's rule applies.
+In CommonMark, `**` can close after punctuation only before a space or more punctuation.
+Chinese, Japanese and Korean texts have neither there, so `**「大事」**です` would
+show its asterisks. Next to wide characters, marks may open and close; elsewhere
+CommonMark's rule applies.
 """
 
 import unicodedata
@@ -38,7 +39,7 @@ class WideState(StateInline):
     """The state of a paragraph being parsed."""
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: FBT001, N802, N803 - markdown-it's names
-        """Return whether a run of marks may open and close emphasis."""
+        """Return whether a run of marks may open or close emphasis, and its length."""
         marker, end = self.src[start], start
         while end < self.posMax and self.src[end] == marker:
             end += 1

@@ -62,9 +62,9 @@ def render_closed_blocks(text: str) -> str:
 
 
 def render_open_rest(text: str) -> str:
-    """Return the open rest as text, in an element that can grow.
+    """Return the open rest as text, in an element to which text can be appended.
 
-    The element is always new, because an existing one would visibly jump when a block is
-    inserted above it.
+    The element is always new, because an existing one would visibly jump when a block is inserted
+    above it.
     """
     return f'<div><span sse-swap="delta" hx-swap="beforeend">{escape(text)}</span></div>'

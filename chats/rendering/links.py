@@ -1,4 +1,4 @@
-"""Renders links of untrusted Markdown: web and mail only, with the host, images as links.
+"""Renders links in untrusted Markdown: web and mail addresses only, with the host.
 
 A reply could disguise a link's target, or leak a chat through an image address that is fetched
 without a click. Therefore the host is shown next to each link, and images become links.
@@ -85,8 +85,8 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
 def match_address(text: str) -> str:
     """Return the address at the start of a text.
 
-    It ends before wide punctuation and closing quotation marks, and inside the host before letters
-    of another script: Chinese and Japanese texts have no space after an address.
+    It ends before wide punctuation and closing quotation marks, and within the host before letters
+    of another script, because Chinese and Japanese texts have no space after an address.
     """
     end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
     start = text.index("://") + 3
@@ -125,7 +125,7 @@ def get_letter_script(char: str) -> str:
 
 
 def strip_trailing_marks(address: str) -> str:
-    """Return the address without trailing punctuation of the sentence."""
+    """Return the address without trailing punctuation that belongs to the sentence."""
     while address and (
         address[-1] in ".,;:!?*_~"
         or (not address[-1].isascii() and unicodedata.category(address[-1])[0] == "P")
@@ -141,7 +141,7 @@ def build_text_token(content: str) -> Token:
 
 
 def show_hosts(state: StateCore) -> None:
-    """Add the host after each link whose text does not start with it."""
+    """Insert the host after each link whose text does not start with it."""
     for block in state.tokens:
         if block.type == "inline" and block.children:
             block.children = list(add_link_hosts(block.children))

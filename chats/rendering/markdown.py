@@ -68,7 +68,7 @@ def render_plain_text(text: str, reason: str) -> str:
 def build_markdown_parser() -> MarkdownIt:
     """Return a CommonMark parser with tables, strikethrough, task lists, footnotes and formulas.
 
-    Line ends are line breaks.
+    A line feed in the text becomes a line break.
     """
     options = {"html": False, "linkify": False, "breaks": True, "maxNesting": MAX_NESTING}
     md = MarkdownIt("commonmark", options).enable(["table", "strikethrough"])
@@ -90,7 +90,7 @@ def build_markdown_parser() -> MarkdownIt:
 
 
 def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
-    """Apply the table rule to tables of at most 100 columns. Wider ones stay text."""
+    """Apply the table rule to tables of at most 100 columns. Wider ones remain text."""
     if start + 1 < end:
         line = state.src[state.bMarks[start + 1] : state.eMarks[start + 1]]
         if line.count("|") > MAX_COLUMNS + 1:
@@ -99,7 +99,7 @@ def narrow_table(state: StateBlock, start: int, end: int, silent: bool) -> bool:
 
 
 def break_cells(state: StateCore) -> None:
-    """Turn `<br>` in table cells into line breaks, because cells cannot contain line ends."""
+    """Turn `<br>` in table cells into line breaks, because cells cannot contain line feeds."""
     for before, token in pairwise(state.tokens):
         if before.type not in {"td_open", "th_open"} or not token.children:
             continue

@@ -187,8 +187,8 @@ def find_next_dollar(text: str, start: int, most: int) -> int:
 def is_between_dollars(text: str, start: int, stop: int) -> bool:
     """Return True if the text between two single dollar signs is a formula.
 
-    In Chinese and Japanese, a formula may follow a character without a space. Text with
-    wide characters is then taken as words between two prices.
+    In Chinese and Japanese, a formula may follow a character without a space. There, a text with
+    wide characters between two dollar signs is taken for words between two prices.
     """
     if text[start].isspace() or text[stop - 1].isspace() or MONEY.match(text, start, stop):
         return False

@@ -72,7 +72,7 @@ def parse_outermost_note(state: StateBlock, start: int, end: int, silent: bool) 
 def parse_short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FBT001 - markdown-it calls rules by position
     """Apply the plugin's rule to names of at most 60 characters.
 
-    The rule itself does not limit its search.
+    The rule itself has no limit for its search.
     """
     start = state.pos + 2
     if (
@@ -84,7 +84,7 @@ def parse_short_reference(state: StateInline, silent: bool) -> bool:  # noqa: FB
 
 
 def keep_unused(state: StateCore) -> None:
-    """Keep notes without a reference in place. The plugin would drop their text."""
+    """Keep notes without a reference in place, because the plugin would drop their text."""
     found = state.env.get("footnotes", {})
     used = {note["label"] for note in found.get("list", {}).values()}
     kept: dict[str, int] = {}

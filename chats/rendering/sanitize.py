@@ -88,7 +88,7 @@ LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
 
 
 def filter_attribute(tag: str, attribute: str, value: str) -> str | None:
-    """Return the value of an allowed attribute. None if its number or length is invalid."""
+    """Return the value of an allowed attribute, or None if it is not a valid number or too long."""
     if attribute in LENGTHS.get(tag, ()):
         return value if LENGTH.fullmatch(value) else None
     if attribute in NUMBERS.get(tag, ()):

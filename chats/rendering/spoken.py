@@ -71,7 +71,7 @@ class SpokenSoFar:
         return any(label.startswith(begun) for label in labels)
 
     def without_markers(self, text: str) -> str:
-        """Return the text without markers; an ending that may begin a marker is held back."""
+        """Return the text without markers. An ending that may begin a marker is held back."""
         made, place = [], 0
         for marker in _MARKER.finditer(text):
             made.append(text[place : marker.start()])

@@ -18,10 +18,10 @@ def compute_rendering_digest(text: str) -> str:
 
 
 def render_texts(texts: Iterable[str], *, seen: Branch) -> dict[str, SafeString]:
-    """Return safe HTML for each text. Texts that were never rendered take more than one query.
+    """Return safe HTML for each text. Texts rendered for the first time take additional queries.
 
-    `seen` is the branch as read before the texts. New HTML is stored only if the branch has
-    not changed since: an erasure changes it, and erased text must not be stored again.
+    `seen` is the branch as read before the texts. New HTML is stored only if the branch has not
+    changed since: an erasure changes it, and erased text must not be stored again.
     """
     digests = {text: compute_rendering_digest(text) for text in texts}
     found = dict(
@@ -44,7 +44,7 @@ def get_message_html(text: str, html: Mapping[str, SafeString], *, key: object) 
 
 
 def store_renderings(renderings: dict[str, str], *, seen: Branch) -> None:
-    """Store rendered HTML, unless the branch changed. Database errors are ignored."""
+    """Store rendered HTML, unless the branch has changed. Database errors are ignored."""
     rows = [Rendering(digest=digest, html=html) for digest, html in renderings.items()]
     unchanged = Branch.objects.filter(pk=seen.pk, context_revision=seen.context_revision)
     try:

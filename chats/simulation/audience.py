@@ -1,4 +1,4 @@
-"""Determines where a policy is used without an assignment, and shares of the chats in use."""
+"""Determines where a policy is used without an assignment, and shares of chats in use."""
 
 from datetime import datetime
 
@@ -48,7 +48,7 @@ def compute_policy_share(policy: ContextPolicy, now: datetime) -> float:
 
 
 def compute_chat_share(wanted: Q, *, now: datetime) -> float:
-    """Return the share of the chats in use that meet a condition."""
+    """Return the share of the chats in use that match a condition."""
     chats = sampling.select_chats_in_use(now=now)
     found = chats.filter(wanted).count()
     return found / chats.count() if found else 0.0

@@ -1,6 +1,6 @@
 """Estimates for one side of a preview: summary length, next compaction, and cost.
 
-Only the prompt of the next message is exact. These numbers assume that coming turns resemble the
+Only the prompt of the next message is exact. These numbers assume that future turns resemble the
 newest ones, and are shown as estimates.
 """
 
@@ -102,12 +102,12 @@ def select_quartile_turns(turns: Sequence[tuple[int, int]]) -> list[tuple[int, i
 
 
 def find_first_compaction(points: Sequence[Point]) -> int | None:
-    """Return the number of the first turn that shortens the history; None if none does."""
+    """Return the number of the first turn at which the history is shortened, or None."""
     return next((point.turn for point in points if point.compacted), None)
 
 
 def estimate_next_summary(values: PolicyValues) -> tuple[int | None, int]:
-    """Return the estimated tokens of a summary, and the number of summaries it is based on."""
+    """Return the estimated tokens of a summary, and the number of summaries behind the estimate."""
     if values.strategy != "dynamic_summary":
         return None, 0
     writer = find_summary_writer(values)
@@ -129,7 +129,7 @@ def find_summary_writer(values: PolicyValues) -> ModelSpec | None:
 def calculate_turns_cost(
     points: Sequence[Point], *, said: int, length: int, outlook: Outlook
 ) -> Money:
-    """Return the cost of turns with their summaries; unknown if a model has no price."""
+    """Return the cost of turns with their summaries. It is unknown if a model has no price."""
     model = outlook.choice.model
     factor = outlook.given.calibration
     sent = sum(point.tokens for point in points)

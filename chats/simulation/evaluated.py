@@ -1,4 +1,4 @@
-"""Results of a shadow evaluation: its coverage, and the comparison per day."""
+"""Results of a shadow evaluation: its coverage, and the comparison by day."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +43,7 @@ class EvaluationFindings:
 
 
 def load_evaluation_findings(row: Evaluation) -> EvaluationFindings:
-    """Return the results of an evaluation. Deleted old rows count only in its totals."""
+    """Return the results of an evaluation. Old rows that were deleted count only in its totals."""
     rows = EvaluatedTurn.objects.filter(evaluation=row)
     unknown = rows.filter(outcome=Outcome.UNKNOWN).values_list("reason").annotate(n=Count("pk"))
     known = rows.exclude(outcome=Outcome.UNKNOWN)

@@ -144,7 +144,7 @@ def promote_evaluation(
 
 
 def end_if_due(row: Evaluation, *, now: datetime) -> bool:
-    """End an evaluation after its time or once its policy changed. Returns True if it has ended."""
+    """End an evaluation after its time or a change of its policy. Return True if it has ended."""
     policy = row.policy
     moved = blast.get_active_number(policy) != row.base
     if now < row.ends_at and not moved:
@@ -172,7 +172,7 @@ def lock_evaluation(evaluation_id: uuid.UUID) -> Evaluation:
 
 
 def conclude_evaluation(row: Evaluation, *, reason: str, actor: str, now: datetime) -> None:
-    """End an evaluation and record its numbers in the ledger."""
+    """End an evaluation and record its totals in the ledger."""
     row.state, row.reason, row.ended_at = Evaluation.State.ENDED, reason, now
     release_evaluation(row)
     data = {**collect_evaluation_numbers(row), "reason": reason}

@@ -1,4 +1,4 @@
-"""Estimates the prompts of a chat's turns under a policy, from the message sizes alone.
+"""Estimates the prompts of a chat's turns under a policy, using only the message sizes.
 
 Only the prompt of the next message is exact. Pages mark these numbers with ≈.
 """
@@ -24,7 +24,7 @@ STATE_TOKENS = 100
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """A stored message: whether a person wrote it, and its tokens."""
+    """The size of a stored message in tokens, and whether a person wrote it."""
 
     asks: bool
     tokens: int
@@ -34,8 +34,8 @@ class Size:
 class Point:
     """The estimated prompt of one turn, and whether the history was shortened for it.
 
-    `cached`: tokens of the prefix shared with the turn before. `folded`: tokens of the history that
-    a summary replaced.
+    `cached`: tokens of the prefix shared with the previous turn. `folded`: tokens of the history
+    that a summary replaced.
     """
 
     turn: int
@@ -102,8 +102,8 @@ def forecast_following_prompts(
 ) -> Iterator[Point]:
     """Yield the estimated prompt of each turn that follows a given prompt.
 
-    `history`: the messages that it sends, oldest first. `summary`: the tokens of the summary that
-    the next one replaces. The rest of the prompt stays the same.
+    `history`: the messages that the prompt sends, oldest first. `summary`: the tokens of the
+    summary that the next one replaces. The rest of the prompt stays the same.
     """
     kept = _Kept(values, compute_prompt_limit(values, model_window=model_window), 0)
     for size in history:

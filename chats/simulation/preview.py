@@ -1,6 +1,6 @@
 """Compares the next prompt of a chat under the current policy and under a proposed one.
 
-Both prompts are composed with the worker's own functions. They are exact as long as the state token
+Both prompts are composed with the worker's own functions, and are exact as long as the state token
 does not change. Nothing is written and no model is called.
 """
 
@@ -43,7 +43,7 @@ MOST_CHARACTERS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The next prompt under one policy, or the reason why it is refused.
+    """The next prompt under one policy, or the reason that it is refused.
 
     `tokens` and `limit` are in the provider's tokens. `left_out` counts messages by reason. `due`
     is the next compaction step (`none`, `prepare` or `swap`) and its reason.
@@ -131,7 +131,7 @@ def compose_both_sides(chat: Chat, *, proposal: PolicyProposal, now: datetime) -
 
 
 def is_untouched(today: Outlook, *, chat: Chat, proposal: PolicyProposal) -> bool:
-    """Return True if the chat's model and values are the same under the proposal as today."""
+    """Return True if the proposal changes neither the chat's model nor its values."""
     try:
         choice = choose_under(chat, proposal=proposal)
     except Refusal:
@@ -216,7 +216,7 @@ def list_message_sizes(branch: Branch) -> list[Size]:
 
 
 def forecast_side(side: Side, sizes: Sequence[Size]) -> list[Point]:
-    """Forecast the prompts of all turns so far under the policy of one side."""
+    """Estimate the prompts of all turns so far under the policy of one side."""
     if side.outlook is None:
         return []
     choice = side.outlook.choice

@@ -103,10 +103,9 @@ def apply_group_proposal(
 
 
 def choose_under(chat: Chat, *, proposal: PolicyProposal | None) -> model_choice.ChosenModel:
-    """Return the model and the policy of a chat under a proposal.
+    """Return the model and the policy of a chat under a proposal; without one, the current ones.
 
-    Without a proposal, returns the current ones. Raises `NoModel`, `ModelNotAllowed` and
-    `PolicyRefused`.
+    Raises `NoModel`, `ModelNotAllowed` and `PolicyRefused`.
     """
     assigned = resolve_assigned_policies(chat, proposal=proposal)
     return model_choice.choose_with(chat=chat, assigned=assigned)

@@ -1,9 +1,9 @@
 """Counts how many of the chats in use an edited policy would change.
 
-Each chat is compared with the preview's function, and its text is discarded at once.
-The count pages through the chats by id. One statement under a lease stores the counts
-and the position of a page. A killed worker therefore loses one page of work and counts
-nothing twice. The count becomes void when another version of the policy is published.
+Each chat is compared as in a preview, and its text is discarded immediately. The count pages
+through the chats by id. One statement under a lease stores the counts and the position of a page,
+so a killed worker loses one page of work and counts nothing twice. The count becomes void when
+another version of the policy is published.
 """
 
 import logging
@@ -171,7 +171,7 @@ def end_radius_count(row: BlastRadius, *, state: str, actor: str, now: datetime)
 def continue_radius_count(
     *, radius_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Count for some seconds, and enqueue the next task if chats are left."""
+    """Count for a few seconds, and enqueue the next task if chats are left."""
     lease = RADIUS_COUNTS.claim(radius_id)
     if lease is None:
         return
@@ -182,7 +182,7 @@ def continue_radius_count(
 def run_count_steps(
     lease: CountLease, *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> Iterator[None]:
-    """Take a sample first, then count the remaining pages. Raises `LeaseLost`."""
+    """Process the sample first, then the remaining pages. Raises `LeaseLost`."""
     row = BlastRadius.objects.select_related("policy").get(pk=lease.key)
     proposal = build_radius_proposal(row)
     if row.high is None:
@@ -297,7 +297,7 @@ def serialize_changed_chat(found: Judged) -> dict[str, Any]:
 
 
 def rank_chat_change(said: Mapping[str, Any]) -> tuple[bool, int, str]:
-    """Return the sort key of the largest changes, as in a sample. Ties are broken by the id."""
+    """Return the sort key for the largest changes, as in a sample. Ties are broken by id."""
     return bool(said["refuses"]), abs(said["proposed"] - said["now"]), str(said["chat"])
 
 

@@ -43,7 +43,7 @@ class Judged:
 
     @property
     def would_refuse(self) -> bool:
-        """Return True if a chat that works today would be refused."""
+        """Return True if a chat that works now would be refused."""
         return bool(self.proposed.code) and not self.now.code
 
     @property

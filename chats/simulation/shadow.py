@@ -1,10 +1,10 @@
 """Compares finished turns with the prompts that an evaluated draft would have produced.
 
 One side is the turn's receipt. The other is composed from the same messages under the draft, with
-the worker's functions. No model is called and the ledger is not written. A missing fact makes the
-result unknown, never equal. The draft has a separate history (`VirtualCoverage`): messages that it
-would have summarised stay summarised. Otherwise it would compact at every turn. Sizes of summaries
-that were never written are estimates.
+the worker's functions. No model is called, and nothing is recorded in the ledger. A missing fact
+makes the result unknown, never equal. The draft has its own history (`VirtualCoverage`): messages
+that it would have summarised stay summarised. Otherwise it would compact at every turn. Sizes of
+summaries that were never written are estimates.
 """
 
 import statistics
@@ -168,7 +168,7 @@ def find_recorded_question(receipt: Receipt) -> engine.Message:
 
 
 def build_recorded_side(receipt: Receipt) -> Side:
-    """Return a receipt as a side of a preview; tokens are local ones."""
+    """Return a receipt as a side of a preview, with local tokens."""
     own = [s for s in receipt.segments if s[0] != "question" and s[2]]
     cut = sum(s[4] is not None or (len(s) > 6 and s[6] is not None) for s in own)
     left: Counter[str] = Counter()
@@ -267,7 +267,7 @@ def find_draft_coverage(evaluation: Evaluation, branch: Branch) -> VirtualCovera
 
 
 def fork_coverage(coverage: VirtualCoverage, *, active: Compaction | None) -> None:
-    """Start a separate history from the compaction that was active at this turn."""
+    """Start a separate history from the compaction that was active at the turn."""
     coverage.follows = False
     if active is None:
         return
@@ -299,7 +299,7 @@ def rebuild_branch(branch: Branch, *, before: int, coverage: VirtualCoverage) ->
 def load_coverage_summary(coverage: VirtualCoverage) -> Compaction | None:
     """Return the stored summary of a coverage, or a placeholder of the estimated length.
 
-    Raises `Unknown` if the stored one no longer exists.
+    Raises `Unknown` if the stored summary no longer exists.
     """
     if coverage.summary_id is not None:
         row = Compaction.objects.filter(pk=coverage.summary_id).select_related("base").first()
@@ -362,7 +362,7 @@ def estimate_draft_summary(values: PolicyValues) -> int:
 
 
 def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:
-    """Return True if a branch is in the evaluated share. The result is the same at every call."""
+    """Return True if a branch is in the evaluated share. Deterministic for each branch."""
     return branch_id.int % 100 < share
 
 

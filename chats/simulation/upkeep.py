@@ -44,7 +44,7 @@ EvaluationLease = JobLease[Evaluation]
 def continue_evaluation(
     *, evaluation_id: uuid.UUID, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Compare new turns for some seconds, and enqueue the next task if turns are left."""
+    """Compare new turns for a few seconds, and enqueue the next task if turns are left."""
     lease = EVALUATIONS.claim(evaluation_id)
     if lease is None:
         return
@@ -83,7 +83,7 @@ def list_completed_turns(pk: int) -> list[tuple[int, uuid.UUID]]:
 
 
 def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> Judgement:
-    """Compare one turn. A failure counts as unknown and does not block other turns."""
+    """Compare one turn. A failure counts as unknown, so that other turns are still compared."""
     try:
         return evaluate_turn(row, turn=turn)
     except Exception as error:

@@ -1,4 +1,4 @@
-"""The arguments of a tool call, as the model wrote them."""
+"""Parses the arguments of a tool call as the model wrote them."""
 
 import json
 from typing import Any
@@ -8,11 +8,11 @@ from contextpolicy.engine.text.schema import find_schema_violations
 
 
 class ArgumentsInvalid(ValueError):
-    """The arguments are not JSON, or do not fit the schema of the tool."""
+    """The arguments are not JSON, or do not match the schema of the tool."""
 
 
 def parse_tool_arguments(arguments: str, *, spec: ToolSpec) -> Any:
-    """Return the arguments of a call. Raises `ArgumentsInvalid` with the reason for the model."""
+    """Parse the arguments of a call. Raises `ArgumentsInvalid` with a reason for the model."""
     try:
         given = json.loads(arguments)
         json.dumps(given, ensure_ascii=False).encode()

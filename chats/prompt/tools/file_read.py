@@ -68,7 +68,7 @@ def run_file_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, Any
 def find_parts(file_id: uuid.UUID, *, query: str) -> str:
     """Return the parts of a document that best match a query, or a sentence if none does.
 
-    Each part has its position. The text is cut to `MOST_CHARACTERS`.
+    Each part begins with its position. The text is cut to `MOST_CHARACTERS`.
     """
     matches = rank_chunks([file_id], stems=extract_question_stems(query))[:FOUND_CHUNKS]
     rows = FileChunk.objects.filter(pk__in=[match.pk for match in matches]).order_by("number")

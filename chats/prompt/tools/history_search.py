@@ -1,7 +1,7 @@
 """`chat_history_search`: the model searches the messages of its chat that its prompt leaves out.
 
-Read-only and limited to the calling chat: the arguments name no chat. Returns a JSON list of
-standard messages within a token limit: the best match first, with its neighbours.
+Read-only and limited to the calling chat, because the arguments cannot name another. Returns a JSON
+list of standard messages within a token limit: the best match first, with its neighbours.
 """
 
 import json
@@ -78,7 +78,7 @@ def build_search_spec(chat: Chat) -> ToolSpec:
 
 
 def query_in(arguments: str, *, owner_id: int) -> str:
-    """Return the query of a call for the vector search. Empty if the call has no valid query."""
+    """Return the query in a call's arguments, for vector search. Empty if it is missing or invalid."""
     try:
         query = json.loads(arguments)["query"]
     except (ValueError, RecursionError, LookupError, TypeError):
@@ -175,10 +175,10 @@ def load_neighbours(
 
 
 def format_history_entry(row: Message, *, most: int, zone: str) -> dict[str, Any]:
-    """Return a row as a standard message, its text cut to `most` characters.
+    """Return a row as a standard message, with its text cut to `most` characters.
 
-    Its time is in a time zone, so that its day is the day of the prompt's dates. An undated message
-    has no time.
+    Its time is in the given zone, so that its day matches the dates in the prompt. An undated
+    message has no time.
     """
     text = "\n".join(archive.collect_searchable_texts(row.parts))
     entry = {

@@ -1,4 +1,4 @@
-"""`skill_load`: the model loads the text of a skill on demand, or a part of a file of a skill.
+"""`skill_load`: the model loads the text of a skill on demand, or a part of a skill's file.
 
 Read-only. Only skills of the chat can be loaded: see `contextpolicy.skills.load_chat_skills`.
 """
@@ -45,7 +45,7 @@ class SkillFacts:
     part_limit: int = MOST_PART_CHARACTERS
 
     def after(self, call: ToolCallPart, content: str) -> "SkillFacts":
-        """Return the facts after a call of the same step, so that no text is loaded twice."""
+        """Return the facts after a call in the same step, so that no text is loaded twice."""
         if call.name != SKILL_LOAD:
             return self
         key = find_result_key(parse_skill_slug(call.arguments), content)
@@ -79,8 +79,8 @@ def load_file_part(
 ) -> tuple[str, dict[str, Any]]:
     """Load a part of a file of one of the chat's skills.
 
-    Files of skills that are always loaded can be read too. Returns the text for the model,
-    and names and numbers for the ledger.
+    Files of always-loaded skills can be read too. Returns the text for the model, and names and
+    numbers for the ledger.
     """
     text = load_skill_file(skill.slug, name) if name in dict(skill.files) else None
     if text is None:
