@@ -1,9 +1,9 @@
 """The lock for computing and writing in background processes, one thread at a time.
 
 Python runs one thread at a time anyway. Without the lock, a thread that holds SQLite's writer lock,
-or rows that a reply needs, waits for the interpreter while another thread plans a summary. All
-others then wait too: with twenty chats catching up, the first token took 36 ms instead of 30 ms.
-The lock is never held while waiting for a model.
+or rows that a reply needs, waits for the interpreter while another thread plans a summary, and
+delays everyone who waits for those rows: with twenty chats catching up, the first token took 36 ms
+instead of 30 ms. The lock is never held while waiting for a model.
 """
 
 import threading
@@ -13,10 +13,10 @@ from chats.ground import databases
 
 
 class OneAtATime:
-    """A lock that threads wait for without holding a pooled database connection.
+    """A lock for which threads wait without holding a pooled database connection.
 
     A pool has fewer connections than a process has threads. Waiting threads with a connection could
-    starve the thread they wait for. Code under the lock must not read from an open cursor.
+    starve the thread that they wait for. Code under the lock must not read from an open cursor.
     """
 
     def __init__(self) -> None:
@@ -33,11 +33,11 @@ class OneAtATime:
 
 
 def give_way(seconds: float) -> None:
-    """Sleep between two pieces of background work, so that others can proceed.
+    """Sleep between two pieces of background work, so that other processes can proceed.
 
-    Neither this lock nor SQLite's writer lock has a queue across processes. A process that releases
-    and reacquires one at once blocks all others, including replies. Work with many writes therefore
-    sleeps some milliseconds at a time without holding anything.
+    Neither this lock nor SQLite's writer lock queues processes fairly. A process that immediately
+    reacquires one blocks all others, including replies. Work with many writes therefore sleeps for
+    some milliseconds at a time without holding either.
     """
     time.sleep(seconds)
 

@@ -1,4 +1,4 @@
-"""Pauses a service in this process after several late responses in a row."""
+"""Pauses the use of a service in this process after several consecutive late responses."""
 
 import time
 from collections.abc import Callable
@@ -9,7 +9,7 @@ REST_SECONDS = 60.0
 
 
 class LatenessBreaker:
-    """Circuit breaker that counts late responses in this process."""
+    """A circuit breaker that counts consecutive late responses in this process."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self.clock = clock

@@ -8,7 +8,7 @@ PATIENCE = 0.5
 
 
 async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
-    """Cancel tasks and wait until all have ended. Does not read their results or errors.
+    """Cancel tasks and wait until all have ended. Does not retrieve their results or errors.
 
     A single cancellation can get lost: before Python 3.12, `asyncio.wait_for`, which the bus client
     uses for each write, drops a cancellation that arrives as its work completes.
@@ -20,6 +20,6 @@ async def cancel_tasks(*tasks: "asyncio.Task[Any]") -> None:
 
 
 def is_lost() -> bool:
-    """Return True if the running task was cancelled but continues; see `cancel_tasks`."""
+    """Return True if the current task was cancelled but continues; see `cancel_tasks`."""
     task = asyncio.current_task()
     return task is not None and task.cancelling() > 0

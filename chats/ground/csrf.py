@@ -11,7 +11,7 @@ ORIGIN = re.compile(r"(?:Origin|Referer) checking failed - (.{1,200}?) does not 
 
 
 def explain_csrf_failure(reason: str) -> str | Promise:
-    """Return a sentence with the change that an operator has to make.
+    """Return a sentence for operators about how to fix the cause of the refusal.
 
     Empty if the page was only outdated.
     """

@@ -1,4 +1,4 @@
-"""Database connections and errors: releases connections, and explains database failures."""
+"""Releases database connections, and explains database errors."""
 
 import errno
 import logging
@@ -105,7 +105,7 @@ _OF_A_VALUE = re.compile(r"overflow|too big|too large|malformed json|bad json", 
 def is_retryable_error(error: BaseException) -> bool:
     """Return True if the database itself failed, so that a retry may succeed.
 
-    False for errors about a value, such as a sum that is too large. True for a full disk.
+    False for errors about a value, such as a number that is too large. True for a full disk.
     """
     if is_full(error):
         return True
@@ -121,7 +121,7 @@ class _Noted:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Return True if a write failed because of a full disk, here or on the database server."""
+    """Return True if the disk was full, here or on the database server."""
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         state = getattr(error, "sqlstate", None)
@@ -157,8 +157,8 @@ def is_disk_full() -> bool:
 def describe_connection_error(error: BaseException) -> str:
     """Return the reason that a database cannot be reached, in English.
 
-    An example is "the connection was refused". Empty if the database is only busy. A pool
-    reports just a timeout; the reason is then that of its last failed connection.
+    For example "the connection was refused". Empty if the database is only busy. A pool reports
+    just a timeout; the reason is then that of its last failed connection.
     """
     found = _cause_in(str(error))
     if not found and "couldn't get a connection" in str(error):
@@ -211,10 +211,10 @@ def build_database_refusal(error: BaseException) -> Refusal:
 
 
 class PoolFailures(logging.Handler):
-    """Records why the pool could not connect, because its users only get a timeout."""
+    """Records why the pool could not connect, because its users only see a timeout."""
 
     def emit(self, record: logging.LogRecord) -> None:
-        """Record the cause in a line of the pool's log."""
+        """Record the cause given in a line of the pool's log."""
         if cause := _cause_in(record.getMessage()):
             _Noted.unreachable = (time.monotonic(), cause)
 
@@ -232,7 +232,7 @@ def raise_if_passing(error: BaseException) -> None:
 
 
 def give_back() -> None:
-    """Close this thread's connection before a long wait, unless it is in a transaction."""
+    """Close this thread's database connection before a long wait, unless in a transaction."""
     if not connection.in_atomic_block:
         connection.close()
 
@@ -247,10 +247,9 @@ def release_pooled_connection() -> None:
 
 
 def write_if_possible(what: str, write: Callable[[], object]) -> None:
-    """Run an optional write, such as of a last-used time, in a transaction that waits briefly.
+    """Run an optional write, such as of a last-used time, which waits only briefly for locks.
 
-    If the write fails, the error is logged and not raised, so that a reading request
-    continues.
+    If it fails, the error is logged and not raised, so that a read request continues.
     """
     try:
         with _hurried(NOTE_SECONDS):

@@ -112,7 +112,7 @@ def note_schedule() -> None:
 
 
 def note_run(entry: str) -> None:
-    """Remember that this process ran an entry of the schedule.
+    """Record that this process ran an entry of the schedule.
 
     The next heartbeat stores the time in the broker.
     """
@@ -123,7 +123,7 @@ class WorkerHeartbeat:
     """A worker's heartbeat thread, which also runs overdue entries of the schedule."""
 
     def __init__(self, name: str, *, taken: Sequence[str], run: Callable[[str], None]) -> None:
-        """Prepare the thread. `run` runs an entry of the schedule, given by its name."""
+        """Prepare the thread. `run` runs a schedule entry by its name."""
         self.name = name
         self.taken = taken
         self.run_entry = run

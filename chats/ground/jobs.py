@@ -66,11 +66,11 @@ class Job(Generic[Row]):
         return lease if rows.update(**lease.columns, **changes) else None
 
     def create_lease(self, key: Any) -> "JobLease[Row]":
-        """Return a new lease for a row. It holds once its columns are stored in the row."""
+        """Return a new lease for a row. It takes effect once its columns are stored in the row."""
         return JobLease(self, key, secrets.token_hex(16))
 
     def get_lease(self, row: Row) -> "JobLease[Row]":
-        """Return the lease with which a row was loaded. It may be lost by now."""
+        """Return the lease that a loaded row contains, which may have been lost since."""
         return JobLease(self, row.pk, str(getattr(row, "lease_token")))  # noqa: B009  # of each job
 
     def enqueue(self, key: Any) -> None:
@@ -89,7 +89,7 @@ class Job(Generic[Row]):
         return self.enqueue_rows(self.select_free_rows().values_list("pk", flat=True))
 
     def expire_leases(self, *, worker: str) -> int:
-        """Expire the leases of ended workers whose names begin with `worker`."""
+        """Expire the leases of dead workers whose names begin with `worker`."""
         held = self.every_row.filter(lease_until__isnull=False, worker__startswith=worker)
         return held.update(lease_until=leases.compute_expired_end())
 
@@ -101,7 +101,7 @@ class Job(Generic[Row]):
 
 @dataclass(frozen=True, slots=True)
 class JobLease(Generic[Row]):
-    """A worker's claim on a row."""
+    """A worker's claim on a row, identified by a fencing token."""
 
     job: Job[Row]
     key: Any
@@ -109,7 +109,7 @@ class JobLease(Generic[Row]):
 
     @property
     def columns(self) -> dict[str, Any]:
-        """The columns that store this lease in a row. Its time starts now."""
+        """The columns that store this lease in a row. Its duration starts now."""
         length = self.job.length or leases.get_lease_duration()
         return {"lease_token": self.token, "lease_until": leases.add_to_now(length)}
 
@@ -139,7 +139,7 @@ class JobLease(Generic[Row]):
             raise LeaseLost(self.key)
 
     def hand_on(self, **changes: Any) -> None:
-        """Release the row and enqueue the task that continues.
+        """Release the row and enqueue the next task for it.
 
         Does nothing if the lease was lost.
         """
@@ -154,10 +154,10 @@ class JobLease(Generic[Row]):
         is_closing: Callable[[], bool],
         pause: float = 0.0,
     ) -> bool:
-        """Run steps for some seconds, with a pause after each. Return True if all were run.
+        """Run steps for a few seconds, with a pause after each. Return True if all were run.
 
-        Returns False if the lease was lost. Also returns False if time ran out or the worker
-        stops; a later task then continues.
+        Returns False if time ran out or the worker stops, in which case a later task continues, or
+        if the lease was lost.
         """
         until = time.monotonic() + seconds
         try:

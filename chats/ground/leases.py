@@ -13,9 +13,9 @@ from django.db.models.functions import Now
 
 
 class LeaseLost(Exception):
-    """The worker no longer holds the row, so it must write nothing.
+    """The worker no longer holds the row, so it must not write anything.
 
-    The work was stopped, or its lease expired and another worker may have claimed it.
+    The work was stopped, or the lease expired and another worker may have claimed the row.
     """
 
 

@@ -1,9 +1,9 @@
-"""The live bus: a Redis Stream per turn with the frames of the running turn.
+"""The live bus: one Redis Stream per turn, with the frames of the running turn.
 
-Another stream per person announces changed chats to their pages. All frames may be
-lost, because the turn's row is checkpointed: text frames have offsets, so a reader
-detects a gap and fills it from the row. Each worker has one writer task, and each web
-process one reader, because two pipelines on two connections would reorder frames.
+A second kind of stream, one per person, announces changed chats to the person's pages. All frames
+may be lost, because the turn's row is checkpointed: text frames have offsets, so a reader detects a
+gap and fills it from the row. Each worker has one writer task, and each web process one reader,
+because two pipelines on two connections would reorder frames.
 """
 
 import asyncio
@@ -104,12 +104,12 @@ class Frame:
 
     @property
     def beginning(self) -> tuple[int, int, int]:
-        """The text to which the frame belongs: attempt, step, and number of restarts."""
+        """Identifies the text to which the frame belongs: attempt, step, and number of restarts."""
         return self.attempt, self.step, self.anew
 
     @property
     def is_words(self) -> bool:
-        """True for text or reasoning, False for other events."""
+        """True for text and reasoning, False for other events."""
         return self.kind in {"text", "reasoning"}
 
     @property
@@ -118,7 +118,7 @@ class Frame:
         return self.kind == "end" or (self.is_words and not self.offset)
 
     def absorbs(self, later: "Frame") -> bool:
-        """Append a frame that continues this one. Return False if it must stay separate."""
+        """Append a later frame that continues this one. Return False if it must stay separate."""
         if self.kind != later.kind or not self.is_words:
             return False
         if self.beginning != later.beginning:
@@ -139,7 +139,7 @@ def build_person_key(user_id: int) -> str:
 
 
 def connect_to_bus(url: str) -> "Redis":
-    """Return a client for the bus: short timeouts, no retries, up to 64 connections."""
+    """Return a client for the bus, with short timeouts, no retries and up to 64 connections."""
     return Redis.from_url(
         url,
         # RESP2 responses take less time to parse.
@@ -161,14 +161,14 @@ async def read_stream_entries(
 
 
 def add_stream_entry(to: "Redis", key: str, frame: Frame) -> Any:
-    """Add an entry to a stream. Returns the result of the client or pipeline."""
+    """Add an entry to a stream. Return the result of the client or pipeline."""
     return to.xadd(key, cast(Any, frame.fields()), maxlen=LENGTH, approximate=True)
 
 
 class FrameWriter:
     """Collects frames and sends them every `coalesce` seconds in one pipeline, in order.
 
-    The first text of a step and its end are sent sooner. With many concurrent turns, the pause
+    The first text of a step and its end are sent sooner. With many concurrent turns, the interval
     grows to up to three times its length, to save work.
     """
 
@@ -199,7 +199,7 @@ class FrameWriter:
             self.task = asyncio.create_task(self.write_forever())
 
     async def write_forever(self) -> None:
-        """Send queued frames, then pause, so that many small tokens become one entry."""
+        """Send queued frames, pausing in between, so that many small tokens become one entry."""
         clock = asyncio.get_running_loop().time
         while True:
             await self.wake.wait()
@@ -261,7 +261,7 @@ class FrameWriter:
         await self.pipeline.execute()
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
-        """Postpone the expiry of these turns' streams, because a step may send nothing for long."""
+        """Postpone the expiry of these turns' streams, because a long step may send nothing."""
         # A separate pipeline: a flush may be waiting for the answer to the other one.
         pipeline = self.client.pipeline(transaction=False)
         for turn_id in turn_ids:
@@ -298,7 +298,7 @@ class Subscription:
         self.wake()
 
     def wake(self) -> None:
-        """Wake the viewer that waits for a frame: there is one, or its stream ends."""
+        """Wake the viewer, because there is a frame or its stream ends."""
         if self.waiting is not None and not self.waiting.done():
             self.waiting.set_result(None)
 
@@ -330,7 +330,7 @@ class Hub:
 
     @asynccontextmanager
     async def follow(self, *keys: str) -> AsyncIterator[Subscription]:
-        """Yield a subscription to streams, from their oldest stored frames, without gaps."""
+        """Yield a subscription to streams, from their oldest stored frames and without gaps."""
         subscription = Subscription()
         try:
             for key in keys:

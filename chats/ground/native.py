@@ -1,4 +1,4 @@
-"""Checks whether a package can load its native libraries, and which one is missing."""
+"""Checks whether a package can load its native libraries, and finds the missing one."""
 
 import os
 import re
@@ -31,7 +31,7 @@ class MissingLibrary:
 
     @property
     def remedy(self) -> str:
-        """A sentence that says how to install the library."""
+        """Instructions for installing the library."""
         package = PACKAGES.get(self.name)
         if package is None:
             return f"Install the system package that contains {self.name}."
@@ -39,13 +39,13 @@ class MissingLibrary:
 
 
 def parse_missing_library(message: str) -> MissingLibrary | None:
-    """Return the missing library in the message of an ImportError or loader, or None."""
+    """Return the missing library named in an error message of Python or the loader, or None."""
     found = ABSENT.search(message)
     return MissingLibrary(found["library"]) if found else None
 
 
 def try_import(module: str) -> MissingLibrary | None:
-    """Import a module in a subprocess. Return the library that it lacks, if that made it fail.
+    """Import a module in a subprocess. Return the library whose absence made it fail, or None.
 
     A subprocess is used because native code may crash the process that loads it.
     """
@@ -53,7 +53,7 @@ def try_import(module: str) -> MissingLibrary | None:
 
 
 def try_command(command: Sequence[str]) -> MissingLibrary | None:
-    """Run a command until it ends. Return the library that its program lacks, if any."""
+    """Run a command until it ends. Return the library that it lacks, or None."""
     done = subprocess.run(  # noqa: S603  # commands of our own
         command,
         env={**os.environ, "LC_ALL": "C"},

@@ -79,7 +79,7 @@ TASKS = frozenset(
 
 
 def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) -> None:
-    """Send the task when the open transaction commits, or now if none is open.
+    """Send the task when the open transaction commits, or now without one.
 
     A worker starts it after `countdown` seconds at the earliest.
     """
@@ -88,10 +88,10 @@ def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) 
 
 
 class IndexBatcher:
-    """Collects the chats to index in a process, and sends one task for all of them.
+    """Collects chats to index in this process, and sends one task for all of them.
 
-    Before `start` and after `stop`, each chat is sent immediately. If the process is
-    killed, the collected chats are lost; a due job finds them.
+    Before `start` and after `stop`, each chat is sent immediately. If the process is killed, the
+    collected chats are lost; a due job finds them.
     """
 
     # Seconds from the first chat until the task is sent, and the chats that send it sooner.

@@ -1,7 +1,7 @@
-"""Queue names, separate from Celery so that the launcher need not import it.
+"""Queue names, in a module that does not import Celery, for the launcher.
 
-Users wait only for tasks of the first queue, the one for replies. `CELERY_TASK_ROUTES`
-assigns tasks to queues.
+Users wait only for tasks of the first queue, which is for replies. `CELERY_TASK_ROUTES` assigns
+tasks to queues.
 """
 
 REPLIES = "replies"

@@ -2,8 +2,8 @@
 
 Web processes that share a broker keep the buckets there (`ground.shared_rates`). Otherwise, and
 while the broker does not answer, each process counts in memory, because the API must work without
-the broker. The database is not used, as each request would cost a write. Exact limits (parallel
-replies, quotas) are in `turns.start`.
+the broker. The database is not used, because each request would cost a write. Exact limits
+(parallel replies, quotas) are in `turns.start`.
 """
 
 import math
@@ -25,7 +25,7 @@ CLIENTS = 10_000
 class Rate:
     """The state of a bucket.
 
-    `remaining` requests are left. The bucket is full again in `reset` seconds.
+    `remaining`: number of requests left. `reset`: seconds until the bucket is full again.
     """
 
     limit: int
@@ -48,7 +48,7 @@ class RateLimited(Refusal):
 
 
 class Buckets:
-    """One bucket per client. It starts full and refills evenly within 60 seconds."""
+    """One bucket per client. A bucket starts full and refills evenly within 60 seconds."""
 
     def __init__(self, setting: str) -> None:
         self.setting = setting

@@ -1,4 +1,4 @@
-"""The base of all expected refusals: a stable code, a sentence for people, an HTTP status."""
+"""The base class of all expected refusals: a stable code, a sentence for users, an HTTP status."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any

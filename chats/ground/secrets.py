@@ -1,8 +1,8 @@
-"""Secrets at rest: provider and webhook keys are encrypted, our own keys are only hashed.
+"""Secrets at rest: keys of providers and webhooks are encrypted, our own keys are only hashed.
 
-Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest
-first): the first one encrypts, all decrypt. The keys are not in the database, so a
-stolen database dump does not reveal the secrets.
+Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest first): the
+first one encrypts, all decrypt. The keys are not in the database, so a stolen database dump does
+not reveal the secrets.
 """
 
 import hashlib
@@ -31,12 +31,12 @@ class SecretUnreadable(Refusal):
 
 
 def encrypt(text: str) -> str:
-    """Return the encrypted secret for the database. The result differs with each call."""
+    """Encrypt a secret for the database. The result differs with each call."""
     return _fernet().encrypt(text.encode()).decode()
 
 
 def decrypt(token: str) -> str:
-    """Return the secret of an encrypted token. Raises SecretUnreadable."""
+    """Decrypt a secret from the database. Raises SecretUnreadable."""
     try:
         return _fernet().decrypt(token.encode()).decode()
     except (InvalidToken, UnicodeError):
@@ -44,7 +44,7 @@ def decrypt(token: str) -> str:
 
 
 def rotate_secret(token: str) -> str:
-    """Encrypt the same secret with the newest encryption key. Raises SecretUnreadable."""
+    """Re-encrypt a secret with the newest encryption key. Raises SecretUnreadable."""
     try:
         return _fernet().rotate(token.encode()).decode()
     except (InvalidToken, UnicodeError):
@@ -52,7 +52,7 @@ def rotate_secret(token: str) -> str:
 
 
 def get_last_four(text: str) -> str:
-    """Return the last four characters of a secret. Empty for short secrets."""
+    """Return the last four characters of a secret; empty for a short one."""
     return text[-4:] if len(text) >= SHORTEST_SHOWN else ""
 
 
@@ -64,7 +64,7 @@ def generate_token() -> str:
 def hash_token(text: str) -> str:
     """Return the SHA-256 of a token in hex, for storage and lookup.
 
-    A plain hash is enough: 256 random bits cannot be guessed, so a slow hash adds nothing.
+    A plain hash is sufficient: 256 random bits cannot be guessed, so a slow hash would add nothing.
     """
     return hashlib.sha256(text.encode()).hexdigest()
 

@@ -13,7 +13,7 @@ from contextpolicy.wording import join_items
 
 
 class Sentence(Promise):
-    """A sentence with values. Its text is in the active language of the reader.
+    """A sentence with values. Its text is in the reader's language.
 
     `template` is marked with `gettext_noop`, or lazy. Lazy values are translated too, and lists are
     joined. Other values are inserted unchanged.
@@ -47,8 +47,8 @@ def render_english(sentence: str | Promise) -> str:
 def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[str, dict[str, Any]]:
     """Return the columns of a stored sentence: English text, and template with values as JSON.
 
-    The JSON is empty for a sentence without values. A text of more than `longest`
-    characters is truncated, and its JSON is then empty too.
+    The JSON is empty for a sentence without values. A text of more than `longest` characters is
+    truncated, and its JSON is then empty too.
     """
     text = sanitise_text(render_english(sentence))
     if not isinstance(sentence, Sentence) or len(text) > longest:
@@ -59,7 +59,7 @@ def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[st
 def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
     """Return a stored sentence in the active language.
 
-    Without values, `stored` itself is looked up in the translations.
+    Without values, the translation of `stored` itself is used.
     """
     if not stored:
         return ""

@@ -1,7 +1,7 @@
-"""Metrics of all processes, stored in the broker for `/metrics`.
+"""Metrics that processes share through the broker, for `/metrics`.
 
-These are the numbers that the database does not contain. A restart of the broker resets
-them, which Prometheus expects of counters.
+These are the numbers that the database does not contain. A restart of the broker resets them, as
+Prometheus expects of counters.
 """
 
 import json
@@ -26,12 +26,12 @@ OUTDATED = 45.0
 
 
 def is_switched_on() -> bool:
-    """Return True if the settings permit a client to read the metrics."""
+    """Return True if the settings allow a client to read the metrics."""
     return bool(settings.METRICS_TOKEN or settings.METRICS_ADDRESSES)
 
 
 def count_lease_loss() -> None:
-    """Count a turn whose worker died, if metrics are switched on. Never raises."""
+    """Count a turn whose worker died, if metrics are enabled. Never raises."""
     if not is_switched_on():
         return
     with suppress(RedisError, OSError), connect_to_broker(settings.REDIS_URL) as client:
@@ -45,7 +45,7 @@ def store_open_streams(process: str, count: int) -> None:
 
 
 def report_open_streams(count: Callable[[], int], *, until: threading.Event) -> None:
-    """Start a thread that stores the streams of this process, if metrics are switched on."""
+    """Start a thread that stores the number of this process's streams, if metrics are enabled."""
     if not is_switched_on():
         return
     process = f"{socket.gethostname()}:{os.getpid()}"

@@ -1,8 +1,7 @@
 """Counts request rates across all web processes, in their shared broker.
 
-Each request costs one round trip. If the broker is unavailable, full or slow, no
-request is refused or delayed: each process counts alone, and tries the broker again
-after ten seconds.
+Each request costs one round trip. If the broker is unavailable, full or slow, no request is refused
+or delayed: each process counts separately, and retries the broker after ten seconds.
 """
 
 from dataclasses import dataclass
@@ -36,7 +35,7 @@ return {allowed and 1 or 0, string.format('%.6f', level)}
 
 @dataclass(slots=True)
 class SharedBuckets:
-    """Buckets that all processes share, as long as their broker answers."""
+    """Buckets that all processes share, as long as the broker answers."""
 
     away_until: float = 0.0
 

@@ -1,7 +1,6 @@
 """Replaces characters and numbers that databases cannot store, and removes markup.
 
-The replaced values are NUL, surrogates and NaN. The removed markup is tags and
-Markdown.
+Replaced are NUL, surrogates and NaN. Removed are tags and Markdown.
 """
 
 import json
@@ -24,8 +23,8 @@ LINE_SIGNS = re.compile(r"^\s*(?:(?:#{1,6}|>|[-*+])\s+)+")
 def strip_inline_signs(text: str) -> str:
     """Return Markdown without the markup for bold, strikethrough, code and headings.
 
-    Used where plain text is shown. Single asterisks and underscores stay, because names
-    contain them.
+    Used for display as plain text. Single asterisks and underscores stay, because names contain
+    them.
     """
     return INLINE_SIGNS.sub("", text)
 
@@ -37,7 +36,7 @@ def strip_line_signs(line: str) -> str:
 
 
 def sanitise_text(text: str) -> str:
-    """Return a text with NULs and lone surrogates replaced by U+FFFD.
+    """Replace NUL and lone surrogates in a text by U+FFFD.
 
     Surrogate pairs become one character.
     """
@@ -48,7 +47,7 @@ def sanitise_text(text: str) -> str:
 
 
 def sanitise_value(value: Any) -> Any:
-    """Return a JSON value with storable texts, object keys and numbers."""
+    """Return a JSON value in which all texts, object keys and numbers can be stored."""
     if isinstance(value, str):
         return sanitise_text(value)
     if isinstance(value, float) and not math.isfinite(value):
@@ -63,8 +62,8 @@ def sanitise_value(value: Any) -> Any:
 def read_server_json(data: str | bytes) -> Any:
     """Parse the JSON of another server. Raises ValueError and RecursionError.
 
-    Broken UTF-8 becomes U+FFFD, and control characters within texts are accepted. Numbers that JSON
-    or a database cannot hold (NaN, infinity, 1e400, thousands of digits) become None.
+    Invalid UTF-8 becomes U+FFFD, and control characters within strings are accepted. Numbers that
+    JSON or a database cannot represent (NaN, infinity, 1e400, thousands of digits) become None.
     """
     text = data if isinstance(data, str) else data.decode("utf-8-sig", "replace")
     return _DECODER.decode(text)

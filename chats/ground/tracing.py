@@ -1,6 +1,6 @@
-"""Spans of a message's processing, if an operator set up OpenTelemetry.
+"""Creates spans for the processing of messages, if the operator configured OpenTelemetry.
 
-Spans have ids, names and numbers, never the text of a message, an address with a query, or an error
+Spans have ids, names and numbers, never the text of a message, a URL with a query, or an error
 message.
 """
 
@@ -12,7 +12,7 @@ Attributes = Mapping[str, str | int]
 
 
 class Tracing(Protocol):
-    """The functions of OpenTelemetry that spans need (`project.telemetry`)."""
+    """The OpenTelemetry functions that spans need (`project.telemetry`)."""
 
     def start(self, name: str, attributes: Attributes, carrier: Mapping[str, str] | None) -> Any:
         """Return a context manager for a span, whose parent may be in a carrier."""
@@ -28,7 +28,7 @@ _used: list[Tracing] = []
 
 
 def use_tracing(tracing: Tracing | None) -> None:
-    """Create spans with these functions from now on. With None, create no spans."""
+    """Use these functions to create spans from now on. None disables spans."""
     _used[:] = [tracing] if tracing else []
 
 
@@ -36,7 +36,7 @@ def use_tracing(tracing: Tracing | None) -> None:
 def trace_span(
     name: str, attributes: Attributes | None = None, *, carrier: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """Create a span for the block and yield it; None if there is no tracing."""
+    """Create a span for the block and yield it; None without tracing."""
     if not _used:
         yield None
         return

@@ -81,7 +81,7 @@ def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) ->
 
 
 def check_stream_limit(viewer: FollowingPerson) -> None:
-    """Raise `TooManyStreams` if this person may not open another stream."""
+    """Raise `TooManyStreams` if the viewer may not open another stream."""
     connection.STREAMS.check_room(int(viewer.user.pk))
 
 
@@ -116,7 +116,7 @@ def build_turn_stream(
 
 
 def authenticate_viewer(request: HttpRequest) -> FollowingPerson:
-    """Return the key's owner, or the session's person if there is no `Authorization` header.
+    """Return the key's owner, or the session's user without an `Authorization` header.
 
     Raises `StreamRefused` without either, and the refusals of `keys.get_key_from_header`.
     """
@@ -148,14 +148,14 @@ def can_follow_turn(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uui
 
 
 def load_viewer_user(viewer: FollowingPerson) -> AbstractBaseUser | None:
-    """Return the current person of the key or session. None if the key was revoked."""
+    """Return the current user of the key or session. None if the key was revoked."""
     if viewer.key_id is None:
         return cast(AbstractBaseUser, load_session_user(viewer.cookie))
     return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
 
 
 class Program:
-    """One API client of a turn's stream: its position, and the events that it gets."""
+    """One API client that follows a turn: its position, and the events that it gets."""
 
     def __init__(self, *, turn_id: uuid.UUID, seen: StreamPosition | None) -> None:
         self.turn_id = turn_id
@@ -185,7 +185,7 @@ class Program:
         return self.event("reshaped")
 
     def end(self, row: TurnRow) -> str:
-        """Return the unsent rest of the stored reply, and the end event."""
+        """Return the unsent remainder of the stored reply, and the end event."""
         rest = ""
         if row.beginning != self.beginning or self.position > len(row.text):
             # Less was stored than was streamed: a dead worker's turn ended, or an erasure happened.

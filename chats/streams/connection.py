@@ -1,8 +1,8 @@
-"""One open event stream: authorisation, time limits and a clean end.
+"""An open event stream: authorisation, time limits and a clean end.
 
-Permission is checked when the stream opens and again every minute. Pings keep proxies
-from closing it. The stream ends after 15 minutes or when this process shuts down, with
-an event that makes the client reconnect.
+Permission is checked when the stream opens and again every minute. Pings keep proxies from closing
+it. The stream ends after 15 minutes or when this process shuts down, with an event that makes the
+client reconnect.
 """
 
 import asyncio
@@ -96,7 +96,7 @@ class StreamEnded(Exception):
 class EventStream(Generic[T]):
     """One open stream.
 
-    Its source yields at least every second or two, which leaves time for the checks between
+    Its source yields at least every one or two seconds, which leaves time for checks between
     updates.
     """
 
@@ -220,7 +220,7 @@ def format_event_id(place: StreamPosition) -> str:
 
 
 def place_from(last_event_id: str) -> StreamPosition | None:
-    """Return the position in a `Last-Event-ID`, or None if it is not one of ours."""
+    """Parse the position in a `Last-Event-ID`; None if this product did not issue it."""
     pieces = last_event_id.split(".")
     if not all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
         return None

@@ -1,4 +1,4 @@
-"""Sends files in pieces, so that a large file is never in memory as a whole."""
+"""Sends files in pieces, so that a large file is never completely in memory."""
 
 from collections.abc import AsyncIterator
 from typing import IO

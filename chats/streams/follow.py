@@ -1,10 +1,10 @@
-"""Follows one turn: first the row, then the live bus, each checked against the other.
+"""Follows a turn: first the row, then the live bus, each checked against the other.
 
-Yields updates for pages and API clients. Text positions are code points of the running step's text.
-The bus may lose frames; the row is at most one checkpoint old. A gap in the offsets, or silence,
-makes the follower read the row, so a lost frame delays no viewer for long. A viewer that reconnects
-may have more text than row and bus: it keeps its text and gets what follows. Only a `Reshaped`
-discards text.
+Yields updates for pages and API clients. Text positions are code points of the current step's text.
+The bus may lose frames; the row is at most one checkpoint old. After a gap in the offsets, or
+silence, the follower reads the row, so a lost frame delays no viewer for long. A viewer that
+reconnects may have more text than row and bus: it keeps its text and gets the text after it. Only a
+`Reshaped` discards text.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ PATIENCE = 1.0
 
 
 class Beginning(NamedTuple):
-    """The text that a position refers to: a step in one attempt.
+    """The text to which a position refers: a step in one attempt.
 
     A new one starts with each attempt, and each time the text is discarded.
     """
@@ -177,9 +177,9 @@ class TurnFollower:
         self.looked_at = 0.0
 
     def begin(self, row: TurnRow, *, seen: StreamPosition | None, whole: bool) -> list[Update]:
-        """Return the first updates: a snapshot, or the text after the position that was seen.
+        """Return the first updates: a snapshot, or the text after the viewer's position.
 
-        If the row is behind that position, nothing is sent until more arrives.
+        If the row is behind that position, nothing is sent until more text arrives.
         """
         if whole:
             return self.over(row) or [self.snapshot(row), *self.ask_for_rows(row, seen=seen)]
@@ -236,14 +236,14 @@ class TurnFollower:
         return [*self.thoughts_in(row), *self.more(row.text[self.position :], self.position)]
 
     def reshaped(self, beginning: Beginning) -> list[Update]:
-        """Announce that a text starts, so that viewers read the rows.
+        """Announce that a new text starts, so that viewers reload the rows.
 
         The first text of a queued turn is not announced, because it changes no row.
         """
         return [Reshaped(beginning)] if self.beginning.attempt or beginning.anew else []
 
     def more(self, text: str, offset: int, logprobs: str = "") -> list[Update]:
-        """Return the part of a text that this viewer has not received, as updates."""
+        """Return the part of a text that this viewer does not have yet, as updates."""
         if not text:
             return []
         self.position = offset + len(text)
@@ -252,7 +252,7 @@ class TurnFollower:
     async def hear(self, frame: Frame | None) -> list[Update]:
         """Return this viewer's updates for a frame.
 
-        None means that no frame arrived for a second: the turn's row is read again.
+        None means that no frame arrived for a second; the turn's row is then read again.
         """
         if frame is None:
             return self.catch_up(await self.look())

@@ -1,6 +1,6 @@
-"""Sends an export of the ledger in pieces.
+"""Streams an export of the ledger.
 
-The end of the export is recorded if it is sent completely.
+The end of the export is recorded only if it is sent completely.
 """
 
 from collections.abc import AsyncIterator

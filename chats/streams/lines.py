@@ -1,7 +1,7 @@
 """Streams a list to API clients as JSON lines, read in parts as the client consumes them.
 
-Between parts it holds only the position: no connection and no transaction. A list that is cut off
-ends with an error line that has the cursor of the rest.
+Between parts it holds only the position, but no connection or transaction. A list that is cut off
+ends with an error line that contains the cursor of the remainder.
 """
 
 import asyncio
@@ -22,7 +22,7 @@ ReadPart = Callable[[int], Awaitable[tuple[bytes, int | None]]]
 
 
 class ListCut(Refusal):
-    """The list took too long, the server restarts, or permission was withdrawn.
+    """The stream took too long, the server restarts, or permission was withdrawn.
 
     Continue at the cursor.
     """

@@ -1,8 +1,7 @@
 """Streams all updates for one person's pages: replies, and notices about their chats.
 
-All pages of a browser share one stream, because browsers open only six connections to a
-server. Replies are followed as in `chats.streams.follow`. The end of one reply does not
-end the stream.
+All pages of a browser share one stream, because browsers open only six connections to a server.
+Replies are followed as in `chats.streams.follow`. The stream continues after a reply has ended.
 """
 
 import asyncio
@@ -29,7 +28,7 @@ IDLE = 2.0
 
 @dataclass(frozen=True, slots=True)
 class ChatChanged:
-    """A chat changed, at a time in milliseconds since 1970.
+    """A change of a chat, with its Unix time in milliseconds.
 
     An empty chat id: only the list of chats changed.
     """
@@ -120,7 +119,7 @@ class PersonFollower:
         return self.told(frame.key, await turn.hear(frame))
 
     def notices(self, frame: Frame) -> list[PersonUpdate]:
-        """Return a notice that the pages do not know yet."""
+        """Return a notice, unless the pages already know it."""
         if frame.kind == "resumed":
             return [NoticesLost()]
         if frame.offset <= self.since:

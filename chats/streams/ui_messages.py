@@ -133,7 +133,7 @@ def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
 
 
 def serialize_step(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stored parts of one step as those of UI messages, without step marks."""
+    """Return the stored parts of one step as UI message parts, without step marks."""
     message = UIMessage("step", "assistant", parse_parts(parts), {})
     made: Any = serialize_ui_message(message)["parts"]
     return mark_denied_calls([part for part in made if part["type"] != "step-start"])
@@ -216,7 +216,7 @@ class ChunkEncoder:
         return [*self.begin(beginning, stored), *self.stream("text", text)]
 
     def stream(self, kind: str, text: str) -> list[Chunk]:
-        """Return more of the running step's text. Empty for a step that the client has."""
+        """Return more of the current step's text. Empty for a step that the client already has."""
         return self.add(kind, text) if self.beginning.step > self.known.step else []
 
     def ask(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:

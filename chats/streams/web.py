@@ -113,7 +113,7 @@ def load_agent_names(turn_ids: list[uuid.UUID]) -> dict[uuid.UUID, str]:
 
 
 def parse_query_time(text: str) -> int:
-    """Return a time of the query in milliseconds since 1970. 0 if it is invalid."""
+    """Parse a Unix time in milliseconds from the query; 0 if it is invalid."""
     return int(text) if text.isascii() and text.isdigit() and len(text) < 18 else 0
 
 
@@ -128,14 +128,14 @@ def get_session_cookie(request: HttpRequest) -> str:
 
 
 def load_session_user(cookie: str) -> AbstractBaseUser | AnonymousUser:
-    """Return the current person of a session cookie. The session may have ended."""
+    """Return the current user of a session cookie; anonymous if the session has ended."""
     fresh = HttpRequest()
     fresh.session = import_module(settings.SESSION_ENGINE).SessionStore(cookie or None)
     return get_user(fresh)
 
 
 class PersonView:
-    """The state of a person's pages: their replies."""
+    """The state of a person's pages: the replies that they show."""
 
     def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
         self.names = names
@@ -160,7 +160,8 @@ class PersonView:
 class ReplyView:
     """One reply on the pages: the open part of its text, and the position.
 
-    Its event names start with the turn's id and a dot. Its event ids are positions to resume from.
+    Its event names start with the turn's id and a dot. Its event ids are positions from which to
+    resume.
     """
 
     def __init__(self, turn_id: uuid.UUID, *, name: str = "") -> None:
