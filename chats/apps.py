@@ -1,4 +1,4 @@
-"""Django's configuration of the app `chats`."""
+"""The Django configuration of the app `chats`."""
 
 from importlib import import_module
 
@@ -14,7 +14,7 @@ class ChatsConfig(AppConfig):
     default_auto_field = "django.db.models.BigAutoField"
 
     def ready(self) -> None:
-        """Connect ledger receivers, ledger checks, and the facts that policies need."""
+        """Connect the ledger's receivers and checks, and the functions that policies need."""
         import_module("chats.record.notices")
         import_module("chats.record.outbox")
         import_module("chats.record.commitment_check")

@@ -1,4 +1,4 @@
-"""Celery tasks and signals. A task makes no decisions: it calls one domain function."""
+"""Celery tasks and signals. Each task only calls one domain function."""
 
 import logging
 import math
@@ -66,7 +66,7 @@ heartbeat: list[heartbeats.WorkerHeartbeat] = []
 
 
 def runtime() -> Runtime:
-    """Return the runtime of this process. It is created once, in the first thread that needs it."""
+    """Return this process's runtime, created in the first thread that needs it."""
     with _making:
         return _runtime()
 
@@ -78,7 +78,7 @@ def _runtime() -> Runtime:
 
 @shared_task(name=queue.RUN_TURN)
 def run_turn(*, turn_id: str, **_later: Any) -> None:
-    """Process a turn until it has ended. A second delivery finds it claimed and does nothing."""
+    """Process a turn until it has ended. Duplicate deliveries do nothing, because it is claimed."""
     runtime().run(uuid.UUID(turn_id))
 
 
@@ -95,7 +95,7 @@ def maintain_chat(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.TELL_STRATEGY)
 def tell_strategy(*, turn_id: str, **_later: Any) -> None:
-    """Notify the strategy of a plugin that a turn is complete."""
+    """Notify a package's strategy that a turn is complete."""
     strategy_hooks.tell_strategy(turn_id=uuid.UUID(turn_id), counter=O200kCounter())
 
 
@@ -127,7 +127,7 @@ def count(**_later: Any) -> None:
 
 @shared_task(name=queue.SHIP_LEDGER)
 def ship_ledger(**_later: Any) -> None:
-    """Write new events of the ledger to the standard output."""
+    """Write new ledger events to the standard output."""
     ledger_export_lines.ship_events(
         clock=timezone.now, is_closing=lambda: running_summaries.here.closing
     )
@@ -147,7 +147,7 @@ def index_chats(*, chat_ids: str, **_later: Any) -> None:
 
 @shared_task(name=queue.WARM_UP)
 def warm_up(*, branch_id: str, cause: cache_warming.Cause, tries: str = "1", **_later: Any) -> None:
-    """Prefill the prefix of a branch's next prompt on its model server."""
+    """Warm up a model server's cache with the prefix of a branch's next prompt."""
     cache_warming.warm_up_branch(
         branch_id=uuid.UUID(branch_id),
         cause=cause,
@@ -182,7 +182,7 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EMBED)
 def embed(**_later: Any) -> None:
-    """Embed texts that have no vector yet, for some seconds, and enqueue the next part."""
+    """Embed texts without a vector for a few seconds, and enqueue the next task."""
     embedding.continue_embedding_pass(now=timezone.now())
 
 
@@ -219,7 +219,7 @@ def retain(**_later: Any) -> None:
 
 @shared_task(name=queue.COUNT_RADIUS)
 def count_radius(*, radius_id: str, **_later: Any) -> None:
-    """Continue a count of affected chats for some seconds."""
+    """Continue a count of affected chats for a few seconds."""
     radius.continue_radius_count(
         radius_id=uuid.UUID(radius_id),
         clock=timezone.now,
@@ -229,7 +229,7 @@ def count_radius(*, radius_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EVALUATE)
 def evaluate(*, evaluation_id: str, **_later: Any) -> None:
-    """Compare recent turns with an evaluated draft for some seconds."""
+    """Compare recent turns with an evaluated draft for a few seconds."""
     evaluations.continue_evaluation(
         evaluation_id=uuid.UUID(evaluation_id),
         clock=timezone.now,
@@ -239,7 +239,7 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.IMPORT_FILE)
 def import_file(*, import_id: str, **_later: Any) -> None:
-    """Continue a file import for some seconds."""
+    """Continue a file import for a few seconds."""
     apart.import_file(
         import_id=uuid.UUID(import_id),
         counter=O200kCounter(),
@@ -269,7 +269,7 @@ def deliver(*, lane: str, **_later: Any) -> None:
 
 
 def register_due_job(entry: str) -> None:
-    """Register the task of an entry of the schedule."""
+    """Register the Celery task of a schedule entry."""
 
     @shared_task(name=schedule.name_task(entry))
     def run(**_later: Any) -> None:
@@ -283,7 +283,7 @@ for each in schedule.PERIODS:
 
 @shared_task(name=queue.SWEEP)
 def run_all_due_jobs(**_later: Any) -> None:
-    """Run every due job, for a schedule of the previous version."""
+    """Run every due job. Serves tasks from the schedule of the previous version."""
     due_jobs.run_all_due_jobs(now=timezone.now())
 
 
@@ -291,7 +291,7 @@ def run_all_due_jobs(**_later: Any) -> None:
 def note_failure(
     sender: Any = None, exception: Any = None, kwargs: Any = None, **_signal: Any
 ) -> None:
-    """Show operators an unexpected failure of a task, with the task and its argument.
+    """Report an unexpected task failure to operators, with the task and its argument.
 
     Database errors are left out: they are temporary and reported elsewhere.
     """
@@ -308,7 +308,7 @@ def note_failure(
 
 @task_prerun.connect
 def name_request(sender: Any = None, **_signal: Any) -> None:
-    """Set the id of the request that sent the task, for the log lines of this thread."""
+    """Set the id of the request that sent the task, for this thread's log lines."""
     headers = sender.request.headers or {}
     REQUEST.set(headers.get(HEADER) or NONE)
     logger.debug("%s begins", sender.name)
@@ -341,7 +341,7 @@ def share_threads(sender: Any = None, **_signal: Any) -> None:
 
 @worker_ready.connect
 def sweep_at_start(**_signal: Any) -> None:
-    """Resume the unfinished work of this worker's predecessor first."""
+    """At start, resume the unfinished work of this worker's predecessor."""
     running_summaries.here.keep_leases(publish.renew_all)
     queue.index_batcher.start()
     if settings.TAKES_OVER:
@@ -399,9 +399,9 @@ def keep_schedule(sender: Any = None, **_signal: Any) -> None:
 
 @worker_shutting_down.connect
 def begin_to_drain(**_signal: Any) -> None:
-    """Let running turns end or hand them back, and hand back summaries at once.
+    """Let running turns end or hand them back; hand back summaries immediately.
 
-    Other work ends with the process. The database records the work in progress.
+    Other work ends with the process. The database records work in progress.
     """
     for one in heartbeat:
         one.stop()
@@ -423,7 +423,7 @@ def end_now() -> None:
 
 @worker_shutdown.connect
 def end_drained(**_signal: Any) -> None:
-    """Wait until this process's turns have ended or were handed back. Then the process ends.
+    """Wait until this process's turns have ended or were handed back, before the process ends.
 
     A background worker signs the ledger last.
     """
@@ -434,7 +434,7 @@ def end_drained(**_signal: Any) -> None:
 
 
 def sign_last() -> None:
-    """Sign a checkpoint of the new ledger rows. A failure does not stop the shutdown."""
+    """Sign a checkpoint of new ledger rows. A failure does not stop the shutdown."""
     try:
         upkeep.sign_at_end(now=timezone.now())
     except DatabaseError as error:

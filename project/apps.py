@@ -6,7 +6,7 @@ from django.apps import AppConfig
 
 
 class ProjectConfig(AppConfig):
-    """The app config. Django finds the commands, the checks and the Celery app through it."""
+    """The app config, through which Django finds the commands, checks and Celery app."""
 
     name = "project"
 

@@ -1,7 +1,7 @@
-"""Lets large request bodies take turns, so that many uploads at once do not delay other requests.
+"""Lets large request bodies take turns, so that concurrent uploads do not delay other requests.
 
-Without turns, the event loop copies a piece of each body before it looks at the next request, and
-complete uploads occupy the threads of all requests. Bodies up to `LARGE` never wait.
+Otherwise the event loop would copy a piece of each body before it handles the next request, and
+complete uploads would occupy the threads of all requests. Bodies up to `LARGE` never wait.
 """
 
 import asyncio

@@ -57,7 +57,7 @@ app.steps["consumer"].add(FreeThreadWakeup)
 
 @worker_init.connect
 def begin_telemetry(**_signal: object) -> None:
-    """Set up traces and error reports, if the settings name them."""
+    """Set up traces and error reports, if the settings configure them."""
     # Django is not set up while this module is imported.
     try:
         import_module("project.telemetry").set_up_telemetry()

@@ -41,7 +41,7 @@ def check_installed_packages(
 ) -> list[CheckMessage]:
     """Check that the strategies and history providers of installed packages can be loaded.
 
-    Runs at each start. A package that fails is a warning, because its policies have a fallback.
+    Runs at each start. A failing package is only a warning, because its policies have a fallback.
     """
     del app_configs
     # A strategy and a history provider can have the same name.

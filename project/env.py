@@ -1,6 +1,6 @@
 """Typed readers of environment variables.
 
-Every error message names the variable, because the person who sets up a server has many of them.
+Every error message names the variable, because a server has many of them.
 """
 
 import ipaddress

@@ -149,10 +149,10 @@ def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None
 
 
 def start_small_model(supervisor: Supervisor) -> None:
-    """Start the small model, and pass its address to every process that starts after it.
+    """Start the small model, and pass its address to every process started after it.
 
-    If this machine cannot run the model, a message says so and the other processes start
-    without it. Raises NotLaunched if the model is not installed.
+    If this machine cannot run the model, a message is printed and the other processes start without
+    it. Raises NotLaunched if the model is not installed.
     """
     try:
         supervisor.add(small_model.build_model_process(instance.DATA_DIR))

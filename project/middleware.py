@@ -132,7 +132,7 @@ class RequestIdMiddleware(Around):
 
 
 class SecurityHeadersMiddleware(Around):
-    """Sets the content security policy with a new nonce, and headers that Django does not set."""
+    """Sets the content security policy with a new nonce, and headers that Django lacks."""
 
     def before(self, request: HttpRequest) -> None:
         cast(Any, request).csp_nonce = secrets.token_urlsafe(16)
@@ -260,7 +260,7 @@ class PageFormMiddleware(Around):
 
 
 class ForeseenErrorsMiddleware(Around):
-    """Turns a refusal or an unavailable database into an error message instead of a stack trace."""
+    """Turns refusals and database outages into error messages instead of stack traces."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
         """Return the error response to a request that is too large or malformed, else None."""

@@ -61,7 +61,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 
 def find_database_fault() -> str:
-    """Return the reason why the database cannot be used; empty if it can."""
+    """Return the reason that the database cannot be used; empty if it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -77,8 +77,7 @@ def find_database_fault() -> str:
 def list_storage_warnings() -> list[str]:
     """Return a warning if a disk is full or nearly full.
 
-    This is a warning and not a fault, because a fault would make a load balancer block
-    reading too.
+    It is not a fault, because a load balancer would then block reading too.
     """
     try:
         found = os.statvfs(settings.DATA_DIR)
@@ -93,7 +92,7 @@ def list_storage_warnings() -> list[str]:
 
 
 def find_broker_fault() -> str:
-    """Return the reason why the broker cannot be used; empty if it can.
+    """Return the reason that the broker cannot be used; empty if it can.
 
     Without the broker, messages are still accepted, but replies wait.
     """

@@ -83,10 +83,10 @@ class RequestSizeLimits:
 
 
 class HeldHead:
-    """Holds back the head of a response until its first bytes, if they decide its status.
+    """Holds back the head of a response until its first bytes if they determine its status.
 
-    Below /v1, an error before the first words of a reply is returned with its own status.
-    To enable this, a view puts a `WaitingHead` into the request's scope.
+    Below /v1, an error before the first text of a reply is returned with its own status. To enable
+    this, a view puts a `WaitingHead` into the request's scope.
     """
 
     def __init__(self, scope: Scope, send: Send) -> None:
@@ -143,7 +143,7 @@ class RequestBody:
                 return message
 
     async def take_turn(self, *, is_last: bool) -> None:
-        """Wait for the turn of a piece of a large body, and of an upload that is complete.
+        """Wait for the turn of a piece of a large body, or of a complete upload.
 
         An upload waits only when it is complete, so that slow clients do not occupy a slot.
         """

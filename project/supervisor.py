@@ -112,7 +112,7 @@ class Child:
         self.wait_for_end()
 
     def ask_to_end(self) -> None:
-        """Send the process a stop signal; its grace period begins now."""
+        """Send the process a stop signal, which starts its grace period."""
         self.asked_at = time.monotonic()
         if self.process is not None and self.process.poll() is None:
             self.process.terminate()
@@ -153,7 +153,7 @@ class Supervisor:
             time.sleep(0.1)
 
     def look(self) -> None:
-        """Restart children that ended since the last check."""
+        """Restart children that have ended since the last check."""
         for child in self.children:
             child.tend()
 

@@ -1,4 +1,4 @@
-"""Sets up OpenTelemetry and Sentry, if the settings name them. Message text is sent to neither."""
+"""Sets up OpenTelemetry and Sentry, if configured. Neither receives message text."""
 
 import contextlib
 from collections.abc import Iterator, Mapping
@@ -22,7 +22,7 @@ OF_FRAME = ("filename", "abs_path", "function", "module", "lineno", "in_app")
 
 
 def set_up_telemetry() -> None:
-    """Set up the services that the settings name.
+    """Set up the services that the settings configure.
 
     Raises Misconfigured if their packages are not installed.
     """

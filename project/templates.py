@@ -1,7 +1,7 @@
-"""Loads the project's templates without white space that only makes them readable.
+"""Loads the project's templates without whitespace that is only for readability.
 
-Templates are indented, and a condition has its own line. This white space would be a
-fifth of a chat page.
+Templates are indented, and a condition has its own line. This whitespace would be a fifth of a chat
+page.
 """
 
 import re
@@ -17,9 +17,9 @@ LONE_TAG = re.compile(
 
 
 class Loader(filesystem.Loader):
-    """Removes indentation, and line ends of lines with only one template tag.
+    """Removes indentation, and the line breaks of lines with only one template tag.
 
-    White space between words is kept. A `<pre>` in a template would lose its indentation; the
+    Whitespace between words is kept. A `<pre>` in a template would lose its indentation; the
     content of variables keeps it.
     """
 

@@ -33,9 +33,9 @@ DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
 def describe_file_error(error: OSError, *, what: str = "") -> str:
-    """Return the reason why a file or a folder cannot be used.
+    """Return the reason that a file or a folder cannot be used.
 
-    Returns an empty text if the error is about something else.
+    Empty if the error has another subject.
     """
     name = what or (str(error.filename) if error.filename else "")
     if error.errno in DENIED and name:
@@ -68,7 +68,7 @@ def describe_process_user() -> str:
 
 
 def describe_command_error(error: BaseException) -> str:
-    """Return one sentence for the reason of a failed command; empty for an unexpected error."""
+    """Return a sentence with the reason of a failed command; empty for an unexpected error."""
     if isinstance(error, OSError) and (said := describe_file_error(error)):
         return said
     if "django.db" not in sys.modules:
@@ -79,7 +79,7 @@ def describe_command_error(error: BaseException) -> str:
 
 
 def describe_database_error(error: BaseException) -> str:
-    """Return one sentence for a database that cannot be used; empty for another error."""
+    """Return a sentence about an unusable database; empty for any other error."""
     # Not at the top: `serve` has no Django.
     from django.db import DatabaseError, OperationalError  # noqa: PLC0415  # see above
 

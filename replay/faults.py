@@ -1,4 +1,4 @@
-"""Finds faults in one prompt or in two consecutive ones, independently of the engine."""
+"""Checks one prompt or two consecutive ones for faults, independently of the engine."""
 
 from collections.abc import Iterator, Sequence
 
@@ -113,7 +113,7 @@ def list_dropped_data(prompt: Prompt) -> list[LeftOut]:
 
 
 def list_sent_steps(prompt: Prompt) -> list[tuple[int, int | None]]:
-    """List the sent steps, with the limit that cut their results."""
+    """Return the sent steps, each with the limit that cut its results."""
     return [(s.seq, s.result_limit) for s in prompt[1].segments if s.origin == "step"]
 
 

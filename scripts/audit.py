@@ -49,7 +49,7 @@ def build_options(report: Path) -> list[str]:
 def judge_report(report: Path, said: str) -> int:
     """Print the result of a report and return the exit code. Without a report, nothing was checked.
 
-    pip-audit ends with 1 both for a vulnerability and without a connection.
+    pip-audit exits with 1 both for a vulnerability and without a connection.
     """
     try:
         result = json.loads(report.read_text("utf-8"))

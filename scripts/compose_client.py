@@ -117,7 +117,7 @@ class Person:
         self.wait(are_alive, what=f"{count} workers")
 
     def wait(self, look: Any, *, what: str) -> None:
-        """Wait until `look` is true; exit with a message if that takes too long."""
+        """Wait until `look` returns True; exit with a message if that takes too long."""
         give_up = time.monotonic() + SECONDS
         while not look():
             if time.monotonic() > give_up:
@@ -126,7 +126,7 @@ class Person:
 
 
 def main() -> None:
-    """Run the step that the command line names."""
+    """Run the step given on the command line."""
     address, key_file, step, *values = sys.argv[1:]
     person = Person(address, Path(key_file))
     if step == "sign-in":

@@ -122,7 +122,7 @@ class Runner:
         os._exit(SURVIVED)
 
     def wait(self) -> None:
-        """Read the result of the next child that ends."""
+        """Wait for the next child that ends, and read its result."""
         child, status = os.wait()
         path, mutant, reader = self.running.pop(child)
         self.metas[path][CODES][mutant] = os.waitstatus_to_exitcode(status)

@@ -1,8 +1,7 @@
-"""Starts programs as forks of a process that has loaded their code.
+"""Starts programs as forks of a process that has already loaded their code.
 
-A fork shares memory that was filled earlier: the modules and the tokenizer's
-vocabulary. Only a process without other threads may fork. Forking a loaded process is
-reliable only on Linux.
+A fork shares memory that was filled earlier: the modules and the tokenizer's vocabulary. Only a
+process without other threads may fork. Forking a loaded process is reliable only on Linux.
 """
 
 import gc
@@ -132,7 +131,7 @@ def list_open_files() -> set[int]:
 
 
 def restore_signals() -> None:
-    """Use the default handlers again, except for ignored signals, and let signals through."""
+    """Restore the default signal handlers, except for ignored signals, and unblock signals."""
     for name in HANDLED:
         if signal.getsignal(name) is not signal.SIG_IGN:
             usual = signal.default_int_handler if name == signal.SIGINT else signal.SIG_DFL

@@ -234,7 +234,7 @@ class RowReader:
 
 
 class Select(Statement, Generic[Row]):
-    """Reads rows: `build` gets a function that makes placeholders and returns the query set."""
+    """Reads rows. `build` gets a function that makes placeholders, and returns the query set."""
 
     def __init__(self, build: Callable[[At], "models.QuerySet[Row, Any]"]) -> None:
         super().__init__()
@@ -274,7 +274,7 @@ class Lock(Select[Row]):
     """Locks rows until the transaction ends, to serialise transactions."""
 
     def hold(self, **values: Any) -> None:
-        """Wait for the rows. Without row locks (SQLite) the transaction itself is the lock."""
+        """Wait for the rows. Without row locks (SQLite), the transaction itself is the lock."""
         if not settings.SPEED:
             list(self.build(inline_values(values)))
         elif connections[DEFAULT_DB_ALIAS].features.has_select_for_update:

@@ -140,5 +140,5 @@ def format_money(money: Money) -> str:
 
 
 def format_known_money(money: Money) -> str:
-    """Format the known part of an amount that also has unknown parts; otherwise empty."""
+    """Format the known part of a partly unknown amount; otherwise return an empty string."""
     return format_money(Money(money.amounts)) if money.unknown and money.amounts else ""

@@ -1,4 +1,4 @@
-"""Daily totals by day, model or policy within a date range."""
+"""Sums daily totals by day, model or policy within a date range."""
 
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
@@ -60,7 +60,7 @@ class Totals:
                 self.named[name].update(row[name])
 
     def merge(self, other: "Totals") -> None:
-        """Add the numbers and named counters of another group, without its amounts."""
+        """Add the numbers and named counters of another group, but not its amounts."""
         self.numbers.update(other.numbers)
         for name in NAMED:
             self.named[name].update(other.named[name])
@@ -98,7 +98,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class Range:
-    """The requested days, `until` included, and optional model and policy filters."""
+    """The requested days, both ends included, and optional filters by model and policy."""
 
     since: date
     until: date
@@ -137,7 +137,7 @@ def list_counted_rows(
 
 
 def list_counted_names(column: str) -> Iterable[str]:
-    """Return the names of models or policies that occur in daily counts, for a filter."""
+    """Return the names of models or policies in the daily counts, as choices of a filter."""
     rows = DailyCount.objects.exclude(**{column: ""}).order_by(column)
     return rows.values_list(column, flat=True).distinct()
 

@@ -1,4 +1,4 @@
-"""Measures how much of the prompt limit is used by the prompts that leave messages out."""
+"""Measures how much of the prompt limit is used by prompts that leave messages out."""
 
 from dataclasses import dataclass
 
@@ -18,14 +18,14 @@ FEWEST, LOW_SHARE = 10, 0.7
 
 @dataclass(frozen=True, slots=True)
 class RoomUsed:
-    """The number of prompts that left messages out, and the average share of the limit they use."""
+    """The number of prompts that left messages out, and their average share of the limit."""
 
     prompts: int
     share: float
 
     @property
     def warning(self) -> str:
-        """A sentence for policy administrators if the limit is used too little; else empty."""
+        """A warning for policy administrators if the limit is used too little, otherwise empty."""
         if self.prompts < FEWEST or self.share >= LOW_SHARE:
             return ""
         said = ngettext(

@@ -27,7 +27,7 @@ class LateSearches:
 
     @property
     def warning(self) -> str:
-        """A sentence for operators if too many searches were late; else empty."""
+        """A warning for operators if too many searches were late, otherwise empty."""
         if self.total < FEWEST or self.share <= WARNING_SHARE:
             return ""
         return (
@@ -38,7 +38,7 @@ class LateSearches:
 
 
 def count_searches(*, now: datetime) -> LateSearches:
-    """Count the searches of the replies of the last hour, at most the newest 500 replies."""
+    """Count the searches for replies of the last hour, at most for the newest 500 replies."""
     rows = Turn.objects.filter(
         status=Turn.Status.COMPLETED, queued_at__gt=now - PERIOD, tail__isnull=False
     )

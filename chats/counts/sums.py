@@ -1,4 +1,4 @@
-"""Accumulates the additions of events to daily rows and compaction balances."""
+"""Accumulates changes to daily rows and compaction balances from events."""
 
 import uuid
 from collections import defaultdict
@@ -35,7 +35,7 @@ class DayGroup:
 
 @dataclass(slots=True)
 class Additions:
-    """Additions to one row: numbers by column, and counters by name within a column."""
+    """Changes to one row: numbers by column, and counters by name within a column."""
 
     numbers: dict[str, Number] = field(default_factory=dict)
     named: dict[str, dict[str, int]] = field(default_factory=dict)
@@ -49,7 +49,7 @@ class Additions:
         inside[name] = inside.get(name, 0) + 1
 
     def add_worth(self, column: str, worth: Decimal | None, *, unpriced: str) -> None:
-        """Add an amount, or count it as unpriced if it is None."""
+        """Add an amount, or increment the `unpriced` column if the amount is None."""
         if worth is None:
             self.add(unpriced)
         else:
@@ -63,7 +63,7 @@ class Additions:
 
 @dataclass(slots=True)
 class Sums:
-    """The numbers that a batch of events adds to daily counts and compaction savings, by row."""
+    """The changes that a batch of events makes to daily counts and compaction savings, by row."""
 
     days: dict[DayGroup, Additions] = field(default_factory=lambda: defaultdict(Additions))
     balances: dict[tuple[uuid.UUID, str], Additions] = field(
@@ -75,7 +75,7 @@ class Sums:
         return any(pk == compaction for pk, _ in self.balances)
 
     def store(self) -> None:
-        """Write all additions. Run in a transaction that holds the reader position."""
+        """Write all changes. Run in the transaction that holds the reader position."""
         for group, added in self.days.items():
             row, _ = DailyCount.objects.get_or_create(
                 day=group.day,
@@ -99,7 +99,7 @@ class Sums:
 def add_to_columns(
     rows: "models.QuerySet[Any]", numbers: Mapping[str, Number], **values: Any
 ) -> None:
-    """Add numbers to columns of a row, and set other columns."""
+    """Add numbers to a row's columns. Columns with other values are set instead."""
     sums = {column: F(column) + number for column, number in numbers.items()}
     if sums or values:
         rows.update(**sums, **values)

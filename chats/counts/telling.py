@@ -1,6 +1,6 @@
-"""Derives additions to the statistics from ledger events: replies, failures, calls, compactions.
+"""Derives changes to the statistics from ledger events: replies, failures, calls, compactions.
 
-If the rows an event names are already erased, only the event's own data is counted.
+If the rows that an event names are already erased, only the event's own data is counted.
 """
 
 import uuid
@@ -66,7 +66,7 @@ LARGE = (
 
 
 class EventRows:
-    """The rows that a batch of events refers to, loaded with one query per kind."""
+    """The rows to which a batch of events refers, loaded with one query per kind."""
 
     def __init__(self, events: Sequence[AuditEvent]) -> None:
         calls = [pk for event in events for pk in list_receipt_ids(event)]
@@ -154,7 +154,7 @@ class EventRows:
         added.add_worth("cost", cost, unpriced="unpriced")
 
     def reversal(self, group: DayGroup, receipt: Receipt, *, model: ModelSpec | None) -> bool:
-        """Charge the first call after an undo or redo to the compaction that was reverted.
+        """Charge the first call after an undo or redo to the compaction that caused the cache loss.
 
         Returns True if the receipt is such a call.
         """
@@ -239,7 +239,7 @@ class EventRows:
             added.add_worth("summary_cost", row.cost, unpriced="summaries_unpriced")
 
     def beside(self, event: AuditEvent, *, day: date) -> None:
-        """Add a request without a chat (pass-through or test summary). It has no policy."""
+        """Add a request without a chat (pass-through or trial summary). It has no policy."""
         data = event.data
         model = next((row for row in self.models if row.slug == data.get("model")), None)
         group = build_day_group(day, model=model, policy=None)
@@ -265,7 +265,7 @@ def load_branch_reversals(
 
 
 def sum_events(events: Sequence[AuditEvent]) -> Sums:
-    """Return the numbers that these events add to the counts. Reads rows, and writes nothing."""
+    """Return the changes that these events make to the counts. Reads rows, but writes nothing."""
     reading = EventRows(events)
     for event in events:
         reading.read(event)
@@ -288,9 +288,10 @@ def get_compaction_id(event: AuditEvent) -> uuid.UUID | None:
 
 
 def has_final_cost(event: AuditEvent, row: Compaction) -> bool:
-    """Return True if the event reports the final cost of a summary's calls.
+    """Return True if the event has the final cost of a summary's calls.
 
-    A prepared summary that a user rejects, or that is overtaken, was counted when prepared.
+    A prepared summary that is later rejected by a user or overtaken was counted when it was
+    prepared.
     """
     if event.type not in PAID or not row.calls:
         return False

@@ -95,7 +95,7 @@ def load_person_context(branch: Branch, *, choice: ChosenModel, until: datetime)
 
 
 def find_withhold_reason(chat: Chat, *, choice: ChosenModel) -> str:
-    """Return the reason to withhold the owner's other chats from the chat's model; empty if none."""
+    """Return why the owner's other chats are withheld from the chat's model, or empty."""
     allowed = choice.values.memory_providers
     if chat.temporary:
         return "temporary"

@@ -193,7 +193,7 @@ class ExcerptRoom:
 
 
 def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> ExcerptRoom | None:
-    """Return the free tokens for excerpts of the chat itself. None if none are needed or none fit."""
+    """Return the room for excerpts of the chat itself. None if none are needed or none fit."""
     values = given.values
     if not (values.references and values.reference_share):
         return None

@@ -1,4 +1,4 @@
-"""Approves the definitions of tools exactly as an administrator has seen them."""
+"""Approves tool definitions exactly as an administrator saw them."""
 
 from datetime import datetime
 

@@ -1,8 +1,8 @@
 """The client of tool servers. Only it and `local_process` import the package `mcp`.
 
-Each list and each call opens its own session, which ends with it: nothing waits between calls, and
-a stopped call leaves no connection. A call first compares the definition of its tool with the
-approved one, so a server cannot change it in between.
+Each list and each call opens its own session, which ends with it: no connection stays open between
+calls, and a stopped call leaves none behind. A call first compares the definition of its tool with
+the approved one, so a server cannot change it in between.
 """
 
 import asyncio
@@ -89,7 +89,7 @@ SENTENCES: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class ServerAccess:
-    """Everything that is needed to connect to a server, with its credential in plain text."""
+    """The data for connecting to a server, with its credential in plain text."""
 
     transport: str
     url: str = ""
@@ -121,7 +121,7 @@ async def call_server_tool(
 ) -> CallOutput:
     """Call a tool whose definition has this digest. Raises ToolServerFailed.
 
-    The error's `was_sent` is True if the call may have been carried out.
+    The error's `was_sent` is True if the call may have taken effect.
     """
     sent = False
     try:
@@ -151,10 +151,10 @@ async def call_server_tool(
 async def open_session(
     access: ServerAccess, *, seconds: float, most: int
 ) -> "AsyncIterator[Client]":
-    """Connect to a server for at most some seconds. Raises ToolServerFailed.
+    """Connect to a server for at most `seconds`. Raises ToolServerFailed.
 
-    The client offers the server no callbacks, so the server gets neither the chat, nor a
-    model, nor files.
+    The client offers the server no callbacks, so the server gets neither the chat, nor a model, nor
+    files.
     """
     if not is_package_installed():
         raise ToolServerFailed("package_missing")
@@ -197,7 +197,7 @@ async def connect_client(access: ServerAccess, *, most: int) -> "AsyncIterator[C
 
 
 def find_command(name: str) -> list[str]:
-    """Return the words of a command line in the setting `TOOL_COMMANDS`.
+    """Return the arguments of a command in the setting `TOOL_COMMANDS`.
 
     Raises ToolServerFailed.
     """

@@ -1,4 +1,4 @@
-"""The texts that models get for calls to tools of tool servers, always in English."""
+"""The texts for models about calls to tools of tool servers, always in English."""
 
 import secrets
 
@@ -41,9 +41,9 @@ DENIALS = ("denied", "consent_expired")
 
 
 def format_result(text: str, *, server: str, tool: str, is_error: bool) -> str:
-    """Return a result between two lines with a random mark, below a label.
+    """Return a result between two lines with a random marker, below a label.
 
-    The server cannot guess the mark, so its text cannot pretend to end the result.
+    The server cannot guess the marker, so its text cannot pretend to end the result.
     """
     mark = f"=== {secrets.token_hex(8)} ==="
     label = (ERROR_LABEL if is_error else LABEL).format(tool=tool, server=server, mark=mark)

@@ -70,8 +70,8 @@ def save_tool_server(
 ) -> ToolServer:
     """Store a new or changed server. `values` holds fields of `FIELDS`.
 
-    A changed address or command clears the credential, unless a new one is given, and withdraws
-    the approval of all tools: another server may answer there. Raises AddressRefused,
+    A changed address or command clears the credential, unless a new one is given, and withdraws the
+    approval of all tools, because it may lead to another server. Raises AddressRefused,
     CommandUnknown and KeyNotPlain.
     """
     key = strip_api_key(credential)
@@ -127,7 +127,7 @@ def request_reading(server: ToolServer, *, now: datetime) -> None:
 
 
 def read_definitions(*, server_id: int, counter: TokenCounter, now: datetime) -> None:
-    """Read the definitions of a server, unless another worker does. No transaction is open.
+    """Load the definitions of a server, unless another worker does. No transaction is open.
 
     A failure is stored as a sentence, and no definition changes.
     """
@@ -151,7 +151,7 @@ def read_definitions(*, server_id: int, counter: TokenCounter, now: datetime) ->
 
 
 def store_failure(lease: JobLease[ToolServer], refusal: Refusal) -> None:
-    """Store the reason why the definitions could not be read, and end the job."""
+    """Store the reason that the definitions could not be read, and end the job."""
     text, values = build_sentence_columns(refusal.full, longest=LONGEST_SENTENCE)
     lease.release(asked_at=None, failure=text, failure_details=values)
 

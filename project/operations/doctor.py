@@ -1,4 +1,4 @@
-"""Checks an installation part by part, and says for each problem what to do."""
+"""Checks an installation part by part, with a remedy for each problem."""
 
 import asyncio
 import platform
@@ -132,7 +132,7 @@ def check_broker(part: str) -> Iterator[Diagnosis]:
 
 
 def check_workers(part: str) -> Iterator[Diagnosis]:
-    """Yield the workers that are alive, and each queue that has no worker."""
+    """Yield diagnoses of the live workers, and of queues without a worker."""
     alive = [one for one in load_workers() if one.age < heartbeats.LATE]
     for one in alive:
         yield Diagnosis(part, OK, f"{one.name} consumes {', '.join(one.queues)}")

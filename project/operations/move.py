@@ -1,8 +1,8 @@
 """Moves an installation from SQLite to PostgreSQL.
 
-Each batch of rows and the position after it are one transaction, so an interrupted run
-continues where it stopped. Foreign keys are dropped while rows are loaded and checked
-at the end. The SQLite file is not changed.
+Each batch of rows is stored with the position after it in one transaction, so an interrupted run
+continues where it stopped. Foreign keys are dropped while rows are loaded, and checked at the end.
+The SQLite file is not changed.
 """
 
 import hashlib
@@ -42,7 +42,7 @@ Tell = Callable[[str], object]
 
 @dataclass(slots=True)
 class TableProgress:
-    """The progress of copying a table. `digest` is a number too large for a column."""
+    """The progress of copying a table. `digest` is too large for a numeric column."""
 
     last_key: Any = None
     rows: int = 0
@@ -164,7 +164,7 @@ def begin_move(fingerprint: str, *, replace: bool) -> None:
 
 
 def copy_tables(tell: Tell) -> None:
-    """Copy the rows that are not copied yet."""
+    """Copy the rows that have not been copied yet."""
     # The lock of the source's writer: nothing may change while rows are read.
     with transaction.atomic(using=SOURCE):
         for table in row_copy.list_copied_tables():
@@ -247,7 +247,7 @@ def verify_tables(tell: Tell) -> None:
 
 
 def close_and_verify(fingerprint: str, tell: Tell) -> None:
-    """Verify the audit log in PostgreSQL, then forget the progress. Raises OperationRefused."""
+    """Verify the audit log in PostgreSQL, then delete the progress. Raises OperationRefused."""
     if compute_fingerprint() != fingerprint:
         raise OperationRefused(
             "source_changed",

@@ -1,10 +1,10 @@
-"""The error with which an operator's command stops."""
+"""The error that stops an operator's command."""
 
 
 class OperationRefused(Exception):
     """An operator's command cannot start or continue.
 
-    `code` is stable. `sentence` says what happened and what to do.
+    `code` is stable. `sentence` explains the problem and the remedy.
     """
 
     def __init__(self, code: str, sentence: str) -> None:

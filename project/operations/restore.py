@@ -1,4 +1,4 @@
-"""Restores a backup into an installation that is stopped.
+"""Restores a backup into a stopped installation.
 
 Everything that can refuse a backup is checked before anything is changed.
 """
@@ -173,7 +173,7 @@ def load_keys(path: Path | None) -> dict[str, str]:
 
 
 def fits_keys(reader: ArchiveReader, keys: dict[str, str]) -> bool:
-    """Return True if the stored keys of the backup can be decrypted after the restore."""
+    """Return True if the backup's stored secrets can be decrypted with these keys."""
     given = keys["encryption_key"].split(",") if "encryption_key" in keys else None
     try:
         box = MultiFernet([Fernet(key.strip()) for key in given or settings.ENCRYPTION_KEYS])

@@ -20,7 +20,7 @@ OWN = f"palimpsest-operator-{os.getpid()}"
 
 
 def name_own_connections() -> None:
-    """Mark the connections of this process, so that PostgreSQL can distinguish them.
+    """Name the connections of this process, so that PostgreSQL can distinguish them.
 
     Call this before the first connection is opened.
     """

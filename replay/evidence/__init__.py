@@ -1,1 +1,1 @@
-"""Measures how often a prompt contains the messages that a question needs."""
+"""Measures how often a prompt contains the messages that a question requires."""

@@ -1,4 +1,4 @@
-"""Two prompts to compare with, filled up to the same limit: a last-N window and plain BM25."""
+"""Baseline prompts of the same size: a last-N window and plain BM25."""
 
 import math
 from collections import Counter
@@ -13,7 +13,7 @@ K1, B = 1.2, 0.75
 
 
 class Baselines:
-    """Prompts about one conversation, each a list of texts with the question at the end."""
+    """Baseline prompts about one conversation, each a list of texts that ends with the question."""
 
     def __init__(self, conversation: QuestionedConversation, *, counter: TokenCounter) -> None:
         self.counter = counter

@@ -1,7 +1,7 @@
-"""Puts a conversation into a chat and composes prompts for questions about it, in this process.
+"""Imports a conversation into a chat and composes prompts for questions about it, in this process.
 
-Importer, index, search, composer, window and summaries are those of the product; no server and no
-network takes part. Everything runs in the caller's transaction.
+Importer, index, search, composer, window and summaries are the product's; no server or network is
+used. Everything runs in the caller's transaction.
 """
 
 import io
@@ -49,7 +49,7 @@ GOODBYE, REPLY = "Thanks, talk to you later.", "You are welcome."
 
 
 class MeasuringWorker:
-    """A worker in the thread of its caller, whose model gives a known reply."""
+    """A worker in the caller's thread, whose model gives a fixed reply."""
 
     def __init__(self, *, counter: TokenCounter, at: datetime) -> None:
         self._counter = counter
@@ -79,7 +79,7 @@ class MeasuringWorker:
         return self
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
-        """Keep the prompt, and yield the reply."""
+        """Store the prompt, and yield the reply."""
         self.prompts.append([message.content for message in request.messages])
         yield TextDelta(self.reply)
         yield Finished("stop")
@@ -116,7 +116,7 @@ class MeasuredChat:
         return opening.turn, opening.prompt or async_to_sync(attempt.compose)()
 
     def say(self, text: str, *, reply: str, at: datetime) -> None:
-        """Send a message, store its reply, and do the background work that follows."""
+        """Send a message, store its reply, and run the background work that follows."""
         self.worker.at, self.worker.reply = at, reply
         accepted = start_turn(user=self.chat.owner, chat=self.chat, text=text, now=at)
         async_to_sync(self.complete)(accepted.turn.pk)
@@ -133,7 +133,7 @@ class MeasuredChat:
         await run_opened_turn(opened=opened, asked_at=time.monotonic(), worker=self.worker, runs={})
 
     def catch_up(self) -> None:
-        """Do the background work of the chat until nothing changes: index and summaries."""
+        """Run the background work of the chat (index and summaries) until nothing changes."""
         index_whole_chat(self.chat.pk)
         known = -1
         for _ in range(MOST_SUMMARIES):
@@ -149,7 +149,7 @@ class MeasuredChat:
 
 
 def set_up_model() -> None:
-    """Create the model that chats use; it is never called."""
+    """Create the model of the chats, which is never called."""
     ProviderAccount.objects.get_or_create(slug="demo", defaults={"name": "Demo", "kind": "demo"})
     ModelSpec.objects.get_or_create(
         slug="demo",
@@ -232,7 +232,7 @@ def format_file_message(said: SaidMessage) -> dict[str, Any]:
 
 
 def trigger_summaries(measured: MeasuredChat) -> None:
-    """Send the first message after an import, which triggers the summaries of the policy."""
+    """Send a first message after the import, which triggers the policy's summaries."""
     measured.say(GOODBYE, reply=REPLY, at=measured.conversation.messages[-1].at + PAUSE * 3 / 4)
 
 
@@ -285,5 +285,5 @@ def join_said_messages(said: Sequence[SaidMessage]) -> str:
 
 
 def create_chat_owner(conversation: QuestionedConversation) -> User:
-    """Create a person who owns the chat of a conversation."""
+    """Create the owner of a conversation's chat."""
     return User.objects.create(username=f"{conversation.name}-{uuid.uuid4().hex[:8]}")

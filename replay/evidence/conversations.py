@@ -1,4 +1,4 @@
-"""Reads conversations with questions: LoCoMo and BEAM as published, and the project's own format.
+"""Parses conversations with questions: LoCoMo and BEAM as published, and the project's own format.
 
 The own format is a file `NAME.jsonl` with a message on each line, `{"id", "role", "name"?,
 "content", "created_at"}`, and a file `NAME.qa.jsonl` with a question on each line, `{"q_id",
@@ -48,7 +48,7 @@ class SaidMessage:
 
 @dataclass(frozen=True, slots=True)
 class EvidenceQuestion:
-    """A question, its answer, and the ids of the messages that the answer needs."""
+    """A question, its answer, and the ids of the messages that contain the answer."""
 
     id: str
     text: str
@@ -84,7 +84,7 @@ def read_all(paths: Iterable[Path]) -> list[QuestionedConversation]:
 
 
 def list_conversation_files(path: Path) -> list[Path]:
-    """Return the files of a folder that may hold conversations, or the file itself."""
+    """Return the files in a folder that may contain conversations, or the file itself."""
     if not path.is_dir():
         return [path]
     lines = [file.with_name(file.name.replace(".qa.", ".")) for file in path.glob("*.qa.jsonl")]
@@ -161,7 +161,7 @@ def read_jsonl_objects(path: Path) -> Iterator[dict[str, Any]]:
 
 
 def parse_locomo_conversation(value: Mapping[str, Any], *, name: str) -> QuestionedConversation:
-    """Read a conversation of LoCoMo; its first speaker is the user."""
+    """Parse a conversation of LoCoMo; its first speaker is the user."""
     dialogue = value["conversation"]
     person = dialogue["speaker_a"]
     said: list[SaidMessage] = []
@@ -203,7 +203,7 @@ def parse_locomo_time(text: str) -> datetime:
 def parse_beam_conversation(
     path: Path, batches: Sequence[Mapping[str, Any]]
 ) -> QuestionedConversation:
-    """Read a conversation of BEAM and the questions of its second file."""
+    """Parse a conversation of BEAM, with the questions in its second file."""
     said: list[SaidMessage] = []
     at = EARLIEST
     for batch in batches:

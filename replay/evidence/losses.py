@@ -1,4 +1,4 @@
-"""Names the step at which a message that a question needs was lost on its way into the prompt."""
+"""Finds the step at which a required message was lost on its way into the prompt."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -29,7 +29,7 @@ class LookedUp:
 
 
 def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
-    """Search again as a turn did, but without a limit on the number of hits."""
+    """Repeat a turn's search, but without a limit on the number of hits."""
     values = load_policy_values(prompt.effective)
     question = turn.trigger
     if question is None:

@@ -17,7 +17,7 @@ CACHED_PRICE = 0.1
 
 @dataclass(slots=True)
 class QuestionScore:
-    """The score of one prompt: the answer's messages that it contains, and its tokens."""
+    """The score of one prompt: the evidence that it contains, and its tokens."""
 
     question: EvidenceQuestion
     present: int
@@ -38,7 +38,7 @@ class QuestionScore:
 
 @dataclass(slots=True)
 class Scores:
-    """The scores of some questions, and the tokens of the prompts of consecutive turns.
+    """The scores of several questions, and the token counts of consecutive prompts.
 
     `cached` counts the tokens of `sent` that belong to the unchanged prefix of the previous prompt.
     """
@@ -125,7 +125,7 @@ def ask_all(
 ) -> Iterator[QuestionScore]:
     """Yield the score of each question.
 
-    The changes of each question are rolled back, so the chat keeps none of the questions.
+    The changes by each question are rolled back, so the chat does not contain the questions.
     """
     for question in questions:
         with roll_back_changes():

@@ -1,4 +1,4 @@
-"""Decides whether a prompt contains a message that an answer needs.
+"""Decides whether a prompt contains a message that an answer requires.
 
 A message counts if the prompt contains 60 % of its sequences of five words. It also counts if the
 prompt contains sentences of it with 60 % of the answer's words, each word weighted by its rarity in
@@ -61,7 +61,7 @@ class SearchedPrompt:
         self.sequences: Sequences = set().union(*map(build_word_sequences, self.words))
 
     def holds(self, words: Sequence[str]) -> bool:
-        """Return True if one text contains some words in this order."""
+        """Return True if one text contains the words in this order."""
         wanted = f" {' '.join(words)} "
         return any(wanted in text for text in self.joined)
 

@@ -13,7 +13,7 @@ from chats.prompt.tokenizer import O200kCounter
 
 
 class Command(BaseCommand):
-    """`manage.py import_part ID` imports a part of a large file. Only workers run it."""
+    """`manage.py import_part ID` imports a part of a large file. Run only by workers."""
 
     help = "Import chats of a large file for a limited time. Only workers run this command."
     # Workers run this often, and already ran the checks at start.

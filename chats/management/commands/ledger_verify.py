@@ -1,4 +1,4 @@
-"""`manage.py ledger_verify`: verifies the audit log and the rows that it commits to."""
+"""`manage.py ledger_verify`: verifies the audit log and the rows to which it commits."""
 
 from argparse import ArgumentParser
 from collections import Counter
@@ -81,7 +81,7 @@ class Command(BaseCommand):
             self.stdout.write(f"Compared with {path}: {name}.")
 
     def tell_if_alone(self, told: Counter[str]) -> None:
-        """Print a note if checkpoints exist but the external copy was not compared."""
+        """Print a note if checkpoints exist but no external copy was compared."""
         if not told[checks.KEPT] and LedgerCheckpoint.objects.exists():
             self.stdout.write(ALONE)
 

@@ -15,7 +15,7 @@ MOST_NAMED = 20
 
 
 class Command(BaseCommand):
-    """Moves files after a change of the storage: `manage.py move_files`.
+    """`manage.py move_files`: moves files after a change of the storage.
 
     If the command is interrupted, the next run continues.
     """

@@ -78,7 +78,7 @@ def build_search_spec(chat: Chat) -> ToolSpec:
 
 
 def query_in(arguments: str, *, owner_id: int) -> str:
-    """Return the query in a call's arguments, for vector search. Empty if it is missing or invalid."""
+    """Return the query of a call for the vector search; empty if it is missing or invalid."""
     try:
         query = json.loads(arguments)["query"]
     except (ValueError, RecursionError, LookupError, TypeError):

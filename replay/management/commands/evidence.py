@@ -86,7 +86,7 @@ def list_measurable_presets() -> list[Preset]:
 
 
 def parse_preset_slugs(slugs: str) -> list[Preset]:
-    """Return the presets of some slugs, or all. Raises CommandError for an unknown one."""
+    """Return the presets with these slugs, or all. Raises CommandError for an unknown one."""
     known = {preset.slug: preset for preset in list_measurable_presets()}
     wanted = [part.strip() for part in slugs.split(",") if part.strip()] or list(known)
     for slug in wanted:
@@ -96,7 +96,7 @@ def parse_preset_slugs(slugs: str) -> list[Preset]:
 
 
 def some_of(questions: Sequence[EvidenceQuestion], *, most: int) -> Sequence[EvidenceQuestion]:
-    """Return all questions, or `most` evenly spaced ones."""
+    """Return all questions, or `most` of them at even intervals."""
     if not most or len(questions) <= most:
         return questions
     return [questions[place * len(questions) // most] for place in range(most)]
