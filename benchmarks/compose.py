@@ -56,12 +56,12 @@ def fill(size: int) -> Any:
 def settle(turn: Any) -> None:
     """Let the window move once, as it would have before."""
     from chats.compaction import window
-    from chats.prompt import composition
+    from chats.prompt import built_prompt, composition
     from chats.prompt.tokenizer import O200kCounter
 
     for _ in range(3):
         prompt = composition.compose_prompt(turn=turn, counter=O200kCounter())
-        if isinstance(prompt, composition.Prompt):
+        if isinstance(prompt, built_prompt.Prompt):
             return
         assert isinstance(prompt, composition.WindowMoveRequired)
         window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)

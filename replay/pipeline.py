@@ -29,7 +29,7 @@ from chats.actions import lifecycle
 from chats.compaction.maintain import maintain_chat_context
 from chats.ground import queue
 from chats.models import Chat, Compaction, Message, ProviderAccount, Receipt, Turn
-from chats.prompt import composition
+from chats.prompt import prompt_facts
 from chats.prompt.tools import registry
 from chats.record import history
 from chats.turns.start import start_turn
@@ -268,7 +268,7 @@ def fill_replay_report(report: ReplayReport, *, chat: Chat, counter: TokenCounte
 def is_valid_summary(row: Compaction, *, counter: TokenCounter) -> bool:
     """Return True if a published summary passes its check again, with its stored sources."""
     before = row.previous
-    previous, _ = composition.summary_and_window(before, counter=counter)
+    previous, _ = prompt_facts.summary_and_window(before, counter=counter)
     after = before.to_seq if before else 0
     sources = history.select_path_messages(row.branch, after=after, before=row.to_seq + 1)
     judged = check_generated_summary(

@@ -23,7 +23,7 @@ from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.record import history, messages
 from chats.record.locking import lock_chat
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
@@ -105,7 +105,7 @@ def calculate_pin_room(
     if used is None:
         rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1)
         used = rows.filter(pinned_at__isnull=False).aggregate(total=Sum("token_count"))["total"]
-    factor = composition.get_calibration_factor(branch, model=choice.model)
+    factor = prompt_facts.get_calibration_factor(branch, model=choice.model)
     return PinRoom(used or 0, convert_provider_tokens(limit, calibration=factor))
 
 

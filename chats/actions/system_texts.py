@@ -15,7 +15,7 @@ from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.ground.texts import UNSTORABLE
 from chats.models import Chat, KeptText
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.record import kept_texts
 from chats.record.locking import lock_chat_for_writing
 from contextpolicy import ledger
@@ -153,7 +153,7 @@ def validate_system_text(chat: Chat, *, text: str) -> str:
 def check_system_text_room(text: str, *, choice: model_choice.ChosenModel) -> None:
     """Raise `NoRoomForSystemText` if the whole system text leaves too little room for the chat."""
     values = choice.values
-    parts = composition.get_base_system_texts(Chat(system_text=text), values=values)
+    parts = prompt_facts.get_base_system_texts(Chat(system_text=text), values=values)
     whole = SECTION_JOINT.join(part for _, part in filter_system_parts(parts, values=values))
     together = replace(values, system_text=whole)
     for problem in find_value_problems(together, model_window=choice.model.window):

@@ -30,7 +30,7 @@ from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
 from chats.models.turns import UNFINISHED
-from chats.prompt import composition, model_choice
+from chats.prompt import built_prompt, composition, model_choice
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
@@ -102,7 +102,7 @@ def can_warm_up_chat(chat: Chat) -> bool:
         account = model_choice.get_model_account(choice.model)
     except Refusal:
         return False
-    return composition.can_warm_up_cache(choice, account=account)
+    return built_prompt.can_warm_up_cache(choice, account=account)
 
 
 def warm_up_branch(
@@ -163,7 +163,7 @@ def prepare_warm_up(
             choice = model_choice.choose_chat_model(chat=branch.chat)
             account = model_choice.get_model_account(choice.model)
             of_team = branch.chat.team_id is not None
-            if of_team or not composition.can_warm_up_cache(choice, account=account):
+            if of_team or not built_prompt.can_warm_up_cache(choice, account=account):
                 return None
             if is_server_busy(account.slug):
                 raise ServerBusy
@@ -181,7 +181,7 @@ def prepare_warm_up(
         if prepare_next_turn(branch, made=lead, choice=choice, now=now):
             has_changed = True
             continue
-        if not isinstance(lead, composition.Prompt) or (cause == "ahead" and not has_changed):
+        if not isinstance(lead, built_prompt.Prompt) or (cause == "ahead" and not has_changed):
             return None
         return create_warm_up_call(branch, prompt=lead, cause=cause, now=now)
     return None
@@ -204,7 +204,7 @@ def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
 def prepare_next_turn(
     branch: Branch,
     *,
-    made: composition.Prompt | composition.WindowMoveRequired | None,
+    made: built_prompt.Prompt | composition.WindowMoveRequired | None,
     choice: model_choice.ChosenModel,
     now: datetime,
 ) -> bool:
@@ -251,7 +251,7 @@ def is_server_busy(provider: str) -> bool:
 
 @transaction.atomic
 def create_warm_up_call(
-    branch: Branch, *, prompt: composition.Prompt, cause: Cause, now: datetime
+    branch: Branch, *, prompt: built_prompt.Prompt, cause: Cause, now: datetime
 ) -> WarmCall | None:
     """Write the receipt and the lease, with the ledger entry that commits to the call.
 

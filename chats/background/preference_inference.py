@@ -30,7 +30,7 @@ from chats.models import (
     Receipt,
     Turn,
 )
-from chats.prompt import composition
+from chats.prompt import built_prompt
 from chats.prompt.model_choice import ChosenModel
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -174,7 +174,7 @@ def choose_inference_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account]
     if chosen is None:
         return None
     values, allowed = chosen[0].values, chosen[0].values.memory_providers
-    is_allowed = composition.is_inference_enabled(values) and (
+    is_allowed = built_prompt.is_inference_enabled(values) and (
         allowed is None or chosen[1].provider in allowed
     )
     return chosen if is_allowed else None

@@ -9,7 +9,7 @@ from chats.compaction.coverage import HANDED_BACK, IN_THE_MAKING, load_locked_ac
 from chats.compaction.window import is_makeshift
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.record.locking import lock_chat
 from contextpolicy import ledger
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
@@ -108,7 +108,7 @@ def is_prompt_over_limit(
         return since is None or moved is None or moved > since
     limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
     return plan.tokens_before >= convert_provider_tokens(
-        limit, calibration=composition.get_calibration_factor(branch, model=choice.model)
+        limit, calibration=prompt_facts.get_calibration_factor(branch, model=choice.model)
     )
 
 

@@ -14,7 +14,7 @@ from chats.compaction.coverage import get_active_summary
 from chats.compaction.window import CAP, is_makeshift
 from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.record import history
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -154,7 +154,7 @@ def draft_compaction(
     found = plan_for(branch, choice=choice, attempt=attempt, counter=counter)
     if isinstance(found, NotNeeded):
         return ClaimDraft(seen, attempt, choice, reason=found.reason)
-    zone = composition.get_prompt_zone(branch, values=choice.values)
+    zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
     return ClaimDraft(
         seen,
         attempt,
@@ -226,7 +226,7 @@ def get_summariser_limit(
     """
     if summariser is None:
         return None
-    calibration = composition.get_calibration_factor(branch, model=summariser)
+    calibration = prompt_facts.get_calibration_factor(branch, model=summariser)
     return compute_readable_tokens(values, model_window=summariser.window, calibration=calibration)
 
 
@@ -242,12 +242,12 @@ def plan_for(
     Returns `NotNeeded` with the reason if none is due.
     """
     if attempt.asked and attempt.asked.compaction:
-        zone = composition.get_prompt_zone(branch, values=choice.values)
+        zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
         return plan_rerun(branch, compaction=attempt.asked.compaction, counter=counter, zone=zone)
-    summary, _ = composition.summary_and_window(branch.active_compaction, counter=counter)
+    summary, _ = prompt_facts.summary_and_window(branch.active_compaction, counter=counter)
     limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
-    zone = composition.get_prompt_zone(branch, values=choice.values)
-    _, others = composition.load_pins_and_exceptions(
+    zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
+    _, others = prompt_facts.load_pins_and_exceptions(
         branch, summary=summary, hidden_to=0, counter=counter, zone=zone
     )
     after = summary.to_seq if summary else 0
@@ -257,7 +257,7 @@ def plan_for(
         previous=summary,
         values=choice.values,
         prompt_limit=convert_provider_tokens(
-            limit, calibration=composition.get_calibration_factor(branch, model=choice.model)
+            limit, calibration=prompt_facts.get_calibration_factor(branch, model=choice.model)
         ),
         fixed_tokens=count_fixed_tokens(branch) + count_tokens_beyond(branch, unfolded),
         trigger="manual" if attempt.asked else "auto",
@@ -305,7 +305,7 @@ def is_worth_it(branch: Branch, *, choice: model_choice.ChosenModel, plan: Compa
         return True
     limit = convert_provider_tokens(
         compute_prompt_limit(choice.values, model_window=choice.model.window),
-        calibration=composition.get_calibration_factor(branch, model=choice.model),
+        calibration=prompt_facts.get_calibration_factor(branch, model=choice.model),
     )
     return last.tokens_after > limit or has_grown(
         plan.tokens_before, tokens_after=last.tokens_after, prompt_limit=limit

@@ -23,7 +23,7 @@ from chats.ground.commitments import compute_commitment
 from chats.ground.failpoints import failpoint
 from chats.memory.preferences import inference_queue
 from chats.models import Branch, Compaction
-from chats.prompt import composition, moved_skills
+from chats.prompt import moved_skills, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.record.locking import lock_branch
 from contextpolicy.engine.policy.budget import (
@@ -109,7 +109,7 @@ def explain_shortfall(claimed: Claimed, *, tokens_after: int) -> str:
     """Return `insufficient` if the prompt stays over the low mark with this summary, else ""."""
     model = claimed.row.branch.chat.model
     window = model.window if model else None
-    factor = composition.get_calibration_factor(claimed.row.branch, model=model) if model else 1.0
+    factor = prompt_facts.get_calibration_factor(claimed.row.branch, model=model) if model else 1.0
     low = compute_low_mark(
         claimed.values, prompt_limit=compute_prompt_limit(claimed.values, model_window=window)
     )

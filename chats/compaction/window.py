@@ -8,8 +8,9 @@ from django.db import transaction
 from chats.compaction.coverage import get_active_summary, update_compaction_statuses
 from chats.memory.search import archive
 from chats.models import Branch, Compaction
-from chats.prompt.composition import WindowMoveRequired, get_calibration_factor
+from chats.prompt.composition import WindowMoveRequired
 from chats.prompt.moved_skills import find_window_skills
+from chats.prompt.prompt_facts import get_calibration_factor
 from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.widening import WIDENED
 from chats.record.locking import lock_branch

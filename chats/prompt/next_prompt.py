@@ -17,7 +17,7 @@ from chats.files.attach import is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction, Turn
-from chats.prompt import composition, model_choice, person, tail, tokenizer
+from chats.prompt import composition, model_choice, person, prompt_facts, tail, tokenizer
 from chats.prompt.moved_skills import find_window_skills
 from chats.prompt.prompt_skills import list_prompt_skills
 from chats.record import receipts, states, zones
@@ -158,7 +158,7 @@ def compose_next_prompt(
             at = datetime.fromisoformat(said.created_at)
             said = replace(said, day=zones.format_local_day(answered.zone, at))
         answered = replace(answered, question=(said,))
-    given = composition.load_prompt_facts(
+    given = prompt_facts.load_prompt_facts(
         branch=branch, choice=choice, asked=answered, counter=counter
     )
     given, made = composition.compose_with_search(given, branch=branch, choice=choice)
@@ -170,7 +170,7 @@ def compose_next_prompt(
         # Like the worker: move the window, then load and compose again.
         branch = simulate_window_move(branch, to_seq=made.to_seq)
         simulate_moved_skills(branch, values=choice.values, counter=counter)
-        given = composition.load_prompt_facts(
+        given = prompt_facts.load_prompt_facts(
             branch=branch, choice=choice, asked=answered, counter=counter
         )
         given, made = composition.compose_with_search(given, branch=branch, choice=choice)
@@ -218,7 +218,7 @@ def find_prompt_excerpts(
     *,
     given: ComposeInput,
     made: AssembledContext,
-    asked: composition.Question,
+    asked: prompt_facts.Question,
     at: datetime,
 ) -> tuple[TextEntry, ...]:
     """Return the excerpts of the chat for a question, found by keywords only."""
@@ -285,11 +285,11 @@ def build_next_question(
     choice: model_choice.ChosenModel,
     counter: TokenCounter,
     now: datetime,
-) -> composition.Question:
+) -> prompt_facts.Question:
     """Return the question as the branch's last message, with its current tail."""
     # Add an empty text too: a question without parts would count no tokens.
     parts = (*engine.parse_parts(files), engine.TextPart(question))
-    zone = composition.get_prompt_zone(branch, values=choice.values)
+    zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
     known = person.load_person_context(branch, choice=choice, until=now)
     message = engine.Message(
         id="",
@@ -300,7 +300,7 @@ def build_next_question(
         created_at=now.isoformat(timespec="seconds"),
         day=zones.format_local_day(zone, now) if zone else "",
     )
-    return composition.Question(
+    return prompt_facts.Question(
         question=(message,),
         before=message.seq,
         last_seq=message.seq,

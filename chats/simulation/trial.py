@@ -23,7 +23,7 @@ from chats.compaction.perform import (
 from chats.ground import databases
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, ProviderRequest
 from chats.record import passed_on
@@ -171,7 +171,7 @@ def prepare_trial(chat: Chat, *, proposal: PolicyProposal) -> Ready:
             if share is None:
                 raise NothingToSummarise
             continue
-        zone = composition.get_prompt_zone(branch, values=values)
+        zone = prompt_facts.get_prompt_zone(branch, values=values)
         messages = build_summary_request(
             messages=found.sources,
             previous=found.previous,

@@ -30,7 +30,7 @@ from chats.ground.sentences import Sentence
 from chats.memory.search.meaning import Look
 from chats.memory.search.references import ChosenReferences
 from chats.models import Message, ToolStep, Turn
-from chats.prompt import composition, model_choice, tail
+from chats.prompt import built_prompt, composition, model_choice, tail
 from chats.prompt.tools.history_search import query_in
 from chats.prompt.tools.registry import NO_SKILLS, is_server_call
 from chats.prompt.tools.skill_load import SkillFacts
@@ -154,7 +154,7 @@ class TurnAttempt:
         self.turn = opening.turn
         # The opening, until its prompt and its call have been used.
         self.opening: ClaimedTurn | None = opening
-        self.prompt: composition.Prompt | None = None
+        self.prompt: built_prompt.Prompt | None = None
         self.reason = ""
         self.interrupted = asyncio.Event()
         self.call: ModelCall | None = None
@@ -248,7 +248,7 @@ class TurnAttempt:
         self.prompt = await self.compose()
         return call
 
-    async def compose(self, *, smaller_than: int | None = None) -> composition.Prompt:
+    async def compose(self, *, smaller_than: int | None = None) -> built_prompt.Prompt:
         """Compose the prompt of the current step. Moves the window first if needed."""
         turn = self.turn
         due: tail.TailRequired | None = None
@@ -272,13 +272,13 @@ class TurnAttempt:
                 continue
             # Publish a summary that is ready. The turn never waits for one.
             is_summary_due = not (
-                isinstance(prompt, composition.Prompt) and prompt.need.action != "swap"
+                isinstance(prompt, built_prompt.Prompt) and prompt.need.action != "swap"
             )
             if is_summary_due and await self.worker.db(
                 publish_prepared, branch_id=turn.branch_id, now=self.worker.clock()
             ):
                 continue
-            if isinstance(prompt, composition.Prompt):
+            if isinstance(prompt, built_prompt.Prompt):
                 if self.search is not None and self.search.task.done():
                     continue
                 return prompt
@@ -365,7 +365,7 @@ class TurnAttempt:
             )
         self.turn.tail = tail
 
-    async def call_model(self, prompt: composition.Prompt) -> ModelCall:
+    async def call_model(self, prompt: built_prompt.Prompt) -> ModelCall:
         """Call the model. Retries temporary errors until the first token, and an overflow once.
 
         An empty reply is also retried once, then raises `EmptyReply`.
@@ -405,8 +405,8 @@ class TurnAttempt:
             emptied = call.error is None
 
     async def call_without_tools(
-        self, call: ModelCall, prompt: composition.Prompt
-    ) -> composition.Prompt | None:
+        self, call: ModelCall, prompt: built_prompt.Prompt
+    ) -> built_prompt.Prompt | None:
         """Return a prompt without tools if the server rejected the call because of them.
 
         Records that the model does not support tools. Returns None for any other error.
@@ -424,8 +424,8 @@ class TurnAttempt:
         return await self.compose()
 
     async def shrink(
-        self, prompt: composition.Prompt, overflow: ProviderError
-    ) -> composition.Prompt | None:
+        self, prompt: built_prompt.Prompt, overflow: ProviderError
+    ) -> built_prompt.Prompt | None:
         """After an overflow, store the model's learned limit and return a smaller prompt.
 
         None if the required parts alone exceed the model's limit.
@@ -462,7 +462,7 @@ class TurnAttempt:
             )
             self.publish("anew")
 
-    async def call_once(self, prompt: composition.Prompt, number: int) -> ModelCall:
+    async def call_once(self, prompt: built_prompt.Prompt, number: int) -> ModelCall:
         """Store the receipt of a call, send it, and collect the streamed reply."""
         receipt_id = await self.create_receipt(prompt, number)
         self.prompt = prompt
@@ -475,7 +475,7 @@ class TurnAttempt:
         self.stop_if_unwanted()
         return call
 
-    async def create_receipt(self, prompt: composition.Prompt, number: int) -> uuid.UUID:
+    async def create_receipt(self, prompt: built_prompt.Prompt, number: int) -> uuid.UUID:
         """Return the receipt of the next call. The opening has already created the first one."""
         self.cancel_search()
         opening, self.opening = self.opening, None

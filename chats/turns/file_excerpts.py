@@ -5,7 +5,7 @@ from django.db import transaction
 from chats.files import excerpts
 from chats.files.excerpts import ChunkMatch
 from chats.models import FileChunk, FileExcerpt, Turn
-from chats.prompt import composition
+from chats.prompt import prompt_facts
 from chats.prompt.model_choice import ChosenModel
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -23,7 +23,7 @@ def find_turn_excerpts(
     question = turn.trigger
     if question is None:
         return []
-    branch = composition.read_branch(turn)
+    branch = prompt_facts.read_branch(turn)
     limit = compute_prompt_limit(choice.values, model_window=choice.model.window)
     return excerpts.find_file_excerpts(
         branch,

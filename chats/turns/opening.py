@@ -11,7 +11,7 @@ from datetime import datetime
 
 from chats.ground.leases import LeaseLost
 from chats.models import ToolStep, Turn
-from chats.prompt import composition
+from chats.prompt import built_prompt, composition
 from chats.prompt.tail import TailRequired
 from chats.turns import writes
 from chats.turns.lease import Lease
@@ -29,7 +29,7 @@ class ClaimedTurn:
 
     lease: Lease
     turn: Turn
-    prompt: composition.Prompt | None = None
+    prompt: built_prompt.Prompt | None = None
     receipt_id: uuid.UUID | None = None
     due: TailRequired | None = None
     stored: ToolStep | None = None
@@ -52,7 +52,7 @@ def open_turn(
         prompt = composition.compose_prompt(turn=turn, counter=counter, branch=turn.branch)
         if isinstance(prompt, TailRequired):
             return ClaimedTurn(lease, turn, due=prompt)
-        if not isinstance(prompt, composition.Prompt) or prompt.need.action == "swap":
+        if not isinstance(prompt, built_prompt.Prompt) or prompt.need.action == "swap":
             return ClaimedTurn(lease, turn)
         receipt_id = writes.create_receipt(
             lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True

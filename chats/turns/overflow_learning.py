@@ -7,7 +7,7 @@ from datetime import datetime
 
 from django.db import transaction
 
-from chats.prompt import composition
+from chats.prompt import built_prompt
 from chats.providers.base import ProviderError
 from chats.turns.calling import ModelCall
 from contextpolicy import ledger
@@ -62,7 +62,7 @@ def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderErro
     return ProviderError("context_overflow", limit=window, actual=billed)
 
 
-def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) -> int:
+def compute_learned_window(prompt: built_prompt.Prompt, overflow: ProviderError) -> int:
     """Return the window that would have prevented an overflow, in tokens.
 
     This is the limit in the error. If our estimate of the prompt was already below that limit, the
@@ -73,7 +73,7 @@ def compute_learned_window(prompt: composition.Prompt, overflow: ProviderError) 
     return shrink_window(prompt, overflow)
 
 
-def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
+def shrink_window(prompt: built_prompt.Prompt, error: ProviderError) -> int:
     """Return a smaller window after an overflow, in tokens, including the reserve.
 
     The provider's token counts may differ from our estimate, so only their ratio is used, less a
@@ -85,6 +85,6 @@ def shrink_window(prompt: composition.Prompt, error: ProviderError) -> int:
     return room * 9 // 10 + prompt.reserve
 
 
-def estimate_prompt_size(prompt: composition.Prompt) -> int:
+def estimate_prompt_size(prompt: built_prompt.Prompt) -> int:
     """Estimate the prompt size in the provider's tokens, the unit of windows and limits."""
     return int(prompt.prompt_tokens * prompt.calibration)

@@ -27,7 +27,7 @@ from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.references import ChosenReferences
 from chats.models import Branch, Chat, Message, Turn, TurnReference
-from chats.prompt import composition, tail
+from chats.prompt import prompt_facts, tail
 from chats.record import statements
 from chats.record.history import select_path_messages
 from chats.record.sendable import build_sendable_filter
@@ -222,7 +222,7 @@ async def embed_text(
 
 def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
     """Return the text to embed for a turn's search; empty if the turn has no question."""
-    branch = composition.read_branch(turn)
+    branch = prompt_facts.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
         return ""
@@ -255,7 +255,7 @@ def search_for_question(
     seq: int = 0,
 ) -> ChosenReferences:
     """Search the owner's chats for a turn's question, or this chat if `room` is given."""
-    branch = composition.read_branch(turn)
+    branch = prompt_facts.read_branch(turn)
     question = load_question_message(turn, branch=branch, seq=seq)
     if question is None:
         return ChosenReferences(note="none")
@@ -281,8 +281,8 @@ def search_for_question(
             look=look,
         )
         return replace(found, by_words=asked.note or found.by_words)
-    active = composition.usable_compaction(
-        composition.with_active_compaction(branch).active_compaction, values=values
+    active = prompt_facts.usable_compaction(
+        prompt_facts.with_active_compaction(branch).active_compaction, values=values
     )
     found = references.choose_references(
         chat=branch.chat,

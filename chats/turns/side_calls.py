@@ -10,7 +10,7 @@ from datetime import datetime
 from typing import Any
 
 from chats.models import Branch, PromptText, Receipt, Turn
-from chats.prompt import composition
+from chats.prompt import prompt_facts
 from chats.providers.base import ProviderRequest, StateTask
 from chats.record import receipts
 from contextpolicy.engine.messages import messages as engine
@@ -91,7 +91,7 @@ def load_side_limits(
     """Return the limits of a call to the model; its prompt has at most `most` provider tokens."""
     limit = compute_prompt_limit(values, model_window=model.window)
     limit = limit if most is None else min(limit, most)
-    factor = composition.get_calibration_factor(branch, model=model)
+    factor = prompt_facts.get_calibration_factor(branch, model=model)
     tokens = convert_provider_tokens(max(limit, 1), calibration=factor)
     return SideLimits(model, values.reserve_tokens, limit, factor, tokens)
 

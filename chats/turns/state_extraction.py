@@ -18,7 +18,7 @@ from django.db import transaction
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.models import ChatState, Message, Turn
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.providers.base import Provider, ProviderRequest
 from chats.providers.collector import discard_piece
 from chats.providers.registry import ProviderAccountValue as Account
@@ -73,7 +73,7 @@ def begin_extraction(
     Raises `LeaseLost`.
     """
     update_held_turn(lease, effective_policy=choice.effective)
-    branch = composition.with_active_compaction(composition.read_branch(turn))
+    branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))
     base = states.find_newest_state(branch)
     try:
         model = choose_extraction_model(choice)

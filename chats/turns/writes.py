@@ -20,7 +20,7 @@ from chats.ground.sentences import build_sentence_columns
 from chats.memory.search.meaning import Look
 from chats.models import Branch, Chat, Message, PromptText, Receipt, ToolStep, Turn
 from chats.prompt import calibration
-from chats.prompt.composition import Prompt
+from chats.prompt.built_prompt import Prompt
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.logprobs import TokenLog

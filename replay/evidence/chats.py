@@ -25,7 +25,7 @@ from chats.exchange import chat_writer, importing
 from chats.exchange.drafts import ChatDraft
 from chats.ground.live import Frame
 from chats.models import Chat, Compaction, ProviderAccount, SearchPlace, Turn
-from chats.prompt.composition import Prompt
+from chats.prompt.built_prompt import Prompt
 from chats.providers.base import Finished, Provider, ProviderRequest, TextDelta
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns.attempt import TurnAttempt, run_opened_turn

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from chats.memory.search import references
 from chats.memory.search.recall import Passage, Scope, recall_passages
 from chats.models import Branch, Message, SearchText, Turn
-from chats.prompt.composition import Prompt
+from chats.prompt.built_prompt import Prompt
 from chats.record.history import select_path_messages
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.resolution import load_policy_values

@@ -11,7 +11,7 @@ from django.utils import timezone
 
 from chats.actions import lifecycle
 from chats.models import Branch, Chat, Receipt, Turn
-from chats.prompt import calibration, composition
+from chats.prompt import calibration, prompt_facts
 from chats.providers import model_specs
 from chats.providers.base import (
     Finished,
@@ -225,8 +225,8 @@ def test_the_newest_messages_tell_the_factor_where_no_prompt_is_composed(
     ask(TextDelta("Yes."), Finished("stop"))
     branch = Branch.objects.get(chat=chat)
     model.calibration = 0.7
-    assert composition.get_calibration_factor(branch, model=model) == 0.7
+    assert prompt_facts.get_calibration_factor(branch, model=model) == 0.7
     model.calibration_by_script = {"han": 0.6}
-    assert composition.get_calibration_factor(branch, model=model) == 1.0
+    assert prompt_facts.get_calibration_factor(branch, model=model) == 1.0
     model.calibration_by_script = {"han": 0.6, "latin": 0.9}
-    assert composition.get_calibration_factor(branch, model=model) == 0.9
+    assert prompt_facts.get_calibration_factor(branch, model=model) == 0.9

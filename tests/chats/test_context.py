@@ -11,7 +11,7 @@ from django.test.utils import CaptureQueriesContext
 
 from chats.compaction import window
 from chats.models import Branch, Chat, Message, Turn
-from chats.prompt import composition, model_choice
+from chats.prompt import built_prompt, composition, model_choice, prompt_facts
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 
@@ -51,12 +51,12 @@ def ready_turn(alice: User, chat: Chat, now: datetime) -> Turn:
     return Turn.objects.select_related("branch__chat", "model", "trigger").get(pk=turn.pk)
 
 
-def composed(turn: Turn) -> composition.Prompt:
+def composed(turn: Turn) -> built_prompt.Prompt:
     """Return the prompt, after any necessary window moves."""
     counter = ApproximateCounter()
     for _ in range(3):
         prompt = composition.compose_prompt(turn=turn, counter=counter)
-        if isinstance(prompt, composition.Prompt):
+        if isinstance(prompt, built_prompt.Prompt):
             return prompt
         assert isinstance(prompt, composition.WindowMoveRequired)
         window.move_window(branch_id=turn.branch_id, move=prompt, now=turn.queued_at)
@@ -113,16 +113,16 @@ def test_what_others_append_meanwhile_is_not_in_the_prompt(
 
     def receipt(branch: Branch) -> Mapping[str, Any]:
         made = composition.compose_prompt(turn=turn, counter=ApproximateCounter(), branch=branch)
-        assert isinstance(made, composition.Prompt)
+        assert isinstance(made, built_prompt.Prompt)
         return made.receipt_fields
 
     append(6, "assistant", turn)
-    branch = composition.read_branch(turn)
+    branch = prompt_facts.read_branch(turn)
     before = receipt(branch)
     append(7, "user", turn)
     append(8, "user", None)
     assert receipt(branch) == before
-    assert receipt(composition.read_branch(turn))["last_seq"] == 8
+    assert receipt(prompt_facts.read_branch(turn))["last_seq"] == 8
 
 
 def test_a_server_that_wants_alternating_roles_gets_them(

@@ -14,7 +14,7 @@ from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import undo
 from chats.ground.commitments import is_commitment_valid
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
-from chats.prompt import composition
+from chats.prompt import built_prompt, composition
 from chats.record import commitment_check, history
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
@@ -85,7 +85,7 @@ def prompt_of(chat: Chat) -> str | None:
     turn = over.filter(trigger__seq__isnull=False).order_by("-accepted").first()
     made = composition.compose_prompt(turn=turn, counter=COUNTER) if turn else None
     return (
-        str(made.receipt_fields["prompt_sha256"]) if isinstance(made, composition.Prompt) else None
+        str(made.receipt_fields["prompt_sha256"]) if isinstance(made, built_prompt.Prompt) else None
     )
 
 

@@ -20,7 +20,7 @@ from chats.compaction.people.controls import NotInForce
 from chats.compaction.plan import count_fixed_tokens
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
-from chats.prompt import composition, model_choice
+from chats.prompt import model_choice, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
 from chats.record.locking import lock_chat
@@ -104,9 +104,9 @@ def check_restored_prompt(branch: Branch, *, restored: Compaction | None) -> Non
     counter = O200kCounter()
     limit = convert_provider_tokens(
         compute_prompt_limit(choice.values, model_window=choice.model.window),
-        calibration=composition.get_calibration_factor(branch, model=choice.model),
+        calibration=prompt_facts.get_calibration_factor(branch, model=choice.model),
     )
-    summary, window_to = composition.summary_and_window(restored, counter=counter)
+    summary, window_to = prompt_facts.summary_and_window(restored, counter=counter)
     fixed = count_fixed_tokens(branch) + (summary.tokens if summary else 0)
     after, before = max(summary.to_seq if summary else 0, window_to), branch.last_seq + 1
     loaded = history.load_newest_messages(

@@ -17,8 +17,8 @@ from chats.gateway.passthrough import forward
 from chats.gateway.passthrough.rules import RequestRoute
 from chats.gateway.request_types import Placed, Sent
 from chats.models import Branch, Turn
-from chats.prompt import client, composition, model_choice, next_prompt
-from chats.prompt.composition import Prompt
+from chats.prompt import built_prompt, client, composition, model_choice, next_prompt, prompt_facts
+from chats.prompt.built_prompt import Prompt
 from chats.record import history
 from contextpolicy.engine.compose.assembly import WindowNeeded
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -105,10 +105,10 @@ def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
     Raises `PromptRefused`.
     """
     choice = model_choice.choose_again(chat=turn.branch.chat, turn=turn)
-    branch = composition.with_active_compaction(composition.read_branch(turn))
-    asked = composition.load_turn_question(turn, branch=branch, choice=choice, counter=counter)
+    branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))
+    asked = prompt_facts.load_turn_question(turn, branch=branch, choice=choice, counter=counter)
     while True:
-        given = composition.load_prompt_facts(
+        given = prompt_facts.load_prompt_facts(
             branch=branch,
             choice=choice,
             asked=asked,
@@ -120,7 +120,7 @@ def compose_dry_run_prompt(turn: Turn, *, counter: TokenCounter) -> Prompt:
         made = composition.ask_engine(given)
         if not isinstance(made, WindowNeeded):
             made = client.label_client_tools(made, client=turn.client)
-            return composition.build_prompt(made, given=given, choice=choice, branch=branch)
+            return built_prompt.build_prompt(made, given=given, choice=choice, branch=branch)
         branch = next_prompt.simulate_window_move(branch, to_seq=made.to_seq)
 
 

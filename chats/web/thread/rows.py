@@ -16,7 +16,7 @@ from chats.compaction.report.request_status import RequestStatus, get_request_st
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.models.turns import UNFINISHED
-from chats.prompt import composition, model_choice
+from chats.prompt import composition, model_choice, prompt_facts
 from chats.prompt.next_prompt import Outlook, compose_next_prompt
 from chats.prompt.tokenizer import get_page_counter
 from chats.record.history import list_path_segments, select_path_messages
@@ -151,7 +151,7 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
     """Return the summary and window of a branch, and whether its policy uses them."""
     active = branch.active_compaction
     return build_coverage(
-        composition.usable_compaction(active, values=choice.values), in_force=active
+        prompt_facts.usable_compaction(active, values=choice.values), in_force=active
     )
 
 

@@ -12,7 +12,7 @@ from chats.compaction import maintain
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.publish import publish_prepared
 from chats.models import Branch, Chat, Compaction, Turn
-from chats.prompt import composition
+from chats.prompt import built_prompt, composition
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start_turn
@@ -179,7 +179,7 @@ def prompt_of(chat: Chat) -> tuple[str, list[str]]:
     turn = turns.filter(branch=branch).order_by("-accepted").first()
     assert turn is not None
     made = composition.compose_prompt(turn=turn, counter=ApproximateCounter())
-    assert isinstance(made, composition.Prompt), made
+    assert isinstance(made, built_prompt.Prompt), made
     return made.receipt_fields["prompt_sha256"], [m.content for m in made.request.messages]
 
 

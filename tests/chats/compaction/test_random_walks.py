@@ -14,7 +14,7 @@ from chats.compaction.people import approve, controls, revise, undo
 from chats.compaction.publish import publish_prepared
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, Receipt
-from chats.prompt import composition
+from chats.prompt import prompt_facts
 from chats.providers.base import Finished, TextDelta
 from chats.record import history
 from chats.turns.start import start_turn
@@ -163,7 +163,7 @@ def check(chat: Chat) -> None:
         summary = coverage.get_active_summary(active)
         assert summary is None or coverage.is_true(summary, branch)
         assert summary is None or summary.status == "published", summary.status
-        value, _ = composition.summary_and_window(active, counter=COUNTER)
+        value, _ = prompt_facts.summary_and_window(active, counter=COUNTER)
         assert value is None or value.text
     published = Compaction.objects.filter(branch__chat=chat, status="published")
     assert {row.pk for row in published} == in_force

@@ -15,7 +15,7 @@ from chats.actions import marks
 from chats.compaction.plan import count_fixed_tokens
 from chats.memory.search import archive, excerpts, references
 from chats.models import Branch, Chat, Message, Receipt, Turn, TurnReference
-from chats.prompt import composition
+from chats.prompt import composition, prompt_facts
 from chats.prompt.meter import Draft, build_meter
 from chats.prompt.next_context import NextQuestion, compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
@@ -442,7 +442,7 @@ def test_a_weak_match_next_to_a_good_one_gains_by_it() -> None:
 def loads(monkeypatch: pytest.MonkeyPatch) -> list[object]:
     """Collect an item for each time that a prompt's facts are loaded."""
     found: list[object] = []
-    load = composition.load_prompt_facts
+    load = prompt_facts.load_prompt_facts
 
     def loading(**given: Any) -> Any:
         found.append(given)

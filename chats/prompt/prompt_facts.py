@@ -1,0 +1,389 @@
+"""Loads the facts from which the engine composes a prompt: messages, summary, background."""
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from chats.memory.search import references
+from chats.models import Branch, Chat, ChatState, Compaction, Message, Turn
+from chats.prompt import (
+    file_entries,
+    model_choice,
+    person,
+    statements,
+)
+from chats.prompt.prompt_scripts import measure_prompt_scripts
+from chats.prompt.prompt_skills import load_prompt_skills
+from chats.prompt.tools import registry as tools
+from chats.record import history, zones
+from chats.record.provided import load_provided
+from contextpolicy import plugins, skill_files
+from contextpolicy.engine.compose.assembly import ComposeInput
+from contextpolicy.engine.compose.system_text import (
+    SkillText,
+    build_skill_parts,
+    format_budget_note,
+    format_runtime_note,
+    order_system_parts,
+)
+from contextpolicy.engine.messages import messages as engine
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.messages.transcript import Background
+from contextpolicy.engine.policy.budget import (
+    compute_prompt_limit,
+    convert_provider_tokens,
+)
+from contextpolicy.engine.policy.policy import PolicyValues, can_compact_messages
+from contextpolicy.engine.strategies.entity_state import format_state_text
+from contextpolicy.engine.text import scripts
+from contextpolicy.models import ModelSpec
+
+CONTINUE_INSTRUCTION = (
+    "Continue your last message exactly where it stopped. Do not repeat any of it."
+)
+
+
+def read_branch(turn: Turn) -> Branch:
+    """Reload the turn's branch, to see changes by other transactions."""
+    branch = statements.BRANCH.first(branch=turn.branch_id)
+    if branch is None:
+        raise Branch.DoesNotExist
+    branch.chat = turn.branch.chat
+    return branch
+
+
+def with_active_compaction(branch: Branch) -> Branch:
+    """Return the branch with its active compaction loaded.
+
+    The compaction is loaded separately: most chats have none, and joining its seventy
+    columns costs more than the rest of the query.
+    """
+    if branch.active_compaction_id is not None:
+        active = statements.COMPACTION.first(compaction=branch.active_compaction_id)
+        if active is None:
+            raise Compaction.DoesNotExist
+        branch.active_compaction = active
+    return branch
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """The question of a prompt and its context.
+
+    Has either `question` or, for a continued reply, `continues` (the reply's id). History ends
+    before the `seq` `before`, and the branch ends at `last_seq`.
+    """
+
+    question: tuple[engine.Message, ...]
+    before: int
+    last_seq: int
+    steps: tuple[engine.Message, ...] = ()
+    continues: str = ""
+    background: Background = field(default_factory=Background)
+    # The reasons why background was withheld, for the receipt.
+    notes: tuple[str, ...] = ()
+    # The time zone for message dates. Empty: no dates.
+    zone: str = ""
+
+
+def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
+    """Return the time zone of the dates in a branch's prompts; empty if they have no dates.
+
+    Prompts with plain sections have no dates, because their text is exactly that of the document.
+    """
+    return zones.get_branch_zone(branch) if values.dates and not values.plain_sections else ""
+
+
+def load_turn_question(
+    turn: Turn,
+    *,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    counter: TokenCounter,
+    zone: str = "",
+) -> Question:
+    """Return the question of a turn's next call. Message dates use `zone`."""
+    question, steps = load_turn_messages(turn, branch=branch)
+    known = person.load_person_context(branch, choice=choice, until=get_question_time(turn))
+    first = (*question, *steps)
+    return Question(
+        question=history.load_all(question, counter=counter, zone=zone),
+        before=(first[0].seq or 1) if first else branch.last_seq + 1,
+        last_seq=branch.last_seq,
+        steps=history.load_all(steps, counter=counter, zone=zone),
+        continues=str(turn.continues.reply_id) if turn.continues else "",
+        background=build_background(turn, values=choice.values, known=known, zone=zone),
+        notes=known.notes,
+        zone=zone,
+    )
+
+
+def load_prompt_facts(
+    *,
+    branch: Branch,
+    choice: model_choice.ChosenModel,
+    asked: Question,
+    counter: TokenCounter,
+    window_limit: int | None = None,
+    after: int = 0,
+    is_client: bool = False,
+) -> ComposeInput:
+    """Load all facts for a prompt. Messages up to the `seq` `after` are not sent.
+
+    `is_client`: a client of /v1 brings its own tools, so skills on demand are left out. The number
+    of queries does not grow with the chat.
+    """
+    active = usable_compaction(branch.active_compaction, values=choice.values)
+    summary, window_to = summary_and_window(active, counter=counter)
+    if branch.client_windowed:
+        summary = None
+    window_to = max(window_to, after)
+    covered = max(summary.to_seq if summary else 0, window_to)
+    known = [size for size in (choice.model.window, window_limit) if size]
+    model_window = min(known) if known else None
+    limit = compute_prompt_limit(choice.values, model_window=model_window)
+    provided = load_provided(
+        branch,
+        after=covered,
+        before=asked.before,
+        values=choice.values,
+        counter=counter,
+        tokens=max(convert_provider_tokens(limit, calibration=choice.model.factors.lowest), 1),
+        most=choice.values.window_size if choice.values.strategy == "simple" else None,
+        zone=asked.zone,
+        keep=asked.continues,
+    )
+    loaded = provided.loaded
+    ends = [end for _, end in (*provided.skipped, *([loaded.unloaded] if loaded.unloaded else []))]
+    pins, exceptions = load_pins_and_exceptions(
+        branch,
+        summary=summary,
+        hidden_to=max(covered, *ends) if ends else covered,
+        window_to=window_to,
+        counter=counter,
+        zone=asked.zone,
+    )
+    known_skills, skill_notes = load_prompt_skills(branch, choice=choice, is_client=is_client)
+    lists_skills = choice.model.supports_tools and any(
+        skill.on_demand or skill.files for skill in known_skills
+    )
+    given = ComposeInput(
+        values=choice.values,
+        model_window=model_window,
+        counter=counter,
+        system=collect_system_texts(
+            branch.chat,
+            choice=choice,
+            known=known_skills,
+            moved=(active.skills or ()) if active else (),
+        ),
+        tools=tools.list_offered_tools(
+            branch=branch,
+            values=choice.values,
+            model=choice.model,
+            lists_skills=lists_skills,
+        ),
+        summary=summary,
+        window_to=window_to,
+        history=(*exceptions, *mark_continued_reply(asked.continues, loaded.messages)),
+        pins=pins,
+        unloaded=loaded.unloaded,
+        skipped=provided.skipped,
+        notes=(*provided.notes, *skill_notes),
+        question=asked.question,
+        steps=asked.steps,
+        instruction="" if asked.question else CONTINUE_INSTRUCTION,
+        background=asked.background,
+        last_seq=asked.last_seq,
+        strict_roles=choice.model.strict_roles,
+        strategy=plugins.find_strategy(choice.values.strategy),
+    )
+    return replace(given, calibration=choice.model.factors.of(measure_prompt_scripts(given)))
+
+
+# Number of newest messages that determine a chat's script when no prompt is composed.
+NEWEST = 20
+
+
+def get_calibration_factor(branch: Branch, *, model: ModelSpec) -> float:
+    """Return a model's calibration factor for the scripts of a chat's newest messages."""
+    if not model.calibration_by_script:
+        return model.calibration
+    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by(
+        "-seq"
+    )
+    parts = (part for row in rows[:NEWEST] for part in engine.parse_parts(row.parts))
+    texts = (part.text for part in parts if isinstance(part, engine.TextPart))
+    return model.factors.of(scripts.compute_script_shares(texts))
+
+
+def get_base_system_texts(chat: Chat, *, values: PolicyValues) -> tuple[tuple[str, str], ...]:
+    """Return the policy's and the chat's system text as (origin, text), without empty ones."""
+    parts = (("policy", values.system_text), ("chat", chat.system_text))
+    return tuple((origin, text) for origin, text in parts if text)
+
+
+def collect_system_texts(
+    chat: Chat,
+    *,
+    choice: model_choice.ChosenModel,
+    known: Sequence[SkillText] = (),
+    moved: Sequence[str] = (),
+) -> tuple[tuple[str, str], ...]:
+    """Return all parts of the system text as (origin, text), in the order of the policy.
+
+    `known`: the skills of the prompt. `moved`: those whose loaded texts a compaction moved here,
+    and the keys of parts of their files.
+    """
+    values = choice.values
+    more = build_skill_parts(
+        known,
+        moved=moved,
+        lists=choice.model.supports_tools,
+        files=skill_files.load_moved_texts(moved, known=known),
+    )
+    if values.runtime_note:
+        more.append(("runtime", format_runtime_note(choice.model.name)))
+    if values.budget_note:
+        more.append(("budget", format_budget_note(values)))
+    parts = get_base_system_texts(chat, values=values)
+    return order_system_parts((*parts, *more)) if more else parts
+
+
+def usable_compaction(active: Compaction | None, *, values: PolicyValues) -> Compaction | None:
+    """Return the active compaction if the policy uses it in prompts, else None.
+
+    An unused compaction stays active for other policies.
+    """
+    return active if can_compact_messages(values) else None
+
+
+def build_background(
+    turn: Turn,
+    *,
+    values: PolicyValues,
+    known: person.AboutPerson,
+    zone: str = "",
+    shown: Callable[[Message], str] | None = None,
+) -> Background:
+    """Return the background of a turn's prompts, the same in every step.
+
+    `shown`: function that returns a message's text as an agent sees it. None: unchanged.
+    """
+    state_id = (turn.tail or {}).get("state")
+    row = ChatState.objects.get(pk=state_id) if state_id else None
+    has_inline_day = references.has_inline_days(values)
+    return Background(
+        preferences=known.preferences,
+        profile=known.profile,
+        state=format_state_text(row.values) if row else "",
+        references=(
+            *file_entries.build_file_entries(turn, is_plain=values.plain_sections, zone=zone),
+            *(
+                references.build_reference_entries(
+                    turn.pk,
+                    owner_id=turn.branch.chat.owner_id,
+                    is_plain=values.plain_sections,
+                    has_inline_day=has_inline_day,
+                    zone=zone,
+                    shown=shown,
+                )
+                if values.references and (turn.tail or {}).get("references") == ""
+                else ()
+            ),
+        ),
+        recent=known.recent,
+        date=f"{get_question_time(turn):%Y-%m-%d}" if values.show_date else "",
+    )
+
+
+def get_question_time(turn: Turn) -> datetime:
+    """Return the time at which the turn's question was asked. Requeueing does not change it."""
+    return turn.trigger.created_at if turn.trigger else turn.queued_at
+
+
+def summary_and_window(
+    active: Compaction | None, *, counter: TokenCounter
+) -> tuple[engine.Summary | None, int]:
+    """Return the published summary, and the `seq` up to which a window leaves out messages.
+
+    The `seq` is 0 if there is no window.
+    """
+    if active is None:
+        return None, 0
+    row = active.base if active.kind == Compaction.Kind.WINDOW else active
+    window_to = active.to_seq if active.kind == Compaction.Kind.WINDOW else 0
+    if row is None:
+        return None, window_to
+    summary = engine.Summary(
+        id=str(row.pk),
+        text=row.text,
+        from_seq=row.from_seq,
+        to_seq=row.to_seq,
+        exceptions=tuple(row.exceptions),
+        tokens=counter.count(row.text),
+    )
+    return summary, window_to
+
+
+def load_pins_and_exceptions(
+    branch: Branch,
+    *,
+    summary: engine.Summary | None,
+    hidden_to: int,
+    counter: TokenCounter,
+    window_to: int = 0,
+    zone: str = "",
+) -> tuple[tuple[engine.Message, ...], tuple[engine.Message, ...]]:
+    """Return the pinned messages up to `hidden_to`, and the exceptions of the summary's range.
+
+    A hidden message is sent as a pin, whether a summary covers it, a window excludes it, or it was
+    not loaded. Exceptions that a window leaves out are skipped.
+    """
+    pins: tuple[engine.Message, ...] = ()
+    if hidden_to:
+        pinned = history.load_pinned(branch, before=hidden_to + 1)
+        pins = history.load_all(pinned, counter=counter, zone=zone)
+    if summary is None or not summary.exceptions:
+        return pins, ()
+    rows = history.select_path_messages(
+        branch, after=summary.from_seq - 1, before=summary.to_seq + 1
+    )
+    found = rows.filter(seq__in=summary.exceptions, seq__gt=window_to, pinned_at=None)
+    return pins, history.load_all(found.order_by("seq"), counter=counter, zone=zone)
+
+
+def mark_continued_reply(
+    reply_id: str, messages: tuple[engine.Message, ...]
+) -> tuple[engine.Message, ...]:
+    """Return the history of a continuation, in which the truncated reply counts as complete."""
+    return tuple(
+        replace(message, incomplete=False) if message.id == reply_id else message
+        for message in messages
+    )
+
+
+def load_turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
+    """Return the question of a turn, and the messages that follow it, its steps among them.
+
+    The question is the last user message that precedes the first step. Earlier ones are history.
+    A continuation has no question, only an instruction.
+    """
+    # Filtered by turn only and sorted here. With a branch filter, SQLite would scan the whole
+    # branch.
+    own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
+    first_step = next((row.seq for row in own if row.role == Message.Role.ASSISTANT), None)
+    asked = [
+        row
+        for row in own
+        if row.role == Message.Role.USER and (first_step is None or (row.seq or 0) < first_step)
+    ]
+    if not asked and turn.trigger is not None:
+        asked = [turn.trigger]
+    if not asked:
+        return [], own
+    question = asked[-1]
+    if question.seq == branch.last_seq:
+        return [question], []
+    rows = history.select_path_messages(branch, after=question.seq or 0, before=branch.last_seq + 1)
+    return [question], list(rows.order_by("seq"))
