@@ -11,7 +11,7 @@ from chats.ground.texts import replace_tagged_blocks
 # would take quadratic time.
 BLANKS = r"(?<![ \t])[ \t]*"
 # ChatGPT: U+E200, a kind, fields after U+E202, U+E201. These characters can also occur alone.
-MARK = re.compile(BLANKS + r"\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)*)\ue201")
+MARK = re.compile(BLANKS + r"\ue200([a-z_]*)((?:\ue202[^\ue200\ue201]*)?)\ue201")
 STRAY = re.compile("[\ue200-\ue20f]")
 OLD_MARK = re.compile(BLANKS + r"【\d+(?::\d+)?†[^】\n]{0,200}】")
 # Grok: elements around a citation's number. DeepSeek: numbers of its search results.

@@ -32,9 +32,14 @@ TEXT_TYPES = {
     ".md": (Kind.TEXT, "text/markdown"),
     ".json": (Kind.TEXT, "application/json"),
 }
-HTML = re.compile(rb"\s*(?:<!--.*?-->\s*)*<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL)
+# Beginnings of texts. Each comment is an atomic group: otherwise, the number of ways to match
+# repeated comments would double with each, and a file of 300 bytes would stop the process.
+HTML = re.compile(
+    rb"\s*+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+)
 SVG = re.compile(
-    rb"\s*(?:<\?xml.*?\?>\s*|<!--.*?-->\s*|<!doctype[^>]*>\s*)*<(?:\w{1,20}:)?svg\b",
+    rb"\s*+(?:(?><\?xml.*?\?>|<!--.*?-->|<!doctype[^>\[]*(?:\[.*?\]\s*)?>)\s*+)*+"
+    rb"<(?:\w{1,20}:)?svg\b",
     re.IGNORECASE | re.DOTALL,
 )
 # Control characters that no text has: all but tab, line ends, form feed and escape.
@@ -112,12 +117,22 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
 
     SVG is text, but browsers treat it as an image that can contain scripts.
     """
-    if SVG.match(head) or not is_text(file, head):
+    if not is_text(file, head):
         return None
-    if HTML.match(head.removeprefix(codecs.BOM_UTF8)):
+    begin = decode_beginning(head)
+    if SVG.match(begin):
+        return None
+    if HTML.match(begin):
         return FileKind(Kind.HTML, "text/html")
     ending = PurePosixPath(name).suffix.lower()
     return FileKind(*TEXT_TYPES.get(ending, (Kind.TEXT, "text/plain")))
+
+
+def decode_beginning(head: bytes) -> bytes:
+    """Return the first bytes of a text in UTF-8 without a byte order mark, if it has one."""
+    if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return head.decode("utf-16", "replace").encode()
+    return head.removeprefix(codecs.BOM_UTF8)
 
 
 def is_text(file: IO[bytes], head: bytes) -> bool:

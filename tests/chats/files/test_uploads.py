@@ -1,6 +1,7 @@
 """Uploads: kinds by content, limits, one row per content, download, deletion, crashes."""
 
 import io
+import time
 from datetime import datetime, timedelta
 from pathlib import Path
 
@@ -14,7 +15,7 @@ from pytest_django.fixtures import Settings
 
 from chats.background.due_jobs import DUE_JOBS
 from chats.files import storage, uploads
-from chats.files.detection import clean_file_name
+from chats.files.detection import FileKindRefused, clean_file_name, detect_file_kind
 from chats.models import FileRemoval, StoredFile
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent
@@ -91,6 +92,29 @@ def test_other_content_is_refused_whatever_its_name(upload: Upload, data: bytes,
     assert name in error["message"]
     assert not StoredFile.objects.exists()
     assert not stored_paths()
+
+
+@pytest.mark.parametrize(
+    "piece",
+    [b"<!---->", b"<!-- a -->\n", b"<?xml?>", b"<!doctype a [ ] >", b"<?xml?><!---->"],
+)
+def test_repeated_comments_take_no_exponential_time(piece: bytes) -> None:
+    # Each piece once doubled the time: 26 took seconds, 300 bytes stopped the process.
+    begin = time.monotonic()
+    found = detect_file_kind(io.BytesIO(piece * 26 + b"words"), name="a.txt")
+    assert time.monotonic() - begin < 0.5
+    assert found.kind == "text"
+    with pytest.raises(FileKindRefused):
+        detect_file_kind(io.BytesIO(piece * 3000 + b"<svg>"), name="a.txt")
+
+
+@pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
+def test_markup_is_detected_in_each_encoding(encoding: str) -> None:
+    page = "<!-- a --><!doctype html><p>Hi".encode(encoding)
+    assert detect_file_kind(io.BytesIO(page), name="a.txt").kind == "html"
+    for image in ("<svg/>", '<!DOCTYPE svg [<!ENTITY a "b">]><svg/>'):
+        with pytest.raises(FileKindRefused):
+            detect_file_kind(io.BytesIO(image.encode(encoding)), name="a.txt")
 
 
 @pytest.mark.parametrize(
