@@ -20,10 +20,10 @@ UNNAMED = "file"
 # The directory of an Office file is at its end. 65,535 entries of a usual name length fit.
 DIRECTORY_BYTES = 4 * 1024 * 1024
 OFFICE = "application/vnd.openxmlformats-officedocument."
-# Entries that only these archives have, with their kind.
+# Patterns of entries that only these archives have, with their kind. Some programs number the text.
 OFFICE_ENTRIES = {
-    b"word/document.xml": (Kind.DOCX, f"{OFFICE}wordprocessingml.document"),
-    b"xl/workbook.xml": (Kind.XLSX, f"{OFFICE}spreadsheetml.sheet"),
+    rb"word/document\d*\.xml": (Kind.DOCX, f"{OFFICE}wordprocessingml.document"),
+    rb"xl/workbook\.xml": (Kind.XLSX, f"{OFFICE}spreadsheetml.sheet"),
 }
 # Media types of texts by file extension; any other text is plain.
 TEXT_TYPES = {
@@ -90,15 +90,17 @@ def detect_binary_kind(file: IO[bytes], head: bytes) -> FileKind | None:
     """Return the kind of an image, a PDF or an Office file; None for any other content."""
     if image := detect_media_type(head):
         return FileKind(Kind.IMAGE, image)
-    types = {match.mime_type for match in match_signatures(head)}
-    if "application/pdf" in types and head.startswith(b"%PDF-"):
+    # Some servers and programs write a byte order mark or line ends before the content.
+    begin = head.removeprefix(codecs.BOM_UTF8).lstrip()
+    types = {match.mime_type for match in match_signatures(begin)}
+    if "application/pdf" in types and begin.startswith(b"%PDF-"):
         return FileKind(Kind.PDF, "application/pdf")
     if not head.startswith(b"PK\x03\x04"):
         return None
     size = file.seek(0, 2)
     file.seek(max(0, size - DIRECTORY_BYTES))
     directory = file.read(DIRECTORY_BYTES)
-    found = [kind for entry, kind in OFFICE_ENTRIES.items() if entry in directory]
+    found = [kind for entry, kind in OFFICE_ENTRIES.items() if re.search(entry, directory)]
     # An archive that claims to be both is neither.
     return FileKind(*found[0]) if len(found) == 1 else None
 

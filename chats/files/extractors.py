@@ -18,6 +18,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from chats.files.word_documents import read_word_lines
 from chats.memory.search.words import split_words
 
 if sys.platform != "win32":
@@ -38,6 +39,11 @@ MOST_ENTRIES = 10_000
 # Images: pixels before decoding, and the longest side of the copy for models and pages.
 MOST_PIXELS = 50_000_000
 LONGEST_SIDE = 2_048
+# The bytes of an image's copy. Providers accept 5 MB, some of them in base64, a third more.
+LARGEST_COPY = 3_500_000
+JPEG_QUALITIES = (90, 75, 50)
+# The text of a page that cannot be read.
+DAMAGED_PAGE = "(This page is damaged and could not be read.)"
 # Characters that a text has after it was decoded as Chinese although it is in another encoding.
 NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
 # A piece of text, and the page on which it begins (0: the kind has no pages).
@@ -145,13 +151,22 @@ def read_pdf(path: Path) -> Iterator[Piece]:
         raise UnreadableFile(
             "file_locked" if "assword" in str(error) else "file_damaged"
         ) from error
+    are_read = 0
     for number in range(min(len(document), MOST_PAGES)):
-        page = document[number]
-        text = page.get_textpage().get_text_bounded()
-        page.close()
+        try:
+            page = document[number]
+            text = page.get_textpage().get_text_bounded()
+            page.close()
+        except pypdfium2.PdfiumError:
+            # One damaged page does not hide the others.
+            yield number + 1, f"[Page {number + 1}]\n{DAMAGED_PAGE}\n\n"
+            continue
+        are_read += 1
         lines = text.replace("\r\n", "\n").replace("\r", "\n").strip()
         if lines:
             yield number + 1, f"[Page {number + 1}]\n{lines}\n\n"
+    if not are_read:
+        raise UnreadableFile("file_damaged")
 
 
 def count_pdf_pages(path: Path) -> int:
@@ -176,19 +191,10 @@ def check_archive(path: Path) -> None:
 
 
 def read_docx(path: Path) -> Iterator[Piece]:
-    """Yield the paragraphs and tables of a Word document in order."""
-    import docx  # noqa: PLC0415  # only for this kind
-    from docx.table import Table  # noqa: PLC0415  # only for this kind
-
+    """Yield the paragraphs, tables and notes of a Word document in order."""
     check_archive(path)
-    for block in docx.Document(str(path)).iter_inner_content():
-        if isinstance(block, Table):
-            for row in block.rows:
-                # A merged cell is listed for each column.
-                cells = dict.fromkeys(row.cells)
-                yield 0, " | ".join(" ".join(cell.text.split()) for cell in cells) + "\n"
-        elif block.text:
-            yield 0, f"{block.text}\n"
+    for line in read_word_lines(path):
+        yield 0, line
 
 
 def read_xlsx(path: Path) -> Iterator[Piece]:
@@ -281,22 +287,47 @@ def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
 
     # The size is checked here against a separate limit, before anything is decoded.
     Image.MAX_IMAGE_PIXELS = None
-    with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as image:
-        if image.width * image.height > MOST_PIXELS:
+    with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as file:
+        if file.width * file.height > MOST_PIXELS:
             raise UnreadableFile("image_too_many_pixels")
-        image.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
-        upright = ImageOps.exif_transpose(image)
-        is_photo = image.format == "JPEG"
-        made = upright.convert("RGB" if is_photo else "RGBA")
+        file.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
+        # MPO: a JPEG with further pictures, as some phones make them.
+        is_photo = file.format in ("JPEG", "MPO")
+        image: Image.Image = file
+        if image.mode.startswith("I"):
+            # The library cuts values above 255, so most of a 16-bit image would be white.
+            image = image.point(lambda value: value / 256).convert("L")
+        elif image.mode in ("RGB", "RGBA", "L", "LA", "CMYK"):
+            # Before other copies, so that large images fit into the memory.
+            image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
+        made = ImageOps.exif_transpose(image).convert("RGB" if is_photo else "RGBA")
         made.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
-        held = io.BytesIO()
-        if is_photo:
-            made.save(held, "JPEG", quality=90)
-        else:
-            made.save(held, "PNG")
-    copy.write_bytes(held.getvalue())
-    kind = "image/jpeg" if is_photo else "image/png"
+    data, kind = encode_image(made, is_photo=is_photo)
+    copy.write_bytes(data)
     return {"media_type": kind, "width": made.width, "height": made.height}
+
+
+def encode_image(image: Any, *, is_photo: bool) -> tuple[bytes, str]:
+    """Return the bytes and the media type of an image's copy.
+
+    A photo is a JPEG. Another image is a PNG, unless providers would refuse a PNG of its size:
+    then it is a JPEG too, with white instead of transparent pixels.
+    """
+    from PIL import Image  # noqa: PLC0415  # only for this kind
+
+    held = io.BytesIO()
+    if not is_photo:
+        image.save(held, "PNG")
+        if held.tell() <= LARGEST_COPY:
+            return held.getvalue(), "image/png"
+        white = Image.new("RGBA", image.size, "white")
+        image = Image.alpha_composite(white, image).convert("RGB")
+    for quality in JPEG_QUALITIES:
+        held = io.BytesIO()
+        image.save(held, "JPEG", quality=quality)
+        if held.tell() <= LARGEST_COPY:
+            break
+    return held.getvalue(), "image/jpeg"
 
 
 def extract_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:

@@ -1,0 +1,205 @@
+"""Yields the text of Word documents from their XML, without loading the whole document.
+
+Only the tags of text and tables matter. Damaged tables, missing parts, macros and unknown
+elements therefore do not prevent reading. Deleted text is skipped, inserted text is read.
+"""
+
+import re
+import zipfile
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, ClassVar
+from xml.parsers import expat
+
+CHUNK_BYTES = 64 * 1024
+# The parts with text, in order. Some programs number the main part.
+PARTS = (r"word/document\d*\.xml", r"word/footnotes\d*\.xml", r"word/endnotes\d*\.xml")
+# The main namespace, also of strict documents, and that of formulas.
+WORDS = ("/wordprocessingml/2006/main", "/ooxml/wordprocessingml/main")
+FORMULAS = ("/officeDocument/2006/math", "/ooxml/officeDocument/math")
+# Elements whose text is not part of the document: an older form of the element before, deleted
+# text, and text that was moved away.
+SKIPPED = frozenset({"Fallback", "del", "moveFrom"})
+SIGNS = {"tab": "\t", "br": "\n", "cr": "\n", "noBreakHyphen": "-"}
+# A cell that spans more columns than Word allows is damaged.
+MOST_COLUMNS = 63
+
+
+class DocumentTypeFound(Exception):
+    """The XML declares a document type, which can contain entities. Word never writes one."""
+
+
+@dataclass(slots=True)
+class Row:
+    """A row of a table that is being read."""
+
+    cells: list[str] = field(default_factory=list)
+    # The text of the current cell, and the column at which it begins.
+    texts: list[str] = field(default_factory=list)
+    column: int = 0
+    span: int = 1
+    is_continued: bool = False
+
+
+@dataclass(slots=True)
+class Table:
+    """A table that is being read, with the last text of each column for merged cells."""
+
+    row: Row = field(default_factory=Row)
+    above: dict[int, str] = field(default_factory=dict)
+
+
+class TextOfDocument:
+    """Collects the lines of one part of a Word document."""
+
+    def __init__(self) -> None:
+        self.lines: list[str] = []
+        self.paragraphs: list[list[str]] = []
+        self.tables: list[Table] = []
+        self.runs = self.skipped = self.in_text = 0
+
+    def create_parser(self) -> expat.XMLParserType:
+        """Return a parser that calls this object. It raises `DocumentTypeFound`."""
+        parser = expat.ParserCreate(namespace_separator=" ")
+        parser.buffer_text = True
+        parser.StartDoctypeDeclHandler = refuse_document_type
+        parser.StartElementHandler = self.start_element
+        parser.EndElementHandler = self.end_element
+        parser.CharacterDataHandler = self.add_text
+        return parser
+
+    def start_element(self, name: str, attributes: dict[str, str]) -> None:
+        space, _, tag = name.rpartition(" ")
+        if self.skipped or tag in SKIPPED:
+            self.skipped += 1
+        elif tag == "t" and space.endswith(WORDS + FORMULAS):
+            self.in_text += 1
+        elif space.endswith(WORDS):
+            self.start_word_element(tag, attributes)
+
+    def start_word_element(self, tag: str, attributes: dict[str, str]) -> None:
+        if tag == "p":
+            self.paragraphs.append([])
+        elif tag == "r":
+            self.runs += 1
+        elif tag == "tbl":
+            self.tables.append(Table())
+        elif tag in SIGNS and self.runs:
+            self.write(SIGNS[tag])
+        elif self.tables:
+            self.start_table_element(tag, get_value(attributes))
+
+    def start_table_element(self, tag: str, value: str) -> None:
+        row = self.tables[-1].row
+        if tag == "tr":
+            self.tables[-1].row = Row()
+        elif tag == "tc":
+            row.texts, row.span, row.is_continued = [], 1, False
+        elif tag == "gridSpan":
+            row.span = parse_columns(value, default=1)
+        elif tag == "gridBefore":
+            row.column = parse_columns(value, default=0)
+        elif tag == "vMerge":
+            row.is_continued = value != "restart"
+
+    def end_element(self, name: str) -> None:
+        space, _, tag = name.rpartition(" ")
+        if self.skipped:
+            self.skipped -= 1
+        elif tag == "t" and space.endswith(WORDS + FORMULAS):
+            self.in_text -= 1
+        elif space.endswith(WORDS) and (end := self.ENDS.get(tag)):
+            end(self)
+
+    def add_text(self, text: str) -> None:
+        if self.in_text and not self.skipped:
+            self.write(text)
+
+    def write(self, text: str) -> None:
+        """Add a text to the current paragraph."""
+        if self.paragraphs:
+            self.paragraphs[-1].append(text)
+
+    def end_run(self) -> None:
+        self.runs -= 1
+
+    def end_paragraph(self) -> None:
+        self.add_line("".join(self.paragraphs.pop()))
+
+    def end_cell(self) -> None:
+        if not self.tables:
+            return
+        table = self.tables[-1]
+        row = table.row
+        text = " ".join(" ".join(row.texts).split())
+        if row.is_continued:
+            text = table.above.get(row.column, "")
+        table.above[row.column] = text
+        row.cells.append(text)
+        row.column += row.span
+        row.texts = []
+
+    def end_row(self) -> None:
+        if not self.tables:
+            return
+        table = self.tables[-1]
+        line, table.row = " | ".join(table.row.cells), Row()
+        self.tables.pop()
+        self.add_line(line)
+        self.tables.append(table)
+
+    def end_table(self) -> None:
+        if self.tables:
+            self.tables.pop()
+
+    def add_line(self, line: str) -> None:
+        """Add a line to the cell of the current table, or else to the document."""
+        if not line:
+            return
+        if self.tables:
+            self.tables[-1].row.texts.append(line)
+        else:
+            self.lines.append(f"{line}\n")
+
+    ENDS: ClassVar[dict[str, Callable[["TextOfDocument"], None]]] = {
+        "p": end_paragraph,
+        "r": end_run,
+        "tc": end_cell,
+        "tr": end_row,
+        "tbl": end_table,
+    }
+
+
+def refuse_document_type(*_declaration: Any) -> None:
+    raise DocumentTypeFound
+
+
+def get_value(attributes: dict[str, str]) -> str:
+    """Return the attribute `val` of an element; empty if it has none."""
+    return next((each for name, each in attributes.items() if name.endswith(" val")), "")
+
+
+def parse_columns(text: str, *, default: int) -> int:
+    """Return a number of columns; the default if it is not valid."""
+    return min(int(text), MOST_COLUMNS) if re.fullmatch(r"[0-9]{1,9}", text) else default
+
+
+def read_word_lines(path: Path) -> Iterator[str]:
+    """Yield the paragraphs and the rows of tables of a Word document in order.
+
+    Raises the errors of `zipfile` and `expat`, and `DocumentTypeFound`.
+    """
+    with zipfile.ZipFile(path) as archive:
+        names = sorted(set(archive.namelist()))
+        for pattern in PARTS:
+            for name in [name for name in names if re.fullmatch(pattern, name)][:1]:
+                text = TextOfDocument()
+                parser = text.create_parser()
+                with archive.open(name) as part:
+                    while piece := part.read(CHUNK_BYTES):
+                        parser.Parse(piece)
+                        yield from text.lines
+                        text.lines.clear()
+                parser.Parse(b"", True)  # noqa: FBT003  # the signature of expat
+                yield from text.lines
