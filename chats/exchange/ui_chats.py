@@ -55,6 +55,8 @@ from contextpolicy.engine.text import names
 LONGEST_ID = 200
 # Bytes of a message's metadata and `data-…` parts, as JSON.
 MOST_EXTRAS = 65_536
+# Types of parts that a user message can have, in addition to `data-…`.
+STORED_PARTS = frozenset({"text", "file", "step-start"})
 Trigger = Literal["submit-message", "regenerate-message"]
 
 
@@ -124,7 +126,8 @@ class UIReply:
 def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     """Parse the body of a request: `id`, `messages` or `message`, `trigger`, `messageId`, `model`.
 
-    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`.
+    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`, and
+    `UnsupportedUIMessage` for a new message with parts that would not be stored.
     """
     trigger = body.get("trigger", "submit-message")
     if trigger not in ("submit-message", "regenerate-message"):
@@ -143,6 +146,8 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     if not listed:
         return request
     last = parse_last_message(listed[-1])
+    if trigger == "submit-message" and last.role == "user":
+        check_stored_parts(listed[-1]["parts"])
     extras = [
         part
         for part in listed[-1]["parts"]
@@ -162,6 +167,14 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
         extras=tuple(extras),
         approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
     )
+
+
+def check_stored_parts(parts: Sequence[Any]) -> None:
+    """Raise `UnsupportedUIMessage` if a user message has parts other than text, files and data."""
+    for part in parts:
+        kind = str(part.get("type") if isinstance(part, dict) else "")
+        if kind not in STORED_PARTS and not kind.startswith("data-"):
+            raise UnsupportedUIMessage
 
 
 def check_id(value: object, *, name: str) -> str:

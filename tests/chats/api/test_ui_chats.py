@@ -310,6 +310,21 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
             422,
             "unsupported_ui_message",
         ),
+        *(
+            (
+                {"id": "x", "messages": [{**said("x"), "parts": [*said("x")["parts"], part]}]},
+                422,
+                "unsupported_ui_message",
+            )
+            # Parts that would not be stored.
+            for part in (
+                {"type": "source-url", "sourceId": "1", "url": "https://example.com"},
+                {"type": "source-document", "sourceId": "1", "mediaType": "a/b", "title": "t"},
+                {"type": "tool-x", "toolCallId": "1", "state": "input-available", "input": {}},
+                {"type": "dynamic-tool", "toolName": "x", "toolCallId": "1", "state": "input-"},
+                {"type": "reasoning", "text": "Hm."},
+            )
+        ),
         ({"id": "x", "messages": [said("  ")]}, 422, "message_empty"),
         ({"id": "x", "messages": [said("a", "m0"), said("b")]}, 409, "history_not_stored"),
         ({"id": "x", "messages": [said("a")], "trigger": "regenerate-message"}, 404, "not_found"),
