@@ -58,8 +58,24 @@ def build_wire_name(server: str, name: str) -> str:
     wire = re.sub(r"[^A-Za-z0-9_-]", "_", plain)
     if wire == plain and len(wire) <= LONGEST_WIRE_NAME:
         return wire
-    mark = hashlib.sha256(plain.encode()).hexdigest()[:8]
+    return mark_wire_name(wire, unique=plain)
+
+
+def mark_wire_name(wire: str, *, unique: str) -> str:
+    """Return a name that ends with a part of the hash of a unique text."""
+    mark = hashlib.sha256(unique.encode()).hexdigest()[:8]
     return f"{wire[: LONGEST_WIRE_NAME - len(mark) - 1]}_{mark}"
+
+
+def choose_wire_name(server: ToolServer, name: str) -> str:
+    """Return a free name for models for a new tool of a server.
+
+    The tool `b__c` of a server `a` and the tool `c` of a server `a__b` would have the same name.
+    """
+    wire = build_wire_name(server.slug, name)
+    if not ToolDefinition.objects.filter(wire_name=wire).exists():
+        return wire
+    return mark_wire_name(wire, unique=f"{server.slug}/{name}")
 
 
 def build_tool_spec(row: ToolDefinition) -> ToolSpec:
@@ -108,7 +124,7 @@ def pin_definitions(
         row = known.get(tool.name)
         if row is None:
             row = ToolDefinition(
-                server=server, name=tool.name, wire_name=build_wire_name(server.slug, tool.name)
+                server=server, name=tool.name, wire_name=choose_wire_name(server, tool.name)
             )
         pin_definition(row, tool, counter=counter, now=now)
     for name, row in known.items():

@@ -251,11 +251,13 @@ def clean_json(value: Any) -> Any:
 def format_content(result: Any) -> str:
     """Return the content of a result as text.
 
-    Content other than text becomes a line that describes it.
+    Content other than text becomes a line that describes it. Structured content is added if no
+    text repeats it, as the protocol recommends.
     """
     texts = [format_block(block) for block in result.content]
-    if not texts and result.structured_content is not None:
-        texts = [json.dumps(result.structured_content, ensure_ascii=False)]
+    has_text = any(block.type == "text" and block.text.strip() for block in result.content)
+    if not has_text and result.structured_content is not None:
+        texts.append(json.dumps(result.structured_content, ensure_ascii=False))
     return sanitise_text("\n".join(texts))
 
 

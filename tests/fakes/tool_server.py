@@ -32,6 +32,9 @@ class FakeToolServer:
     port: int = 0
     tools: list[dict[str, Any]] = field(default_factory=lambda: [describe("echo")])
     text: str = ""
+    # Blocks instead of the text, and structured content.
+    content: list[dict[str, Any]] = field(default_factory=list)
+    structured: dict[str, Any] | None = None
     fault: str = ""
     error: bool = False
     slow_seconds: float = 30.0
@@ -72,7 +75,9 @@ class FakeToolServer:
                 return {"content": "no list"}
             said = parameters.get("arguments", {}).get("text", "")
             text = "x" * 40_000_000 if self.fault == "huge" else self.text or f"echo: {said}"
-            return {"content": [{"type": "text", "text": text}], "isError": self.error}
+            content = self.content or [{"type": "text", "text": text}]
+            extra = {} if self.structured is None else {"structuredContent": self.structured}
+            return {"content": content, "isError": self.error, **extra}
         return None
 
 

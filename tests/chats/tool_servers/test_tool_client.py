@@ -53,6 +53,29 @@ def test_a_call_returns_text_and_errors_of_the_tool(server: FakeToolServer) -> N
 
 
 @pytest.mark.parametrize(
+    ("block", "line"),
+    [
+        ({"type": "text", "text": ""}, ""),
+        (
+            {"type": "image", "data": "AAAA", "mimeType": "image/png"},
+            "[image, image/png, 3 bytes, not shown]",
+        ),
+        (
+            {"type": "resource_link", "uri": "https://example.com/a", "name": "a"},
+            "[link to https://example.com/a]",
+        ),
+    ],
+)
+def test_structured_content_is_read_if_no_text_repeats_it(
+    server: FakeToolServer, block: dict[str, Any], line: str
+) -> None:
+    server.content, server.structured = [block], {"total": 48_213}
+    assert call(server).text == f'{line}\n{{"total": 48213}}'
+    server.content = [block, {"type": "text", "text": "The total is 48,213."}]
+    assert call(server).text == f"{line}\nThe total is 48,213."
+
+
+@pytest.mark.parametrize(
     ("fault", "code"),
     [
         ("wrong_json", "tool_server_protocol"),

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.db import connection
+from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import lifecycle
@@ -17,6 +18,7 @@ from chats.models import Chat, Message, Receipt, ToolCall, ToolStep, Turn
 from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.tools import output_read
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
+from chats.tool_servers.servers import read_definitions, request_reading, save_tool_server
 from chats.turns.attempt import STOP, TurnAttempt
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
@@ -145,6 +147,28 @@ def test_a_definition_that_changes_on_its_server_needs_approval_again(
     _, worker = ask([TextDelta("Hi"), Finished("stop")])
     assert offered_in(worker.scripted.requests[0]) == []
     assert AuditEvent.objects.filter(type="tool.changed").count() == 1
+
+
+def test_tools_of_two_servers_never_have_the_same_name(
+    connect: Connect, server: FakeToolServer
+) -> None:
+    server.tools = [describe("b__echo"), describe("_echo")]
+    first = connect()
+    for slug, name in (("files__b", "echo"), ("files_", "echo")):
+        server.tools = [describe(name)]
+        values = {"slug": slug, "name": slug, "transport": "http", "url": server.url}
+        now = timezone.now()
+        other = save_tool_server(server=ToolServer(), values=values, actor="system", now=now)
+        request_reading(other, now=now)
+        read_definitions(server_id=other.pk, counter=O200kCounter(), now=now)
+        other.refresh_from_db()
+        assert (other.failure, other.asked_at, other.tools.count()) == ("", None, 1)
+    names = list(ToolDefinition.objects.values_list("wire_name", flat=True))
+    assert len(set(names)) == 4
+    assert set(first.tools.values_list("wire_name", flat=True)) == {
+        "files__b__echo",
+        "files___echo",
+    }
 
 
 def test_levels_intersect(
