@@ -104,13 +104,15 @@ def check_skill_free(field: str, value: str, *, but: Skill | None, of: Skill | N
 
 def choose_skill_slug(name: str) -> str:
     """Return a free slug for a new skill of this name."""
-    base = slugify(name)[: LONGEST_SLUG - 4].strip("-_") or "skill"
+    whole = slugify(name)[:LONGEST_SLUG].strip("-_") or "skill"
+    # With room for a number.
+    base = whole[: LONGEST_SLUG - 4].strip("-_")
     taken = {
         slug.casefold()
         for slug in Skill.objects.filter(slug__istartswith=base).values_list("slug", flat=True)
     }
     numbered = (f"{base}-{number}" for number in range(2, len(taken) + 3))
-    return next(slug for slug in (base, *numbered) if slug.casefold() not in taken)
+    return next(slug for slug in (whole, *numbered) if slug.casefold() not in taken)
 
 
 def describe_place(skill: Skill) -> dict[str, Any]:

@@ -41,7 +41,7 @@ FENCE = "---"
 _KEY = re.compile(r"(name|description|mode|metadata):(?:[ \t]+(.*))?")
 _METADATA_KEY = re.compile(r"[ \t]+(display-name|mode):[ \t]+(.*)")
 # Names of folders that are the slug of a new skill.
-_SLUG = re.compile(rf"(?=.{{1,{LONGEST_SLUG - 4}}}$)[a-z0-9]+(?:[-_][a-z0-9]+)*")
+_SLUG = re.compile(rf"(?=.{{1,{LONGEST_SLUG}}}$)[a-z0-9]+(?:[-_][a-z0-9]+)*")
 
 
 class SkillArchiveTooLarge(Refusal):

@@ -238,14 +238,18 @@ def test_metadata_of_other_tools_changes_nothing(owner: Program, sales: Group) -
         ("skills-main/pdf-forms/", "pdf-forms"),
         ("My Folder/", "refunds"),
         ("", "refunds"),
-        (f"{'a' * 57}/", "refunds"),
+        (f"{'a' * 57}/", "a" * 57),
+        (f"{'a' * 60}/", "a" * 60),
+        (f"{'a' * 61}/", "refunds"),
         ("taken/", "taken-2"),
+        (f"{'b' * 60}/", f"{'b' * 56}-2"),
     ],
 )
 def test_the_slug_is_the_name_of_the_folder(
     above: str, slug: str, owner: Program, sales: Group
 ) -> None:
-    Skill.objects.create(slug="taken", name="Other", text="x", updated_at=timezone.now())
+    for name in ("taken", "b" * 60):
+        Skill.objects.create(slug=name, name=name, text="x", updated_at=timezone.now())
     body = {"archive": packed((f"{above}SKILL.md", folder())), "group": sales.pk}
     (made,) = owner.post("skills/import", body).json()["created"]
     assert (made["slug"], made["name"]) == (slug, "Refunds")
