@@ -112,7 +112,7 @@ def run_in_child(
     prepare: Sequence[Callable[[], None]],
     files: Iterable[int],
 ) -> None:
-    """Become a process as `subprocess` would start it, and run the command line."""
+    """Set up a forked process as `subprocess` would, and run the command line."""
     restore_signals()
     redirect_output(stdout)
     # The parent's locks and connections must stay its own, so the child closes their files.

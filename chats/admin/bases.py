@@ -64,7 +64,7 @@ class DomainAdmin(ModelAdmin):
         change: bool = False,  # noqa: FBT001, FBT002 - as in the method of Django that this overrides
         **kwargs: Any,
     ) -> Any:
-        """Return the form. After a refusal it keeps the values and saves nothing."""
+        """Return the form. After a refusal, it keeps its values and cannot be saved."""
         form = super().get_form(request, obj, change=change, **kwargs)
         if not getattr(request, REFUSED, False):
             return form

@@ -212,7 +212,7 @@ def parse_pi_session(lines: Lines) -> Found:
 
 
 def parse_codex_session(lines: Lines) -> Found:
-    """Parse a Codex session: items in order."""
+    """Parse a Codex session, in which each item follows the previous one."""
     builder = Builder(is_chain=True)
     source, before = "", None
     for place, line in enumerate(lines, start=1):

@@ -232,7 +232,7 @@ class Relay:
         return self.opening() + self.asker.form.thoughts(text)
 
     def opening(self) -> str:
-        """Return the opening of the stream at the first call, later an empty string."""
+        """Return the opening of the stream on the first call, later an empty string."""
         self.is_open = True
         self.watch.note_words()
         if self.has_begun:

@@ -130,11 +130,11 @@ class JobLease(Generic[Row]):
             raise LeaseLost(self.key)
 
     def release(self, **changes: Any) -> bool:
-        """Release the row and change its columns. Returns False if the lease was lost."""
+        """Release the row, and set the given columns. Returns False if the lease was lost."""
         return bool(self.select_row().update(**changes, **self.job.get_no_lease()))
 
     def finish(self, **changes: Any) -> None:
-        """Release the row and change its columns. Raises `LeaseLost`."""
+        """Release the row, and set the given columns. Raises `LeaseLost`."""
         if not self.release(**changes):
             raise LeaseLost(self.key)
 

@@ -13,9 +13,9 @@ from contextpolicy.wording import join_items
 
 
 class Sentence(Promise):
-    """A sentence with values. Its text is in the reader's language.
+    """A sentence with values, shown in the reader's language.
 
-    `template` is marked with `gettext_noop`, or lazy. Lazy values are translated too, and lists are
+    `template` is lazy or marked with `gettext_noop`. Lazy values are translated too, and lists are
     joined. Other values are inserted unchanged.
     """
 

@@ -243,7 +243,10 @@ def raise_error(chunk: Mapping[str, Any]) -> None:
 
 
 def extract_delta_reasoning(delta: Mapping[str, Any]) -> str:
-    """Return the reasoning in a delta or message: in either of two fields, or in content parts."""
+    """Return the reasoning in a delta or message.
+
+    Providers send it as `reasoning_content`, as `reasoning`, or as `thinking` in content parts.
+    """
     content = delta.get("content")
     parts = content if isinstance(content, list) else []
     return coerce_text(delta.get("reasoning_content") or delta.get("reasoning")) or "".join(

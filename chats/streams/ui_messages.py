@@ -337,7 +337,10 @@ def build_notice(sentence: str) -> Chunk:
 
 
 def build_tool_chunks(part: Mapping[str, Any], *, has_call: bool) -> list[Chunk]:
-    """Return a call, unless the client has it, and its result."""
+    """Return the chunks of a tool call and its result.
+
+    The call is left out if the client already has it.
+    """
     call = {"toolCallId": part["toolCallId"]}
     name = part["type"].removeprefix("tool-")
     chunks: list[Chunk] = []

@@ -200,7 +200,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     )
     messages = SummaryMessageOut(many=True)
     compared = SentMessageOut(
-        many=True, help_text="Messages compared with those of the previous summary call."
+        many=True, help_text="Messages of the request, compared with the previous summary call."
     )
     prefix = PrefixOut(
         allow_null=True,

@@ -205,8 +205,8 @@ class TeamBody(Strict):
         default=None,
         allow_null=True,
         help_text="Maximum size of an agent's prompt in bytes, 1,024 to 100,000,000. 0: no "
-        "limit in rounds, and 786,432 in prompts for programs. Null: an existing team keeps its "
-        "limit; a new team gets 786,432.",
+        "limit in rounds, and 786,432 in prompts for agents in other applications. Null: an "
+        "existing team keeps its limit; a new team gets 786,432.",
     )
     task = PlainText(
         default="",

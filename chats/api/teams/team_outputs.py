@@ -205,7 +205,7 @@ class RosterOut(serializers.Serializer[Any]):
     )
     max_bytes = serializers.IntegerField(
         help_text="Maximum size of an agent's prompt in bytes. 0: no limit in rounds, and 786,432 "
-        "in prompts for programs."
+        "in prompts for agents in other applications."
     )
     task = serializers.CharField(help_text="Task that is sent to every agent. Empty: no task.")
     agents = AgentOut(many=True, help_text="Agents in the order in which they reply by default.")

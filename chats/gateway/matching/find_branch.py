@@ -337,9 +337,10 @@ class BranchPath:
         )
 
     def has_addition(self, seq: int, request: Request, place: int) -> bool:
-        """Return True if the stored message at a seq is the request's with words around it.
+        """Return True if the stored message is the request's message plus added words.
 
-        Our reply must follow.
+        `seq` is the stored message, `place` the request's. The next stored message must be our
+        reply.
         """
         texts = self.get_compared_texts(seq, request, place)
         return texts is not None and any(iter_additions(texts[0], text=texts[1]))

@@ -174,7 +174,7 @@ class Voice:
         return self.form.broken(refusal) if self.has_begun else held.fail(refusal)
 
     def opening(self) -> str:
-        """Return the opening of the stream at the first call, later an empty string."""
+        """Return the opening of the stream on the first call, later an empty string."""
         begun = "" if self.is_open else self.form.opening()
         self.is_open = self.has_begun = True
         return begun

@@ -210,7 +210,7 @@ def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None
 
 
 def mark_last(entries: list[Entry], *, turn: Turn | None) -> list[Entry]:
-    """Mark the newest message as the last one, and set whether its reply can be continued."""
+    """Mark the newest message as the last, and set whether its reply can be continued."""
     for index in range(len(entries) - 1, -1, -1):
         entry = entries[index]
         if isinstance(entry, MessageEntry):

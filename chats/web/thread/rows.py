@@ -322,7 +322,7 @@ class Now:
 
 
 def load_current_state(branch: Branch) -> Now:
-    """Return the current state of markers and turn without loading messages."""
+    """Return the current state of the thread and of its newest turn, without loading messages."""
     answer, told = get_request_status(branch, now=timezone.now()), load_newest_inactive(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     turn = turns.only("status").order_by("-accepted").first()

@@ -126,9 +126,9 @@ def build_skill_parts(
 def build_moved_part(
     key: str, *, skills: Sequence[SkillText], files: Mapping[tuple[str, str], str]
 ) -> list[tuple[str, str]]:
-    """Return the (origin, text) part of a moved text or part of a file.
+    """Return a moved skill text or a part of a file as a list of one (origin, text) pair.
 
-    Returns an empty list if the text or the file no longer exists.
+    The list is empty if the text or the file no longer exists.
     """
     part = parse_part_key(key)
     slug = part.slug if part else key

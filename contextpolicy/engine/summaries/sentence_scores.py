@@ -62,7 +62,7 @@ def score_sentences(text: str, *, by_person: bool, is_answered: bool = False) ->
 
 
 def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
-    """Parse one sentence. A question that `is_answered` is not an open item."""
+    """Classify and weight one sentence. With `is_answered`, a question is not an open item."""
     plain = strip_source_marks(sentence)
     found = extract_facts(plain)
     facts = _facts_of(found)
