@@ -1,14 +1,19 @@
 """Shared fixtures: Alice owns the chat, Bob has access to shared chats, Charlie has no access."""
 
+import gc
 import importlib
+import itertools
+import re
 import shutil
 import threading
 from collections.abc import Iterator
 from datetime import UTC, datetime
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+from django.contrib.auth.hashers import Argon2PasswordHasher
 from django.contrib.auth.models import User
 from django.core.management.commands import migrate
 from django.db import connection
@@ -17,9 +22,12 @@ from django.db.backends.sqlite3.base import DatabaseWrapper as SQLite
 from django.test.utils import setup_databases, teardown_databases
 from hypothesis import HealthCheck, settings
 from pytest_django import Settings
+from whitenoise.middleware import WhiteNoiseMiddleware
+from whitenoise.responders import StaticFile
 
 from chats.actions import lifecycle
 from chats.ground import queue, rates
+from chats.memory.search import archive
 from chats.models import Chat, ProviderAccount
 from chats.record import outbox
 from contextpolicy.engine.messages.tokens import ApproximateCounter
@@ -63,6 +71,28 @@ def close_own_connection(connection: SQLite) -> None:
 # Replaces the method for all tests, which Django's types do not allow.
 SQLite.close = close_own_connection  # type: ignore[assignment,method-assign]
 
+# Each client of Django creates its own middleware, which would list the static files again. The
+# files do not change during a run.
+_list_static_files = WhiteNoiseMiddleware.add_files_from_finders
+_static_files: dict[tuple[str, int], dict[str, StaticFile]] = {}
+
+
+def add_listed_static_files(middleware: WhiteNoiseMiddleware) -> None:
+    """Add the static files to the middleware, listed once for each prefix and maximum age."""
+    key = (middleware.static_prefix, middleware.max_age)
+    if key not in _static_files:
+        from_root, middleware.files = middleware.files, {}
+        _list_static_files(middleware)
+        _static_files[key], middleware.files = middleware.files, from_root
+    middleware.files.update(_static_files[key])
+
+
+WhiteNoiseMiddleware.add_files_from_finders = add_listed_static_files
+
+# The algorithm of the product with the least memory and time: a hash takes 1 ms instead of 100 ms.
+Argon2PasswordHasher.time_cost = 1
+Argon2PasswordHasher.memory_cost = 64
+
 NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
@@ -99,12 +129,29 @@ def pytest_collectstart(collector: pytest.Collector) -> None:
         settings.load_profile(chosen or of_today)
 
 
+# Tests that start processes are slow.
+SLOW = re.compile(r"mark\.(slow|processes)\b")
+
+
+@cache
+def can_hold_slow_tests(file: Path) -> bool:
+    """Return True if a test file, or a `conftest.py` of its folders, names a mark of slow tests."""
+    folders = [folder for folder in file.parents if Path(__file__).parent in folder.parents]
+    texts = [file, *(folder / "conftest.py" for folder in folders)]
+    return any(SLOW.search(text.read_text(encoding="utf-8")) for text in texts if text.exists())
+
+
+def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
+    """Leave out files without slow tests, so that a run of slow tests does not import them."""
+    is_for_slow_tests = config.option.markexpr == "slow" and collection_path.suffix == ".py"
+    return (is_for_slow_tests and not can_hold_slow_tests(collection_path)) or None
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Mark tests that start processes as slow, except two that are part of the short run.
 
     Tests marked `whole` belong to the full form of a long program, which `make whole` runs. Those
-    marked `in_turn` run on every third day. A test named by its id runs on each: the second try
-    of a failed test must not pass because it was left out.
+    marked `in_turn` run on every fourth day. A test named by its id always runs.
     """
     are_named = all("::" in argument for argument in config.args)
     left_out = set() if are_named else rows_of_other_days(items)
@@ -115,6 +162,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     for item in items:
         if item.get_closest_marker("processes") and not item.get_closest_marker("short"):
             item.add_marker(pytest.mark.slow)
+    hidden = [item for item in items if item.get_closest_marker("slow")]
+    hidden = [item for item in hidden if not can_hold_slow_tests(item.path)]
+    if hidden:
+        raise pytest.UsageError(f"`-m slow` leaves out {hidden}: name the mark in their file.")
+
+
+def pytest_collection_finish() -> None:
+    """Keep the collected tests out of each later search for garbage."""
+    gc.collect()
+    gc.freeze()
 
 
 @pytest.fixture(scope="session")
@@ -127,16 +184,30 @@ def cluster() -> Iterator[Cluster]:
     shutil.rmtree(folder)
 
 
+@pytest.fixture(scope="session")
+def empty_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder without files, for settings that need one. Tests write nothing to it."""
+    return tmp_path_factory.mktemp("empty")
+
+
+@pytest.fixture(scope="session")
+def checkpoint_files(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Unused files in one folder: `tmp_path` lists the folders of all earlier tests."""
+    folder = tmp_path_factory.mktemp("checkpoints")
+    return (folder / f"ledger_checkpoint_{number}" for number in itertools.count())
+
+
 @pytest.fixture(autouse=True)
-def own_checkpoint_file(settings: Settings, tmp_path: Path) -> None:
+def own_checkpoint_file(settings: Settings, checkpoint_files: Iterator[Path]) -> None:
     """A checkpoint file for each test, because it would survive the rollback of the database."""
-    settings.LEDGER_CHECKPOINT_FILE = str(tmp_path / "ledger_checkpoint")
+    settings.LEDGER_CHECKPOINT_FILE = str(next(checkpoint_files))
 
 
 @pytest.fixture(autouse=True)
-def long_search_limit(settings: Settings) -> None:
-    """Raise the time limit of retrieved context, because a busy machine exceeds the default."""
+def long_search_limits(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Raise the time limits of search and of its index: a busy machine exceeds the defaults."""
     settings.REFERENCES_SECONDS = 10
+    monkeypatch.setattr(archive, "TASK_SECONDS", 60.0)
 
 
 @pytest.fixture

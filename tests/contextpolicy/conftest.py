@@ -33,9 +33,9 @@ class Lay(Protocol):
 
 
 @pytest.fixture(autouse=True)
-def static_root(settings: Settings, tmp_path: Path) -> None:
+def static_root(settings: Settings, empty_folder: Path) -> None:
     """An existing folder; without it the static files' middleware warns."""
-    settings.STATIC_ROOT = tmp_path
+    settings.STATIC_ROOT = empty_folder
 
 
 @pytest.fixture

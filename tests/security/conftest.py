@@ -59,9 +59,9 @@ def is_left_to_another_database(item: pytest.Item) -> bool:
 
 
 @pytest.fixture(autouse=True)
-def quiet(settings: Settings, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def quiet(settings: Settings, empty_folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Reset rate limits for each test, and disable the search for local model servers."""
-    settings.STATIC_ROOT = tmp_path
+    settings.STATIC_ROOT = empty_folder
     settings.API_REQUESTS_PER_MINUTE = 1_000_000
     settings.MESSAGES_PER_MINUTE = 1_000_000
     rates.REQUESTS.clear()
