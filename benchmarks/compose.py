@@ -11,6 +11,8 @@ import tempfile
 import time
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 SIZES = (1_000, 100_000)
 ROUNDS = 40
 CHUNK = 5_000
@@ -98,14 +100,13 @@ def main() -> None:
         import django
 
         django.setup()
-        from django.core.management import call_command
         from django.utils import timezone
 
         from chats.ground import queue
         from contextpolicy.presets import replace_demo_policy, seed_policies
         from project.seed import seed_demo_model
 
-        call_command("migrate", verbosity=0)
+        create_tables()
         seed_policies(now=timezone.now())
         replace_demo_policy(actor="system", now=timezone.now())
         seed_demo_model()

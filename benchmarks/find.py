@@ -19,6 +19,8 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ROUNDS = 40
 # Ranks of the query words in a vocabulary that begins with the most common word.
@@ -44,9 +46,7 @@ def main() -> None:
         import django
 
         django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         parts: dict[str, Callable[[], None]] = {
             "find": lambda: find(arguments.messages),
             "list": lambda: listing(arguments.chats),

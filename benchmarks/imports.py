@@ -18,6 +18,8 @@ import tempfile
 import time
 from typing import IO, Any
 
+from tests.load.prepared import create_tables
+
 LEASE = {"LEASE_SECONDS": "4", "HEARTBEAT_EVERY": "1"}
 LOOK = 0.02
 
@@ -47,9 +49,7 @@ def main() -> None:
         if os.environ.get("PALIMPSEST_TEST_DATABASE_URL"):
             os.environ["DATABASE_URL"] = os.environ["PALIMPSEST_TEST_DATABASE_URL"]
         set_up()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         row = begun(said.chats, said.messages, megabytes=said.megabytes)
         sys.exit(play(row, chats=said.chats, messages=said.messages, kills=said.kills))
 

@@ -23,13 +23,14 @@ from datetime import timedelta
 from typing import Any
 
 from tests.fakes.fake_server import FakeServer
+from tests.load.prepared import create_tables
 
 SAID = "I work as a gardener. What grows in shade?"
 PROPOSED = '[{"message": 1, "slot": "job", "quote": "I work as a gardener."}]'
 LEASE = timedelta(seconds=2)
 # Chats per person: more would exceed the daily limit of calls.
 CHATS_OF_A_PERSON = 8
-END_SECONDS = 120
+END_SECONDS = 400
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -57,9 +58,7 @@ def main(arguments: Sequence[str]) -> int:
 def kill_both(fake: FakeServer, given: argparse.Namespace) -> int:
     """Run and kill both kinds of processes; return True if all checks pass."""
     begin()
-    from django.core.management import call_command
-
-    call_command("migrate", verbosity=0)
+    create_tables()
     prepare(fake, messages=given.messages, chats=given.chats)
     faults = []
     for kind, compare in (("vectors", missing_vectors), ("preferences", misread_chats)):

@@ -17,6 +17,8 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 OF_A_CHAIN, PIECES, AT_ONCE = 50, 30, 40
 
 
@@ -35,9 +37,7 @@ def main() -> None:
         import django
 
         django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         told("built", build, rows)
         told("signed", sign)
         told("verified", verify)

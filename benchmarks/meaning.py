@@ -17,6 +17,8 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 SEARCHES = 40
 LIMIT = 0.3
 
@@ -33,11 +35,10 @@ def main(arguments: Sequence[str]) -> int:
         import django
 
         django.setup()
-        from django.core.management import call_command
 
         from benchmarks.search import fill, index
 
-        call_command("migrate", verbosity=0)
+        create_tables()
         (owner_id,), words = fill(1, given.messages, chats=max(given.messages // 200, 1))
         index()
         space_id = store(owner_id, dimensions=given.dimensions)

@@ -16,6 +16,8 @@ import time
 from pathlib import Path
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 SHORT, LONG, WINDOW = 6, 40, 12
 # The share of chats that are long and would change.
 SHARE = 3
@@ -44,9 +46,7 @@ def main() -> None:
         if os.environ.get("PALIMPSEST_TEST_DATABASE_URL"):
             os.environ["DATABASE_URL"] = os.environ["PALIMPSEST_TEST_DATABASE_URL"]
         set_up()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         row = build(said.chats)
         sys.exit(play(row, chats=said.chats, kills=said.kills))
 

@@ -28,6 +28,8 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
+from tests.load.prepared import create_tables
+
 UNANSWERABLE = {"adversarial", "abstention"}
 Shares = list[tuple[str, float, float]]
 
@@ -43,9 +45,7 @@ def main(arguments: Sequence[str]) -> None:
         import django
 
         django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         files = sorted(given.folder.glob("*.qa.jsonl"))
         if not files:
             sys.exit(f"{given.folder} has no conversation: no file is called NAME.qa.jsonl.")

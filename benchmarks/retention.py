@@ -16,6 +16,8 @@ import time
 from datetime import timedelta
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 OF_A_CHAT, YOUNG, SENT = 100, 50, 30
 
 
@@ -35,9 +37,7 @@ def main() -> None:
         import django
 
         django.setup()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         build(messages)
         run(messages)
 

@@ -23,6 +23,8 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from tests.load.prepared import create_tables
+
 LIMIT = 0.05
 RANKS = {"rare": (2_000, 20_000), "usual": (100, 2_000), "common": (1, 60)}
 SEARCHES = 40
@@ -44,9 +46,7 @@ def main(arguments: Sequence[str]) -> int:
             return 0
         if given.only == "search":
             return ask_again()
-        from django.core.management import call_command
-
-        call_command("migrate", verbosity=0)
+        create_tables()
         each = given.messages // given.people
         owners, words = fill(given.people, each, chats=given.chats // given.people)
         kills = killed(given.kills, alive=given.alive)
