@@ -3,6 +3,7 @@
 import ast
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -505,6 +506,7 @@ def asks(function: ast.FunctionDef, judges: set[str]) -> bool:
     return bool({call.rpartition(".")[2] for call in calls} & judges)
 
 
+@cache
 def functions() -> list[ast.FunctionDef]:
     """All functions of the product."""
     paths = [path for room in ROOMS for path in sorted((ROOT / room).rglob("*.py"))]
