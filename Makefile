@@ -4,6 +4,8 @@ VENV := .venv
 BIN := $(VENV)/bin
 # Each test file runs in one worker, because its tests share processes and databases.
 TESTERS := auto
+# Without stored bytecode each test process compiles all tests again, which takes as long as their imports.
+unexport PYTHONDONTWRITEBYTECODE
 # Printed after the output of pip.
 UNFETCHED = { echo "The packages could not be installed: the lines above say why. Check the network and the package index (pip config list), then run the same command again."; exit 1; }
 # Tests with processes and browsers spend half of their time waiting.
@@ -46,7 +48,8 @@ test-all: $(VENV)/.for-testing $(VENV)/.small-model
 	$(TIMED) "without processes" $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -rfEs \
 		-m "not slow" --ignore=tests/engine
 	$(TIMED) "speed of the engine" $(BIN)/python -m pytest -q $(SPEED_OF_ENGINE)
-	$(TIMED) "with processes" scripts/slow_tests.sh $(BIN)/python $(WAITERS)
+	$(TIMED) "with processes" $(BIN)/python -m pytest -n $(WAITERS) --dist loadfile -rfEs \
+		-m slow --hypothesis-profile=whole tests
 	@SPEED=0 PALIMPSEST_ALL_IN_TURN=1 PALIMPSEST_DAY=$(DAY) scripts/timed.sh $(TIMES) "SPEED=0" \
 		$(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q -m "not slow" $(WITHOUT_SPEED)
 	$(TIMED) "PostgreSQL" scripts/with_postgres.sh $(BIN)/python -m pytest -n $(TESTERS) --dist loadfile -q \
