@@ -211,7 +211,7 @@ def answer_of(client: Any, path: str, method: str, ids: dict[str, str]) -> tuple
     operation = PATHS[path].get(method.lower(), {}).get("operationId", "")
     filled = path.format(**ids).removeprefix("/api/v1/")
     answer = client.call(method, filled, BODIES.get(operation))
-    assert not answer.streaming
+    assert not answer.streaming, f"{method} {path} opened a stream"
     text = answer.content.decode()
     return answer.status_code, text.replace(answer["X-Request-ID"], "")
 
@@ -304,12 +304,13 @@ def test_S01_charlie_changed_nothing(
 def test_S01_nothing_opens_without_signing_in(of_alice_ids: dict[str, str]) -> None:
     wrong = []
     for path in (*sorted(PATHS), "/api/v1/schema", "/api/v1/nowhere"):
-        expected = (404, "not_found") if path.endswith("nowhere") else (401, "not_authenticated")
+        status, code = (
+            (404, "not_found") if path.endswith("nowhere") else (401, "not_authenticated")
+        )
         for method in METHODS:
             answer = Program("").call(method, path.format(**of_alice_ids).removeprefix("/api/v1/"))
-            told = (answer.status_code, answer.json()["error"]["code"])
-            if told != expected:
-                wrong.append((method, path, told))
+            if answer.status_code != status or answer.json()["error"]["code"] != code:
+                wrong.append((method, path, answer.status_code))
     assert wrong == []
 
 
