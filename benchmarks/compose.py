@@ -11,7 +11,7 @@ import tempfile
 import time
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 SIZES = (1_000, 100_000)
 ROUNDS = 40

@@ -19,7 +19,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 NOW = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 ROUNDS = 40

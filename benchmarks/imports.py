@@ -18,7 +18,7 @@ import tempfile
 import time
 from typing import IO, Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 LEASE = {"LEASE_SECONDS": "4", "HEARTBEAT_EVERY": "1"}
 LOOK = 0.02

@@ -22,8 +22,8 @@ from dataclasses import replace
 from datetime import timedelta
 from typing import Any
 
+from benchmarks.prepared import create_tables
 from tests.fakes.fake_server import FakeServer
-from tests.load.prepared import create_tables
 
 SAID = "I work as a gardener. What grows in shade?"
 PROPOSED = '[{"message": 1, "slot": "job", "quote": "I work as a gardener."}]'

@@ -17,7 +17,7 @@ from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 OF_A_CHAIN, PIECES, AT_ONCE = 50, 30, 40
 

@@ -17,7 +17,7 @@ from collections.abc import Callable, Sequence
 from functools import partial
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 SEARCHES = 40
 LIMIT = 0.3

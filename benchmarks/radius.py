@@ -16,7 +16,7 @@ import time
 from pathlib import Path
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 SHORT, LONG, WINDOW = 6, 40, 12
 # The share of chats that are long and would change.

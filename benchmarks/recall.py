@@ -28,7 +28,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 UNANSWERABLE = {"adversarial", "abstention"}
 Shares = list[tuple[str, float, float]]

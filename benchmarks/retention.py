@@ -16,7 +16,7 @@ import time
 from datetime import timedelta
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 OF_A_CHAT, YOUNG, SENT = 100, 50, 30
 

@@ -23,7 +23,7 @@ import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
-from tests.load.prepared import create_tables
+from benchmarks.prepared import create_tables
 
 LIMIT = 0.05
 RANKS = {"rare": (2_000, 20_000), "usual": (100, 2_000), "common": (1, 60)}

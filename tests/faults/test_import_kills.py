@@ -20,5 +20,5 @@ def test_every_chat_is_made_once(
     chats: int, kills: int, seconds: int, more: list[str], tmp_path: Path
 ) -> None:
     options = ["--chats", str(chats), "--kills", str(kills), *more]
-    said = run(python("-m", "tests.load.imports", *options), env=apart(tmp_path), seconds=seconds)
+    said = run(python("-m", "benchmarks.imports", *options), env=apart(tmp_path), seconds=seconds)
     assert f"{chats} of {chats} chats are here once" in said

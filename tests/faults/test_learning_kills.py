@@ -10,7 +10,7 @@ from tests.faults.programs import apart, python, run
 
 @pytest.mark.timeout(900)
 def test_vectors_and_proposals_are_made_once_after_kills(tmp_path: Path) -> None:
-    command = python("-m", "tests.load.learning", "--messages", "400", "--kills", "3")
+    command = python("-m", "benchmarks.learning", "--messages", "400", "--kills", "3")
     said = run(command, env=apart(tmp_path), seconds=200)
     # A fast machine finishes before the last kill.
     assert re.search(r"vectors: [1-9] kills", said)
