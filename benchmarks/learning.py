@@ -110,7 +110,7 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
 
     from benchmarks.search import fill, index
     from chats.compaction import embedding
-    from chats.memory.preferences import preferences
+    from chats.memory.preferences import memory_settings
     from chats.models import PreferenceReading, ProviderAccount
     from contextpolicy.models import ModelSpec
     from contextpolicy.publish import assign_policy, create_policy
@@ -134,8 +134,8 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     embedding.choose_embedding_model("small", anew=False, actor="system", now=now)
     for number in range(chats // CHATS_OF_A_PERSON):
         user = User.objects.create_user(f"gardener-{number}")
-        preferences.set_consent(owner_id=user.pk, agrees=True, now=now)
-        preferences.set_inferring(owner_id=user.pk, agrees=True, now=now)
+        memory_settings.set_consent(owner_id=user.pk, agrees=True, now=now)
+        memory_settings.set_inferring(owner_id=user.pk, agrees=True, now=now)
         for _ in range(CHATS_OF_A_PERSON):
             talk(user)
     PreferenceReading.objects.update(due_at=now)

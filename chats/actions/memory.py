@@ -7,7 +7,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
 from chats.actions import erasure_targets
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.memory.search.clearing import truncate_log
 from chats.models import Chat, Folder, Preference
 from chats.record import holds, notices
@@ -42,7 +42,7 @@ def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) ->
     """
     owner_id, marks = row.owner_id, ErasureMarks(now)
     PERSON_LOCK.hold(owner=owner_id)
-    preferences.lock_memory_settings(owner_id)
+    memory_settings.lock_memory_settings(owner_id)
     row = preferences.get_preference(owner_id=owner_id, preference_id=row.pk)
     preferences.check_preference_holds([row], now=now)
     erasure_targets.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)

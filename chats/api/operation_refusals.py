@@ -48,12 +48,12 @@ from chats.api.refusal_groups import (
 from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
-from chats.exchange import skill_folders, ui_chats, upload
+from chats.exchange import skill_folders, ui_chats, ui_requests, upload
 from chats.files import attach, inline
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
 from chats.ground.refusals import NotFound
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preference_texts
 from chats.memory.search.search import QuestionTooLong
 from chats.people import keys
 from chats.people.sessions import ReauthenticationRequired
@@ -331,9 +331,9 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         keys.TooManyKeys,
     ),
     "memory_change": (
-        preferences.NoConsent,
-        preferences.InstructionsTooLong,
-        preferences.InvalidInstructions,
+        memory_settings.NoConsent,
+        memory_settings.InstructionsTooLong,
+        memory_settings.InvalidInstructions,
     ),
     "messages_recent": (NotFound, model_choice.PolicyRefused),
     "models_list": (model_choice.PolicyRefused,),
@@ -382,7 +382,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "preferences_create": (
         NotFound,
         *PREFERENCE,
-        preferences.UnknownSlot,
+        preference_texts.UnknownSlot,
         organising.UnknownFolder,
     ),
     "preferences_delete": (UnderHold,),
@@ -427,8 +427,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         lifecycle.TooManyChats,
         branching.NotAUserMessage,
         branching.NotAReply,
-        ui_chats.InvalidUIRequest,
-        ui_chats.UnsupportedUIMessage,
+        ui_requests.InvalidUIRequest,
+        ui_requests.UnsupportedUIMessage,
         ui_chats.HistoryNotStored,
         TooManyStreams,
         *FILES,

@@ -11,7 +11,7 @@ from chats.actions import (
     state_edits,
 )
 from chats.compaction.people import rights
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice
 from chats.prompt.next_context import TeamRepliesHere
@@ -82,8 +82,8 @@ ERASE = (
 )
 FOLDER = (organising.FolderExists, organising.InvalidFolderName, organising.FolderNameTooLong)
 PREFERENCE = (
-    preferences.NoConsent,
-    preferences.PreferenceInvalid,
+    memory_settings.NoConsent,
+    preference_texts.PreferenceInvalid,
     preferences.TooManyPreferences,
 )
 CONTROLS = (two_persons.SecondPersonNeeded, blast.BlastRadiusNeeded)

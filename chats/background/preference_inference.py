@@ -19,7 +19,12 @@ from django.db.models import F, Max, QuerySet
 from chats.background import model_call
 from chats.ground import leases, queue
 from chats.ground.background_lock import alone
-from chats.memory.preferences import inference_checks, inference_queue, preferences, proposals
+from chats.memory.preferences import (
+    inference_checks,
+    inference_queue,
+    memory_settings,
+    proposals,
+)
 from chats.memory.preferences.preference_patterns import LONGEST_MESSAGE
 from chats.models import (
     Branch,
@@ -109,7 +114,7 @@ def prepare_inference_call(
     if row is None:
         return None
     model_call.close_lost_calls([row.receipt_id], now=now)
-    settings = preferences.lock_memory_settings(chat.owner_id)
+    settings = memory_settings.lock_memory_settings(chat.owner_id)
     asked = choose_inference_model(chat) if can_infer_from_chat(chat, settings=settings) else None
     if asked is None:
         inference_queue.release_chat_reading(row, due_at=None)
@@ -160,7 +165,7 @@ def can_infer_from_chat(chat: Chat, *, settings: MemorySettings) -> bool:
     """Return True if the owner agreed to inference and the chat allows it."""
     return (
         chat.deleted_at is None
-        and preferences.is_inferring(settings)
+        and memory_settings.is_inferring(settings)
         and can_save_preferences(chat)
     )
 
@@ -329,7 +334,7 @@ def finish_inference_call(
     if is_ending_retryable(ending) and call.reading.tries < inference_queue.MOST_TRIES:
         inference_queue.release_chat_reading(call.reading, due_at=now + inference_queue.REST)
         return
-    settings = preferences.lock_memory_settings(chat.owner_id)
+    settings = memory_settings.lock_memory_settings(chat.owner_id)
     if text and can_infer_from_chat(chat, settings=settings):
         store_suggestions(call, text=text, chat=chat, now=now)
     since = settings.inferring_since

@@ -14,8 +14,8 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import aider, assistants, bounds, everything, foreign, jsonstream, reading
-from chats.exchange.chat_writer import clean_draft
 from chats.exchange.draft_builder import MOST_LOSSES, Unreadable
+from chats.exchange.draft_messages import clean_draft
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.ground.sentences import Sentence
 

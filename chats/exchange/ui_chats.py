@@ -6,79 +6,43 @@ position.
 """
 
 import hashlib
-import json
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Sequence
+from dataclasses import dataclass
 from datetime import datetime
-from itertools import groupby
-from typing import Any, Literal, cast
+from typing import Any, cast
 
-from django.contrib.auth.models import AbstractBaseUser, User
+from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import Q, QuerySet
-from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
 
 from chats.actions import branching, lifecycle
 from chats.exchange.ui_approvals import (
     NOTHING_KNOWN,
     KnownParts,
-    ToolApproval,
     decide_approvals,
-    mark_denied_calls,
-    parse_approvals,
 )
-from chats.exchange.ui_files import OWN_FILE, name_file_addresses
-from chats.exchange.writing import order_metadata, to_milliseconds
+from chats.exchange.ui_files import OWN_FILE
+from chats.exchange.ui_lookup import (
+    find_chat,
+    find_message,
+    get_ui_chat,
+    is_unfinished,
+    load_branch,
+    select_path,
+)
+from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
 from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import ApiKey, Branch, Chat, Message, MessageFile, Turn
-from chats.models.turns import UNFINISHED
-from chats.record import access, history, messages
+from chats.models import ApiKey, Chat, Message, MessageFile, Turn
+from chats.record import history
 from chats.turns.start import Accepted, retry_turn, start_turn
 from contextpolicy.engine.messages.messages import (
     FilePart,
-    Part,
     TextPart,
     ToolCallPart,
-    parse_parts,
 )
-from contextpolicy.engine.messages.ui_messages import (
-    MalformedUIMessage,
-    UIMessage,
-    parse_ui_message,
-    serialize_ui_message,
-)
-from contextpolicy.engine.text import names
-
-LONGEST_ID = 200
-# Bytes of a message's metadata and `data-…` parts, as JSON.
-MOST_EXTRAS = 65_536
-# Types of parts that a user message can have, in addition to `data-…`.
-STORED_PARTS = frozenset({"text", "file", "step-start"})
-Trigger = Literal["submit-message", "regenerate-message"]
-
-
-class InvalidUIRequest(Refusal):
-    """The body is not a request of `useChat`. The error message gives the reason."""
-
-    code = "invalid_ui_request"
-    status = 422
-    sentence = gettext_noop("This is not a request of `useChat`: {problem}")
-
-
-class UnsupportedUIMessage(Refusal):
-    """The last message is neither a user message with text or files nor a reply with approvals."""
-
-    code = "unsupported_ui_message"
-    status = 422
-    sentence = gettext_noop(
-        "The last message must be a user message with text and files. Files are data URLs or "
-        "addresses of your uploads. An edited message keeps its files, so send other files in "
-        "a new message. An assistant message is accepted only if it answers requests for "
-        "consent. Results of client tools are not supported."
-    )
+from contextpolicy.engine.messages.ui_messages import UIMessage
 
 
 class HistoryNotStored(Refusal):
@@ -93,105 +57,12 @@ class HistoryNotStored(Refusal):
 
 
 @dataclass(frozen=True, slots=True)
-class UIRequest:
-    """A parsed request of `useChat`: the chat's id, the last message, the trigger and the model."""
-
-    # Id of the chat: ours, or one that the client made up.
-    chat_id: str
-    trigger: Trigger
-    # The message to replace or to regenerate; None: none was named.
-    message_id: str | None
-    # The last message, and the id of the previous one. None: the request has no such message.
-    last: UIMessage | None = None
-    previous_id: str | None = None
-    # Number of messages in the request. A single `message` is one.
-    count: int = 0
-    # The `data-…` parts of the last message.
-    extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
-    # The answers to requests for consent in the last message.
-    approvals: Sequence[ToolApproval] = field(default_factory=tuple)
-    # Slug of the model to use from now on. Empty: no change.
-    model: str = ""
-
-
-@dataclass(frozen=True, slots=True)
 class UIReply:
     """The turn that a client follows, and the parts of the reply that the client already has."""
 
     chat: Chat
     turn: Turn
     known: KnownParts = NOTHING_KNOWN
-
-
-def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
-    """Parse the body of a request: `id`, `messages` or `message`, `trigger`, `messageId`, `model`.
-
-    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`, and
-    `UnsupportedUIMessage` for a new message with parts that would not be stored.
-    """
-    trigger = body.get("trigger", "submit-message")
-    if trigger not in ("submit-message", "regenerate-message"):
-        raise InvalidUIRequest(
-            problem=gettext_lazy("`trigger` must be submit-message or regenerate-message.")
-        )
-    message_id, model = body.get("messageId"), body.get("model") or ""
-    if message_id is not None:
-        check_id(message_id, name="messageId")
-    if not isinstance(model, str):
-        raise InvalidUIRequest(problem=gettext_lazy("`model` must be the ID of a model."))
-    request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
-    listed = [body["message"]] if "message" in body else body.get("messages")
-    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
-        raise InvalidUIRequest(problem=gettext_lazy("`messages` must be a list of messages."))
-    if not listed:
-        return request
-    last = parse_last_message(listed[-1])
-    if trigger == "submit-message" and last.role == "user":
-        check_stored_parts(listed[-1]["parts"])
-    extras = [
-        part
-        for part in listed[-1]["parts"]
-        if isinstance(part, dict) and str(part.get("type")).startswith("data-")
-    ]
-    if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
-        sentence = gettext_lazy(
-            "the metadata and data parts of a message may have at most {limit:,} bytes in total."
-        )
-        raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
-    previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None
-    return replace(
-        request,
-        last=last,
-        previous_id=previous,
-        count=len(listed),
-        extras=tuple(extras),
-        approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
-    )
-
-
-def check_stored_parts(parts: Sequence[Any]) -> None:
-    """Raise `UnsupportedUIMessage` if a user message has parts other than text, files and data."""
-    for part in parts:
-        kind = str(part.get("type") if isinstance(part, dict) else "")
-        if kind not in STORED_PARTS and not kind.startswith("data-"):
-            raise UnsupportedUIMessage
-
-
-def check_id(value: object, *, name: str) -> str:
-    """Return an id from the client. Raises `InvalidUIRequest` if it is invalid."""
-    if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
-        return value
-    sentence = gettext_lazy("`{name}` needs an ID of 1 to {limit} characters.")
-    raise InvalidUIRequest(problem=format_lazy(sentence, name=name, limit=LONGEST_ID))
-
-
-def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
-    """Parse the last message of a request. Raises `InvalidUIRequest`."""
-    check_id(value.get("id"), name="messages")
-    try:
-        return parse_ui_message(value)[0]
-    except MalformedUIMessage as error:
-        raise InvalidUIRequest(problem=str(error)) from error
 
 
 def reply_to_ui_request(
@@ -429,187 +300,3 @@ class UIAction:
         if turn is None:
             raise NotFound
         return retry_turn(user=self.user, turn=turn, now=self.now, api_key=self.api_key)
-
-
-def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
-    """Return the person's chat with our id or the client's id, or None.
-
-    Raises `NotFound` for a deleted chat and for another person's chat.
-    """
-    own = parse_own_id(chat_id)
-    if own is not None and Chat.objects.filter(pk=own).exists():
-        return access.get_chat(user=user, chat_id=own)
-    known = Chat.objects.filter(owner=user.pk, client_id=chat_id).first()
-    return access.get_chat(user=user, chat_id=known.pk) if known else None
-
-
-def get_ui_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat:
-    """Return the person's chat with our id or the client's id. Raises `NotFound`."""
-    chat = find_chat(chat_id, user=user)
-    if chat is None:
-        raise NotFound
-    return chat
-
-
-def find_running_turn(chat: Chat) -> Turn | None:
-    """Return the oldest unfinished turn of the active branch, which a client can follow.
-
-    None if all turns have ended.
-    """
-    rows = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
-    return rows.order_by("accepted").first()
-
-
-def is_unfinished(chat: Chat, ui_id: str) -> bool:
-    """Return True if a UI message is a reply in progress, or a message that is still queued."""
-    own = parse_own_id(ui_id)
-    running = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
-    if own is not None and running.filter(pk=own).exists():
-        return True
-    return select_by_ui_id(
-        Message.objects.filter(branch=chat.active_branch_id, seq=None), ui_id
-    ).exists()
-
-
-def find_message(chat: Chat, ui_id: str) -> Message | None:
-    """Return the newest message on the active path that belongs to a UI message.
-
-    Otherwise a queued message that belongs to it, or None.
-    """
-    found = select_by_ui_id(select_path(load_branch(chat)), ui_id).last()
-    return (
-        found
-        or select_by_ui_id(
-            Message.objects.filter(branch=chat.active_branch_id, seq=None), ui_id
-        ).first()
-    )
-
-
-def select_by_ui_id(rows: QuerySet[Message], ui_id: str) -> QuerySet[Message]:
-    """Return the stored messages of a UI message, by our id, the client's, or a turn's.
-
-    For a turn, these are its user message and its steps; without a reply, only the user message.
-    """
-    own = parse_own_id(ui_id)
-    wanted = Q(metadata__source__id=ui_id)
-    if own is not None:
-        wanted |= Q(pk=own)
-        turn = resolve_turn(own)
-        if turn is not None:
-            wanted |= Q(turn=turn.pk) | Q(pk=turn.trigger_id)
-    return rows.filter(wanted)
-
-
-def resolve_turn(turn_id: uuid.UUID) -> Turn | None:
-    """Return the turn that replies: the given one, or the turn that absorbed it.
-
-    None if no turn has this id.
-    """
-    turn = Turn.objects.select_related("absorbed_by").filter(pk=turn_id).first()
-    return turn.absorbed_by or turn if turn else None
-
-
-def parse_own_id(text: str) -> uuid.UUID | None:
-    """Parse one of our UUIDs; None for an id that the client chose."""
-    try:
-        return uuid.UUID(text)
-    except ValueError:
-        return None
-
-
-def load_branch(chat: Chat) -> Branch:
-    """Reload the active branch of a chat."""
-    return Branch.objects.select_related("parent").get(pk=cast(uuid.UUID, chat.active_branch_id))
-
-
-def select_path(branch: Branch) -> QuerySet[Message]:
-    """Return the messages on the branch's path, oldest first."""
-    return history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
-
-
-def list_ui_messages(
-    chat: Chat, *, limit: int, before: str = ""
-) -> tuple[list[dict[str, Any]], bool]:
-    """Return the newest UI messages of the active path, and whether there are earlier ones.
-
-    `limit` counts stored messages; a reply with tool calls has several. `before`: the id of the
-    first UI message that the client has. Raises `NotFound` for an unknown id.
-    """
-    branch = load_branch(chat)
-    waiting = [] if before else list(messages.list_waiting_messages(branch_id=branch.pk))
-    branch.refresh_from_db(fields=["last_seq"])
-    path = select_path(branch)
-    if before:
-        found = list(select_by_ui_id(path, before))
-        if not found:
-            raise NotFound
-        steps = [row for row in found if row.role == Message.Role.ASSISTANT]
-        path = path.filter(seq__lt=(steps or found)[0].seq)
-    newest = list(path.order_by("-seq")[: limit + 1])
-    has_earlier = len(newest) > limit
-    rows = newest[:limit][::-1]
-    if has_earlier:
-        # A reply is never split.
-        split = newest[limit].turn_id
-        while len(rows) > 1 and split and is_step(rows[0]) and rows[0].turn_id == split:
-            rows = rows[1:]
-    taken = {row.pk for row in rows}
-    rows += [row for row in waiting if row.pk not in taken]
-    return list(serialize_ui_rows(rows, branch=branch)), has_earlier
-
-
-def is_step(row: Message) -> bool:
-    """Return True if a message is a step of a turn."""
-    return row.role == Message.Role.ASSISTANT and row.turn_id is not None
-
-
-def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[dict[str, Any]]:
-    """Yield UI messages. Consecutive steps of a turn form one message."""
-    running = set(
-        Turn.objects.filter(branch=branch, status__in=UNFINISHED).values_list("pk", flat=True)
-    )
-    written: set[uuid.UUID] = set()
-    for (turn_id, _), group in groupby(rows, key=get_group):
-        steps = list(group)
-        if turn_id is None:
-            yield from (serialize_one(row) for row in steps)
-        elif turn_id not in running:
-            # Steps after a message that was accepted during the turn get another id.
-            own = turn_id if turn_id not in written else steps[0].pk
-            written.add(turn_id)
-            yield serialize_steps(steps, own_id=str(own))
-
-
-def get_group(row: Message) -> tuple[uuid.UUID | None, str]:
-    """Return the turn to whose reply a step belongs. Other messages form groups of one."""
-    return (row.turn_id, "") if is_step(row) else (None, str(row.pk))
-
-
-def serialize_one(row: Message) -> dict[str, Any]:
-    """Return a message that is not a step, with all data from its client."""
-    source = row.metadata.get("source") or {}
-    role = "user" if row.role == Message.Role.USER else "assistant"
-    metadata = {**describe_row(row), **dict(source.get("metadata") or {})}
-    own = str(source.get("id") or row.pk)
-    parts: tuple[Part, ...] = name_file_addresses(row, parse_parts(row.parts)) or (TextPart(""),)
-    made: dict[str, Any] = serialize_ui_message(
-        UIMessage(own, cast(Any, role), parts, order_metadata(metadata))
-    )
-    made["parts"] += list(source.get("parts") or [])
-    return made
-
-
-def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
-    """Return a reply: the parts of all its steps, each step after a `step-start` part."""
-    last, parts = rows[-1], []
-    for row in rows:
-        step = parse_parts(row.parts)
-        made: dict[str, Any] = serialize_ui_message(UIMessage(own_id, "assistant", step, {}))
-        own = [part for part in made["parts"] if part["type"] != "step-start"]
-        parts += [{"type": "step-start"}, *mark_denied_calls(own)]
-    metadata = {"model": last.model_name, "finish": last.finish, **describe_row(last)}
-    return {"id": own_id, "role": "assistant", "parts": parts, "metadata": metadata}
-
-
-def describe_row(row: Message) -> dict[str, object]:
-    return {} if row.undated else {"ts": to_milliseconds(row.created_at)}

@@ -172,6 +172,7 @@ class TextOfDocument:
 
 
 def refuse_document_type(*_declaration: Any) -> None:
+    """Raise `DocumentTypeFound`, because a document type can define entities that expand."""
     raise DocumentTypeFound
 
 

@@ -10,7 +10,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     Branch,
     Chat,
@@ -138,7 +138,7 @@ def format_preferences(
     `is_plain`: only their texts, without introduction and slot names. Empty if there are
     none.
     """
-    if settings is None or not preferences.is_noting(settings):
+    if settings is None or not memory_settings.is_noting(settings):
         return ""
     rows = trim_preferences(select_chat_preferences(branch))
     if is_plain:

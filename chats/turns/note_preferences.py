@@ -2,7 +2,11 @@
 
 from datetime import datetime
 
-from chats.memory.preferences import inference_queue, preferences
+from chats.memory.preferences import (
+    inference_queue,
+    memory_settings,
+    stated_preferences,
+)
 from chats.memory.preferences.preference_patterns import extract_forget_requests, extract_statements
 from chats.models import Chat, Folder, Message, Preference, Turn
 
@@ -14,8 +18,8 @@ def save_stated_preferences(turn: Turn, *, chat: Chat, now: datetime) -> list[Pr
     preferences. Skips chats without memory, people without consent, and messages of other team
     members.
     """
-    if not can_save_preferences(chat) or not preferences.is_noting(
-        preferences.get_memory_settings(chat.owner_id)
+    if not can_save_preferences(chat) or not memory_settings.is_noting(
+        memory_settings.get_memory_settings(chat.owner_id)
     ):
         return []
     said = Message.objects.filter(
@@ -23,10 +27,10 @@ def save_stated_preferences(turn: Turn, *, chat: Chat, now: datetime) -> list[Pr
     ).select_related("branch")
     noted = []
     for message in said.order_by("seq"):
-        preferences.withdraw_preferences(
+        stated_preferences.withdraw_preferences(
             extract_forget_requests(message.text), message=message, owner_id=chat.owner_id, now=now
         )
-        noted += preferences.store_stated_preferences(
+        noted += stated_preferences.store_stated_preferences(
             extract_statements(message.text),
             message=message,
             owner_id=chat.owner_id,
@@ -41,8 +45,8 @@ def schedule_inference(chat: Chat, *, now: datetime) -> None:
 
     Runs in the caller's transaction.
     """
-    if can_save_preferences(chat) and preferences.is_inferring(
-        preferences.get_memory_settings(chat.owner_id)
+    if can_save_preferences(chat) and memory_settings.is_inferring(
+        memory_settings.get_memory_settings(chat.owner_id)
     ):
         inference_queue.schedule_idle_reading(chat.pk, now=now)
 

@@ -20,7 +20,7 @@ from chats.api.account.account_inputs import (
 )
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
-from chats.memory.preferences import preferences
+from chats.memory.preferences import exported_memory, memory_settings, preferences
 from chats.models import MemorySettings, Preference
 from chats.record import access
 
@@ -91,12 +91,12 @@ class MemoryViewSet(ConditionalEndpoint):
 
     def rows(self) -> QuerySet[MemorySettings]:
         """Return the user's settings, created if they do not exist."""
-        return preferences.select_stored_settings(self.user.pk)
+        return memory_settings.select_stored_settings(self.user.pk)
 
     @extend_schema(summary="Get your memory")
     def retrieve(self, request: Request) -> Response:
         """Get your instructions, settings and preferences, including replaced ones."""
-        return Response(preferences.export_memory(self.user.pk))
+        return Response(exported_memory.export_memory(self.user.pk))
 
     @extend_schema(summary="Update your memory", request=MemoryChange)
     def partial_update(self, request: Request) -> Response:
@@ -109,14 +109,14 @@ class MemoryViewSet(ConditionalEndpoint):
         found: dict[str, Any] = {"owner_id": self.user.pk, "now": timezone.now()}
         with transaction.atomic():
             if "instructions" in values:
-                preferences.write_instructions(**found, text=values["instructions"])
+                memory_settings.write_instructions(**found, text=values["instructions"])
             if "consent" in values:
-                preferences.set_consent(**found, agrees=values["consent"])
+                memory_settings.set_consent(**found, agrees=values["consent"])
             if "inferring" in values:
-                preferences.set_inferring(**found, agrees=values["inferring"])
+                memory_settings.set_inferring(**found, agrees=values["inferring"])
             if "paused" in values:
-                preferences.set_paused(**found, paused=values["paused"])
-        return Response(preferences.export_memory(self.user.pk))
+                memory_settings.set_paused(**found, paused=values["paused"])
+        return Response(exported_memory.export_memory(self.user.pk))
 
 
 class PreferenceViewSet(Endpoint):
@@ -141,7 +141,7 @@ class PreferenceViewSet(Endpoint):
             folder=folder,
             now=timezone.now(),
         )
-        return Response(preferences.serialize_preference(row), status=201)
+        return Response(exported_memory.serialize_preference(row), status=201)
 
     @extend_schema(summary="Update a preference", request=PreferenceChange)
     def partial_update(self, request: Request, preference_id: uuid.UUID) -> Response:
@@ -156,7 +156,7 @@ class PreferenceViewSet(Endpoint):
             row = preferences.rewrite_preference(**found, text=values["text"], now=timezone.now())
         else:
             row = preferences.accept_preference(**found, now=timezone.now())
-        return Response(preferences.serialize_preference(row))
+        return Response(exported_memory.serialize_preference(row))
 
     @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:

@@ -15,7 +15,7 @@ from chats.api.core.idempotency import get_idempotency_key
 from chats.api.core.inputs import LARGEST_PAGE, PlainText, Strict
 from chats.api.core.schema import IDEMPOTENCY_KEY
 from chats.api.core.strict_json import SnapshotParser
-from chats.exchange import ui_chats
+from chats.exchange import ui_chats, ui_lookup, ui_messages, ui_requests
 from chats.streams.ui_messages import build_ui_message_stream
 from chats.turns.stop import stop_turn
 
@@ -129,7 +129,7 @@ class UIChatsViewSet(Endpoint):
         `approval-responded`, and `approval` to `{id, approved}`. In `approval`, the `reason` “chat”
         also allows later calls of the tool in the chat.
         """
-        asked = ui_chats.parse_ui_request(cast(dict[str, Any], request.data))
+        asked = ui_requests.parse_ui_request(cast(dict[str, Any], request.data))
         viewer = build_follower(request)
         if not asked.approvals:
             count_message_request(request)
@@ -157,16 +157,16 @@ class UIChatViewSet(Endpoint):
         All steps of a reply are merged into one message. A running reply is not included; resume
         its stream instead.
         """
-        chat = ui_chats.get_ui_chat(client_id, user=self.user)
+        chat = ui_lookup.get_ui_chat(client_id, user=self.user)
         query = UIMessagesQuery.read(request.query_params.dict())
-        listed, has_earlier = ui_chats.list_ui_messages(chat, **query)
+        listed, has_earlier = ui_messages.list_ui_messages(chat, **query)
         return Response(
             {
                 "id": client_id,
                 "chat": str(chat.pk),
                 "messages": listed,
                 "has_earlier": has_earlier,
-                "running": ui_chats.find_running_turn(chat) is not None,
+                "running": ui_lookup.find_running_turn(chat) is not None,
             }
         )
 
@@ -181,8 +181,8 @@ class UIChatStreamViewSet(Endpoint):
     )
     def retrieve(self, request: Request, client_id: str) -> HttpResponseBase:
         """Stream the running reply from its start. Returns 204 if no reply is running."""
-        chat = ui_chats.get_ui_chat(client_id, user=self.user)
-        turn = ui_chats.find_running_turn(chat)
+        chat = ui_lookup.get_ui_chat(client_id, user=self.user)
+        turn = ui_lookup.find_running_turn(chat)
         if turn is None:
             return Response(status=204)
         return build_ui_message_stream(build_follower(request), chat_id=chat.pk, turn_id=turn.pk)
@@ -190,7 +190,7 @@ class UIChatStreamViewSet(Endpoint):
     @extend_schema(operation_id="ui_chats_stop", summary="Stop the running reply")
     def destroy(self, request: Request, client_id: str) -> Response:
         """Stop the running reply. Its text so far is kept. Repeating the request has no effect."""
-        turn = ui_chats.find_running_turn(ui_chats.get_ui_chat(client_id, user=self.user))
+        turn = ui_lookup.find_running_turn(ui_lookup.get_ui_chat(client_id, user=self.user))
         if turn is not None:
             stop_turn(user=self.user, turn=turn, now=timezone.now())
         return Response(status=204)

@@ -10,19 +10,17 @@ from collections import Counter
 from collections.abc import Sequence
 from datetime import datetime
 
-from chats.memory.preferences import inference_checks, preferences
+from chats.memory.preferences import inference_checks, memory_settings, preferences
 from chats.memory.preferences.inference_checks import PreferenceProposal
+from chats.memory.preferences.preference_changes import build_preference_data, record_change
 from chats.memory.preferences.preference_patterns import Telling
+from chats.memory.preferences.preference_texts import hash_preference_text, normalise_for_comparison
 from chats.memory.preferences.preferences import (
     OF_THE_PERSON,
     activate_preference,
     add_preference_evidence,
-    build_preference_data,
     build_replacement_filter,
     confirm_preference,
-    hash_preference_text,
-    normalise_for_comparison,
-    record_change,
     select_current_preferences,
 )
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
@@ -48,8 +46,8 @@ def save_proposals(
     meantime are skipped.
     """
     counts: Counter[str] = Counter()
-    settings = preferences.lock_memory_settings(owner_id)
-    if not preferences.is_inferring(settings):
+    settings = memory_settings.lock_memory_settings(owner_id)
+    if not memory_settings.is_inferring(settings):
         return counts
     numbered = dict(enumerate(read, start=1))
     for proposal in found:

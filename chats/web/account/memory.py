@@ -15,7 +15,7 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import memory
 from chats.ground.refusals import Refusal
-from chats.memory.preferences import preferences
+from chats.memory.preferences import exported_memory, memory_settings, preferences
 from chats.memory.preferences.preference_patterns import LONGEST_TEXT
 from chats.models import Chat, MemorySettings, Message, Preference
 from chats.record import access
@@ -74,7 +74,7 @@ def memory_page(request: PersonRequest) -> HttpResponse:
     # Browsers send line ends as CRLF.
     text = request.POST.get("instructions", "").replace("\r\n", "\n")
     try:
-        preferences.write_instructions(owner_id=request.user.pk, text=text, now=timezone.now())
+        memory_settings.write_instructions(owner_id=request.user.pk, text=text, now=timezone.now())
     except Refusal as refusal:
         return render_memory_page(request, refusal=refusal, instructions=text)
     return redirect("chats:memory")
@@ -88,12 +88,12 @@ def memory_switch(request: PersonRequest) -> HttpResponse:
     owner_id = request.user.pk
     try:
         if chosen in {"on", "off"}:
-            preferences.set_consent(owner_id=owner_id, agrees=chosen == "on", now=now)
+            memory_settings.set_consent(owner_id=owner_id, agrees=chosen == "on", now=now)
         elif chosen in {"propose", "only_told"}:
             agrees = chosen == "propose"
-            preferences.set_inferring(owner_id=owner_id, agrees=agrees, now=now)
+            memory_settings.set_inferring(owner_id=owner_id, agrees=agrees, now=now)
         elif chosen in SWITCHES:
-            preferences.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
+            memory_settings.set_paused(owner_id=owner_id, paused=chosen == "pause", now=now)
     except Refusal as refusal:
         return render_memory_page(request, refusal=refusal)
     return redirect("chats:memory")
@@ -103,7 +103,7 @@ def memory_switch(request: PersonRequest) -> HttpResponse:
 @signed_in
 def memory_export(request: PersonRequest) -> HttpResponse:
     """Send everything saved about the user as a JSON file."""
-    found = json.dumps(preferences.export_memory(request.user.pk), ensure_ascii=False, indent=2)
+    found = json.dumps(exported_memory.export_memory(request.user.pk), ensure_ascii=False, indent=2)
     return files.build_text_download(
         found, name="memory.json", kind="application/json; charset=utf-8"
     )
@@ -185,13 +185,13 @@ def render_memory_page(
     text: str = "",
 ) -> HttpResponse:
     """Render the page. After a `refusal`, the fields keep the typed values."""
-    settings: MemorySettings = preferences.get_memory_settings(request.user.pk)
+    settings: MemorySettings = memory_settings.get_memory_settings(request.user.pk)
     rows = [build_preference_view(row) for row in preferences.list_preferences(request.user.pk)]
     status = Preference.Status
     context = {
         "settings": settings,
         "instructions": settings.instructions if instructions is None else instructions,
-        "longest": preferences.LONGEST_INSTRUCTIONS,
+        "longest": memory_settings.LONGEST_INSTRUCTIONS,
         "longest_text": LONGEST_TEXT,
         "current": [view for view in rows if view.row.status == status.CURRENT],
         "proposed": [view for view in rows if view.row.status == status.PROPOSED],

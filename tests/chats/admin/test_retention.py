@@ -24,7 +24,7 @@ from chats.actions import (
 from chats.admin.retention.runs import CERTIFIED
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings
 from chats.models import (
     Chat,
     Compaction,
@@ -236,7 +236,7 @@ def test_it_takes_what_was_made_of_the_messages(
     ninety: None, alice: User, chat: Chat, work: Any
 ) -> None:
     now = timezone.now()
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     for text in ("My name is Alice Berg.", "And the code is 7781.", "Thanks"):
         work(start_turn(user=alice, chat=chat, text=text, now=now).turn)
     branch = chat.branches.get()

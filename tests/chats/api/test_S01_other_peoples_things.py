@@ -12,7 +12,7 @@ from django.db import transaction
 from chats.actions import lifecycle, organising
 from chats.api.core.schema import Generator
 from chats.files import uploads
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
     ApiKey,
     Chat,
@@ -118,7 +118,7 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     draft = rosters.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
     team = rosters.create_team(user=alice, draft=draft, shared=False, now=now).team
     Chat.objects.filter(pk=chat.pk).update(team=team)
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     kept = preferences.write_preference(owner_id=alice.pk, slot="note", text=CANARY, now=now)
     governing = publish.create_policy(
         slug=CANARY, name=CANARY, values={"strategy": "simple"}, actor="system", now=now

@@ -15,7 +15,7 @@ from django.utils import timezone, translation
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
-from chats.exchange import chat_writer, import_job, importing, upload
+from chats.exchange import chat_writer, draft_messages, import_job, importing, upload
 from chats.ground import leases, queue
 from chats.models import (
     Chat,
@@ -233,7 +233,7 @@ def test_a_stop_is_seen_amid_a_long_chat(
     three: FileImport, alice: User, settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     settings.HEARTBEAT_EVERY = -1
-    usual = chat_writer.build_draft_message
+    usual = draft_messages.build_draft_message
 
     def row_of(*given: Any, **more: Any) -> Message:
         upload.stop_import(user=alice, import_id=three.pk, now=timezone.now())

@@ -11,7 +11,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import erasure, lifecycle
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Preference, Turn, TurnReference
 from chats.providers.base import Finished, TextDelta
@@ -90,7 +90,7 @@ def planted_by_a_tool(talk: Chat, at: datetime) -> None:
 def test_what_holds_is_sent_and_what_was_superseded_or_planted_is_not(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     holds: dict[str, str] = {}
     over: set[str] = set()
     for month, told in enumerate(YEAR):
@@ -132,7 +132,7 @@ def test_S27_a_word_that_was_erased_is_nowhere_in_the_database_file(
     now: datetime,
     django_capture_on_commit_callbacks: Callable[..., Any],
 ) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     values = {"references": True, "reference_scope": "person"}
     policy = create_policy(slug="recalls", name="Recalls", values=values, actor="system", now=now)
     assign_policy(policy=policy, level="instance", actor="system", now=now)

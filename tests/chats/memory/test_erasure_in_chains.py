@@ -14,7 +14,7 @@ from django.db import connection
 from django.db.migrations.executor import MigrationExecutor
 
 from chats.actions import erasure, lifecycle, memory
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings
 from chats.models import Chat, Message, Preference, Receipt, Turn
 from chats.record import commitment_check, erasure_marks
 from chats.turns.start import start_turn
@@ -81,7 +81,7 @@ def forge(receipt: Receipt, at: datetime) -> None:
 def test_a_deleted_preference_is_recorded_in_each_chat_whose_prompt_had_it(
     alice: User, ask: Ask, now: datetime
 ) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     ask("Remember that I like Zanzibar.")
     row = Preference.objects.get()
     new = [lifecycle.create_chat(owner=alice, now=now + timedelta(days=30)) for _ in range(2)]

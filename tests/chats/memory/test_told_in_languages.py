@@ -7,8 +7,8 @@ language, at least 60 % of the statements must be stored.
 import pytest
 
 from chats.memory.preferences.preference_patterns import extract_forget_requests, extract_statements
-from chats.memory.preferences.preferences import is_preference_named
 from chats.memory.preferences.sensitive import is_card, is_iban, is_secret
+from chats.memory.preferences.stated_preferences import is_preference_named
 from tests.chats.memory.stated_sentences import NOT_STATED, STATED
 
 TOLD: dict[str, list[tuple[str, str | None]]] = {

@@ -14,7 +14,7 @@ from django.utils import timezone
 from chats.actions import erasure, lifecycle, marks, memory
 from chats.background import due_jobs, preference_inference
 from chats.ground import queue
-from chats.memory.preferences import inference_queue, preferences
+from chats.memory.preferences import inference_queue, memory_settings, preferences
 from chats.models import (
     Chat,
     Folder,
@@ -60,8 +60,8 @@ def light(demo_model: ModelSpec, set_policy: SetPolicy) -> ModelSpec:
 @pytest.fixture(autouse=True)
 def agreed(alice: User, now: datetime) -> User:
     """Alice, who consented to inferred preferences."""
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
-    preferences.set_inferring(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_inferring(owner_id=alice.pk, agrees=True, now=now)
     return alice
 
 
@@ -181,13 +181,15 @@ def test_a_compaction_has_the_chat_read_at_once(
 
 LIGHT = {"summarization_model": "light", "token_budget": 30_000}
 FORBIDS: dict[str, Callable[[Chat, datetime], object]] = {
-    "consent": lambda chat, now: preferences.set_consent(
+    "consent": lambda chat, now: memory_settings.set_consent(
         owner_id=chat.owner_id, agrees=False, now=now
     ),
-    "proposals": lambda chat, now: preferences.set_inferring(
+    "proposals": lambda chat, now: memory_settings.set_inferring(
         owner_id=chat.owner_id, agrees=False, now=now
     ),
-    "pause": lambda chat, now: preferences.set_paused(owner_id=chat.owner_id, paused=True, now=now),
+    "pause": lambda chat, now: memory_settings.set_paused(
+        owner_id=chat.owner_id, paused=True, now=now
+    ),
     "chat": lambda chat, _: memory.set_memory_of_chat(chat=chat, remembers=False),
     "folder": lambda chat, _: Chat.objects.filter(pk=chat.pk).update(
         folder=Folder.objects.create(owner=chat.owner, name="Work", without_memory=True)
@@ -243,9 +245,9 @@ def test_without_a_light_model_nothing_is_even_due(say: Say, set_policy: SetPoli
 def test_what_was_said_before_the_person_agreed_is_never_read(
     alice: User, say: Say, reads: Reads, now: datetime
 ) -> None:
-    preferences.set_inferring(owner_id=alice.pk, agrees=False, now=now)
+    memory_settings.set_inferring(owner_id=alice.pk, agrees=False, now=now)
     say("I live in Oslo.")
-    preferences.set_inferring(owner_id=alice.pk, agrees=True, now=timezone.now())
+    memory_settings.set_inferring(owner_id=alice.pk, agrees=True, now=timezone.now())
     Message.objects.filter(role="user").update(created_at=now - timedelta(hours=1))
     say(FLORIST)
     Message.objects.filter(seq=3).update(created_at=timezone.now() + timedelta(minutes=1))
@@ -442,7 +444,7 @@ def test_what_was_withdrawn_during_the_call_is_no_evidence(
         elif way == "excluded":
             marks.exclude_message(message=message, actor="user:1", now=now)
         else:
-            preferences.set_inferring(owner_id=alice.pk, agrees=False, now=now)
+            memory_settings.set_inferring(owner_id=alice.pk, agrees=False, now=now)
 
     async def meanwhile(_worker: Any) -> None:
         await sync_to_async(withdraw)()
@@ -639,9 +641,9 @@ def test_proposals_that_nobody_looks_at_do_not_grow(
 
 
 def test_consent_is_asked_for_apart_and_ends_with_the_other(alice: User, now: datetime) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=False, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=False, now=now)
     assert MemorySettings.objects.get().inferring_since is None
-    with pytest.raises(preferences.NoConsent):
-        preferences.set_inferring(owner_id=alice.pk, agrees=True, now=now)
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    with pytest.raises(memory_settings.NoConsent):
+        memory_settings.set_inferring(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     assert MemorySettings.objects.get().inferring_since is None

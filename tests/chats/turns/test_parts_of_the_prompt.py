@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from chats.actions import erasure, lifecycle, organising
 from chats.actions import memory as memory_acts
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.models import Chat, Folder, Message, PromptText, Turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.compose.system_text import format_runtime_note
@@ -153,7 +153,7 @@ def test_a_pause_of_the_memory_holds_for_recent_messages_too(
 ) -> None:
     ask("My cat is Momo.", lifecycle.create_chat(owner=alice, now=now))
     govern(now, recent_by_user=20)
-    preferences.set_paused(owner_id=alice.pk, paused=True, now=now)
+    memory_settings.set_paused(owner_id=alice.pk, paused=True, now=now)
 
     assert parts(ask("Who is Momo?"), "tail") == {}
 
@@ -162,9 +162,9 @@ def test_a_pause_of_the_memory_holds_for_recent_messages_too(
 def test_every_layout_sends_what_is_known_of_the_person(
     ask: Ask, alice: User, now: datetime, layout: str
 ) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     preferences.write_preference(owner_id=alice.pk, slot="note", text="I like tea", now=now)
-    preferences.write_instructions(owner_id=alice.pk, text="Be brief.", now=now)
+    memory_settings.write_instructions(owner_id=alice.pk, text="Be brief.", now=now)
     govern(now, layout=layout)
 
     found = parts(ask("Hello"), "tail")

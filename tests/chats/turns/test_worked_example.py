@@ -16,7 +16,7 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.compaction import embedding
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Preference, Receipt, Turn
 from chats.prompt.reconstruction import rebuild_request
@@ -150,7 +150,7 @@ def senders(
     recent = EXAMPLE["recent"]
     for question, answer in zip(recent[::2], recent[1::2], strict=True):
         say(chat, question["content"], answer["content"])
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     preferences.write_preference(
         owner_id=alice.pk,
         slot=Preference.Slot.NOTE,

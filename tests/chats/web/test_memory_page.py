@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.memory.preferences import preferences
-from chats.memory.preferences.preferences import InstructionsTooLong, PreferenceInvalid
+from chats.memory.preferences.memory_settings import InstructionsTooLong
+from chats.memory.preferences.preference_texts import PreferenceInvalid
 from chats.models import (
     Branch,
     Chat,

@@ -15,7 +15,7 @@ from chats.actions import deletion, erasure, lifecycle, memory, organising, pend
 from chats.actions.expiry import select_expired_chats
 from chats.background import due_jobs
 from chats.ground import queue
-from chats.memory.preferences import preferences
+from chats.memory.preferences import memory_settings, preferences
 from chats.models import Chat, Folder, Message, PendingErasure, Preference, Turn
 from chats.record import holds as record_holds
 from chats.record.holds import UnderHold
@@ -250,7 +250,7 @@ def test_a_wish_is_withdrawn_by_its_owner_alone(
 
 def written(alice: User, now: datetime, *, folder: Folder | None = None) -> Preference:
     """A preference of Alice's own."""
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     text = f"I like it short, {folder}."
     return preferences.write_preference(
         owner_id=alice.pk, slot="tone", text=text, now=now, folder=folder
@@ -291,7 +291,7 @@ def test_held_preferences_outlive_their_folder(
 def test_a_preference_of_a_held_chat_stays_with_its_evidence(
     alice: User, chat: Chat, now: datetime, talk: Talk
 ) -> None:
-    preferences.set_consent(owner_id=alice.pk, agrees=True, now=now)
+    memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)
     talk("My name is Alice Berg.")
     row = Preference.objects.get()
     hold(chat_id=chat.pk)

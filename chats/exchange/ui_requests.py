@@ -1,0 +1,148 @@
+"""Reads and checks requests of `useChat` clients."""
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Literal
+
+from django.utils.text import format_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
+
+from chats.exchange.ui_approvals import (
+    ToolApproval,
+    parse_approvals,
+)
+from chats.ground.refusals import Refusal
+from contextpolicy.engine.messages.ui_messages import (
+    MalformedUIMessage,
+    UIMessage,
+    parse_ui_message,
+)
+from contextpolicy.engine.text import names
+
+LONGEST_ID = 200
+
+
+# Bytes of a message's metadata and `data-…` parts, as JSON.
+MOST_EXTRAS = 65_536
+
+
+# Types of parts that a user message can have, in addition to `data-…`.
+STORED_PARTS = frozenset({"text", "file", "step-start"})
+
+
+Trigger = Literal["submit-message", "regenerate-message"]
+
+
+class InvalidUIRequest(Refusal):
+    """The body is not a request of `useChat`. The error message gives the reason."""
+
+    code = "invalid_ui_request"
+    status = 422
+    sentence = gettext_noop("This is not a request of `useChat`: {problem}")
+
+
+class UnsupportedUIMessage(Refusal):
+    """The last message is neither a user message with text or files nor a reply with approvals."""
+
+    code = "unsupported_ui_message"
+    status = 422
+    sentence = gettext_noop(
+        "The last message must be a user message with text and files. Files are data URLs or "
+        "addresses of your uploads. An edited message keeps its files, so send other files in "
+        "a new message. An assistant message is accepted only if it answers requests for "
+        "consent. Results of client tools are not supported."
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class UIRequest:
+    """A parsed request of `useChat`: the chat's id, the last message, the trigger and the model."""
+
+    # Id of the chat: ours, or one that the client made up.
+    chat_id: str
+    trigger: Trigger
+    # The message to replace or to regenerate; None: none was named.
+    message_id: str | None
+    # The last message, and the id of the previous one. None: the request has no such message.
+    last: UIMessage | None = None
+    previous_id: str | None = None
+    # Number of messages in the request. A single `message` is one.
+    count: int = 0
+    # The `data-…` parts of the last message.
+    extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    # The answers to requests for consent in the last message.
+    approvals: Sequence[ToolApproval] = field(default_factory=tuple)
+    # Slug of the model to use from now on. Empty: no change.
+    model: str = ""
+
+
+def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
+    """Parse the body of a request: `id`, `messages` or `message`, `trigger`, `messageId`, `model`.
+
+    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`, and
+    `UnsupportedUIMessage` for a new message with parts that would not be stored.
+    """
+    trigger = body.get("trigger", "submit-message")
+    if trigger not in ("submit-message", "regenerate-message"):
+        raise InvalidUIRequest(
+            problem=gettext_lazy("`trigger` must be submit-message or regenerate-message.")
+        )
+    message_id, model = body.get("messageId"), body.get("model") or ""
+    if message_id is not None:
+        check_id(message_id, name="messageId")
+    if not isinstance(model, str):
+        raise InvalidUIRequest(problem=gettext_lazy("`model` must be the ID of a model."))
+    request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
+    listed = [body["message"]] if "message" in body else body.get("messages")
+    if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
+        raise InvalidUIRequest(problem=gettext_lazy("`messages` must be a list of messages."))
+    if not listed:
+        return request
+    last = parse_last_message(listed[-1])
+    if trigger == "submit-message" and last.role == "user":
+        check_stored_parts(listed[-1]["parts"])
+    extras = [
+        part
+        for part in listed[-1]["parts"]
+        if isinstance(part, dict) and str(part.get("type")).startswith("data-")
+    ]
+    if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
+        sentence = gettext_lazy(
+            "the metadata and data parts of a message may have at most {limit:,} bytes in total."
+        )
+        raise InvalidUIRequest(problem=format_lazy(sentence, limit=MOST_EXTRAS))
+    previous = check_id(listed[-2].get("id"), name="messages") if len(listed) > 1 else None
+    return replace(
+        request,
+        last=last,
+        previous_id=previous,
+        count=len(listed),
+        extras=tuple(extras),
+        approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
+    )
+
+
+def check_stored_parts(parts: Sequence[Any]) -> None:
+    """Raise `UnsupportedUIMessage` if a user message has parts other than text, files and data."""
+    for part in parts:
+        kind = str(part.get("type") if isinstance(part, dict) else "")
+        if kind not in STORED_PARTS and not kind.startswith("data-"):
+            raise UnsupportedUIMessage
+
+
+def check_id(value: object, *, name: str) -> str:
+    """Return an id from the client. Raises `InvalidUIRequest` if it is invalid."""
+    if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
+        return value
+    sentence = gettext_lazy("`{name}` needs an ID of 1 to {limit} characters.")
+    raise InvalidUIRequest(problem=format_lazy(sentence, name=name, limit=LONGEST_ID))
+
+
+def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
+    """Parse the last message of a request. Raises `InvalidUIRequest`."""
+    check_id(value.get("id"), name="messages")
+    try:
+        return parse_ui_message(value)[0]
+    except MalformedUIMessage as error:
+        raise InvalidUIRequest(problem=str(error)) from error
