@@ -7,7 +7,6 @@ worker. It imports neither Django nor settings. Its output is one JSON object: t
 or the code of a failure. For images it writes a smaller copy without metadata to `IMAGE`.
 """
 
-import codecs
 import io
 import json
 import re
@@ -18,6 +17,7 @@ from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from chats.files.text_encodings import decode_text
 from chats.files.word_documents import read_word_lines
 from chats.memory.search.words import split_words
 
@@ -42,10 +42,9 @@ LONGEST_SIDE = 2_048
 # The bytes of an image's copy. Providers accept 5 MB, some of them in base64, a third more.
 LARGEST_COPY = 3_500_000
 JPEG_QUALITIES = (90, 75, 50)
-# The text of a page that cannot be read.
+# The texts of a page and of a sheet that cannot be read.
 DAMAGED_PAGE = "(This page is damaged and could not be read.)"
-# Characters that a text has after it was decoded as Chinese although it is in another encoding.
-NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
 # A piece of text, and the page on which it begins (0: the kind has no pages).
 Piece = tuple[int, str]
 SKIPPED = frozenset({"script", "style", "template", "noscript", "svg"})
@@ -80,20 +79,8 @@ def limit_resources() -> None:
 
 
 def read_plain_text(path: Path) -> Iterator[Piece]:
-    """Yield a text in UTF-8, UTF-16, GB 18030 or Windows-1252."""
+    """Yield a text in any common encoding."""
     yield 0, decode_text(path.read_bytes())
-
-
-def decode_text(data: bytes) -> str:
-    """Decode bytes as UTF-16, UTF-8, GB 18030 or Windows-1252, whichever fits first."""
-    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
-        return data.decode("utf-16", "replace")
-    try:
-        return data.decode("utf-8-sig")
-    except UnicodeDecodeError:
-        chinese = data.decode("gb18030", "replace")
-        is_chinese = not NOT_CHINESE.search(chinese)
-        return chinese if is_chinese else data.decode("cp1252", "replace")
 
 
 class TextOfPage(HTMLParser):
@@ -132,7 +119,7 @@ class TextOfPage(HTMLParser):
 def read_html(path: Path) -> Iterator[Piece]:
     """Yield the visible text of a web page."""
     page = TextOfPage()
-    page.feed(decode_text(path.read_bytes()))
+    page.feed(decode_text(path.read_bytes(), is_page=True))
     page.close()
     lines = (" ".join(line.split()) for line in "".join(page.texts).split("\n"))
     yield 0, "\n".join(line for line in lines if line)
@@ -209,10 +196,14 @@ def read_xlsx(path: Path) -> Iterator[Piece]:
         yield 0, f"[Sheet {sheet.title}]\n"
         # The stated size of a sheet may be wrong.
         sheet.reset_dimensions()
-        for row in sheet.iter_rows(values_only=True):
-            values = ["" if value is None else str(value) for value in row]
-            if any(values):
-                yield 0, "\t".join(values).rstrip() + "\n"
+        try:
+            for row in sheet.iter_rows(values_only=True):
+                values = ["" if value is None else str(value) for value in row]
+                if any(values):
+                    yield 0, "\t".join(values).rstrip() + "\n"
+        except (ValueError, TypeError, KeyError, IndexError):
+            # One damaged sheet does not hide the others.
+            yield 0, f"{DAMAGED_SHEET}\n"
 
 
 READERS = {
@@ -269,10 +260,18 @@ def split_chunks(text: str) -> list[str]:
     return found
 
 
+def has_words(text: str) -> bool:
+    """Return True if a text has more than headings of pages and sheets, and notes on damage."""
+    said = re.sub(r"^\[(?:Page|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
+    for note in (DAMAGED_PAGE, DAMAGED_SHEET):
+        said = said.replace(note, "")
+    return re.search(r"\w", said) is not None
+
+
 def read_document(kind: str, path: Path) -> dict[str, Any]:
     """Return the text of a file in chunks. Raises `UnreadableFile`."""
     chunks, is_whole = build_chunks(READERS[kind](path))
-    if not any(re.search(r"\w", text.partition("]\n")[2] or text) for _, text, _ in chunks):
+    if not any(map(has_words, (text for _, text, _ in chunks))):
         raise UnreadableFile("file_without_text")
     pages = count_pdf_pages(path) if kind == "pdf" else 0
     return {"chunks": chunks, "pages": pages, "whole": is_whole and pages <= MOST_PAGES}

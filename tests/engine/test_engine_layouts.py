@@ -487,5 +487,5 @@ def test_references_of_one_day_share_a_line_that_no_message_can_imitate() -> Non
         "[Tue 2023-05-09]",
         "User: [Tue 2023-05-09] in the first line",
         "User: undated",
-        "[Tue 2023-05-09]",
+        " [Tue 2023-05-09]",
     ]

@@ -193,3 +193,44 @@ def test_a_workbook_with_a_chart_sheet_is_read(read: Read) -> None:
     book.save(held)
     file = read(held.getvalue(), "a.xlsx")
     assert (file["state"], text_of(file["id"])) == ("ready", "[Sheet Sheet]\nvisible\n")
+
+
+def make_workbook(*sheets: str) -> bytes:
+    """Return a workbook whose sheets have this XML as their rows."""
+    book = openpyxl.Workbook()
+    for number in range(len(sheets) - 1):
+        book.create_sheet(f"More {number}")
+    held = io.BytesIO()
+    book.save(held)
+    space = "http://schemas.openxmlformats.org/spreadsheetml/2006/main"
+    entries = {
+        f"xl/worksheets/sheet{number}.xml": f'<worksheet xmlns="{space}"><sheetData>{rows}'
+        "</sheetData></worksheet>"
+        for number, rows in enumerate(sheets, start=1)
+    }
+    return replace_entries(held.getvalue(), entries)
+
+
+ROW = '<row r="{0}"><c r="A{0}" t="inlineStr"><is><t>{1}</t></is></c></row>'
+
+
+@pytest.mark.parametrize(
+    "damage",
+    [
+        '<row r="2"><c r="A2"><v>twelve</v></c></row>',
+        '<row r="2"><c r="A2" t="s"><v>99</v></c></row>',
+    ],
+    ids=["number", "shared text"],
+)
+def test_one_damaged_sheet_does_not_hide_the_others(read: Read, damage: str) -> None:
+    data = make_workbook(ROW.format(1, "before") + damage, ROW.format(1, "other"))
+    file = read(data, "a.xlsx")
+    assert file["state"] == "ready"
+    text = text_of(file["id"])
+    assert "before\n(The rest of this sheet is damaged and could not be read.)\n" in text
+    assert text.endswith("other\n")
+
+
+def test_a_file_with_damaged_parts_only_is_not_ready(read: Read) -> None:
+    data = make_workbook('<row r="1"><c r="A1"><v>twelve</v></c></row>')
+    assert read(data, "a.xlsx")["code"] == "file_without_text"

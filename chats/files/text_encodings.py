@@ -1,0 +1,101 @@
+"""Decodes texts of files whose encoding is not stated: Unicode, or an older encoding.
+
+A page of HTML may state its encoding. Otherwise charset-normalizer guesses it from the letters.
+Western European encodings are not guessed, because they differ too little: they are Windows-1252.
+"""
+
+import codecs
+import re
+
+# The bytes from which an encoding is guessed, and in which a page states it.
+SAMPLE_BYTES = 64 * 1024
+HEAD_BYTES = 4 * 1024
+STATED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{2,40})""", re.IGNORECASE)
+# The encodings of the HTML standard, by their names in Python. Others are ignored.
+PAGE_ENCODINGS = frozenset(
+    [
+        *("cp932", "shift_jis", "euc_jp", "iso2022_jp", "cp949", "euc_kr", "big5", "big5hkscs"),
+        *("gb2312", "gbk", "gb18030", "koi8-r", "koi8-u", "cp866", "cp874", "tis-620"),
+        *("mac-roman", "mac-cyrillic"),
+        *(f"cp{number}" for number in range(1250, 1259)),
+        *(f"iso8859-{number}" for number in range(1, 17)),
+    ]
+)
+# Web pages that state these encodings mean their extensions by Windows.
+EXTENDED = {
+    "iso8859-1": "cp1252", "shift_jis": "cp932", "euc_kr": "cp949", "gb2312": "gb18030",
+    "gbk": "gb18030", "iso8859-9": "cp1254", "big5": "big5hkscs",
+}  # fmt: skip
+# Labels of web pages that Python does not know in all versions.
+LABELS = {
+    "windows-31j": "cp932", "x-sjis": "cp932", "x-euc-jp": "euc_jp", "windows-949": "cp949",
+    "x-gbk": "gbk", "x-x-big5": "big5", "windows-874": "cp874", "macintosh": "mac-roman",
+}  # fmt: skip
+GUESSED = ["cp932", "euc_jp", "cp949", "big5", "gb18030", "cp1251", "koi8_r", "cp1253", "cp1255",
+    "cp1256", "cp1250", "cp1252"]  # fmt: skip
+WESTERN = frozenset({"cp1250", "cp1252"})
+# Below this number of bytes, Chinese is often taken for Korean or for traditional Chinese.
+SHORT = 24
+# Characters that a text has if it is not Chinese.
+NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
+
+
+def decode_text(data: bytes, *, is_page: bool = False) -> str:
+    """Decode the bytes of a text, or of a web page, which may state its encoding."""
+    if data.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
+        return data.decode("utf-16", "replace")
+    try:
+        return data.decode("utf-8-sig")
+    except UnicodeDecodeError:
+        encoding = (find_stated_encoding(data) if is_page else "") or guess_encoding(data)
+        return data.decode(encoding, "replace")
+
+
+def find_stated_encoding(page: bytes) -> str:
+    """Return the encoding that a web page states, by its name in Python; empty if it has none."""
+    stated = STATED.search(page[:HEAD_BYTES])
+    if stated is None:
+        return ""
+    label = stated[1].decode("ascii").lower()
+    try:
+        name = codecs.lookup(LABELS.get(label, label)).name
+    except LookupError:
+        return ""
+    return EXTENDED.get(name, name) if name in PAGE_ENCODINGS else ""
+
+
+def guess_encoding(data: bytes) -> str:
+    """Return the probable encoding of a text that is not in Unicode."""
+    from charset_normalizer import from_bytes  # noqa: PLC0415  # only for such texts
+
+    sample = cut_sample(data)
+    best = from_bytes(sample, cp_isolation=GUESSED).best()
+    found = best.encoding if best is not None else "cp1252"
+    special = sum(byte > 127 for byte in sample)
+    is_short = special < SHORT and found in {"cp949", "big5"}
+    if is_short and is_chinese(sample) and not is_hangul(sample):
+        return "gb18030"
+    return "cp1252" if found in WESTERN else found
+
+
+def cut_sample(data: bytes) -> bytes:
+    """Return the beginning of a text that has a letter outside ASCII, up to the end of a line."""
+    letter = re.search(rb"[\x80-\xff]", data)
+    first = letter.start() if letter else 0
+    start = max(data.rfind(b"\n", 0, first), 0)
+    sample = data[start : start + SAMPLE_BYTES]
+    if len(sample) < SAMPLE_BYTES:
+        return sample
+    end = sample.rfind(b"\n")
+    return sample[:end] if end > first - start else sample
+
+
+def is_chinese(sample: bytes) -> bool:
+    """Return True if the bytes are simplified Chinese and nothing else."""
+    return not NOT_CHINESE.search(sample.decode("gb18030", "replace"))
+
+
+def is_hangul(sample: bytes) -> bool:
+    """Return True if the bytes are Korean syllables, without Chinese characters."""
+    text = sample.decode("cp949", "replace")
+    return all("\uac00" <= letter <= "\ud7a3" for letter in text if ord(letter) > 127)
