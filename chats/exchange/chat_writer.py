@@ -27,6 +27,7 @@ from chats.exchange.known_chats import (
 )
 from chats.exchange.message_positions import PAGE, Places, load_message_positions
 from chats.exchange.message_times import MessageTime, resolve_message_times
+from chats.exchange.pictures import IMAGE_REFUSED
 from chats.ground.background_lock import alone
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ImportedChat, Message
@@ -176,6 +177,7 @@ def create_imported_chat(
         **build_stored_data(places.stored),
     }
     ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
+    record_refused_images(draft, chat=chat, actor=actor, now=now)
     return Imported(
         chat=chat,
         added=len(draft.nodes),
@@ -235,6 +237,9 @@ def extend_imported_chat(
         }
         actor = f"user:{owner.pk}"
         ledger.record_event("chat.imported", actor=actor, now=now, chat_id=chat.pk, data=data)
+        record_refused_images(draft, chat=chat, actor=actor, now=now)
+    if known is not None:
+        image_store.store_missing_images(chat, found=draft.images)
     return Imported(
         chat=chat,
         added=len(nodes),
@@ -243,6 +248,14 @@ def extend_imported_chat(
         here=here,
         losses=losses,
     )
+
+
+def record_refused_images(draft: ChatDraft, *, chat: Chat, actor: str, now: datetime) -> None:
+    """Record each image of the chat that the virus scanner refused, like a refused upload."""
+    for loss in draft.losses:
+        if loss.startswith(f"{IMAGE_REFUSED}:"):
+            data = {"kind": "image"}
+            ledger.record_event("file.refused", actor=actor, now=now, chat_id=chat.pk, data=data)
 
 
 def append_draft_messages(

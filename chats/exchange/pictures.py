@@ -20,7 +20,11 @@ ENDINGS = {"image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/w
 ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
 
 # Parts of the losses of images that the scanner did not accept, by its code.
-SCAN_LOSSES = {scanning.FILE_REFUSED: "refused", scanning.SCANNER_UNAVAILABLE: "not_scanned"}
+IMAGE_REFUSED = "image_refused"
+SCAN_LOSSES = {
+    scanning.FILE_REFUSED: IMAGE_REFUSED,
+    scanning.SCANNER_UNAVAILABLE: "image_not_scanned",
+}
 
 
 def build_image_filename(image: MessageImage) -> str:
@@ -106,7 +110,7 @@ def read_wanted_images(
             losses.append(build_image_loss(sha256))
             continue
         if code := scanning.scan_bytes(data):
-            losses.append(f"image_{SCAN_LOSSES[code]}:{sha256[:12]}")
+            losses.append(f"{SCAN_LOSSES[code]}:{sha256[:12]}")
             continue
         found[sha256] = (entry.filename, media_type)
     return Images(archive, found), losses

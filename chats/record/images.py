@@ -9,6 +9,8 @@ from chats.models import Chat, Message, MessageImage
 from contextpolicy.engine.messages.images import parse_image_reference
 from contextpolicy.engine.messages.messages import WireMessage
 
+PAGE = 500
+
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
@@ -59,6 +61,24 @@ def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes])
                 MessageImage.objects.create(
                     message=row, sha256=sha256, media_type=image.media_type, data=image.data
                 )
+
+
+def store_missing_images(chat: Chat, *, found: Mapping[str, Bytes]) -> None:
+    """Store the images of a chat's messages that an earlier import left out.
+
+    Runs in the caller's transaction. `found` maps hashes to images.
+    """
+    stored = MessageImage.objects.filter(message__branch__chat=chat, sha256__in=list(found))
+    missing = found.keys() - set(stored.values_list("sha256", flat=True))
+    if not missing:
+        return
+    rows = Message.objects.filter(branch__chat=chat, erased_at=None).only("parts")
+    for row in rows.iterator(chunk_size=PAGE):
+        for sha256 in missing.intersection(iter_image_hashes(row)):
+            image = found[sha256]
+            MessageImage.objects.create(
+                message=row, sha256=sha256, media_type=image.media_type, data=image.data
+            )
 
 
 def iter_image_hashes(row: Message) -> Iterable[str]:

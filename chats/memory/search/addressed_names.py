@@ -25,7 +25,7 @@ from contextpolicy.engine.summaries.sentence_scores import find_addressed_names,
 # those that are read. They are spread over the chat: many questions about a person mention the name
 # without addressing anyone.
 MOST_NAMES = 3
-MOST_HOLDERS = 400
+MOST_HOLDERS = 200
 MOST_READ = 40
 # Characters of a message that are read: people are addressed at the beginning or the end.
 READ_AT_EACH_END = 300

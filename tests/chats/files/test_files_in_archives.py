@@ -15,6 +15,7 @@ from pytest_django.fixtures import Settings
 
 from chats.files import uploads
 from chats.models import Chat, Message, MessageFile, MessageImage, StoredFile, Turn
+from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
 from tests.chats.api.test_everything_comes_back import rewritten, streams, whole
@@ -133,6 +134,15 @@ def test_an_image_that_the_scanner_does_not_accept_is_left_out(
     with zipfile.ZipFile(io.BytesIO(archive)) as held:
         (name,) = [name for name in held.namelist() if name.startswith("images/")]
     assert f"{loss}:{name[7:19]}" in made["losses"]
+    refusals = AuditEvent.objects.filter(type="file.refused", chat_id=made["chat"])
+    assert [each.data for each in refusals] == [{"kind": "image"}] * (loss == "image_refused")
     assert not MessageImage.objects.filter(message__branch__chat__owner=charlie).exists()
     # The other content is imported.
     assert StoredFile.objects.filter(owner=charlie, sha256=SHA).exists()
+    settings.FILE_SCAN = ""
+    (again,) = bring(of_charlie, archive).chats
+    assert again["chat"] == made["chat"]
+    image = MessageImage.objects.get(message__branch__chat=made["chat"])
+    assert name.startswith(f"images/{image.sha256}")
+    bring(of_charlie, archive)
+    assert MessageImage.objects.filter(message__branch__chat=made["chat"]).count() == 1

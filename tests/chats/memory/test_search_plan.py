@@ -175,10 +175,10 @@ def test_a_word_of_every_message_is_read_from_the_newest_on(
     assert {row.seq for row in found.rows[:2]} == {1_001, 2_001}
     # The common word fills up the candidates of the rare one.
     assert len(found.rows) == 20
-    # Some texts are read a second time, to see whether a word is a name.
-    assert len(read) <= finding.MOST_COMPARED + 10 + 2 * addressed_names.MOST_READ
+    # Some ids are read a second time, to see whether a word is a name.
+    assert len(read) <= finding.MOST_COMPARED + 10 + 2 * addressed_names.MOST_HOLDERS
     read.clear()
     found = search_archive(long_chat, question="heron", most=20)
     assert len(found.rows) == 20
-    assert len(read) <= finding.MOST_CHOSEN + 2 * addressed_names.MOST_READ
+    assert len(read) <= finding.MOST_CHOSEN + 2 * addressed_names.MOST_HOLDERS
     assert min(key & 0xFFFFFFFF for key in read) >= LONG - finding.MOST_CHOSEN

@@ -83,8 +83,8 @@ def test_an_excerpt_keeps_its_day_after_a_change_of_zone(
     policy.save()
     live_in(LATEST)
     game = long_game(play, form=form)
-    # Another day in every zone than in the zone of the person.
-    at = timezone.now().replace(hour=18)
+    # Another day in every zone than in the zone of the person, and not the day of other excerpts.
+    at = (timezone.now() - timedelta(days=10)).replace(hour=18)
     Message.objects.filter(branch__chat=game.chat, seq=2).update(created_at=at)
     day = f"{at + timedelta(days=1):%Y-%m-%d}]\nAssistant: (Planner) The ferry to Hven"
     game.ask(ASKED)
