@@ -182,7 +182,10 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
 
 @shared_task(name=queue.EMBED)
 def embed(**_later: Any) -> None:
-    """Embed texts without a vector for a few seconds, and enqueue the next task."""
+    """Delete unused vectors, then spend a few seconds embedding texts that have none.
+
+    Enqueues the next task if work remains.
+    """
     embedding.continue_embedding_pass(now=timezone.now())
 
 

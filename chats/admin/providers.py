@@ -312,11 +312,11 @@ class ModelSpecAdmin(DomainAdmin):
         by_script = gettext("By script: {scripts}.").format(scripts=scripts) if scripts else ""
         return join_sentences(factor, learned, by_script)
 
-    @admin.action(description=gettext_lazy("Reset the learned limit"), permissions=["change"])
+    @admin.action(description=gettext_lazy("Reset learned window"), permissions=["change"])
     def forget_limit(
         self, request: HttpRequest, queryset: QuerySet[ModelSpec]
     ) -> HttpResponse | None:
-        """Reset the learned limits of the selected models, after confirmation.
+        """Reset learned windows of the selected models, after confirmation.
 
         Their configured context windows apply again.
         """
@@ -325,7 +325,7 @@ class ModelSpecAdmin(DomainAdmin):
             self,
             request,
             rows,
-            title=gettext("Reset the learned limit"),
+            title=gettext("Reset learned window"),
             sentence=gettext(
                 "Prompts for these models use the configured context window again. The next "
                 "prompt that the server refuses as too long sets a new limit."
@@ -341,7 +341,7 @@ class ModelSpecAdmin(DomainAdmin):
             action=lambda row: overflow_learning.reset_learned_window(
                 model=row, actor=actor, now=now
             ),
-            done=gettext("learned limit reset."),
+            done=gettext("learned window reset."),
         )
         return None
 

@@ -210,7 +210,10 @@ def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
 
 
 def require_last() -> None:
-    """Raise `LedgerIsOlder` unless the database contains the checkpoint from the file."""
+    """Raise `LedgerIsOlder` if the database lacks the checkpoint of the external copy.
+
+    Does nothing without an external copy.
+    """
     before = external_copy.load_checkpoint_note()
     if not is_note_known(before):
         known = try_parse_checkpoint(before)
@@ -221,7 +224,10 @@ def require_last() -> None:
 
 
 def is_note_known(before: str) -> bool:
-    """Return True if the database contains the checkpoint from the file, or if there is no file."""
+    """Return True if the database contains the checkpoint `before` of the external copy.
+
+    Also if there is no external copy.
+    """
     return not before or LedgerCheckpoint.objects.filter(note=before).exists()
 
 

@@ -66,7 +66,10 @@ LARGE = (
 
 
 class EventRows:
-    """The rows to which a batch of events refers, loaded with one query per kind."""
+    """Adds up the statistics of a batch of ledger events.
+
+    Loads the rows to which the events refer in bulk. Call `read` with each event, then use `sums`.
+    """
 
     def __init__(self, events: Sequence[AuditEvent]) -> None:
         calls = [pk for event in events for pk in list_receipt_ids(event)]

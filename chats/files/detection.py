@@ -76,7 +76,10 @@ def clean_file_name(name: str) -> str:
 
 
 def detect_file_kind(file: IO[bytes], *, name: str) -> FileKind:
-    """Return the kind of a file by its content and rewind it. Raises `FileKindRefused`."""
+    """Return the kind of a file by its content and rewind it. Raises `FileKindRefused`.
+
+    The extension of `name` also decides between kinds of text.
+    """
     file.seek(0)
     head = file.read(CHUNK_BYTES)
     found = detect_binary_kind(file, head) or detect_text_kind(file, head, name=name)

@@ -52,7 +52,10 @@ def decode_text(data: bytes, *, is_page: bool = False) -> str:
 
 
 def find_stated_encoding(page: bytes) -> str:
-    """Return the encoding that a web page states, by its name in Python; empty if it has none."""
+    """Return the Python codec of the encoding that a web page states.
+
+    Empty if it states none, or one that is unknown or not in `PAGE_ENCODINGS`.
+    """
     stated = STATED.search(page[:HEAD_BYTES])
     if stated is None:
         return ""

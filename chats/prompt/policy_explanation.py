@@ -46,8 +46,9 @@ class Explanation:
 def find_viewpoint_by_names(
     *, username: str, chat_id: uuid.UUID | None, role_id: str, model: str
 ) -> PersonViewpoint:
-    """Return the viewpoint with these names. Empty names are not restricted.
+    """Return the viewpoint of a user, named by the sign-in name, with an optional chat.
 
+    `role_id`: the agent's; empty: no agent. `model`: its slug; empty: the model that would reply.
     Raises `NotThere`.
     """
     person = find_person_by_name(username)

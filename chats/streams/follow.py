@@ -70,7 +70,7 @@ class Thoughts:
 
 @dataclass(frozen=True, slots=True)
 class TurnNotice:
-    """A sentence about the turn ("Waiting for the provider until …").
+    """A sentence about the turn ("Next attempt at …").
 
     Empty when the turn continues.
     """

@@ -177,7 +177,7 @@ async def embed_turn_question(
     began: float,
     seq: int = 0,
 ) -> QuestionVector:
-    """Return the embedding of a turn's question; empty if embeddings are not used."""
+    """Return the embedding of a turn's question, or an empty one as `embed_text` does."""
     return await embed_text(
         load_embedding_text, values=values, aside=aside, began=began, turn=turn, seq=seq
     )
@@ -191,10 +191,12 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return the embedding of a text; empty if embeddings are not used.
+    """Return the embedding of a text. It is empty if no embedding model is configured.
 
-    `read` runs in a database thread with the `given` arguments and returns the text. `read` is
-    called only if an embedding model is configured.
+    If the model cannot be used, the embedding is empty and `note` is the reason: `breaker`,
+    `provider` (the policy does not allow it), `late`, `down`, or the code of a missing package.
+    `read` returns the text; it runs in a database thread with the `given` arguments, and only if
+    the model can be called.
     """
     if BREAKER.is_open():
         return QuestionVector(note="breaker")

@@ -276,7 +276,7 @@ def build_trial_context(
     except Refusal as refusal:
         return {"trial_refused": refusal.localized}
     cost = (
-        gettext("unknown: no price is set")
+        gettext("unknown: the model has no price, or the provider reported no usage")
         if made.cost.unknown
         else balances.format_money(made.cost)
     )

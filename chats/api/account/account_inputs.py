@@ -25,8 +25,9 @@ class MemoryChange(Strict):
     consent = Flag(
         required=False,
         help_text=(
-            "True: preferences from your messages may be saved and sent with prompts. False: "
-            "turns the memory off."
+            "True: turns the memory on, so that preferences from your messages may be saved and "
+            "sent with prompts. False: turns the memory and its suggestions off. Saved preferences "
+            "are kept until you delete them."
         ),
     )
     inferring = Flag(

@@ -40,7 +40,10 @@ class UploadMalformed(Refusal):
 
 
 class FileOut(serializers.Serializer[StoredFile]):
-    """An uploaded file. Its kind is detected from its content, not from its name."""
+    """An uploaded file.
+
+    Its kind is detected from its content; only `csv` also depends on the extension of its name.
+    """
 
     id = serializers.UUIDField()
     name = serializers.CharField()

@@ -38,6 +38,10 @@ class HitOut(serializers.Serializer[Any]):
     )
     speaker = serializers.CharField(source="passage.speaker")
     written_at = serializers.DateTimeField(source="passage.written_at")
+    undated = serializers.BooleanField(
+        source="passage.undated",
+        help_text="True: the time of the message is unknown, and `written_at` only orders it.",
+    )
     excerpt = serializers.SerializerMethodField()
     marks = serializers.SerializerMethodField(
         help_text=(

@@ -52,6 +52,7 @@ OF_A_TEXT = (
     "message__role",
     "message__parts",
     "message__speaker",
+    "message__undated",
 )
 # The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
@@ -88,6 +89,7 @@ class Passage:
     the part of `text` around the first match. `marks` are the positions of matches in `text`.
     `why`: the shared significant words as asked, including those of citing texts. `above_floor`:
     two such words match, or one that is rare in the owner's chats, or the embedding is similar.
+    `undated`: the time of the message is unknown, and `written_at` only orders it.
     """
 
     message_id: uuid.UUID | None
@@ -99,6 +101,7 @@ class Passage:
     role: str
     speaker: str
     written_at: datetime
+    undated: bool
     text: str
     start: int
     end: int
@@ -395,6 +398,7 @@ def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Pas
         role=role,
         speaker=speaker,
         written_at=row.written_at,
+        undated=message is not None and bool(message.undated),
         text=text,
         start=start,
         end=end,

@@ -8,7 +8,7 @@ added to the prompt.
 
 import uuid
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -145,25 +145,14 @@ def choose_references(
     if not chosen:
         return ChosenReferences(note="below_floor", by_words=late)
     # Undated excerpts come first, because they would seem to belong to the day line before them.
-    undated = find_undated_messages(chosen)
     chosen.sort(
-        key=lambda passage: (
-            passage.message_id not in undated,
-            passage.written_at,
-            str(passage.message_id),
-        )
+        key=lambda passage: (not passage.undated, passage.written_at, str(passage.message_id))
     )
     return ChosenReferences(
         [build_reference(passage) for passage in chosen],
         by_words=late,
         chat_ids=frozenset(of_a_chat),
     )
-
-
-def find_undated_messages(passages: Iterable[Passage]) -> set[uuid.UUID]:
-    """Return the ids of the undated messages of some passages."""
-    ids = [passage.message_id for passage in passages if passage.message_id is not None]
-    return set(Message.objects.filter(pk__in=ids, undated=True).values_list("pk", flat=True))
 
 
 def get_sent_range(passage: Passage) -> tuple[int, int]:

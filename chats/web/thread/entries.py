@@ -292,7 +292,7 @@ class Live:
 
     @property
     def waits(self) -> bool:
-        """True during a pause requested by the provider."""
+        """True during the pause before the next attempt of a failed call."""
         until = self.turn.waiting_until
         return until is not None and until > timezone.now()
 

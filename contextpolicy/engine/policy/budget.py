@@ -83,9 +83,9 @@ def compute_prompt_limit(values: PolicyValues, *, model_window: int | None) -> i
 
 
 def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> int:
-    """Return the maximum number of tokens of a summary request.
+    """Return the maximum number of input tokens of a summary request.
 
-    This is the prompt limit plus room for the summary itself.
+    This is the prompt limit, less the tokens by which a summary can exceed the reserve.
     """
     limit = compute_prompt_limit(values, model_window=model_window)
     return limit - max(0, values.summary_max_tokens - values.reserve_tokens)

@@ -292,7 +292,7 @@ def test_F07_who_resumes_in_an_earlier_step_is_told_so(
 
 
 def test_state_is_told(of_alice: Program, running: Turn, bus: Bus, now: datetime) -> None:
-    sentence = "Waiting for the provider until 10:41:30."
+    sentence = "Next attempt at 10:41:30."
     waits = Frame("state", 1, 1, 0, sentence)
     bus.steps = [waits, lambda: finish(running, now), Frame("end", 1, 1)]
     states = [data["text"] for event, data, _ in read(of_alice, running) if event == "state"]

@@ -188,6 +188,8 @@ def test_the_search_tool_the_index_and_rest_show_no_time_for_them(
     assert "2023" in SearchText.objects.get(message=dated).words.split()
     listed = of_alice.get(f"chats/{chat.pk}/messages").json()["data"]
     assert [each["undated"] for each in listed] == [True, False]
+    hit, *_ = of_alice.get("search", q="Vogt heron").json()["data"]
+    assert hit["undated"] is True
 
 
 def test_exports_give_no_time_for_them(
