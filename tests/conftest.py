@@ -6,6 +6,7 @@ import itertools
 import re
 import shutil
 import threading
+from collections import Counter
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from functools import cache
@@ -168,8 +169,14 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         raise pytest.UsageError(f"`-m slow` leaves out {hidden}: name the mark in their file.")
 
 
-def pytest_collection_finish() -> None:
-    """Keep the collected tests out of each later search for garbage."""
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Refuse tests with equal ids, and keep the others out of each later search for garbage.
+
+    Of tests with equal ids, xdist runs one and reports success.
+    """
+    ids = Counter(item.nodeid for item in session.items)
+    if repeated := [own_id for own_id, number in ids.items() if number > 1]:
+        raise pytest.UsageError(f"Several tests have the id {repeated[0]}.")
     gc.collect()
     gc.freeze()
 
