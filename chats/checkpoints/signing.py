@@ -224,9 +224,9 @@ def require_last() -> None:
 
 
 def is_note_known(before: str) -> bool:
-    """Return True if the database contains the checkpoint `before` of the external copy.
+    """Return True if the database contains the checkpoint `before` from the external copy.
 
-    Also if there is no external copy.
+    True if there is no external copy, for which `before` is empty.
     """
     return not before or LedgerCheckpoint.objects.filter(note=before).exists()
 

@@ -146,9 +146,7 @@ def create_imported_chat(
     if root is None:
         raise ValueError(f"chat {chat.pk} has no branch")
     places = Places({}, [root], {root.pk}, 0)
-    first, last = write_draft_messages(
-        draft.nodes, counts, places, images=draft, chat=chat, now=now
-    )
+    first, last = write_draft_messages(draft.nodes, counts, places, draft=draft, chat=chat, now=now)
     chat.active_branch = places.known[draft.active][0]
     chat.accepted_count = places.accepted
     chat.created_at, chat.updated_at = first, last
@@ -276,7 +274,7 @@ def append_draft_messages(
     if size > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     before = {branch.pk for branch in places.branches}
-    _, last = write_draft_messages(nodes, counts, places, images=draft, chat=chat, now=now)
+    _, last = write_draft_messages(nodes, counts, places, draft=draft, chat=chat, now=now)
     for branch in places.branches:
         if branch.pk not in before and branch.parent is not None and branch.fork_seq:
             branching.inherit_compaction(branch, nearest=[branch.parent])
@@ -293,17 +291,17 @@ def write_draft_messages(
     counts: Mapping[str, MessageTotals],
     places: Places,
     *,
-    images: ChatDraft,
+    draft: ChatDraft,
     chat: Chat,
     now: datetime,
 ) -> tuple[datetime, datetime]:
     """Write messages at their positions in batches; return the first and the last time."""
     before = {branch.pk: branch.last_seq for branch in places.branches}
-    times = resolve_message_times(images.nodes, now=now)
+    times = resolve_message_times(draft.nodes, now=now)
     rows: list[Message] = []
     first = last = None
     for node in nodes:
-        row = build_draft_message(node, times[node.id], now=now, file_ids=images.file_ids)
+        row = build_draft_message(node, times[node.id], now=now, file_ids=draft.file_ids)
         row.branch, row.seq, row.accepted = places.put(node, chat=chat, now=now)
         row.token_count, row.counter_version = counts[node.id].tokens, counts[node.id].version
         first = min(first or row.created_at, row.created_at)
@@ -311,8 +309,8 @@ def write_draft_messages(
         rows.append(seal_message(row))
         places.stored.append(Sealed(row.accepted, row.pk, row.commitment))
         if len(rows) >= PAGE:
-            flush_message_rows(rows, places, before, images=images)
-    flush_message_rows(rows, places, before, images=images)
+            flush_message_rows(rows, places, before, draft=draft)
+    flush_message_rows(rows, places, before, draft=draft)
     for branch in places.branches:
         if before.get(branch.pk) != branch.last_seq:
             Branch.objects.filter(pk=branch.pk).update(last_seq=branch.last_seq)
@@ -320,15 +318,15 @@ def write_draft_messages(
 
 
 def flush_message_rows(
-    rows: list[Message], places: Places, before: dict[Any, int], *, images: ChatDraft
+    rows: list[Message], places: Places, before: dict[Any, int], *, draft: ChatDraft
 ) -> None:
     """Insert the buffered messages after their branches, and empty the buffer."""
     new = [branch for branch in places.branches if branch.pk not in before]
     Branch.objects.bulk_create(new, batch_size=PAGE)
     before |= {branch.pk: branch.last_seq for branch in new}
     Message.objects.bulk_create(rows, batch_size=PAGE)
-    image_store.store_message_images(rows, found=images.images)
-    originals.link_originals(rows, ids=images.file_ids)
+    image_store.store_message_images(rows, found=draft.images)
+    originals.link_originals(rows, ids=draft.file_ids)
     rows.clear()
 
 

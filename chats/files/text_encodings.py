@@ -34,7 +34,7 @@ LABELS = {
 GUESSED = ["cp932", "euc_jp", "cp949", "big5", "gb18030", "cp1251", "koi8_r", "cp1253", "cp1255",
     "cp1256", "cp1250", "cp1252"]  # fmt: skip
 WESTERN = frozenset({"cp1250", "cp1252"})
-# Below this number of bytes, Chinese is often taken for Korean or for traditional Chinese.
+# With fewer bytes above 127, simplified Chinese is often taken for Korean or traditional Chinese.
 SHORT = 24
 # Characters that a text has if it is not Chinese.
 NOT_CHINESE = re.compile("[^\x00-\x7f\u2000-\u206f\u3000-\u303f\u4e00-\u9fff\uff00-\uffef]")
@@ -69,14 +69,14 @@ def find_stated_encoding(page: bytes) -> str:
 
 def guess_encoding(data: bytes) -> str:
     """Return the probable encoding of a text that is not in Unicode."""
-    from charset_normalizer import from_bytes  # noqa: PLC0415  # only for such texts
+    from charset_normalizer import from_bytes  # noqa: PLC0415  # most texts are Unicode and need no guess
 
     sample = cut_sample(data)
     best = from_bytes(sample, cp_isolation=GUESSED).best()
     found = best.encoding if best is not None else "cp1252"
-    special = sum(byte > 127 for byte in sample)
-    is_short = special < SHORT and found in {"cp949", "big5"}
-    if is_short and is_chinese(sample) and not is_hangul(sample):
+    is_short = sum(byte > 127 for byte in sample) < SHORT
+    is_unsure = is_short and found in {"cp949", "big5"}
+    if is_unsure and is_chinese(sample) and not is_hangul(sample):
         return "gb18030"
     return "cp1252" if found in WESTERN else found
 

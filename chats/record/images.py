@@ -68,7 +68,9 @@ def store_missing_images(chat: Chat, *, found: Mapping[str, Bytes]) -> None:
 
     Runs in the caller's transaction. `found` maps hashes to images.
     """
-    stored = MessageImage.objects.filter(message__branch__chat=chat, sha256__in=list(found))
+    if not found:
+        return
+    stored = MessageImage.objects.filter(message__branch__chat=chat)
     missing = found.keys() - set(stored.values_list("sha256", flat=True))
     if not missing:
         return

@@ -180,7 +180,7 @@ def test_transparent_pixels_of_a_large_image_become_white(read: Read) -> None:
     photo.save(held, "PNG")
     made = open_copy(read(held.getvalue(), "a.png"))
     assert made.format == "JPEG"
-    assert min(made.getpixel((50, 50))) > 245  # type: ignore[arg-type]
+    assert min(made.getpixel((50, 50))) > 245  # type: ignore[arg-type]  # a tuple: RGB
 
 
 def test_a_workbook_with_a_chart_sheet_is_read(read: Read) -> None:
