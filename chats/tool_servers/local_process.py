@@ -13,7 +13,6 @@ from typing import Any
 import anyio
 from anyio.abc import Process
 from anyio.streams.memory import MemoryObjectReceiveStream, MemoryObjectSendStream
-from mcp.client.stdio import get_default_environment
 
 # Seconds that a process has to end after its input has ended.
 GRACE_SECONDS = 2.0
@@ -22,6 +21,14 @@ GONE = (anyio.BrokenResourceError, anyio.ClosedResourceError, OSError)
 
 class LocalMessageTooLong(Exception):
     """A line of a local server exceeds the limit."""
+
+
+def build_environment() -> dict[str, str]:
+    """Return the variables of a local server: a few standard ones, and none of our secrets."""
+    # Workers without the extra `tools` import this module, too.
+    from mcp.client.stdio import get_default_environment  # noqa: PLC0415  # see above
+
+    return get_default_environment()
 
 
 @asynccontextmanager
@@ -60,8 +67,7 @@ async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterato
     outgoing, to_send = anyio.create_memory_object_stream[Any](0)
     process = await anyio.open_process(
         list(command),
-        # Without our secrets.
-        env=get_default_environment(),
+        env=build_environment(),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
