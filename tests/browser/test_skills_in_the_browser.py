@@ -4,7 +4,7 @@ import os
 from collections.abc import Callable
 from itertools import product as combinations
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import pytest
 from playwright.sync_api import expect
@@ -19,9 +19,11 @@ SCHEMES: tuple[Literal["light", "dark"], ...] = ("light", "dark")
 
 @pytest.mark.requirement("S4.9", by="user")
 def test_a_skill_is_written_exported_and_imported(
-    open_tab: Callable[..., Person], product: Product, signed_in: Any, tmp_path: Path
+    open_tab: Callable[..., Person], fresh: Product, tmp_path: Path
 ) -> None:
-    person = open_tab(product, storage_state=signed_in)
+    # Skills of the instance cannot be deleted, and the test starts without any.
+    person = open_tab(fresh)
+    person.sign_in(fresh.printed_link())
     page = person.page
     person.open("/settings/")
     page.locator("a[href='/skills/']").click()
@@ -39,15 +41,7 @@ def test_a_skill_is_written_exported_and_imported(
     with page.expect_navigation():
         page.locator("#skill [type=submit]").click()
     write_file(person, name="forms/refund.csv", text="order,amount")
-    with page.expect_download() as download:
-        page.locator("a[href='/skill/refunds/export']").click()
-    file = tmp_path / "refunds.zip"
-    download.value.save_as(file)
-
-    person.open("/skills/")
-    page.locator("#import-archive").set_input_files(file)
-    page.locator("#import-skills [type=submit]").click()
-    expect(page.locator("#imported[data-changed='1']")).to_be_visible()
+    import_exported(person, tmp_path / "refunds.zip")
     longest = "Aufgabenverteilungsplan " * 4
     ask(person, "skills", {"name": longest, "description": "A plan. " * 100, "text": "Ask."})
     check_each_size(person)
@@ -71,6 +65,18 @@ def write_file(person: Person, *, name: str, text: str) -> None:
     gone.locator("summary").click()
     gone.locator(".btn--danger").click()
     expect(gone).to_have_count(0)
+
+
+def import_exported(person: Person, file: Path) -> None:
+    """Export the skill to the file and import it as a change of the same skill."""
+    page = person.page
+    with page.expect_download() as download:
+        page.locator("a[href='/skill/refunds/export']").click()
+    download.value.save_as(file)
+    person.open("/skills/")
+    page.locator("#import-archive").set_input_files(file)
+    page.locator("#import-skills [type=submit]").click()
+    expect(page.locator("#imported[data-changed='1']")).to_be_visible()
 
 
 def check_each_size(person: Person) -> None:
