@@ -63,6 +63,8 @@ INSTALLED_APPS = [
     "django.contrib.sessions",
     "django.contrib.messages",
     "django.contrib.staticfiles",
+    # Templates of widgets, which the forms of pages render.
+    "django.forms",
     "rest_framework",
     "drf_spectacular",
     "drf_spectacular_sidecar",

@@ -1,21 +1,24 @@
 """Organises chats: pin, archive, move to folders, delete and restore."""
 
 import uuid
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
+from typing import Any, cast
 
+from django import forms
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.actions import deletion, listing, organising
-from chats.ground.refusals import Refusal
 from chats.models import Chat, Folder, PendingErasure
 from chats.record import access, holds
 from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.chat_list import parse_open_chat_id
+from chats.web.forms import OptionField, PageForm, TextField
 from chats.web.shell import (
     archive_for,
     load_deleted_chats,
@@ -27,6 +30,39 @@ from chats.web.shell import (
 # Values of the buttons that set or clear a flag.
 FLAGS = {"yes": True, "no": False}
 ERASURES_SHOWN = 100
+
+
+class FolderForm(PageForm):
+    """The name of a folder."""
+
+    name = TextField(
+        label=gettext_lazy("Name"),
+        max_length=organising.NAME_LENGTH,
+        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="folder-%s", **options)
+
+
+class FolderChoiceForm(PageForm):
+    """The folder of a chat, or the name of a new one."""
+
+    folder = OptionField(label=gettext_lazy("Folder"), required=False, widget=forms.RadioSelect)
+    name = TextField(
+        label=gettext_lazy("New folder"),
+        required=False,
+        max_length=organising.NAME_LENGTH,
+        help_text=gettext_lazy("Only you can see your folders. A chat can be in one folder."),
+        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: Any, folders: Iterable[Folder], **options: Any) -> None:
+        super().__init__(*args, auto_id="folder-%s", **options)
+        cast(OptionField, self.fields["folder"]).choices = [
+            ("", gettext_lazy("No folder")),
+            *((str(folder.pk), folder.name) for folder in folders),
+        ]
 
 
 @require_POST
@@ -52,38 +88,36 @@ def chat_folder(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     if request.method == "GET":
         return render_folder_choice(request, chat)
-    name = request.POST.get("name", "")
-    try:
-        if name.strip():
-            organising.move_to_named_folder(chat=chat, user=request.user, name=name)
+    form = FolderChoiceForm(request.POST, folders=listing.list_folders(owner=request.user))
+    values = form.read_values()
+    with form.catch_refusal():
+        if values["name"].strip():
+            organising.move_to_named_folder(chat=chat, user=request.user, name=values["name"])
         else:
-            organising.organise_chat(chat=chat, user=request.user, folder=parse_folder_id(request))
-    except Refusal as refusal:
-        return render_folder_choice(request, chat, name=name, refusal=refusal)
-    return redirect("chats:chat", chat.pk)
+            folder = parse_folder_id(values["folder"])
+            organising.organise_chat(chat=chat, user=request.user, folder=folder)
+        return redirect("chats:chat", chat.pk)
+    return render_folder_choice(request, chat, form=form)
 
 
-def parse_folder_id(request: PersonRequest) -> uuid.UUID | None:
-    """Return the chosen folder ID, or None. Raises `UnknownFolder` for an invalid ID."""
-    chosen = request.POST.get("folder", "")
+def parse_folder_id(text: str) -> uuid.UUID | None:
+    """Return the folder ID, None for an empty text. Raises `UnknownFolder` for an invalid ID."""
     try:
-        return uuid.UUID(chosen) if chosen else None
+        return uuid.UUID(text) if text else None
     except ValueError:
         raise organising.UnknownFolder from None
 
 
 def render_folder_choice(
-    request: PersonRequest, chat: Chat, *, name: str = "", refusal: Refusal | None = None
+    request: PersonRequest, chat: Chat, *, form: FolderChoiceForm | None = None
 ) -> HttpResponse:
-    """Render the list of folders. After a refusal, the name stays in its field."""
-    context = {
-        "chat": chat,
-        "folders": listing.list_folders(owner=request.user),
-        "name": name,
-        "refusal": refusal,
-    }
-    status = refusal.status if refusal else 200
-    return render(request, "chats/folder_choice.html", context, status=status)
+    """Render the list of folders. `form`: a refused form, which keeps its values."""
+    form = form or FolderChoiceForm(
+        initial={"folder": str(chat.folder_id or "")},
+        folders=listing.list_folders(owner=request.user),
+    )
+    context = {"chat": chat, "form": form, "refusal": form.refusal}
+    return render(request, "chats/folder_choice.html", context, status=form.status)
 
 
 @require_POST
@@ -155,29 +189,29 @@ def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
 
 
 def render_folder(
-    request: PersonRequest, row: Folder, *, name: str = "", refusal: Refusal | None = None
+    request: PersonRequest, row: Folder, *, form: FolderForm | None = None
 ) -> HttpResponse:
     """Render a folder: its chats with the rename and delete forms, or a sidebar partial."""
     after = parse_list_place(request.GET.get("after", ""))
     found = load_folder_chats(folder=row, after=after, current=parse_open_chat_id(request))
-    context = {"folder": row, "list": found, "name": name or row.name, "refusal": refusal}
+    form = form or FolderForm(initial={"name": row.name})
+    context = {"folder": row, "list": found, "form": form, "refusal": form.refusal}
     template = "chats/folder.html"
     if request.htmx:
         template = "chats/_chat_groups.html" if after else "chats/_folder_chats.html"
-    return render(request, template, context, status=refusal.status if refusal else 200)
+    return render(request, template, context, status=form.status)
 
 
 @require_POST
 @signed_in
 def folder_rename(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
     row = access.get_folder(user=request.user, folder_id=folder_id)
-    name = request.POST.get("name", "")
-    try:
-        organising.rename_folder(folder=row, name=name, now=timezone.now())
-    except Refusal as refusal:
-        row.refresh_from_db()
-        return render_folder(request, row, name=name, refusal=refusal)
-    return redirect("chats:folder", row.pk)
+    form = FolderForm(request.POST)
+    with form.catch_refusal():
+        organising.rename_folder(folder=row, now=timezone.now(), **form.read_values())
+        return redirect("chats:folder", row.pk)
+    row.refresh_from_db()
+    return render_folder(request, row, form=form)
 
 
 @require_POST

@@ -1,8 +1,7 @@
 """Model server setup: connect, test, edit and disconnect servers, or try the demo."""
 
 import time
-from collections.abc import Callable
-from decimal import Decimal
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from django.conf import settings
@@ -25,10 +24,10 @@ from chats.models import ProviderAccount
 from chats.providers import accounts, kinds, prices, small_account
 from chats.web.account.confirming import confirm_here, is_recently_confirmed
 from chats.web.auth import PersonRequest, format_actor, signed_in
+from chats.web.server_forms import PricesForm, ServerForm, build_price_forms
 from contextpolicy.models import ModelSpec
 
 PERMISSION = "chats.change_provideraccount"
-PRICED = (*prices.PRICES, "currency")
 # Models per server with price fields on its page. The admin has the others.
 MOST_PRICED = 30
 
@@ -54,10 +53,11 @@ def setup(request: PersonRequest) -> HttpResponse:
     if request.method == "GET":
         return render_setup_page(request)
     check_operator(request)
-    kind = request.POST.get("kind") or ProviderAccount.Kind.OPENAI
-    return run_server_request(
-        request, accounts.connect_server, kind=kind, **parse_server_fields(request)
-    )
+    form = ServerForm(request.POST)
+    values = form.read_values()
+    # The buttons of detected servers send no kind.
+    values["kind"] = values["kind"] or ProviderAccount.Kind.OPENAI
+    return run_server_request(request, accounts.connect_server, form=form, **values)
 
 
 @sensitive_post_parameters("api_key", "confirm_password", "confirm_link")
@@ -72,12 +72,14 @@ def server(request: PersonRequest, slug: str) -> HttpResponse:
     account = get_connected_account(slug)
     if request.method == "GET":
         return render_setup_page(request, edited=account)
+    form = ServerForm(request.POST, edited=account)
     return run_server_request(
         request,
         accounts.update_server,
         edited=account,
+        form=form,
         account=account,
-        **parse_server_fields(request),
+        **form.read_values(),
     )
 
 
@@ -101,17 +103,14 @@ def server_prices(request: PersonRequest, slug: str) -> HttpResponse:
     """Set the prices of a server's models. Raises `MayNotConnect` and `NotFound`."""
     check_operator(request)
     account = get_connected_account(slug)
-    typed_prices: dict[str, dict[str, str]] = {}
-    for name, value in request.POST.items():
-        column, _, model = name.partition(":")
-        if column in PRICED:
-            typed_prices.setdefault(model, {})[column] = str(value)
+    forms = build_price_forms(list_priced_models(account), sent=request.POST)
+    typed = {form.model.slug: form.read_values() for form in forms}
     try:
         changed = prices.set_prices(
-            account=account, typed=typed_prices, actor=format_actor(request), now=timezone.now()
+            account=account, typed=typed, actor=format_actor(request), now=timezone.now()
         )
     except Refusal as refusal:
-        return render_setup_page(request, refusal=refusal, edited=account)
+        return render_setup_page(request, refusal=refusal, edited=account, priced=forms)
     words = ngettext(
         "Prices of {n:,} model changed.", "Prices of {n:,} models changed.", changed
     ).format(n=changed)
@@ -179,28 +178,26 @@ def get_connected_account(slug: str) -> ProviderAccount:
     return found
 
 
-def parse_server_fields(request: PersonRequest) -> dict[str, Any]:
-    return {name: request.POST.get(name, "") for name in ("name", "base_url", "api_key")}
-
-
 def run_server_request(
     request: PersonRequest,
     ask: Callable[..., ProviderAccount],
     *,
     edited: ProviderAccount | None = None,
+    form: ServerForm | None = None,
     **values: Any,
 ) -> HttpResponse:
     """Send a request to a model server, then show the result or the error.
 
-    The result includes the response time.
+    The result includes the response time. `form`: the form with the `values`, which needs a
+    recent confirmation of the identity.
     """
     try:
-        if values:
+        if form is not None:
             confirm_here(request)
         begun = time.monotonic()
         account = ask(**values, actor=format_actor(request), now=timezone.now())
     except Refusal as refusal:
-        return render_setup_page(request, refusal=refusal, edited=edited, at_button=bool(values))
+        return render_setup_page(request, refusal=refusal, edited=edited, form=form)
     seconds = time.monotonic() - begun
     messages.success(request, describe_server_test(account, seconds=seconds))
     return redirect_to_setup(request)
@@ -240,14 +237,19 @@ def render_setup_page(
     *,
     refusal: Refusal | None = None,
     edited: ProviderAccount | None = None,
-    at_button: bool = False,
+    form: ServerForm | None = None,
+    priced: Sequence[PricesForm] | None = None,
 ) -> HttpResponse:
-    """Render the page. After a refusal, forms keep the typed values except the key.
+    """Render the page. Forms that are given keep their values, except a key.
 
-    `at_button`: show the refusal next to the button of a server's form. A form sent by htmx also
-    keeps the key, because htmx replaces only the refusal.
+    The refusal of a server's form is shown next to its button. A form sent by htmx also keeps the
+    key, because htmx replaces only the refusal.
     """
     may_connect = request.user.has_perm(PERMISSION)
+    if form is not None and refusal is not None:
+        form.refuse(refusal)
+    if edited and priced is None:
+        priced = build_price_forms(list_priced_models(edited))
     context = {
         "accounts": list_connected_servers(),
         "found": accounts.find_unconnected_servers() if may_connect and not edited else [],
@@ -257,48 +259,22 @@ def render_setup_page(
         "broker_on_disk": get_broker_warning() if may_connect and not edited else "",
         "is_fresh": is_recently_confirmed(request),
         "refusal": refusal,
-        "at_button": at_button,
+        "at_button": form is not None,
         "edited": edited,
-        "kind": edited.kind if edited else request.POST.get("kind", ""),
-        "kinds": [(kind, ProviderAccount.Kind(kind).label) for kind in kinds.SERVERS],
-        "missing": [kind for kind in kinds.SERVERS if not kinds.is_kind_installed(kind)],
-        "package_missing": gettext(kinds.PackageMissing.sentence),
-        "name": request.POST.get("name", edited.name if edited else ""),
-        "base_url": request.POST.get("base_url", edited.base_url if edited else ""),
+        "form": form or ServerForm(edited=edited),
+        "priced": priced,
     }
-    if edited:
-        context["priced"] = list_priced_models(edited, request=request)
     if refusal is not None and request.htmx:
         # Status 200, because htmx would log an error status to the console.
         response = render(request, "setup.html", context)
-        place = "#server-refusal" if at_button else "#notices"
+        place = "#server-refusal" if form is not None else "#notices"
         return reswap(retarget(reselect(response, "#refusal"), place), "innerHTML")
     return render(request, "setup.html", context, status=refusal.status if refusal else 200)
 
 
-def list_priced_models(account: ProviderAccount, *, request: PersonRequest) -> list[dict[str, Any]]:
-    """Return the enabled models with their prices, or after a refusal with the typed prices."""
-    rows = ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED]
-    return [
-        {
-            "model": model,
-            "prices": [
-                (
-                    name,
-                    label,
-                    request.POST.get(f"{name}:{model.slug}", format_price(getattr(model, name))),
-                )
-                for name, label in prices.PRICES.items()
-            ],
-            "currency": request.POST.get(f"currency:{model.slug}", model.currency),
-        }
-        for model in rows
-    ]
-
-
-def format_price(price: Decimal | None) -> str:
-    """Format a price without trailing zeros; empty if not set."""
-    return "" if price is None else f"{price.normalize():f}"
+def list_priced_models(account: ProviderAccount) -> list[ModelSpec]:
+    """Return the enabled models whose prices the page of their server shows."""
+    return list(ModelSpec.objects.filter(provider=account.slug, enabled=True)[:MOST_PRICED])
 
 
 def list_connected_servers() -> list[tuple[ProviderAccount, list[ModelSpec]]]:

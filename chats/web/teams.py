@@ -2,9 +2,9 @@
 
 import uuid
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -12,41 +12,16 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import lifecycle
 from chats.compaction.people.rights import EDITS_POLICIES
-from chats.ground.refusals import Refusal
-from chats.models import Agent, Chat, Team, TeamVersion
+from chats.models import Chat, Team, TeamVersion
 from chats.record import access
 from chats.teams import conversation, play, rosters
-from chats.teams.presets import PRESETS, WINDOW
-from chats.teams.rosters import AgentDraft, Saved, TeamDraft
+from chats.teams.presets import PRESETS
+from chats.teams.rosters import Saved, TeamDraft
 from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
-from chats.web.thread.entries import get_role_shape
+from chats.web.team_forms import NEW_AGENT, ResponderForm, TaskForm, TeamForms
 from chats.web.thread.updates import render_tail_update
 from contextpolicy.engine.team.rounds import MOST_MEMBERS
-from contextpolicy.engine.team.team import MAX_BYTES
 from contextpolicy.models import ContextPolicy
-
-# Text and number fields of the form, named like the draft's fields.
-TEXTS = ("name", "role_id", "type", "agent_type", "model", "instruction", "policy")
-LIMITS = ("hop_limit", "token_limit", "seconds_limit")
-# Default window that contains a whole round.
-EMPTY = AgentDraft(name="", window_size=WINDOW)
-
-
-@dataclass(frozen=True, slots=True)
-class AgentFields:
-    """An agent in the form: position, typed values, and its prompt texts."""
-
-    place: int
-    draft: AgentDraft
-    told: Sequence[str]
-    error: str = ""
-    # The refused field, as the API names it.
-    param: str = ""
-
-    @property
-    def shape(self) -> str:
-        """CSS classes for the agent's colour and shape in chats; empty for a new agent."""
-        return f"who who--{get_role_shape(self.draft.role_id)}" if self.draft.role_id else ""
 
 
 @require_GET
@@ -73,18 +48,21 @@ def teams(request: PersonRequest) -> HttpResponse:
 def team_new(request: PersonRequest) -> HttpResponse:
     """Show the form for a new team, optionally from a preset, or create the team."""
     if request.method == "GET":
-        empty = TeamDraft(name="", agents=(EMPTY, EMPTY))
-        return render_team_form(request, PRESETS.get(request.GET.get("preset", ""), empty))
-    draft = parse_team_draft(request)
+        empty = TeamDraft(name="", agents=(NEW_AGENT, NEW_AGENT))
+        draft = PRESETS.get(request.GET.get("preset", ""), empty)
+        return render_team_form(request, build_team_forms(request, draft=draft))
+    sent = build_team_forms(request)
     if request.POST.get("do") != "save":
-        return render_team_form(request, update_draft_agents(request, draft))
-    try:
+        return render_team_form(request, change_members(request, sent))
+    with sent.catch_refusal():
         saved = rosters.create_team(
-            user=request.user, draft=draft, shared="shared" in request.POST, now=timezone.now()
+            user=request.user,
+            draft=sent.draft,
+            shared=sent.is_shared,
+            now=timezone.now(),
         )
-    except Refusal as refusal:
-        return render_team_form(request, draft, refusal=refusal)
-    return render_saved_team(request, saved)
+        return render_saved_team(request, saved)
+    return render_team_form(request, sent)
 
 
 @require_http_methods(["GET", "POST"])
@@ -93,19 +71,17 @@ def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Show a team, or save a new version."""
     known = access.get_team(user=request.user, team_id=team_id)
     if request.method == "GET":
-        return render_team_form(
-            request, rosters.build_version_draft(get_team_version(known)), team=known
-        )
-    draft = parse_team_draft(request)
+        draft = rosters.build_version_draft(get_team_version(known))
+        return render_team_form(request, build_team_forms(request, draft=draft), team=known)
+    sent = build_team_forms(request)
     if request.POST.get("do") != "save":
-        return render_team_form(request, update_draft_agents(request, draft), team=known)
-    try:
+        return render_team_form(request, change_members(request, sent), team=known)
+    with sent.catch_refusal():
         saved = rosters.update_team(
-            user=request.user, team_id=team_id, draft=draft, now=timezone.now()
+            user=request.user, team_id=team_id, draft=sent.draft, now=timezone.now()
         )
-    except Refusal as refusal:
-        return render_team_form(request, draft, team=known, refusal=refusal)
-    return render_saved_team(request, saved)
+        return render_saved_team(request, saved)
+    return render_team_form(request, sent, team=known)
 
 
 def get_team_version(team: Team) -> TeamVersion:
@@ -120,7 +96,8 @@ def render_saved_team(request: PersonRequest, saved: Saved) -> HttpResponse:
     if not saved.warnings:
         return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
     draft = rosters.build_version_draft(get_team_version(saved.team))
-    return render_team_form(request, draft, team=saved.team, warnings=saved.warnings)
+    forms = build_team_forms(request, draft=draft)
+    return render_team_form(request, forms, team=saved.team, warnings=saved.warnings)
 
 
 @require_POST
@@ -152,21 +129,18 @@ def round_go_on(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Show or change who replies in a chat: a team, or its model alone."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
-    refusal = None
-    if request.method == "POST":
-        chosen = request.POST.get("team", "")
-        try:
-            rosters.set_chat_team(
-                user=request.user,
-                chat=chat,
-                team_id=parse_uuid_or_nil(chosen),
-                now=timezone.now(),
-            )
-        except Refusal as error:
-            refusal = error
-        else:
-            return redirect("chats:chat", chat.pk)
-    return render_team_choice(request, chat, refusal=refusal)
+    if request.method == "GET":
+        return render_team_choice(request, chat)
+    form = ResponderForm(request.POST, teams=list_selectable_teams(request))
+    with form.catch_refusal():
+        rosters.set_chat_team(
+            user=request.user,
+            chat=chat,
+            team_id=parse_uuid_or_nil(form.read_values()["team"]),
+            now=timezone.now(),
+        )
+        return redirect("chats:chat", chat.pk)
+    return render_team_choice(request, chat, form=form)
 
 
 @require_POST
@@ -174,31 +148,36 @@ def chat_team(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def chat_task(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     """Set the task of the chat's team. Shows a notice if it was truncated."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
-    task = normalise_line_ends(request.POST.get("task", ""))
-    try:
+    form = TaskForm(request.POST)
+    task = form.read_values()["task"]
+    with form.catch_refusal():
         chat = conversation.set_task(
             chat=chat, task=task, actor=format_actor(request), now=timezone.now()
         )
-    except Refusal as refusal:
-        return render_team_choice(request, chat, refusal=refusal, task=task)
-    notice = conversation.cut_notice(task, kept=chat.team_task or "")
-    if notice:
-        return render_team_choice(request, chat, notice=notice)
-    return redirect("chats:chat", chat.pk)
+        notice = conversation.cut_notice(task, kept=chat.team_task or "")
+        if notice:
+            return render_team_choice(request, chat, notice=notice)
+        return redirect("chats:chat", chat.pk)
+    return render_team_choice(request, chat, task_form=form)
 
 
 def render_team_choice(
     request: PersonRequest,
     chat: Chat,
     *,
-    refusal: Refusal | None = None,
-    task: str | None = None,
+    form: ResponderForm | None = None,
+    task_form: TaskForm | None = None,
     notice: str = "",
 ) -> HttpResponse:
+    """Render the page. Forms that are given keep their values and their refusal."""
+    chosen = {"team": str(chat.team_id or "")}
+    form = form or ResponderForm(initial=chosen, teams=list_selectable_teams(request))
+    task_form = task_form or TaskForm(initial={"task": chat.team_task or ""})
+    refusal = form.refusal or task_form.refusal
     context = {
         "chat": chat,
-        "teams": list_selectable_teams(request),
-        "task": (chat.team_task or "") if task is None else task,
+        "form": form,
+        "task_form": task_form,
         "notice": notice,
         "refusal": refusal,
     }
@@ -219,93 +198,52 @@ def list_selectable_teams(request: PersonRequest) -> Sequence[Team]:
     return list(rows.order_by("current__name", "pk")[:100])
 
 
-def parse_team_draft(request: HttpRequest) -> TeamDraft:
-    """Return the form as typed. Invalid numbers become -1, which validation refuses."""
-    sent = request.POST
-    count = min(parse_whole_number(sent.get("agents", "")), MOST_MEMBERS + 1)
-    agents = [
-        AgentDraft(
-            **{name: normalise_line_ends(sent.get(f"agent-{place}-{name}", "")) for name in TEXTS},
-            instruction_file_text=normalise_line_ends(
-                sent.get(f"agent-{place}-instruction_file_text", "")
-            ),
-            prompt_form=sent.get(f"agent-{place}-prompt_form") or Agent.PromptForm.MESSAGES,
-            window_size=parse_whole_number(sent.get(f"agent-{place}-window_size", "")),
-            rests=f"agent-{place}-rests" in sent,
-        )
-        for place in range(max(count, 0))
-    ]
-    return TeamDraft(
-        name=sent.get("name", ""),
-        agents=[replace(agent, type=agent.type or Agent.Type.AI) for agent in agents],
-        routing=sent.get("routing", ""),
-        independent="independent" in sent,
-        goes_on_after_failure="goes_on_after_failure" in sent,
-        message_cap=parse_whole_number(sent.get("message_cap") or "0"),
-        max_bytes=parse_whole_number(sent.get("max_bytes") or str(MAX_BYTES)),
-        task=normalise_line_ends(sent.get("task", "")),
-        **{name: parse_whole_number(sent.get(name, "")) for name in LIMITS},
-    )
+def build_team_forms(request: PersonRequest, *, draft: TeamDraft | None = None) -> TeamForms:
+    """Return the forms with the values of the draft, or with those of the request."""
+    policies: list[tuple[str, str]] = []
+    if request.user.has_perm(EDITS_POLICIES):
+        rows = ContextPolicy.objects.filter(retired=False, current__isnull=False)
+        policies = [(policy.slug, policy.name) for policy in rows.order_by("name")]
+    options = {
+        "models": [(model.slug, str(model)) for model in lifecycle.load_enabled_models()],
+        "policies": policies,
+    }
+    if draft is None:
+        return TeamForms.from_data(request.POST, options=options)
+    return TeamForms.from_draft(draft, options=options)
 
 
-def normalise_line_ends(text: str) -> str:
-    """Return the text with LF line ends, because browsers send CRLF."""
-    return text.replace("\r\n", "\n")
-
-
-def parse_whole_number(text: str) -> int:
-    """Return a whole number, or -1, which every limit refuses."""
-    text = text.strip()
-    return int(text) if text.isascii() and text.isdigit() and len(text) < 10 else -1
-
-
-def update_draft_agents(request: HttpRequest, draft: TeamDraft) -> TeamDraft:
-    """Return the draft with an agent added or removed, depending on the pressed button."""
-    do, agents = request.POST.get("do", ""), list(draft.agents)
+def change_members(request: PersonRequest, sent: TeamForms) -> TeamForms:
+    """Return the forms with a member added or removed, depending on the pressed button."""
+    do, agents = request.POST.get("do", ""), list(sent.draft.agents)
     if do == "add" and len(agents) < MOST_MEMBERS:
-        agents.append(EMPTY)
-    remove = parse_whole_number(do.removeprefix("remove-"))
-    if do.startswith("remove-") and 0 <= remove < len(agents):
-        del agents[remove]
-    return replace(draft, agents=agents)
+        agents.append(NEW_AGENT)
+    removals = [f"remove-{place}" for place in range(len(agents))]
+    if do in removals:
+        del agents[removals.index(do)]
+    changed = build_team_forms(request, draft=replace(sent.draft, agents=agents))
+    changed.team.initial["shared"] = sent.is_shared
+    return changed
 
 
 def render_team_form(
     request: PersonRequest,
-    draft: TeamDraft,
+    sent: TeamForms,
     *,
     team: Team | None = None,
-    refusal: Refusal | None = None,
     warnings: Sequence[str] = (),
 ) -> HttpResponse:
-    """Render the form with the typed values and the prompt texts of each agent."""
-    param = (refusal.param if refusal else "") or ""
-    fields = [
-        AgentFields(
-            place,
-            agent,
-            told=play.preview_agent_texts(agent, draft=draft),
-            error=refusal.localized if refusal and param.startswith(f"agents.{place}.") else "",
-            param=param,
-        )
-        for place, agent in enumerate(draft.agents)
-    ]
+    """Render the form with its values and the prompt texts of each agent."""
     may_edit_policies = request.user.has_perm(EDITS_POLICIES)
-    policies = ContextPolicy.objects.filter(retired=False, current__isnull=False)
     context = {
         "team": team,
-        "draft": draft,
-        "agents": fields,
+        "name": sent.draft.name,
+        "form": sent.team,
+        "agents": sent.agents,
         "most": MOST_MEMBERS,
-        "routings": TeamVersion.Routing.choices,
-        "prompt_forms": Agent.PromptForm.choices,
-        "models": lifecycle.load_enabled_models(),
-        "policies": policies.order_by("name") if may_edit_policies else (),
         "may_share": may_edit_policies,
-        "shared": "shared" in request.POST,
         "may_change": team is None or team.owner_id is not None or may_edit_policies,
         "warnings": warnings,
-        "refusal": refusal,
+        "refusal": sent.team.refusal,
     }
-    status = refusal.status if refusal else 200
-    return render(request, "chats/team_form.html", context, status=status)
+    return render(request, "chats/team_form.html", context, status=sent.team.status)

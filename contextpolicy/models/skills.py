@@ -11,6 +11,7 @@ from django.utils.translation import gettext_lazy
 from contextpolicy.models.base import Stored
 
 LONGEST_SKILL = 10_000
+LONGEST_NAME = 100
 LONGEST_DESCRIPTION = 1_024
 # Limits of the files of one skill.
 MOST_SKILL_FILES = 20
@@ -31,7 +32,7 @@ class Skill(Stored):
         ON_DEMAND = "on_demand", gettext_lazy("On demand: the model loads the text")
 
     slug = models.SlugField(max_length=60, unique=True, verbose_name=gettext_lazy("slug"))
-    name = models.CharField(max_length=100, verbose_name=gettext_lazy("name"))
+    name = models.CharField(max_length=LONGEST_NAME, verbose_name=gettext_lazy("name"))
     description = models.CharField(
         max_length=LONGEST_DESCRIPTION,
         blank=True,

@@ -13,7 +13,7 @@ from tests.faults.programs import MANAGE, Program, free_port, put_tables, python
 
 LINK = re.compile(r"https?://\S+/login/link/\S+/")
 # The button that tests and saves a server on the setup page.
-SAVE_SERVER = "form:has(#api-key) [type=submit]"
+SAVE_SERVER = "form:has(#server-api_key) [type=submit]"
 
 
 class Product:

@@ -2,21 +2,72 @@
 
 import uuid
 from datetime import datetime
+from typing import Any
 
+from django import forms
 from django.conf import settings
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext_lazy
 from django.views.decorators.http import require_http_methods, require_POST
 
-from chats.ground.refusals import Refusal
 from chats.models import ApiKey
 from chats.people import keys
 from chats.web.account.confirming import confirm_here, is_recently_confirmed
 from chats.web.auth import PersonRequest, format_actor, signed_in
+from chats.web.forms import (
+    OptionsField,
+    PageForm,
+    TextField,
+    WholeNumberField,
+    format_code,
+    format_html_lazy,
+)
 
 # Endpoint of the sample curl command, by the first scope the key has. Any key may read the schema.
 TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
+
+
+class KeyForm(PageForm):
+    """A new API key. `unmanaged`: requests to `/v1` are not stored."""
+
+    name = TextField(
+        label=gettext_lazy("Name"),
+        max_length=keys.NAME_LENGTH,
+        help_text=gettext_lazy("Name the application that uses the key."),
+        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+    )
+    scopes = OptionsField(
+        label=gettext_lazy("Permissions"),
+        widget=forms.CheckboxSelectMultiple,
+        choices=lambda: [
+            (scope, format_html("{} {}", words, format_code(scope)))
+            for scope, words in keys.SCOPE_WORDS.items()
+        ],
+        initial=("chats:read", "chats:write"),
+    )
+    unmanaged = forms.BooleanField(
+        label=format_html_lazy(
+            gettext_lazy("Do not store requests to {path}"), path=format_code("/v1")
+        ),
+        required=False,
+        help_text=gettext_lazy(
+            "Requests are passed through unchanged. No chat, summary or text is stored. The audit "
+            "log records the key, the model, the tokens and the time. If your policy does not "
+            "allow this, requests are refused."
+        ),
+    )
+    lifetime_days = WholeNumberField(
+        label=gettext_lazy("Expires in (days)"),
+        min_value=1,
+        max_value=keys.LONGEST_DAYS,
+        initial=keys.DEFAULT_DAYS,
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="key-%s", **options)
 
 
 @require_http_methods(["GET", "POST"])
@@ -24,59 +75,32 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 def api_keys(request: PersonRequest) -> HttpResponse:
     """List the user's keys, or create one. Only this response shows the new secret."""
     if request.method == "GET":
-        return render_api_keys(request)
-    try:
+        return render_api_keys(request, KeyForm())
+    form = KeyForm(request.POST)
+    with form.catch_refusal():
         confirm_here(request)
-        key, secret = keys.create_key(
-            owner=request.user,
-            name=request.POST.get("name", ""),
-            scopes=request.POST.getlist("scopes"),
-            lifetime_days=parse_lifetime_days(request),
-            unmanaged="unmanaged" in request.POST,
-            now=timezone.now(),
-        )
-    except Refusal as refusal:
-        return render_api_keys(request, refusal=refusal)
-    return render_api_keys(request, made=key, secret=secret)
-
-
-def parse_lifetime_days(request: PersonRequest) -> int:
-    """Return the chosen lifetime in days.
-
-    Returns 0 if the value is not a number; validation then refuses it.
-    """
-    chosen = request.POST.get("lifetime_days", str(keys.DEFAULT_DAYS))
-    return int(chosen) if chosen.isascii() and chosen.isdigit() and len(chosen) < 5 else 0
+        key, secret = keys.create_key(owner=request.user, now=timezone.now(), **form.read_values())
+        return render_api_keys(request, KeyForm(), made=key, secret=secret)
+    return render_api_keys(request, form)
 
 
 def render_api_keys(
-    request: PersonRequest,
-    *,
-    refusal: Refusal | None = None,
-    made: ApiKey | None = None,
-    secret: str = "",
+    request: PersonRequest, form: KeyForm, *, made: ApiKey | None = None, secret: str = ""
 ) -> HttpResponse:
-    """Render the keys and the form. After a `refusal`, the form keeps the typed values."""
+    """Render the list and the form. `made`, `secret`: a key that was just created."""
     now = timezone.now()
-    typed = request.POST if refusal else {}
-    chosen = request.POST.getlist("scopes") if refusal else ["chats:read", "chats:write"]
     context = {
         "keys": [
             (key, get_key_state(key, now=now)) for key in keys.list_api_keys(owner=request.user)
         ],
-        "scopes": [(name, words, name in chosen) for name, words in keys.SCOPE_WORDS.items()],
-        "name": typed.get("name", ""),
-        "lifetime_days": typed.get("lifetime_days", keys.DEFAULT_DAYS),
-        "unmanaged": "unmanaged" in typed,
-        "longest": keys.LONGEST_DAYS,
+        "form": form,
         "is_fresh": is_recently_confirmed(request),
-        "refusal": refusal,
+        "refusal": form.refusal,
         "made": made,
         "secret": secret,
         "curl": build_curl_command(request, made=made, secret=secret),
     }
-    status = refusal.status if refusal else 200
-    return render(request, "api_keys.html", context, status=status)
+    return render(request, "api_keys.html", context, status=form.status)
 
 
 def build_curl_command(request: PersonRequest, *, made: ApiKey | None, secret: str) -> str:

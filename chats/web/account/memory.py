@@ -6,11 +6,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from django import forms
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
 from django.utils.http import url_has_allowed_host_and_scheme
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.actions import memory
@@ -21,6 +23,7 @@ from chats.models import Chat, MemorySettings, Message, Preference
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
+from chats.web.forms import OptionField, PageForm, TextField
 
 # Values of the switch buttons.
 SWITCHES = ("on", "off", "pause", "resume", "propose", "only_told")
@@ -28,6 +31,48 @@ SWITCHES = ("on", "off", "pause", "resume", "propose", "only_told")
 
 # Number of newest source messages shown per preference.
 MOST_SOURCES = 3
+
+
+class InstructionsForm(PageForm):
+    """Instructions for all of the user's chats."""
+
+    instructions = TextField(
+        label=gettext_lazy("For all of your chats"),
+        required=False,
+        widget=forms.Textarea(attrs={"dir": "auto", "rows": 5}),
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="%s", **options)
+        self.describe(
+            "instructions",
+            gettext(
+                "Enter, for example, your name and the tone of replies. Up to %(longest)s "
+                "characters. Empty: no instructions."
+            ),
+            longest=memory_settings.LONGEST_INSTRUCTIONS,
+        )
+
+
+class PreferenceForm(PageForm):
+    """A new preference."""
+
+    slot = OptionField(
+        label=gettext_lazy("Kind"),
+        choices=Preference.Slot.choices,
+        initial=Preference.Slot.NOTE,
+        help_text=gettext_lazy(
+            "You can have one preference of each kind, and any number of notes."
+        ),
+    )
+    text = TextField(
+        label=gettext_lazy("Preference"),
+        max_length=LONGEST_TEXT,
+        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+    )
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="%s", **options)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,13 +116,15 @@ def memory_page(request: PersonRequest) -> HttpResponse:
     """Show the memory page, or save the instructions. A refused text stays in its field."""
     if request.method == "GET":
         return render_memory_page(request)
-    # Browsers send line ends as CRLF.
-    text = request.POST.get("instructions", "").replace("\r\n", "\n")
-    try:
-        memory_settings.write_instructions(owner_id=request.user.pk, text=text, now=timezone.now())
-    except Refusal as refusal:
-        return render_memory_page(request, refusal=refusal, instructions=text)
-    return redirect("chats:memory")
+    form = InstructionsForm(request.POST)
+    with form.catch_refusal():
+        memory_settings.write_instructions(
+            owner_id=request.user.pk,
+            text=form.read_values()["instructions"],
+            now=timezone.now(),
+        )
+        return redirect("chats:memory")
+    return render_memory_page(request, form=form)
 
 
 @require_POST
@@ -113,14 +160,13 @@ def memory_export(request: PersonRequest) -> HttpResponse:
 @signed_in
 def preference_new(request: PersonRequest) -> HttpResponse:
     """Add a preference. A refused text stays in its field, next to the error."""
-    slot, text = request.POST.get("slot", ""), request.POST.get("text", "")
-    try:
+    form = PreferenceForm(request.POST)
+    with form.catch_refusal():
         preferences.write_preference(
-            owner_id=request.user.pk, slot=slot, text=text, now=timezone.now()
+            owner_id=request.user.pk, now=timezone.now(), **form.read_values()
         )
-    except Refusal as refusal:
-        return render_memory_page(request, refusal=refusal, slot=slot, text=text)
-    return redirect("chats:memory")
+        return redirect("chats:memory")
+    return render_memory_page(request, added=form)
 
 
 @require_POST
@@ -180,25 +226,24 @@ def render_memory_page(
     request: PersonRequest,
     *,
     refusal: Refusal | None = None,
-    instructions: str | None = None,
-    slot: str = "note",
-    text: str = "",
+    form: InstructionsForm | None = None,
+    added: PreferenceForm | None = None,
 ) -> HttpResponse:
-    """Render the page. After a `refusal`, the fields keep the typed values."""
+    """Render the page. `form`, `added`: a refused form, which keeps its values."""
     settings: MemorySettings = memory_settings.get_memory_settings(request.user.pk)
     rows = [build_preference_view(row) for row in preferences.list_preferences(request.user.pk)]
     status = Preference.Status
+    form = form or InstructionsForm(initial={"instructions": settings.instructions})
+    added = added or PreferenceForm()
+    refusal = refusal or form.refusal or added.refusal
     context = {
         "settings": settings,
-        "instructions": settings.instructions if instructions is None else instructions,
-        "longest": memory_settings.LONGEST_INSTRUCTIONS,
+        "form": form,
+        "added": added,
         "longest_text": LONGEST_TEXT,
         "current": [view for view in rows if view.row.status == status.CURRENT],
         "proposed": [view for view in rows if view.row.status == status.PROPOSED],
         "past": [view for view in rows if view.row.status == status.SUPERSEDED],
-        "slots": Preference.Slot.choices,
-        "slot": slot,
-        "text": text,
         "refusal": refusal,
     }
     return render(request, "memory.html", context, status=refusal.status if refusal else 200)

@@ -17,6 +17,7 @@ from chats.people import sessions, zones
 from chats.web import languages
 from chats.web.account import signin
 from chats.web.auth import ZONE_COOKIE, PersonRequest, signed_in
+from chats.web.forms import PageForm
 
 
 @require_GET
@@ -31,7 +32,7 @@ def settings_page(request: PersonRequest) -> HttpResponse:
     return render(request, "settings.html", context)
 
 
-class AppearanceForm(forms.Form):
+class AppearanceForm(PageForm):
     """Colours, language and time zone of the user's pages."""
 
     appearance = forms.ChoiceField(
@@ -45,7 +46,6 @@ class AppearanceForm(forms.Form):
     language = forms.ChoiceField(
         label=gettext_lazy("Language"),
         required=False,
-        widget=forms.Select(attrs={"class": "input"}),
         help_text=gettext_lazy(
             "The pages and the administration use this language. Chats and summaries keep "
             "their own language."
@@ -54,7 +54,6 @@ class AppearanceForm(forms.Form):
     time_zone = forms.ChoiceField(
         label=gettext_lazy("Time zone"),
         required=False,
-        widget=forms.Select(attrs={"class": "input"}),
         help_text=gettext_lazy(
             "Times on pages and dates in the prompts of new chats use this zone. A chat keeps its "
             "zone after a prompt with a date was sent."

@@ -19,6 +19,7 @@ from django.views.decorators.http import require_http_methods
 from chats.ground.refusals import Refusal
 from chats.people import accounts, keys, sessions, signin
 from chats.web.account.signin import get_client_address, get_next_path, render_login_response
+from chats.web.forms import PageRenderer, add_input_class
 
 
 class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has none at run time
@@ -27,6 +28,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
     `people.signin` checks the current password: a wrong one counts as a failed sign-in.
     """
 
+    default_renderer = PageRenderer
     field_order = ("old_password", "new_password1", "new_password2")
     old_password = forms.CharField(
         label=gettext_lazy("Current password"),
@@ -45,6 +47,7 @@ class PasswordForm(SetPasswordForm):  # type: ignore[type-arg]  # Django has non
 
     def __init__(self, user: User, data: object = None) -> None:
         super().__init__(user, data)
+        add_input_class(self)
         if not (usable := keys.list_usable_keys(owner=user, now=timezone.now())):
             del self.fields["revoke_keys"]
         else:

@@ -18,9 +18,10 @@ from django.views.decorators.http import require_http_methods, require_POST
 from chats.actions import deletion
 from chats.ground.refusals import Refusal
 from chats.people import invitations, sessions, signin, zones
+from chats.web.forms import PageForm
 
 
-class LoginForm(forms.Form):
+class LoginForm(PageForm):
     """A user name and a password. Spaces are kept."""
 
     username = forms.CharField(

@@ -2,9 +2,10 @@
 
 import uuid
 from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
@@ -13,26 +14,32 @@ from django.views.decorators.http import require_GET, require_http_methods, requ
 
 from chats.actions import skills
 from chats.exchange import skill_folders
-from chats.ground.refusals import Refusal
 from chats.models import Team
 from chats.prompt.tokenizer import get_page_counter
+from chats.web.account.skill_forms import (
+    ChangedSkillForm,
+    NewSkillForm,
+    SkillArchiveForm,
+    SkillFileForm,
+    StoredFileForm,
+)
 from chats.web.auth import PersonRequest, signed_in
 from contextpolicy.engine.compose.system_text import format_complete_skill
 from contextpolicy.engine.messages.skills import format_skill_line
-from contextpolicy.models import Skill
-from contextpolicy.models.skills import (
-    LONGEST_DESCRIPTION,
-    LONGEST_FILE_NAME,
-    LONGEST_SKILL,
-    LONGEST_SKILL_FILE,
-    LONGEST_SKILL_FILES,
-    MOST_SKILL_FILES,
-)
+from contextpolicy.models import Skill, SkillFile
 from contextpolicy.skill_files import list_skill_files
 from contextpolicy.skills import MOST_SKILLS, build_skill_text
 
 INSTALLATION, GROUP, TEAM = "installation", "group", "team"
-MODES = Skill.Mode
+
+
+@dataclass(frozen=True, slots=True)
+class FileView:
+    """A file of a skill with its tokens and its form."""
+
+    row: SkillFile
+    tokens: int
+    form: StoredFileForm
 
 
 @require_http_methods(["GET", "POST"])
@@ -41,17 +48,15 @@ def skill_list(request: PersonRequest) -> HttpResponse:
     """List the skills that the user may read, or create one."""
     if request.method == "GET":
         return render_skill_list(request)
-    values = read_skill_values(request)
-    try:
+    form = NewSkillForm(request.POST, places=list_places(request))
+    values = form.read_values()
+    with form.catch_refusal():
+        place = parse_place(values.pop("place"))
         made = skills.create_own_skill(
-            user=request.user,
-            place=parse_place(request.POST.get("place", "")),
-            values=values,
-            now=timezone.now(),
+            user=request.user, place=place, values=values, now=timezone.now()
         )
-    except Refusal as refusal:
-        return render_skill_list(request, refusal=refusal, values=values)
-    return redirect("chats:skill", made.slug)
+        return redirect("chats:skill", made.slug)
+    return render_skill_list(request, form=form)
 
 
 @require_http_methods(["GET", "POST"])
@@ -61,14 +66,16 @@ def skill_edit(request: PersonRequest, slug: str) -> HttpResponse:
     if request.method == "GET":
         return render_skill(request, skills.get_visible_skill(user=request.user, slug=slug))
     skill = skills.get_editable_skill(user=request.user, slug=slug)
-    values = {"enabled": "enabled" in request.POST, **read_skill_values(request)}
+    form = ChangedSkillForm(request.POST)
     name = skill.name
-    try:
-        skills.change_own_skill(user=request.user, skill=skill, values=values, now=timezone.now())
-    except Refusal as refusal:
-        # The refused values are in the row, which is not stored.
-        return render_skill(request, skill, name=name, refusal=refusal)
-    return redirect("chats:skill", skill.slug)
+    with form.catch_refusal():
+        skills.change_own_skill(
+            user=request.user, skill=skill, values=form.read_values(), now=timezone.now()
+        )
+        return redirect("chats:skill", skill.slug)
+    # The refused name is in the row, which is not stored.
+    skill.name = name
+    return render_skill(request, skill, form=form)
 
 
 @require_POST
@@ -85,15 +92,15 @@ def skill_delete(request: PersonRequest, slug: str) -> HttpResponse:
 def skill_file_save(request: PersonRequest, slug: str) -> HttpResponse:
     """Add a file to a skill, or replace the file with the same name."""
     skill = skills.get_editable_skill(user=request.user, slug=slug)
-    name, text = request.POST.get("name", ""), request.POST.get("text", "")
-    try:
-        if chosen := request.FILES.get("file"):
-            name = name or chosen.name or ""
+    form = SkillFileForm(request.POST, request.FILES)
+    values = form.read_values()
+    name, text, chosen = values["name"], values["text"], values["file"]
+    with form.catch_refusal():
+        if chosen:
+            name = name or chosen.name
             text = skills.decode_file_text(chosen.read(skills.MOST_TEXT_BYTES + 1), name=name)
         return save_files(request, skill, {name: text})
-    except Refusal as refusal:
-        text = "" if chosen else text
-        return render_skill(request, skill, refusal=refusal, file_name=name, file_text=text)
+    return render_skill(request, skill, file_form=form)
 
 
 @require_POST
@@ -101,10 +108,10 @@ def skill_file_save(request: PersonRequest, slug: str) -> HttpResponse:
 def skill_file_delete(request: PersonRequest, slug: str) -> HttpResponse:
     """Delete a file of a skill."""
     skill = skills.get_editable_skill(user=request.user, slug=slug)
-    try:
-        return save_files(request, skill, {request.POST.get("name", ""): None})
-    except Refusal as refusal:
-        return render_skill(request, skill, refusal=refusal)
+    form = SkillFileForm(request.POST)
+    with form.catch_refusal():
+        return save_files(request, skill, {form.read_values()["name"]: None})
+    return render_skill(request, skill, file_form=form)
 
 
 def save_files(
@@ -132,29 +139,18 @@ def skill_export(request: PersonRequest, slug: str) -> HttpResponse:
 @signed_in
 def skill_import(request: PersonRequest) -> HttpResponse:
     """Import the skills of a ZIP archive."""
-    file = request.FILES.get("archive")
-    data = b"" if file is None else file.read(skill_folders.MOST_BYTES + 1)
-    try:
+    form = SkillArchiveForm(request.POST, request.FILES, places=list_places(request))
+    values = form.read_values()
+    file = values["archive"]
+    with form.catch_refusal():
         done = skill_folders.import_skill_archive(
-            data,
+            b"" if file is None else file.read(skill_folders.MOST_BYTES + 1),
             user=request.user,
-            place=parse_place(request.POST.get("place", "")),
+            place=parse_place(values["place"]),
             now=timezone.now(),
         )
-    except Refusal as refusal:
-        return render_skill_list(request, refusal=refusal)
-    return render_skill_list(request, done=done)
-
-
-def read_skill_values(request: HttpRequest) -> dict[str, Any]:
-    """Return the submitted values of a skill. An unknown mode counts as on demand."""
-    values: dict[str, Any] = {
-        name: request.POST.get(name, "") for name in ("name", "description", "text")
-    }
-    if "mode" in request.POST:
-        is_always = request.POST["mode"] == MODES.ALWAYS
-        values["mode"] = MODES.ALWAYS if is_always else MODES.ON_DEMAND
-    return values
+        return render_skill_list(request, done=done)
+    return render_skill_list(request, archive_form=form)
 
 
 def parse_place(value: str) -> skills.SkillPlace:
@@ -210,21 +206,24 @@ def name_places(rows: list[Skill]) -> dict[int, str]:
 def render_skill_list(
     request: PersonRequest,
     *,
-    refusal: Refusal | None = None,
-    values: dict[str, Any] | None = None,
+    form: NewSkillForm | None = None,
+    archive_form: SkillArchiveForm | None = None,
     done: skill_folders.ImportedSkills | None = None,
 ) -> HttpResponse:
+    """Render the list and its two forms. A form that is given keeps its values and its refusal."""
     rows = list(skills.list_visible_skills(request.user))
     named = name_places(rows)
+    places = list_places(request)
+    form = form or NewSkillForm(places=places)
+    archive_form = archive_form or SkillArchiveForm(places=places)
+    refusal = form.refusal or archive_form.refusal
     context = {
         "rows": [(row, named[row.pk]) for row in rows],
-        "places": list_places(request),
-        "place": request.POST.get("place", ""),
-        "values": values or {},
+        "may_create": bool(places),
+        "form": form,
+        "archive_form": archive_form,
         "done": done,
         "refusal": refusal,
-        "longest_description": LONGEST_DESCRIPTION,
-        "longest_text": LONGEST_SKILL,
         "most": MOST_SKILLS,
     }
     return render(request, "skills.html", context, status=refusal.status if refusal else 200)
@@ -234,39 +233,50 @@ def render_skill(
     request: PersonRequest,
     skill: Skill,
     *,
-    name: str = "",
-    refusal: Refusal | None = None,
-    file_name: str = "",
-    file_text: str = "",
+    form: ChangedSkillForm | None = None,
+    file_form: SkillFileForm | None = None,
 ) -> HttpResponse:
     """Render the page of a skill.
 
-    `name`: the stored name, if a new name was refused. `file_name` and `file_text`: refused values
-    of a file, shown in that file's form or in the form for a new file.
+    `file_form`: a refused form of a file. Its values are shown at that file, or in the form for a
+    new file.
     """
     count = get_page_counter().count
     shown = build_skill_text(skill)
     files = list_skill_files(skill)
     may_edit = skills.list_editable_skills(request.user).filter(pk=skill.pk).exists()
+    values = {name: getattr(skill, name) for name in ChangedSkillForm.base_fields}
+    form = form or ChangedSkillForm(initial=values)
+    refused = file_form.data.get("name", "") if file_form else ""
+    is_stored = refused in {file.name for file in files}
+    refusal = form.refusal or (file_form.refusal if file_form else None)
     context = {
         "skill": skill,
+        "form": form,
         "place": name_places([skill])[skill.pk],
         "may_edit": may_edit,
         "may_choose_mode": may_edit and skills.is_skill_admin(request.user),
         "may_delete": may_edit and (skill.group_id is not None or skill.team_id is not None),
         "line_tokens": count(format_skill_line(skill.slug, skill.description)),
         "text_tokens": count(format_complete_skill(shown)),
-        "name": name or skill.name,
-        "files": [(file, count(file.text)) for file in files],
-        "refused_file": file_name if file_name in {file.name for file in files} else "",
-        "file_name": file_name,
-        "file_text": file_text,
-        "longest_file_name": LONGEST_FILE_NAME,
-        "longest_file": LONGEST_SKILL_FILE,
-        "longest_files": LONGEST_SKILL_FILES,
-        "most_files": MOST_SKILL_FILES,
+        "files": [
+            FileView(
+                file,
+                count(file.text),
+                build_file_form(file, sent=file_form.data if file_form else None),
+            )
+            for file in files
+        ],
+        "refused_file": refused if is_stored else "",
+        "file_form": SkillFileForm() if is_stored or file_form is None else file_form,
         "refusal": refusal,
-        "longest_description": LONGEST_DESCRIPTION,
-        "longest_text": LONGEST_SKILL,
     }
     return render(request, "skill.html", context, status=refusal.status if refusal else 200)
+
+
+def build_file_form(file: SkillFile, *, sent: Mapping[str, Any] | None) -> StoredFileForm:
+    """Return the form of a file with its stored text, or with `sent`, a refused text of it."""
+    auto_id = f"file-{file.pk}-%s"
+    if sent is not None and sent.get("name") == file.name and "text" in sent:
+        return StoredFileForm(sent, auto_id=auto_id)
+    return StoredFileForm(initial={"name": file.name, "text": file.text}, auto_id=auto_id)

@@ -2,17 +2,22 @@
 
 import uuid
 from collections.abc import Callable
-from typing import Any
+from typing import Any, cast
 
+from django import forms
+from django.contrib.auth.models import User
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.utils import timezone
+from django.utils.html import format_html
+from django.utils.translation import gettext, gettext_lazy
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.ground.refusals import Refusal
 from chats.models import Webhook
 from chats.web.account.confirming import confirm_here, is_recently_confirmed
 from chats.web.auth import PersonRequest, signed_in
+from chats.web.forms import OptionsField, PageForm, TextField, format_code
 from chats.web.reasons import DELIVERY_PROBLEMS
 from chats.webhooks import managing
 
@@ -20,46 +25,71 @@ SHOWN = 50
 CHOSEN = ("turn.finished",)
 
 
+class EventsForm(PageForm):
+    """The events of which a webhook is notified."""
+
+    events = OptionsField(label=gettext_lazy("Events"), widget=forms.CheckboxSelectMultiple)
+
+    def __init__(self, *args: Any, user: User, **options: Any) -> None:
+        super().__init__(*args, **options)
+        offered = managing.list_available_events(user)
+        cast(OptionsField, self.fields["events"]).choices = [
+            (name, format_html("{} {}", words, format_code(name)))
+            for name, words in offered.items()
+        ]
+
+
+class WebhookForm(EventsForm):
+    """A new webhook."""
+
+    url = TextField(
+        label=gettext_lazy("Address"),
+        max_length=managing.LONGEST_URL,
+        widget=forms.URLInput(attrs={"autocomplete": "off"}),
+    )
+    field_order = ("url", "events")
+
+    def __init__(self, *args: Any, **options: Any) -> None:
+        super().__init__(*args, auto_id="webhook-%s", **options)
+        self.fields["url"].help_text = gettext(
+            "Enter a public https URL. You can create up to %(most)s webhooks."
+        ) % {"most": managing.WEBHOOKS_PER_PERSON}
+
+
 @require_http_methods(["GET", "POST"])
 @signed_in
 def webhooks(request: PersonRequest) -> HttpResponse:
     """List the user's webhooks, or create one. Only this response shows the new secret."""
+    empty = WebhookForm(user=request.user, initial={"events": CHOSEN})
     if request.method == "GET":
-        return list_page(request)
-    try:
+        return render_webhooks(request, empty)
+    form = WebhookForm(request.POST, user=request.user)
+    values = form.read_values()
+    with form.catch_refusal():
         confirm_here(request)
         made, secret = managing.create_webhook(
             owner=request.user,
-            url=request.POST.get("url", "").strip(),
-            events=request.POST.getlist("events"),
+            url=values["url"].strip(),
+            events=values["events"],
             now=timezone.now(),
         )
-    except Refusal as refusal:
-        return list_page(request, refusal=refusal)
-    return list_page(request, made=made, secret=secret)
+        return render_webhooks(request, empty, made=made, secret=secret)
+    return render_webhooks(request, form)
 
 
-def list_page(
-    request: PersonRequest,
-    *,
-    refusal: Refusal | None = None,
-    made: Webhook | None = None,
-    secret: str = "",
+def render_webhooks(
+    request: PersonRequest, form: WebhookForm, *, made: Webhook | None = None, secret: str = ""
 ) -> HttpResponse:
-    """Render the webhooks and the form. After a `refusal`, the form keeps the typed values."""
-    chosen = request.POST.getlist("events") if refusal else CHOSEN
-    offered = managing.list_available_events(request.user)
+    """Render the list and the form. `made`, `secret`: a webhook that was just created."""
     context = {
         "webhooks": managing.list_webhooks(owner=request.user),
-        "events": [(name, words, name in chosen) for name, words in offered.items()],
-        "url": request.POST.get("url", "") if refusal else "",
-        "most": managing.WEBHOOKS_PER_PERSON,
+        "form": form,
         "is_fresh": is_recently_confirmed(request),
-        "refusal": refusal,
+        "refusal": form.refusal,
         "made": made,
         "secret": secret,
     }
-    return render(request, "webhooks.html", context, status=refusal.status if refusal else 200)
+    return render(request, "webhooks.html", context, status=form.status)
 
 
 @require_GET
@@ -76,10 +106,7 @@ def render_webhook_page(
     log = list(managing.list_delivery_log(row)[:SHOWN])
     context = {
         "webhook": row,
-        "events": [
-            (name, words, name in row.events)
-            for name, words in managing.list_available_events(request.user).items()
-        ],
+        "form": EventsForm(user=request.user, initial={"events": row.events}),
         "log": [(told, DELIVERY_PROBLEMS.get(told.problem, "")) for told in log],
         "shown": SHOWN,
         "is_cut": len(log) == SHOWN,
@@ -104,7 +131,7 @@ def run_webhook_action(
 @signed_in
 def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
     """Save the events of a webhook and redirect to its page."""
-    events = request.POST.getlist("events")
+    events = EventsForm(request.POST, user=request.user).read_values()["events"]
     now = timezone.now()
     return run_webhook_action(
         request,

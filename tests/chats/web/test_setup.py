@@ -256,10 +256,10 @@ def test_an_operator_sets_what_models_cost(page: Client, operator: User) -> None
     ModelSpec.objects.create(slug="big", provider="m", name="big", output_price="0.5")
     ModelSpec.objects.create(slug="other", provider="elsewhere", name="other")
     html = page.get("/setup/m/").content.decode()
-    assert 'name="output_price:big" value="0.5"' in html
+    assert 'name="big-output_price" value="0.5"' in html
     assert "other" not in html.split("Prices", 1)[1]
-    typed = {"input_price:big": "2.50", "cached_price:big": "0.25", "output_price:big": ""}
-    asked = {**typed, "currency:big": "EUR", "input_price:other": "9"}
+    typed = {"big-input_price": "2.50", "big-cached_price": "0.25", "big-output_price": ""}
+    asked = {**typed, "big-currency": "EUR", "other-input_price": "9"}
     html = page.post("/setup/m/prices", asked, follow=True).content.decode()
     assert "Prices of 1 model changed" in html
     model = ModelSpec.objects.get(slug="big")
@@ -276,13 +276,13 @@ def test_an_operator_sets_what_models_cost(page: Client, operator: User) -> None
 def test_a_price_that_is_none_is_refused_and_kept(page: Client, operator: User, typed: str) -> None:
     ProviderAccount.objects.create(slug="m", name="Mine", base_url="https://m.example/v1")
     ModelSpec.objects.create(slug="big", provider="m", name="big", output_price="0.5")
-    answer = page.post("/setup/m/prices", {"output_price:big": "3", "input_price:big": typed})
+    answer = page.post("/setup/m/prices", {"big-output_price": "3", "big-input_price": typed})
     assert answer.status_code == 422
     html = answer.content.decode()
     assert f"The price “{typed}” of big is not valid" in html
-    assert f'name="input_price:big" value="{typed}"' in html
+    assert f'name="big-input_price" value="{typed}"' in html
     assert str(ModelSpec.objects.get(slug="big").output_price) == "0.500000"
-    long = page.post("/setup/m/prices", {"currency:big": "US DOLLARS"})
+    long = page.post("/setup/m/prices", {"big-currency": "US DOLLARS"})
     assert "at most 8 letters" in long.content.decode()
 
 
@@ -435,7 +435,7 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
     html = page.post("/setup/", form).content.decode()
     told = html.index('data-reason="no_models_offered"')
     assert html.count("data-reason=") == 1
-    assert html.index('id="name-help"') < told < html.index('data-act="save-server"')
+    assert html.index('id="server-name_helptext"') < told < html.index('data-act="save-server"')
     swapped = page.post("/setup/", form, headers=HTMX)
     assert swapped.headers["HX-Retarget"] == "#server-refusal"
     assert swapped.headers["HX-Reselect"] == "#refusal"

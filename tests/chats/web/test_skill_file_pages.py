@@ -106,7 +106,7 @@ def test_a_refused_file_stays_in_the_form(
     assert answer.status_code == 422
     assert f'data-reason="{refusal}"' in page
     assert ("Typed text" in page) is ("text" in values)
-    assert f'value="{values["name"]}"' in page
+    assert not values["name"] or f'value="{values["name"]}"' in page
     assert texts() == {}
 
 

@@ -1,6 +1,7 @@
 """Skill pages: owners of a group write its skills, members read them, others see nothing."""
 
 import io
+import re
 import zipfile
 from typing import Any
 
@@ -34,6 +35,13 @@ def place(sales: Group) -> str:
     return f"group:{sales.pk}"
 
 
+def list_offered_places(client: Client) -> list[str]:
+    """Return the owners that the page offers for a new skill."""
+    page = client.get("/skills/").content.decode()
+    found = re.findall(r'<option value="((?:installation|group|team)[^"]*)"', page)
+    return list(dict.fromkeys(found))
+
+
 @pytest.mark.requirement("S4.9", by="user")
 def test_an_owner_writes_a_skill_and_a_member_only_reads_it(
     alice: User, bob: User, charlie: User, place: str
@@ -44,7 +52,7 @@ def test_an_owner_writes_a_skill_and_a_member_only_reads_it(
     owner.post(PAGE, {**NEW, "text": "Ask twice.", "enabled": "on"})
     assert Skill.objects.get().text == "Ask twice."
     assert "Ask twice." in member.get(PAGE).content.decode()
-    assert member.get("/skills/").context["places"] == []
+    assert list_offered_places(member) == []
     assert other.get(PAGE).status_code == 404
     assert other.get("/skills/").context["rows"] == []
     for client in (member, other):
@@ -103,7 +111,7 @@ def test_a_hostile_archive_is_refused_on_its_page(alice: User, place: str) -> No
 
 def test_administrators_write_for_the_installation_and_choose_the_mode(place: str) -> None:
     admin = signed_in(person("ines", POLICY_ADMIN))
-    assert {value for value, _ in admin.get("/skills/").context["places"]} == {"installation"}
+    assert list_offered_places(admin) == ["installation"]
     admin.post("/skills/", {**NEW, "place": "installation"})
     admin.post(PAGE, {**NEW, "mode": "always", "enabled": "on"})
     assert Skill.objects.get().mode == "always"
