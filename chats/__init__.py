@@ -13,8 +13,10 @@ that is called first.
     turns/lease.py           claim_turn       reserves the turn for this worker
     prompt/composition.py    compose_prompt   loads messages, policy and model for the engine
     contextpolicy/engine/compose/assembly.py  compose_context selects the content of the prompt
-    turns/attempt.py         run_opened_turn  runs the steps of the turn, and retries model calls
+    turns/attempt.py         run_opened_turn  runs the steps of the turn
+    turns/model_calls.py     call_model       calls the model, and retries failed calls
     turns/calling.py         listen           reads the reply of the model
+    turns/tool_calls.py      run_tool_calls   runs the tools that the model calls
     turns/server_tools.py    run_ready_call   calls a tool of a server, if the model asks for one
 
 At the end of each step, `turns/attempt.py` calls `turns/writes.py` again. The text of

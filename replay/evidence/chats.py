@@ -31,6 +31,7 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns.attempt import TurnAttempt, run_opened_turn
 from chats.turns.opening import open_turn
 from chats.turns.start import start_turn
+from chats.turns.step_prompt import compose_step_prompt
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import SYSTEM, Preset
@@ -113,7 +114,7 @@ class MeasuredChat:
         if opening is None:
             raise RuntimeError(f"turn {accepted.turn.pk} could not be opened")
         attempt = TurnAttempt(opening=opening, worker=self.worker)
-        return opening.turn, opening.prompt or async_to_sync(attempt.compose)()
+        return opening.turn, opening.prompt or async_to_sync(compose_step_prompt)(attempt)
 
     def say(self, text: str, *, reply: str, at: datetime) -> None:
         """Send a message, store its reply, and run the background work that follows."""

@@ -16,7 +16,7 @@ from chats.ground.sentences import (
 )
 from chats.models import Turn
 from chats.providers.base import ProviderError
-from chats.turns.attempt import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
+from chats.turns.model_calls import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
 from chats.turns.recover import LOST_SENTENCE
 from chats.turns.writes import build_failure_fields
 from contextpolicy.wording import join_items

@@ -39,7 +39,8 @@ from chats.providers import registry
 from chats.providers.base import Provider, Timeouts
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import writes
-from chats.turns.attempt import SHUTDOWN, STOP, TurnAttempt, run_opened_turn
+from chats.turns.attempt import TurnAttempt, run_opened_turn
+from chats.turns.attempt_state import SHUTDOWN, STOP
 from chats.turns.opening import ClaimedTurn, open_turn
 from chats.turns.worker.executor import DeadlineExecutor
 from chats.turns.worker.heartbeats import LeaseKeeper

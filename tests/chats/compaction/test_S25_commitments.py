@@ -22,7 +22,7 @@ from chats.ground.commitments import compute_commitment, new_salt
 from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import commitment_check, receipts
-from chats.turns.attempt import SHUTDOWN, STOP
+from chats.turns.attempt_state import SHUTDOWN, STOP
 from chats.turns.recover import release_expired
 from chats.turns.start import start_turn
 from chats.turns.writes import StepResult, close_call

@@ -24,7 +24,7 @@ from chats.providers import registry
 from chats.providers.base import Finished, TextDelta, TokenLogprobs
 from chats.streams import connection, follow
 from chats.streams.follow import Beginning, TurnRow
-from chats.turns.attempt import SHUTDOWN
+from chats.turns.attempt_state import SHUTDOWN
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import SetPolicy
 from tests.chats.conftest import InlineWorker, ScriptedProvider

@@ -13,7 +13,7 @@ from chats.actions.branching import regenerate_reply
 from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import history
-from chats.turns import attempt, lanes, recover, round_again
+from chats.turns import attempt_state, lanes, recover, round_again
 from chats.turns.start import retry_turn
 from chats.turns.stop import stop_all, stop_turn
 from tests.chats.conftest import InlineWorker, ScriptedProvider
@@ -235,7 +235,7 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
         asked = {"user": game.user, "turn": turns[which], "now": game.now}
         await worker.db(stop_turn, **asked, with_others=True)
         for current in worker.runs.values():
-            current.interrupt(attempt.STOP)
+            current.interrupt(attempt_state.STOP)
         await asyncio.sleep(5)
 
     at_once(*turns[:2], A=[TextDelta("On"), until_runs("B"), stops], B=[wait_for_ever])
@@ -262,7 +262,7 @@ def test_one_answer_alone_is_stopped_and_the_others_go_on(play: Plays) -> None:
 
     async def stops(worker: Any) -> None:
         await worker.db(stop_turn, user=game.user, turn=turns[2], now=game.now)
-        worker.runs[turns[2].pk].interrupt(attempt.STOP)
+        worker.runs[turns[2].pk].interrupt(attempt_state.STOP)
 
     at_once(
         *turns,
@@ -284,7 +284,7 @@ def test_who_deletes_the_chat_ends_its_round_and_nobody_follows(play: Plays) -> 
     async def deletes(worker: Any) -> None:
         await worker.db(stop_all, chat=game.chat, actor="user:1", now=game.now)
         for current in worker.runs.values():
-            current.interrupt(attempt.STOP)
+            current.interrupt(attempt_state.STOP)
 
     at_once(
         *lanes_of(game),
@@ -380,7 +380,7 @@ def test_a_lost_lane_is_written_again_beside_the_others_with_the_same_prompt(
     async def is_lost(worker: Any) -> None:
         sent.extend(worker.scripted.prompts["A"])
         await worker.db(lose, turn=turns[0])
-        worker.runs[turns[0].pk].interrupt(attempt.LOST)
+        worker.runs[turns[0].pk].interrupt(attempt_state.LOST)
         await asyncio.sleep(1)
 
     at_once(turns[0], A=[TextDelta("On"), is_lost])
@@ -420,7 +420,7 @@ def test_a_worker_that_ends_hands_back_what_waits_for_its_place(play: Plays) -> 
     async def ends(worker: Any) -> None:
         await until_waits("B")(worker)
         for current in list(worker.runs.values()):
-            current.interrupt(attempt.SHUTDOWN)
+            current.interrupt(attempt_state.SHUTDOWN)
         await asyncio.sleep(5)
 
     at_once(*turns, A=[ends], B=reply("2"))

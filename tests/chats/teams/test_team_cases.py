@@ -48,7 +48,7 @@ from chats.record import history
 from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
 from chats.teams import conversation, rosters
-from chats.turns import attempt
+from chats.turns import attempt_state
 from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
@@ -149,7 +149,7 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
         # Load the page during the reply, as another tab does.
         pages.append(await worker.db(page_of, page=page, chat=game.chat))
         await worker.db(stop_turn, user=alice, turn=second, now=game.now)
-        worker.runs[second.pk].interrupt(attempt.STOP)
+        worker.runs[second.pk].interrupt(attempt_state.STOP)
         await asyncio.sleep(5)
 
     worker = game.work(second, [TextDelta("Be"), presses_stop, TextDelta("late"), *reply("!")])

@@ -19,7 +19,8 @@ from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.tools import output_read
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
 from chats.tool_servers.servers import read_definitions, request_reading, save_tool_server
-from chats.turns.attempt import STOP, TurnAttempt
+from chats.turns import tool_calls
+from chats.turns.attempt_state import STOP, AttemptState
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import count_tool_tokens
@@ -340,19 +341,19 @@ def test_stop_ends_a_running_call(
     server.fault = "slow"
     turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
 
-    running = TurnAttempt.call_server_tool
+    running = tool_calls.run_server_tool
 
-    async def stopping(self: TurnAttempt, place: int, request: Any) -> str:
+    async def stopping(attempt: AttemptState, place: int, request: Any) -> str:
         async def stop_later() -> None:
             await asyncio.to_thread(server.called.wait, 20)
-            self.interrupt(STOP)
+            attempt.interrupt(STOP)
 
         stop = asyncio.create_task(stop_later())
-        result = await running(self, place, request)
+        result = await running(attempt, place, request)
         await stop
         return result
 
-    monkeypatch.setattr(TurnAttempt, "call_server_tool", stopping)
+    monkeypatch.setattr(tool_calls, "run_server_tool", stopping)
     began = time.monotonic()
     work(turn, [TextDelta("Let me see."), *calls(tool(), tool(index=1))])
     assert time.monotonic() - began < 15

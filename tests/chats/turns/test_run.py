@@ -22,7 +22,7 @@ from chats.providers.base import (
     UsageReport,
 )
 from chats.turns import lease
-from chats.turns.attempt import SHUTDOWN, STOP
+from chats.turns.attempt_state import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry_turn, start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy.engine.compose.assembly import ComposeInput

@@ -31,7 +31,7 @@ from chats.providers.base import (
 )
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
-from chats.turns.attempt import SHUTDOWN, STOP
+from chats.turns.attempt_state import SHUTDOWN, STOP
 from chats.turns.start import continue_reply, retry_turn, start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import WireMessage

@@ -1,0 +1,171 @@
+"""The state of a worker's attempt at a turn, which its steps, calls and tools share."""
+
+import asyncio
+import uuid
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any, Protocol, TypeVar
+
+from django.utils.functional import Promise
+
+from chats.ground.leases import LeaseLost
+from chats.ground.live import Frame
+from chats.prompt import built_prompt
+from chats.providers.base import Provider
+from chats.providers.registry import ProviderAccountValue as Account
+from chats.turns import references, writes
+from chats.turns.calling import ModelCall
+from chats.turns.lease import Heartbeat, Partial
+from chats.turns.opening import ClaimedTurn
+from chats.turns.writes import StepResult
+from contextpolicy.engine.messages.tokens import TokenCounter
+from contextpolicy.engine.policy.calibration import Factors
+
+Result = TypeVar("Result")
+
+STOP, LOST, SHUTDOWN = "stop", "lost", "shutdown"
+
+
+class Worker(Protocol):
+    """The interface of the worker process to a turn: `worker.runtime`, or a test double."""
+
+    clock: Callable[[], datetime]
+
+    @property
+    def counter(self) -> TokenCounter:
+        """The token counter for stored and sent text."""
+        ...
+
+    async def db(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run a database function in a thread. Retries after a lost connection."""
+        ...
+
+    async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
+        """Run an optional database function in a thread that replies do not use."""
+        ...
+
+    def put(self, turn_id: uuid.UUID, frame: Frame) -> None: ...
+
+    def provider(self, account: Account) -> Provider: ...
+
+
+class Interrupted(Exception):
+    """The attempt ends because this process shuts down."""
+
+
+class ConsentRequired(Exception):
+    """The attempt ends because the turn waits for a person's decision, without a worker."""
+
+
+class AttemptState:
+    """An attempt at a turn: its lease, the current step's prompt, and the model call."""
+
+    def __init__(self, *, opening: ClaimedTurn, worker: Worker) -> None:
+        self.lease = opening.lease
+        self.worker = worker
+        # The row that was read when the step opened.
+        self.turn = opening.turn
+        # The opening, until its prompt and its call have been used.
+        self.opening: ClaimedTurn | None = opening
+        self.prompt: built_prompt.Prompt | None = None
+        self.reason = ""
+        self.interrupted = asyncio.Event()
+        self.call: ModelCall | None = None
+        self.saved = 0
+        # The search for retrieved context, until its result is used or the request is sent.
+        self.search: references.RunningSearch | None = None
+
+    def interrupt(self, reason: str) -> None:
+        """End the attempt as soon as possible with `STOP`, `LOST` or `SHUTDOWN`.
+
+        If there are several reasons, the first one applies.
+        """
+        if not self.reason:
+            self.reason = reason
+            self.interrupted.set()
+
+    def on_heartbeat(self, beat: Heartbeat) -> None:
+        """Handle a heartbeat: the turn may have been asked to stop, or its lease may be lost."""
+        if beat is Heartbeat.STOP:
+            self.interrupt(STOP)
+        elif beat is Heartbeat.LOST:
+            self.interrupt(LOST)
+
+    def stop_if_unwanted(self) -> None:
+        """Raise `LeaseLost` or `Interrupted` if this attempt may no longer write."""
+        if self.reason == LOST:
+            raise LeaseLost(self.lease.turn_id)
+        if self.reason == SHUTDOWN:
+            raise Interrupted
+
+    def cancel_search(self) -> None:
+        """Cancel the search if it is still running, and discard its result."""
+        if self.search is not None:
+            self.search.task.cancel()
+            self.search = None
+
+    async def close_receipt(self, call: ModelCall) -> None:
+        """Complete the receipt of a call that is followed by another."""
+        await self.worker.db(
+            writes.close_call,
+            receipt_id=call.receipt_id,
+            ending=self.build_result(call),
+            now=self.worker.clock(),
+        )
+
+    def build_result(
+        self, call: ModelCall | None, *, code: str = "", sentence: str | Promise = ""
+    ) -> StepResult:
+        """Return the result of a step from its call: texts, usage, and the code of a failure."""
+        if call is None:
+            return StepResult(error_code=code, error_sentence=sentence)
+        if call.error and not code:
+            code, sentence = call.error.code, call.error.full
+        return StepResult(
+            parts=call.parts() if call.is_useful else (),
+            finish=call.finish,
+            usage=call.usage,
+            body_sha256=call.body_sha256,
+            receipt_id=call.receipt_id,
+            runs_servers=call.ran_servers,
+            first_token_at=call.first_token_at,
+            token_log=call.log,
+            error_code=code,
+            error_sentence=sentence,
+            fold_from=self.prompt.fold_from if self.prompt else None,
+            warm_from=self.prompt.warm_from if self.prompt else None,
+            light_model=self.prompt.light_model if self.prompt else "",
+            strategy=self.prompt.strategy if self.prompt else "",
+            tells=self.prompt.tells if self.prompt else False,
+            infers=self.prompt.infers if self.prompt else False,
+            estimate=self.prompt.prompt_tokens if self.prompt else 0,
+            factors=self.prompt.factors if self.prompt else Factors(),
+            shares=self.prompt.shares if self.prompt else {},
+        )
+
+    def get_unsaved_text(self) -> Partial | None:
+        call = self.call
+        if call is None or call.length <= self.saved:
+            return None
+        self.saved = call.length
+        return Partial(
+            lease=self.lease,
+            step=self.turn.step,
+            begun_anew=self.turn.begun_anew,
+            text=str(call.text) if call.has_text else "",
+            reasoning=str(call.reasoning),
+        )
+
+    def publish(self, kind: str, text: str = "", offset: int = 0, logprobs: str = "") -> None:
+        """Publish one frame on the live bus."""
+        turn = self.turn
+        frame = Frame(
+            kind=kind,
+            attempt=turn.attempt,
+            step=turn.step,
+            anew=turn.begun_anew,
+            offset=offset,
+            text=text,
+            logprobs=logprobs,
+        )
+        self.worker.put(turn.pk, frame)
