@@ -32,7 +32,7 @@ _GATE = 7_105_301
 
 
 class HoldIncomplete(Exception):
-    """The case, the reason or the target of the hold is missing. Fill in the missing fields."""
+    """The case or the reason has no letter or digit, or the target does not match the level."""
 
     code = "hold_incomplete"
 

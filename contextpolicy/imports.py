@@ -73,7 +73,7 @@ class ReservedName(Exception):
 
 
 class PolicyExists(Exception):
-    """A policy with this name already exists."""
+    """A policy with this slug already exists."""
 
     code = "policy_exists"
 

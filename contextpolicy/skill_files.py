@@ -58,7 +58,7 @@ class SkillFileNameTaken(Exception):
 
 
 class SkillFileTooLong(Exception):
-    """A file of the skill, or all its files together, exceed the maximum length."""
+    """A file of the skill exceeds 100,000 characters, or all its files exceed 500,000."""
 
     code = "skill_file_too_long"
     status = 422

@@ -26,7 +26,7 @@ MOST_SKILLS = 50
 
 
 class SkillTooLong(Exception):
-    """The text of a skill exceeds the maximum length."""
+    """The text of a skill has more than 10,000 characters."""
 
     code = "too_long"
     status = 422
@@ -55,7 +55,7 @@ class SkillNameTaken(Exception):
 
 
 class SkillDescriptionInvalid(Exception):
-    """A skill on demand has no description, or the description is too long."""
+    """A skill on demand has no description, or the description exceeds 1,024 characters."""
 
     code = "skill_description_invalid"
     status = 422

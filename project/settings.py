@@ -454,12 +454,15 @@ SPECTACULAR_SETTINGS = {
     "TITLE": "Palimpsest",
     "DESCRIPTION": (
         "REST API for chats, context policies and the audit log. In addition to the responses "
-        "listed, any request can get 400 `key_in_address` (an API key in the query string), 405 "
-        "`method_not_allowed`, 406 `not_acceptable`, 503 `database_busy` and 507 `storage_full`. "
-        "In these cases, nothing was changed."
+        "listed, any request can get 400 `bad_request` (an unknown host name), 405 "
+        "`method_not_allowed`, 406 `not_acceptable`, 414 `address_too_long`, 431 "
+        "`headers_too_large`, 503 `database_busy` and 507 `storage_full`. In these cases, nothing "
+        "was changed."
     ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
+    # The fields of PATCH bodies state themselves whether they are required.
+    "COMPONENT_SPLIT_PATCH": False,
     # The schema lists the values of a choice anyway.
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": [

@@ -57,7 +57,7 @@ class SkillRefused(Refusal):
 
 
 class SkillNameInvalid(Refusal):
-    """The name is empty or longer than 100 characters."""
+    """The name of the skill is empty or has more than 100 characters."""
 
     code = "skill_name_invalid"
     status = 422
@@ -77,7 +77,7 @@ class SkillTextMissing(Refusal):
 
 
 class SkillPlaceRefused(Refusal):
-    """You do not own the group or team, or you left both empty without being an administrator."""
+    """You may not add skills to this group, team or instance, or you set both group and team."""
 
     code = "skill_place_refused"
     status = 403

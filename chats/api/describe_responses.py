@@ -10,14 +10,24 @@ from chats.api.core.conditional import PreconditionFailed
 from chats.api.operation_refusals import OPERATIONS
 from chats.api.policies.policy_access import STATUS
 from chats.api.refusal_groups import Case, Foreseen
-from chats.ground.rates import RateLimited
 from chats.ground.refusals import NotFound
-from chats.people.keys import InsufficientScope, InvalidKey
-from chats.people.signin import LoginThrottled
+from chats.people.keys import InsufficientScope, InvalidKey, KeyInAddress
 from chats.record.idempotency import IdempotencyKeyReused, InvalidIdempotencyKey
 
 # Responses with these statuses are dropped unless the operation lists a code with the status.
-SPECIFIC = ("404", "409", "422")
+SPECIFIC = ("404", "409", "415", "422")
+TOO_MANY_REQUESTS = Case(
+    429,
+    "rate_limit_exceeded",
+    "More than 300 requests within a minute (the default of `API_REQUESTS_PER_MINUTE`) from the "
+    "API key or from your sessions. `Retry-After` gives the number of seconds to wait.",
+)
+TOO_MANY_KEYS = Case(
+    429,
+    "login_throttled",
+    "More than 10 invalid API keys within a minute from your address (the default of "
+    "`LOGIN_FAILURES_PER_IP`). Requests with a valid key are still accepted.",
+)
 FIELDS = (
     Case(400, "missing_field", "A required field is missing; `param` names it."),
     Case(400, "unknown_field", "The operation has no such field; `param` names it."),
@@ -50,20 +60,23 @@ def describe_refusals(result: Any, **unused: Any) -> Any:
 
     A drf-spectacular postprocessing hook.
     """
+    components = result["components"]["schemas"]
     for path, methods in result["paths"].items():
         for method, operation in methods.items():
-            describe_operation(operation, method=method, path=path)
+            describe_operation(operation, components, method=method, path=path)
     return result
 
 
-def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> None:
+def describe_operation(
+    operation: dict[str, Any], components: Mapping[str, Any], *, method: str, path: str
+) -> None:
     """Add the codes to the error responses of an operation, and the permissions to its text."""
     if needed := operation.get(schema.PERMISSIONS):
         operation["description"] += f" {describe_permissions(needed)}"
     responses = operation["responses"]
     content = responses["401"]["content"]
     listed: dict[str, dict[str, list[str]]] = {}
-    for case in list_cases(operation, method=method, path=path):
+    for case in list_cases(operation, components, method=method, path=path):
         conditions = listed.setdefault(str(case.status), {}).setdefault(case.code, [])
         if case.condition not in conditions:
             conditions.append(case.condition)
@@ -77,9 +90,11 @@ def describe_operation(operation: dict[str, Any], *, method: str, path: str) -> 
     operation.pop(schema.PERMISSIONS, None)
 
 
-def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Iterator[Case]:
+def list_cases(
+    operation: Mapping[str, Any], components: Mapping[str, Any], *, method: str, path: str
+) -> Iterator[Case]:
     """Yield the refusals of an operation: those of every request, then its own."""
-    yield from list_body_cases(operation, method=method)
+    yield from list_body_cases(operation, components, method=method)
     headers = {each["name"] for each in operation.get("parameters", ()) if each["in"] == "header"}
     if "Idempotency-Key" in headers:
         yield build_case(InvalidIdempotencyKey)
@@ -87,14 +102,17 @@ def list_cases(operation: Mapping[str, Any], *, method: str, path: str) -> Itera
     if "If-Match" in headers:
         yield build_case(PreconditionFailed)
     is_for_sessions = path.startswith("/api/v1/keys")
+    # The event stream is not a DRF view, and its requests are not counted.
+    is_counted = operation["operationId"] != "chats_turns_events"
     common = (
         errors.NotAuthenticated,
         InvalidKey,
         SessionRequired if is_for_sessions else InsufficientScope,
         *(() if method == "get" else (errors.CsrfFailed,)),
         *((NotFound,) if "{" in path else ()),
-        RateLimited,
-        LoginThrottled,
+        KeyInAddress,
+        *((TOO_MANY_REQUESTS,) if is_counted else ()),
+        TOO_MANY_KEYS,
     )
     if schema.PERMISSIONS in operation:
         yield Case(404, "not_found", f"{NO_PERMISSION} {NO_VIEW}")
@@ -110,23 +128,38 @@ def describe_permissions(needed: Sequence[str]) -> str:
     return f"Users need staff status and {noun} {names}."
 
 
-def list_body_cases(operation: Mapping[str, Any], *, method: str) -> Iterator[Case]:
+def list_body_cases(
+    operation: Mapping[str, Any], components: Mapping[str, Any], *, method: str
+) -> Iterator[Case]:
     """Yield the refusals of an operation's body and of its query parameters."""
     has_body = "requestBody" in operation
-    # An upload is a file or a form, which has no JSON to be invalid.
-    has_json = has_body and "application/json" in operation["requestBody"]["content"]
+    content = operation["requestBody"]["content"] if has_body else {}
+    # An upload is a file or a form: it has no JSON to be invalid, and any other type of content
+    # is refused as invalid content.
+    has_json = "application/json" in content
     if has_json:
         yield build_case(strict_json.InvalidJSON)
+        yield build_case(errors.UnsupportedMediaType)
     if has_body:
         yield build_case(errors.RequestTooLarge)
-        yield build_case(errors.UnsupportedMediaType)
     elif method != "get":
         yield from NO_FIELDS
     query = [each for each in operation.get("parameters", ()) if each["in"] == "query"]
     if has_json:
-        yield from FIELDS
+        yield from FIELDS if has_required_field(content, components) else FIELDS[1:]
     elif query:
         yield from PARAMETERS if any(each.get("required") for each in query) else PARAMETERS[1:]
+
+
+def has_required_field(part: Any, components: Mapping[str, Any]) -> bool:
+    """Return True if a part of a request's schema, or an object inside it, requires a field."""
+    if not isinstance(part, dict | list):
+        return False
+    if isinstance(part, dict) and (part.get("required") or "$ref" in part):
+        name = part.get("$ref", "").rpartition("/")[2]
+        return not name or has_required_field(components[name], components)
+    inner = part.values() if isinstance(part, dict) else part
+    return any(has_required_field(each, components) for each in inner)
 
 
 def build_case(kind: Foreseen) -> Case:

@@ -33,6 +33,7 @@ from chats.api.refusal_groups import (
     PREFERENCE,
     PROMPT,
     PUBLISH,
+    QUEUED,
     READING,
     REPLY,
     SKILL,
@@ -72,6 +73,7 @@ from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
 from contextpolicy import holds, policy_skills, publish, two_persons
+from contextpolicy.skills import TooManySkills
 
 # Uploaded files of a message that is not sent.
 UPLOADS = (
@@ -112,7 +114,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         [
             "chats_branches_list",
             "chats_compactions_list",
-            "chats_export",
             "chats_list",
             "chats_messages_list",
             "chats_rounds_list",
@@ -160,7 +161,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_compactions_approve": (*SUMMARY, approve.NotWaiting, approve.Overtaken),
     "chats_compactions_cancel": (controls.NotBeingWritten,),
     "chats_compactions_create": (
-        *SUMMARY,
+        *MODEL,
         controls.NoSummaries,
         controls.FocusTooLong,
         controls.UnknownSummariser,
@@ -207,6 +208,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "chats_delete": (UnderHold,),
     "chats_erase": ERASE,
+    "chats_export": (InvalidCursor, TooManyStreams),
     "chats_messages_branch": BRANCH,
     "chats_messages_edit": (
         *REPLY,
@@ -236,10 +238,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_rounds_go_on": (
         round_again.RoundGoesOn,
         TeamGone,
-        start.ChatBusy,
-        start.ChatFull,
-        start.TooManyTurns,
-        start.TooManyTurnsOfKey,
+        *QUEUED,
     ),
     "chats_agents_context": (TeamGone,),
     "chats_state_change": STATE_EDIT,
@@ -307,10 +306,10 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "folders_create": (*FOLDER, organising.TooManyFolders),
     "folders_rename": FOLDER,
-    "holds_place": (NotFound, holds.HoldIncomplete, UNSTORABLE),
+    "holds_place": (holds.HoldIncomplete, UNSTORABLE),
     "holds_release": (
         holds.HoldReleased,
-        holds.HoldIncomplete,
+        Case(422, holds.HoldIncomplete.code, "The reason has no letter or digit."),
         two_persons.SecondPersonNeeded,
         UNSTORABLE,
     ),
@@ -338,7 +337,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "messages_recent": (NotFound, model_choice.PolicyRefused),
     "models_list": (model_choice.PolicyRefused,),
     "policies_assignments_create": (
-        NotFound,
         publish.PolicyNotInUse,
         *CONTROLS,
         UNSTORABLE,
@@ -383,7 +381,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         NotFound,
         *PREFERENCE,
         preference_texts.UnknownSlot,
-        organising.UnknownFolder,
     ),
     "preferences_delete": (UnderHold,),
     "radii_begin": (
@@ -402,7 +399,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         audit_access.ReasonNeeded,
         UNSTORABLE,
     ),
-    "skills_change": SKILL,
+    "skills_change": tuple(each for each in SKILL if each is not TooManySkills),
     "skills_create": (skills.SkillPlaceRefused, *SKILL),
     "skills_delete": (skills.SkillOfInstallation,),
     "skills_import": (

@@ -44,14 +44,20 @@ MODEL = (
     model_choice.PolicyRefused,
 )
 SUMMARY = (*MODEL, rights.NotAllowedByPolicy)
-REPLY = (
-    *MODEL,
-    model_choice.ModelUnavailable,
+MOST_MESSAGES = Case(
+    429,
+    "rate_limit_exceeded",
+    "More than 30 messages within a minute (the default of `MESSAGES_PER_MINUTE`), over all your "
+    "API keys and sessions.",
+)
+QUEUED = (
     start.ChatBusy,
     start.ChatFull,
     start.TooManyTurns,
     start.TooManyTurnsOfKey,
+    MOST_MESSAGES,
 )
+REPLY = (*MODEL, model_choice.ModelUnavailable, *QUEUED)
 TEXT = (messages.MessageEmpty, messages.MessageTooLong, messages.InvalidCharacter)
 PROMPT = (
     model_choice.NoModel,

@@ -103,7 +103,10 @@ class TooManyKeys(Refusal):
 
 
 class InvalidKey(Refusal):
-    """The API key is unknown, expired, revoked or malformed. Create a new one."""
+    """The `Authorization` header has no valid API key, or the owner of the key is deactivated.
+
+    A key is invalid if it is unknown, expired or revoked.
+    """
 
     code = "invalid_api_key"
     status = 401
@@ -114,10 +117,7 @@ class InvalidKey(Refusal):
 
 
 class KeyInAddress(Refusal):
-    """The query string contains a key.
-
-    Revoke it, because logs and browser histories keep query strings.
-    """
+    """The query string contains an API key. Revoke the key, because URLs are logged."""
 
     code = "key_in_address"
     status = 400

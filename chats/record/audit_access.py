@@ -47,7 +47,7 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason is missing, or does not have 10 to 300 characters."""
+    """The reason does not have 10 to 300 characters, at least five of them letters or digits."""
 
     code = "reason_needed"
     sentence = gettext_noop(

@@ -31,9 +31,9 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """You or the server have too many open streams. Close one first.
+    """You have 20 open streams, or the server has 2,000. Close one first.
 
-    The limits are `STREAMS_PER_USER` (20 by default) and `STREAMS_PER_INSTANCE` (2,000).
+    These are the defaults of `STREAMS_PER_USER` and `STREAMS_PER_INSTANCE`, for each process.
     """
 
     code = "too_many_streams"

@@ -19,7 +19,8 @@ class MemoryChange(Strict):
     instructions = PlainText(
         required=False,
         help_text=(
-            "Text sent with the prompts of all your chats, at most 2,000 characters. Empty: none."
+            "Text sent with the prompts of all your chats that use your memory, if the policy "
+            "allows it and the memory is not paused. At most 2,000 characters. Empty: none."
         ),
     )
     consent = Flag(
@@ -27,7 +28,7 @@ class MemoryChange(Strict):
         help_text=(
             "True: turns the memory on, so that preferences from your messages may be saved and "
             "sent with prompts. False: turns the memory and its suggestions off. Saved preferences "
-            "are kept until you delete them."
+            "are kept, but not used, until you delete them. Both end a pause."
         ),
     )
     inferring = Flag(

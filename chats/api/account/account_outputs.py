@@ -49,16 +49,19 @@ class KeyOut(serializers.Serializer[ApiKey]):
     """An API key without its secret. `prefix` contains the first characters of the key."""
 
     id = serializers.UUIDField()
-    name = serializers.CharField()
+    name = serializers.CharField(help_text="Name that you gave the key.")
     prefix = serializers.CharField(
-        help_text="First characters of the secret, to recognise the key."
+        help_text="First 12 characters of the secret, to recognise the key."
     )
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=keys.SCOPES),
         help_text="Scopes of the key, which limit its access.",
     )
     unmanaged = serializers.BooleanField(
-        help_text="True: requests to `/v1` are passed through unchanged, and no text is stored."
+        help_text=(
+            "True: if the policy allows it, requests to `/v1` are passed through unchanged, and no "
+            "text is stored."
+        )
     )
     created_at = serializers.DateTimeField()
     expires_at = serializers.DateTimeField(help_text="Time from which the key no longer works.")

@@ -20,6 +20,7 @@ from chats.api.account.account_inputs import (
 )
 from chats.api.core.base import Endpoint
 from chats.api.core.conditional import ConditionalEndpoint
+from chats.api.core.inputs import EmptyBody
 from chats.memory.preferences import exported_memory, memory_settings, preferences
 from chats.models import MemorySettings, Preference
 from chats.record import access
@@ -28,20 +29,25 @@ from chats.record import access
 class EvidenceOut(serializers.Serializer[object]):
     """The excerpt of a message from which a preference was taken."""
 
-    chat = serializers.UUIDField()
-    message = serializers.UUIDField()
+    chat = serializers.UUIDField(help_text="Id of the chat that contains the message.")
+    message = serializers.UUIDField(help_text="Id of the message.")
     start = serializers.IntegerField(
         help_text="Position of the first character in the message's text, in code points."
     )
-    end = serializers.IntegerField()
+    end = serializers.IntegerField(
+        help_text="Position after the last character of the excerpt, in code points."
+    )
 
 
 class PreferenceOut(serializers.Serializer[object]):
     """A current, suggested or replaced preference."""
 
     id = serializers.UUIDField()
-    slot = serializers.ChoiceField(choices=Preference.Slot.values)
-    text = serializers.CharField()
+    slot = serializers.ChoiceField(
+        choices=Preference.Slot.values,
+        help_text="Kind of the preference. Only `note` can have several current preferences.",
+    )
+    text = serializers.CharField(help_text="The preference, as prompts state it.")
     kind = serializers.CharField(
         help_text=(
             "`written` (entered by the user), `told` (stated in a message) or `inferred` (by "
@@ -60,22 +66,43 @@ class PreferenceOut(serializers.Serializer[object]):
             "by the user."
         )
     )
-    folder = serializers.UUIDField(allow_null=True)
-    valid_from = serializers.DateTimeField()
-    valid_to = serializers.DateTimeField(allow_null=True)
-    learned_at = serializers.DateTimeField()
-    evidence = EvidenceOut(many=True)
+    folder = serializers.UUIDField(
+        allow_null=True,
+        help_text=(
+            "Id of the folder to whose chats the preference applies. Null: it applies to all chats."
+        ),
+    )
+    valid_from = serializers.DateTimeField(
+        help_text="Time from which the preference is true, by the message that states it."
+    )
+    valid_to = serializers.DateTimeField(
+        allow_null=True,
+        help_text="Time at which another preference replaced it. Null: it was not replaced.",
+    )
+    learned_at = serializers.DateTimeField(
+        help_text="Time at which the preference was saved, suggested or accepted."
+    )
+    evidence = EvidenceOut(
+        many=True,
+        help_text="Messages from which the preference was taken. Empty: you wrote it yourself.",
+    )
 
 
 class MemoryOut(serializers.Serializer[object]):
     """A user's instructions, memory settings and preferences, including replaced ones."""
 
-    instructions = serializers.CharField()
+    instructions = serializers.CharField(
+        help_text="Text sent with the prompts of your chats. Empty: none."
+    )
     consented_at = serializers.DateTimeField(
         allow_null=True,
         help_text="Time at which the user turned the memory on. Null: the memory is off.",
     )
-    paused = serializers.BooleanField()
+    paused = serializers.BooleanField(
+        help_text=(
+            "True: no preferences are saved, and neither preferences nor instructions are sent."
+        )
+    )
     inferring_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
@@ -83,7 +110,13 @@ class MemoryOut(serializers.Serializer[object]):
             "suggestions are off."
         ),
     )
-    preferences = PreferenceOut(many=True)
+    preferences = PreferenceOut(
+        many=True,
+        help_text=(
+            "Current preferences, then suggested, then replaced ones, each by slot and age. "
+            "Preferences taken only from deleted chats are not listed."
+        ),
+    )
 
 
 class MemoryViewSet(ConditionalEndpoint):
@@ -128,7 +161,8 @@ class PreferenceViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Add a preference. It replaces the current preference in its slot, except in `note`.
 
-        Returns 409 `memory_off` while the memory is off.
+        A preference of a folder replaces only one of the same folder. Returns 409 `memory_off`
+        while the memory is off.
         """
         values = NewPreference.read(request.data)
         folder = None
@@ -147,7 +181,9 @@ class PreferenceViewSet(Endpoint):
     def partial_update(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Accept a suggested preference, so that prompts use it.
 
-        With `text`, save the new text instead; the old preference becomes `superseded`.
+        With `text`, save the new text instead. It becomes a new preference with its own id; a
+        current preference becomes `superseded`, a suggested one is deleted. Without `text`, a
+        preference that is not suggested does not change.
         """
         found: dict[str, Any] = {"owner_id": self.user.pk, "preference_id": preference_id}
         preferences.get_preference(**found)
@@ -160,11 +196,14 @@ class PreferenceViewSet(Endpoint):
 
     @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Delete a preference, also from stored prompts. It will not be inferred again.
+        """Delete a preference, also from stored prompts. It is not learned again from messages.
 
-        You can still add it yourself. The messages from which it was taken are not deleted.
+        You can still add it yourself. The messages from which it was taken are not deleted. If a
+        legal hold covers it, the status is 409 `under_legal_hold`; the preference is then no longer
+        used, and deleted when the hold ends.
         """
         preferences.get_preference(owner_id=self.user.pk, preference_id=preference_id)
+        EmptyBody.read(request.data)
         values = PreferenceDeletion.read(request.query_params.dict())
         memory.delete_saved_preference(
             owner=self.user, preference_id=preference_id, now=timezone.now(), **values

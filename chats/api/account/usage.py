@@ -34,7 +34,7 @@ class UsageQuery(Strict):
         default="day",
         help_text=(
             "Grouping: `day` (UTC), `model`, `purpose`, or `key` (name of the API key; empty for "
-            "calls without a key)."
+            "summaries and for calls without a key)."
         ),
     )
 
@@ -46,7 +46,9 @@ class UsageRowOut(serializers.Serializer[object]):
 
     group = serializers.CharField(
         help_text=(
-            "Day (UTC), slug of the model, purpose, or name of the API key, as requested with `by`."
+            "Day (UTC), name of the model at its provider, purpose, or name of the API key, as "
+            "requested with `by`. Purposes: `reply`, `state`, `title`, `preferences`, `warm_up`, "
+            "`summary`, and `passed_on_…` for pass-through requests."
         )
     )
     calls = serializers.IntegerField(
@@ -55,7 +57,9 @@ class UsageRowOut(serializers.Serializer[object]):
             "pass-through requests of clients."
         )
     )
-    failed = serializers.IntegerField(help_text="Number of calls that failed.")
+    failed = serializers.IntegerField(
+        help_text="Number of calls that failed, or whose worker was lost."
+    )
     unreported = serializers.IntegerField(
         help_text=(
             "Number of calls for which the provider reported no usage. The token sums exclude them."
@@ -103,7 +107,10 @@ class UsageRowOut(serializers.Serializer[object]):
 
 
 class UsageOut(serializers.Serializer[object]):
-    """Usage in a time range, one row per group. Deleted and erased chats are not counted."""
+    """Usage in a time range, one row per group, in the order of the groups.
+
+    Deleted and erased chats are not counted.
+    """
 
     since = serializers.DateTimeField(help_text="Start of the range, inclusive.")
     until = serializers.DateTimeField(help_text="End of the range, exclusive.")

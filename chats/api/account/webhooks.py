@@ -47,12 +47,25 @@ class NewWebhook(Strict):
 class WebhookChange(Strict):
     """The fields of a webhook to change. Absent fields keep their value."""
 
-    url = PlainText(max_length=managing.LONGEST_URL, required=False)
-    events = serializers.ListField(child=EventName(), max_length=len(EVENTS), required=False)
+    url = PlainText(
+        max_length=managing.LONGEST_URL,
+        required=False,
+        help_text=(
+            "New URL, as for a new webhook. Pending deliveries are sent to it, and each gets all "
+            "attempts again."
+        ),
+    )
+    events = serializers.ListField(
+        child=EventName(),
+        max_length=len(EVENTS),
+        required=False,
+        help_text="Names of one or more events. They replace the earlier events.",
+    )
     is_on = serializers.BooleanField(
         required=False,
         help_text=(
-            "False: disable the webhook; events are not sent and not queued. True: enable it."
+            "False: disable the webhook; new events are not queued, and pending deliveries wait. "
+            "True: enable it."
         ),
     )
 
@@ -112,7 +125,13 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
         source="public_id", help_text="Id of the delivery. Retries use the same id."
     )
     event = serializers.CharField(help_text="Name of the event.")
-    status = serializers.ChoiceField(choices=WebhookDelivery.Status.choices)
+    status = serializers.ChoiceField(
+        choices=WebhookDelivery.Status.choices,
+        help_text=(
+            "`waiting`: the next attempt is pending. `delivered`: the URL answered with a 2xx "
+            "status. `failed`: the delivery was given up."
+        ),
+    )
     tries = serializers.IntegerField(help_text="Number of attempts so far, at most 8.")
     created_at = serializers.DateTimeField()
     next_at = serializers.SerializerMethodField()
@@ -122,7 +141,9 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     )
     answer = serializers.IntegerField(
         allow_null=True,
-        help_text="HTTP status of the response to the last attempt. Null: no response.",
+        help_text=(
+            "HTTP status of the response to the last attempt. Null: no attempt yet, or no response."
+        ),
     )
     problem = serializers.CharField(
         help_text=(
@@ -208,7 +229,10 @@ class DeliveryViewSet(Endpoint):
         responses=build_page_serializer(DeliveryOut),
     )
     def list(self, request: Request, webhook_id: uuid.UUID) -> Response:
-        """List the deliveries of the last 30 days, newest first, including pending ones."""
+        """List the deliveries, newest first, including pending ones.
+
+        Finished deliveries are deleted after 30 days.
+        """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         name = f"deliveries:{webhook.pk}"
         return self.respond_page(managing.list_delivery_log(webhook), order=("-id",), name=name)
@@ -216,7 +240,10 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Resend a delivery that succeeded or was given up. Its id stays the same."""
+        """Resend a delivery that succeeded or was given up. Its id and body stay the same.
+
+        It gets up to eight attempts again.
+        """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
         EmptyBody.read(request.data)

@@ -59,7 +59,9 @@ class EventViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List audit events, newest first.
 
-        Auditors receive all events. Other users receive the events of the chats they own. Raises
+        Auditors receive all events, and the audit log records each of their searches once within
+        30 minutes. Other users receive the events of their chats that are not deleted; the
+        instance can hide events about auditors' access from them (`OWNERS_SEE_READINGS=0`). Raises
         `InvalidSearch` for an invalid `q`.
         """
         query = EventsQuery.read(request.query_params.dict())

@@ -27,8 +27,8 @@ class EventsQuery(PageQuery):
         allow_blank=True,
         max_length=LONGEST,
         help_text=(
-            "Terms of the form `key:value`. Keys: event, actor, person, object, chat, turn, "
-            "policy, field, at. A space means AND, a comma means OR, and a leading minus means "
-            "NOT. Empty: all events."
+            "At most 20 terms of the form `key:value`, together at most 500 characters. Keys: "
+            "event, actor, person, object, chat, turn, policy, field, at. A space means AND, a "
+            "comma means OR, and a leading minus means NOT. Empty: all events."
         ),
     )

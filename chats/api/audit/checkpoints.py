@@ -25,26 +25,34 @@ PROOF = "chain.tlog-proof"
 class ProofQuery(Strict):
     """The chain whose last signed event the proof covers."""
 
-    scope = PlainText(max_length=50, help_text="`instance`, or `chat:` followed by the chat's id.")
+    scope = PlainText(
+        max_length=50,
+        help_text="The audit log: `instance`, or `chat:` followed by the chat's id.",
+    )
 
 
 class TimestampOut(serializers.Serializer[LedgerTimestamp]):
     """RFC 3161 timestamp that an external authority issued for a checkpoint."""
 
-    authority = serializers.CharField()
-    received_at = serializers.DateTimeField()
+    authority = serializers.CharField(help_text="URL of the time-stamping authority.")
+    received_at = serializers.DateTimeField(
+        help_text="Time at which this server received the response."
+    )
     response = serializers.CharField(
         help_text="Response of the time-stamping authority: DER, base64-encoded."
     )
 
 
 class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
-    """A signed checkpoint: the root hash of the first `size` entries of the audit log."""
+    """A signed checkpoint: the root hash of a Merkle tree over the state of all audit logs.
 
-    origin = serializers.CharField(source="origin.name")
-    size = serializers.IntegerField(
-        help_text="Number of audit log entries that the checkpoint covers."
+    Each entry of the tree contains the number of events and the last hash of one audit log.
+    """
+
+    origin = serializers.CharField(
+        source="origin.name", help_text="Name of the tree, which is the first line of `note`."
     )
+    size = serializers.IntegerField(help_text="Number of entries of the tree, not of events.")
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(
@@ -91,7 +99,8 @@ class ChainProofViewSet(Endpoint):
     def retrieve(self, request: Request) -> HttpResponse:
         """Get a proof that the latest checkpoint includes the last signed row of an audit log.
 
-        Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `NoProof`.
+        The audit log records the download. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and
+        `NoProof`.
         """
         asked: dict[str, Any] = validate_storable_texts(
             ProofQuery.read(request.query_params.dict())

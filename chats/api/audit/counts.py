@@ -37,8 +37,8 @@ class EffectOut(serializers.Serializer[object]):
     )
     unreported = serializers.IntegerField(
         help_text=(
-            "Number of calls for which the provider reported no token usage. The other figures "
-            "exclude them."
+            "Number of these calls for which the provider reported no token usage. The token "
+            "counts and amounts exclude them."
         )
     )
     saved_tokens = serializers.IntegerField(
@@ -82,6 +82,9 @@ class ChatBalanceOut(serializers.Serializer[object]):
 class VersionEffectOut(EffectOut):
     """Compaction savings of the calls under one version of a policy."""
 
+    unreported = serializers.IntegerField(
+        help_text="Always 0, because `calls` excludes calls without reported token usage."
+    )
     version = serializers.IntegerField(help_text="Number of the version.")
 
 
@@ -95,7 +98,11 @@ class CountsQuery(Strict):
     """The range of days, the grouping of the rows, and the filters."""
 
     since = serializers.DateField(
-        required=False, help_text="First day (UTC), inclusive. Default: 29 days before `until`."
+        required=False,
+        help_text=(
+            "First day (UTC), inclusive. Default: 29 days before `until`. The range has at most "
+            "366 days."
+        ),
     )
     until = serializers.DateField(
         required=False, help_text="Last day (UTC), inclusive. Default: today."
@@ -108,14 +115,17 @@ class CountsQuery(Strict):
         default="",
         allow_blank=True,
         max_length=120,
-        help_text="Only replies of the model with this slug. Empty: all models.",
+        help_text="Only counts of the model with this slug. Empty: all models.",
     )
     policy = serializers.CharField(
         required=False,
         default="",
         allow_blank=True,
         max_length=60,
-        help_text="Only replies to which the policy with this slug applied. Empty: all policies.",
+        help_text=(
+            "Only counts of chats whose strategy the policy with this slug set. Empty: all "
+            "policies."
+        ),
     )
 
 
@@ -123,26 +133,41 @@ class CountRowOut(serializers.Serializer[object]):
     """Counts for one day, model or policy, identified by `group`."""
 
     group = serializers.CharField(
-        help_text="Day (UTC), slug of the model, or slug of the policy, as requested with `by`."
+        help_text=(
+            "Day (UTC), slug of the model, or slug of the policy that set the strategy, as "
+            "requested with `by`. Empty: the model is no longer configured, or no policy applied."
+        )
     )
     replies = serializers.IntegerField(help_text="Number of completed replies.")
     stopped = serializers.IntegerField(help_text="Number of replies that users stopped.")
     failed = serializers.IntegerField(help_text="Number of failed replies.")
     failures = serializers.DictField(
-        child=serializers.IntegerField(), help_text="Number of failed replies by error code."
+        child=serializers.IntegerField(),
+        help_text=(
+            "Number of failures by error code: of replies, and of pass-through requests and trial "
+            "summaries, which `failed` does not count."
+        ),
     )
     first_tokens = serializers.DictField(
         child=serializers.IntegerField(),
         help_text=(
-            "Number of replies by time to first token. Keys are upper bounds in milliseconds: "
-            "`250`, `500`, `1000`, … `64000`, and `more`."
+            "Number of replies by time from the request to the first token. Keys are upper bounds "
+            "in milliseconds: `250`, `500`, `1000`, … `64000`, and `more`."
         ),
     )
     compactions = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Number of compactions by outcome, such as `published` or `failed`.",
+        help_text=(
+            "Number of compactions by outcome: `published`, `window` (published without a "
+            "summary), `revised`, `rejected`, `failed`, `overtaken`, `undone` and `redone`."
+        ),
     )
-    calls = serializers.IntegerField(help_text="Number of model calls.")
+    calls = serializers.IntegerField(
+        help_text=(
+            "Number of model calls for replies, states and titles, of pass-through requests, and "
+            "of trial summaries."
+        )
+    )
     unreported = serializers.IntegerField(
         help_text=(
             "Number of calls for which the provider reported no token usage. The token sums "
@@ -163,7 +188,10 @@ class CountRowOut(serializers.Serializer[object]):
         help_text="Number of summaries for which a model was called."
     )
     governed = serializers.IntegerField(
-        help_text="Number of calls whose prompt used an active compaction."
+        help_text=(
+            "Number of calls for replies whose prompt used an active compaction and whose token "
+            "usage the provider reported."
+        )
     )
     saved_tokens = serializers.IntegerField(
         help_text="Estimated number of tokens that compactions kept out of prompts."
@@ -198,7 +226,10 @@ class CountsOut(serializers.Serializer[object]):
     until = serializers.DateField(help_text="Last day (UTC), inclusive.")
     counted_to = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time up to which all replies are counted. Null: nothing has been counted yet.",
+        help_text=(
+            "Time of the last update of the counts; later events are not counted yet. Null: "
+            "nothing has been counted yet."
+        ),
     )
     data = CountRowOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
 

@@ -37,19 +37,32 @@ class NewHold(Strict):
         default=None, allow_null=True, help_text="Id of the chat, for level `chat`."
     )
     case = Words(
-        least=1, most=LONGEST_CASE, help_text="Name or number of the legal case, shown to auditors."
+        least=1,
+        most=LONGEST_CASE,
+        help_text=(
+            "Name or number of the legal case, 1 to 120 characters. The audit log records it "
+            "permanently."
+        ),
     )
     reason = Words(
-        least=1, most=LONGEST_REASON, help_text="Reason, which the audit log records permanently."
+        least=1,
+        most=LONGEST_REASON,
+        help_text="Reason, 1 to 500 characters. The audit log records it permanently.",
     )
-    review_on = serializers.DateField(default=None, allow_null=True)
+    review_on = serializers.DateField(
+        default=None,
+        allow_null=True,
+        help_text="Date on which to review the hold. The hold does not end then. Null: none.",
+    )
 
 
 class HoldRelease(Strict):
     """The reason for releasing a legal hold."""
 
     reason = Words(
-        least=1, most=LONGEST_REASON, help_text="Reason, which the audit log records permanently."
+        least=1,
+        most=LONGEST_REASON,
+        help_text="Reason, 1 to 500 characters. The audit log records it permanently.",
     )
 
 
@@ -57,18 +70,44 @@ class HoldOut(serializers.Serializer[LegalHold]):
     """A legal hold. It prevents erasure until `ends_at`."""
 
     id = serializers.UUIDField()
-    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
-    group = serializers.CharField(source="group.name", default=None, allow_null=True)
-    user = serializers.CharField(source="user.username", default=None, allow_null=True)
-    chat = serializers.UUIDField(source="chat_id", allow_null=True)
-    case = serializers.CharField()
-    reason = serializers.CharField()
-    review_on = serializers.DateField(allow_null=True)
+    level = serializers.ChoiceField(
+        choices=PolicyAssignment.Level.choices,
+        help_text=(
+            "`instance`: everything is held. `group`, `user` or `chat`: the chats of the group's "
+            "members, of the user, or this chat."
+        ),
+    )
+    group = serializers.CharField(
+        source="group.name",
+        default=None,
+        allow_null=True,
+        help_text="Name of the held group. Null: the level is another one.",
+    )
+    user = serializers.CharField(
+        source="user.username",
+        default=None,
+        allow_null=True,
+        help_text="User name of the held user. Null: the level is another one.",
+    )
+    chat = serializers.UUIDField(
+        source="chat_id",
+        allow_null=True,
+        help_text="Id of the held chat. Null: the level is another one.",
+    )
+    case = serializers.CharField(help_text="Name or number of the legal case.")
+    reason = serializers.CharField(help_text="Reason for which the hold was placed.")
+    review_on = serializers.DateField(
+        allow_null=True, help_text="Date on which to review the hold. Null: none."
+    )
     placed_by = serializers.CharField(help_text="User who placed the hold, as `user:<id>`.")
     placed_at = serializers.DateTimeField()
-    released_by = serializers.CharField()
-    released_at = serializers.DateTimeField(allow_null=True)
-    release_reason = serializers.CharField()
+    released_by = serializers.CharField(
+        help_text="User who released the hold, as `user:<id>`. Empty: not released."
+    )
+    released_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time of the release. Null: not released."
+    )
+    release_reason = serializers.CharField(help_text="Reason for the release. Empty: not released.")
     ends_at = serializers.DateTimeField(
         allow_null=True,
         help_text=(
@@ -123,7 +162,9 @@ class HoldViewSet(Endpoint):
     @extend_schema(summary="Release a legal hold", request=HoldRelease)
     @action(detail=True, methods=["post"])
     def release(self, request: Request, hold_id: uuid.UUID) -> Response:
-        """Release a legal hold. It ends in seven days, and pending erasures then run.
+        """Release a legal hold. It ends in seven days.
+
+        Pending erasures then run, unless another hold covers the content.
 
         Returns 409 `hold_released` if it was released before.
         """

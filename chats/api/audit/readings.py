@@ -45,7 +45,7 @@ ASKED = "asked/<uuid:asked_id>"
 class NewReading(Strict):
     """The chat to read, and the reason."""
 
-    chat = serializers.UUIDField()
+    chat = serializers.UUIDField(help_text="Id of the chat to read, of any user.")
     reason = PlainText(
         help_text=f"Reason for reading, {audit_access.SHORTEST} to {audit_access.LONGEST} "
         "characters. The audit log records it."
@@ -55,22 +55,28 @@ class NewReading(Strict):
 class ReadingOut(serializers.Serializer[audit_access.Reading]):
     """Your access to one chat as an auditor: its reason, beginning and end."""
 
-    chat = serializers.UUIDField(source="chat_id")
-    reason = serializers.CharField()
-    opened_at = serializers.DateTimeField()
-    until = serializers.DateTimeField()
+    chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat.")
+    reason = serializers.CharField(help_text="Reason that you gave, with single spaces.")
+    opened_at = serializers.DateTimeField(
+        help_text="Time at which you opened the chat, or another auditor granted your request."
+    )
+    until = serializers.DateTimeField(
+        help_text="Time at which the access ends: 30 minutes after `opened_at`."
+    )
 
 
 class ReadingRequestOut(serializers.Serializer[audit_access.ReadingRequest]):
     """An auditor's request to read a chat, which waits for a second auditor."""
 
     id = serializers.UUIDField()
-    chat = serializers.UUIDField(source="chat_id")
+    chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat to read.")
     user = serializers.IntegerField(help_text="Id of the requesting user.")
-    reason = serializers.CharField()
+    reason = serializers.CharField(help_text="Reason that the auditor gave.")
     asked_at = serializers.DateTimeField()
     until = serializers.DateTimeField(
-        help_text="Time at which the request expires if no auditor answers it."
+        help_text=(
+            "Time at which the request expires if no auditor answers it: 24 hours after `asked_at`."
+        )
     )
 
 
@@ -110,7 +116,8 @@ class ReadingViewSet(Endpoint):
         """Open a chat for reading. You can read its model requests for 30 minutes.
 
         The audit log records the reason first. If the instance requires two people, the status is
-        202, and another auditor must grant the request. Raises `NotFound`, `ReasonNeeded` and
+        202, and another auditor must grant the request within 24 hours. A repeated request for the
+        same chat replaces the earlier one. Raises `NotFound`, `ReasonNeeded` and
         `InvalidCharacter`.
         """
         now = timezone.now()
@@ -204,7 +211,7 @@ class AuditedRequestViewSet(Endpoint):
     def retrieve(self, request: Request, receipt_id: uuid.UUID) -> Response:
         """Read a model request, including hidden texts, of a chat that you opened for reading.
 
-        Raises `NotFound` and `ReadingNotOpen`.
+        The audit log records the access. Raises `NotFound` and `ReadingNotOpen`.
         """
         row = auditing.find_any_receipt(receipt_id)
         sent = auditing.read_prompt(row, actor=self.actor, now=timezone.now())
@@ -217,7 +224,8 @@ class AuditedRequestViewSet(Endpoint):
     def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither contains the API key. Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither contains the API key of the provider. The audit log records the download. Raises
+        `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]
@@ -241,7 +249,7 @@ class AuditedSummaryRequestViewSet(Endpoint):
     def retrieve(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read one of the requests that wrote a summary, in a chat that you opened for reading.
 
-        Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
+        The audit log records the access. Raises `NotFound`, `NoSuchCall` and `ReadingNotOpen`.
         """
         row = auditing.find_any_compaction(compaction_id)
         number = CallQuery.read(request.query_params.dict())["call"]
@@ -259,7 +267,8 @@ class AuditedSummaryRequestViewSet(Endpoint):
     def file(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
-        Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither contains the API key of the provider. The audit log records the download. Raises
+        `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_compaction(compaction_id)
         query = CallFileQuery.read(request.query_params.dict())

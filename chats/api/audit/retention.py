@@ -32,7 +32,10 @@ class RetentionOut(serializers.Serializer[object]):
     """Counts of the messages that a retention run would erase now."""
 
     looked_at = serializers.IntegerField(
-        help_text="Number of chats that were checked for expired messages."
+        help_text=(
+            "Number of chats that were checked for expired messages. 0: no policy sets a "
+            "retention period."
+        )
     )
     is_all = serializers.BooleanField(
         help_text=(
@@ -53,7 +56,12 @@ class RetentionOut(serializers.Serializer[object]):
     held_messages = serializers.IntegerField(
         help_text="Number of expired messages that a legal hold keeps."
     )
-    people = PersonDueOut(many=True, help_text="Users with expired messages.")
+    people = PersonDueOut(
+        many=True,
+        help_text=(
+            "Up to 100 users whose messages would be erased, those with the most messages first."
+        ),
+    )
     more_people = serializers.IntegerField(
         help_text="Number of further users with expired messages, who are not listed in `people`."
     )
@@ -70,14 +78,19 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     chats = serializers.IntegerField(
         help_text="Number of chats that were checked for expired messages."
     )
-    chats_erased = serializers.IntegerField(help_text="Number of chats that lost messages.")
-    messages_erased = serializers.IntegerField(help_text="Number of erased messages.")
+    chats_erased = serializers.IntegerField(
+        help_text="Number of chats erased completely, because all their messages had expired."
+    )
+    messages_erased = serializers.IntegerField(
+        help_text="Number of erased messages, including those of completely erased chats."
+    )
     chats_held = serializers.IntegerField(
         help_text="Number of chats skipped because a legal hold covers them."
     )
     chats_busy = serializers.IntegerField(
         help_text=(
-            "Number of chats skipped because a reply was running. The next run includes them."
+            "Number of chats skipped because a running reply belongs to the chat or uses its "
+            "messages. The next run includes them."
         )
     )
     chats_failed = serializers.IntegerField(
@@ -85,8 +98,8 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     )
     digest = serializers.CharField(
         help_text=(
-            "Final hash over the entries of the certificate, in hex. Empty: the run has "
-            "not finished."
+            "Hash over the entries of the certificate so far, in hex; final once the run has "
+            "finished. 64 zeros: nothing was erased."
         )
     )
 
@@ -104,26 +117,31 @@ class LedgerPlace(serializers.Serializer[object]):
 class RetentionCertificate(serializers.Serializer[object]):
     """Proof of the erasures of one run: its numbers, its entries and their hash."""
 
-    run = serializers.UUIDField()
+    run = serializers.UUIDField(help_text="Id of the run.")
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField()
-    chats = serializers.IntegerField()
-    chats_erased = serializers.IntegerField()
-    messages_erased = serializers.IntegerField()
-    chats_held = serializers.IntegerField()
-    chats_busy = serializers.IntegerField()
-    chats_failed = serializers.IntegerField()
+    chats = serializers.IntegerField(help_text="As in the list of runs.")
+    chats_erased = serializers.IntegerField(help_text="As in the list of runs.")
+    messages_erased = serializers.IntegerField(help_text="As in the list of runs.")
+    chats_held = serializers.IntegerField(help_text="As in the list of runs.")
+    chats_busy = serializers.IntegerField(help_text="As in the list of runs.")
+    chats_failed = serializers.IntegerField(help_text="As in the list of runs.")
     digest = serializers.CharField(
         help_text=(
             "Final hash over all entries, in hex. Each step is SHA-256 of the previous digest "
             "(at first 64 zeros) and the line."
         )
     )
-    ledger = LedgerPlace(allow_null=True)
+    ledger = LedgerPlace(
+        allow_null=True,
+        help_text="Audit event that certifies the run. Null: the audit log does not contain it.",
+    )
     entries = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "One JSON line per chat: its id, and the audit events that certify the erasure."
+            "JSON lines: the id of a chat, the number of erased messages, the retention period in "
+            "days, and the audit events that certify the erasure. A chat has one line for each 10 "
+            "erased messages, or one line if it was erased completely."
         ),
     )
 
@@ -137,7 +155,8 @@ class RetentionViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Count the messages that a retention run would erase now. Nothing is erased.
 
-        At most 20,000 chats are checked; if there are more, `is_all` is false.
+        Running replies are not considered. At most 20,000 chats are checked; if there are more,
+        `is_all` is false.
         """
         return self.respond(retention_rules.preview_retention(now=timezone.now()))
 

@@ -27,7 +27,8 @@ class ArchiveHitOut(serializers.Serializer[Any]):
     )
     to_seq = serializers.IntegerField(
         help_text=(
-            "Sequence number of the last message that is searched. 0: no messages are searched."
+            "Sequence number of the last message that is searched. 0: nothing is searched, because "
+            "no compaction is active."
         )
     )
 
@@ -43,10 +44,10 @@ class ArchiveViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Search the original messages of a chat for keywords.
 
-        Only messages that the active summary covers or the window leaves out are searched.
-        `speaker` limits the search to one speaker. Excluded messages are not found. The chat page
-        and the model's search tool return the same results. Returns 403 `archive_closed` if the
-        policy does not allow searching the originals.
+        Only messages of the active branch that the active compaction, a summary or a window,
+        replaced in prompts are searched. `speaker` limits the search to one speaker. Excluded and
+        erased messages are not found. The chat page returns the same results. Returns 403
+        `archive_closed` if the policy does not allow searching the originals.
         """
         branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

@@ -22,9 +22,7 @@ class NewChat(WithFiles):
 
     title = PlainText(
         default="",
-        help_text=(
-            "Title, at most 200 characters. Empty: the title is taken from the first message."
-        ),
+        help_text=("Title, at most 200 characters. Empty: the first message provides it."),
     )
     model = PlainText(
         default="",
@@ -72,12 +70,13 @@ class ChatChange(Strict):
         help_text="Title of the chat, at most 200 characters. Empty: the title does not change.",
     )
     model = PlainText(
-        required=False, help_text="Id of the model that replies from the next message on."
+        required=False,
+        help_text="Id of the model that replies from the next turn on, from the list of models.",
     )
     system_text = PlainText(
         required=False,
         help_text=(
-            "System text of this chat, at most 20,000 characters. The policy decides whether "
+            "Own system text of the chat, at most 20,000 characters. The policy decides whether "
             "it is allowed, and whether it follows or replaces the policy's text. Empty: none."
         ),
     )
@@ -131,7 +130,7 @@ class FolderName(Strict):
 
 
 class StateChange(Strict):
-    """A correction of the state. Fields that it does not name keep their value."""
+    """A correction of the state. Fields of the state that it does not name keep their value."""
 
     version = WholeNumber(
         help_text=(
@@ -241,11 +240,16 @@ class SearchQuery(Strict):
     )
     after = serializers.DateTimeField(
         required=False,
-        help_text="Only messages written at this time or later (ISO 8601). Absent: no limit.",
+        help_text=(
+            "Only messages and summaries written at this time or later (ISO 8601). Absent: no "
+            "limit."
+        ),
     )
     before = serializers.DateTimeField(
         required=False,
-        help_text="Only messages written before this time (ISO 8601). Absent: no limit.",
+        help_text=(
+            "Only messages and summaries written before this time (ISO 8601). Absent: no limit."
+        ),
     )
     page = serializers.IntegerField(
         min_value=1, max_value=10, default=1, help_text="Number of the page, 1 to 10. Default: 1."
@@ -289,7 +293,8 @@ class RecentQuery(Strict):
         min_value=1,
         required=False,
         help_text=(
-            "Maximum number of messages. The policy's window is the default and the upper limit."
+            "Maximum number of messages. The policy's window is the default and the upper limit; "
+            "never more than 500."
         ),
     )
     chat = serializers.UUIDField(

@@ -35,7 +35,8 @@ class ChatOut(serializers.Serializer[Chat]):
     )
     temporary = serializers.BooleanField(
         help_text=(
-            "True: the chat is erased when you sign out, or some hours after its last message."
+            "True: the chat is erased when you sign out, or 24 hours (the default of "
+            "`TEMPORARY_CHAT_HOURS`) after its last message."
         )
     )
     unread = serializers.BooleanField(
@@ -44,10 +45,12 @@ class ChatOut(serializers.Serializer[Chat]):
     message_count = serializers.IntegerField(
         source="active_branch.last_seq",
         default=0,
-        help_text="Number of messages on the active branch.",
+        help_text="Number of messages on the active branch, without queued ones.",
     )
     created_at = serializers.DateTimeField()
-    updated_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(
+        help_text="Time of the last use, by which the list of chats is ordered."
+    )
     deleted_at = serializers.DateTimeField(
         allow_null=True, help_text="Time of deletion. Null: the chat is not deleted."
     )
@@ -108,11 +111,11 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     Until the first version is saved, `version` is 0 and `values` is empty.
     """
 
-    branch = serializers.UUIDField()
+    branch = serializers.UUIDField(help_text="Id of the active branch, to which the state belongs.")
     version = serializers.IntegerField(
         help_text="Number of the latest version. Send it as `version` with a correction."
     )
-    values = serializers.DictField()
+    values = serializers.DictField(help_text="Current values, by field name.")
     origins = serializers.DictField(
         child=OriginOut(), help_text="Origin of each value, by field name."
     )
@@ -121,7 +124,8 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     )
     model = serializers.CharField(
         help_text=(
-            "Name of the model that extracted the state. Empty: a person corrected or restored it."
+            "Name of the model that extracted the latest version, at its provider. Empty: a person "
+            "corrected or restored it, or no version is saved yet."
         )
     )
     updated_at = serializers.DateTimeField(
@@ -134,8 +138,13 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 class NewChatOut(ChatOut):
     """A new chat. `message` and `turn` are null unless `text` was sent."""
 
-    message = MessageOut(allow_null=True)
-    turn = TurnOut(allow_null=True)
+    message = MessageOut(
+        allow_null=True, help_text="First message. Null: the chat was created without `text`."
+    )
+    turn = TurnOut(
+        allow_null=True,
+        help_text="Turn that replies to the message. Null: the chat was created without `text`.",
+    )
 
 
 class BranchOut(serializers.Serializer[Branch]):

@@ -10,7 +10,6 @@ from django.db.models import QuerySet
 from django.utils import timezone
 from drf_spectacular.utils import extend_schema
 from rest_framework.decorators import action
-from rest_framework.parsers import BaseParser
 from rest_framework.request import Request
 from rest_framework.response import Response
 
@@ -24,8 +23,8 @@ from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer, serialize_row
-from chats.api.core.schema import IDEMPOTENCY_KEY
-from chats.api.core.strict_json import MessageParser
+from chats.api.core.schema import MESSAGE_KEY
+from chats.api.core.strict_json import MessageParser, Parsers
 from chats.files.inline import collect_file_ids
 from chats.models import ApiKey, Chat
 from chats.record import access
@@ -35,7 +34,6 @@ from chats.turns.start import Accepted
 
 FILTERS = ("archived", "folder", "deleted")
 PLACES = ("pinned", "archived", "folder")
-Parsers = list[BaseParser]
 
 
 class ChatViewSet(ConditionalEndpoint):
@@ -70,14 +68,15 @@ class ChatViewSet(ConditionalEndpoint):
     @extend_schema(
         summary="Create a chat",
         request=NewChat,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
         """Create a chat. Without `text`, the chat is empty, and the status is 201.
 
         With `text`, the text is stored as the first message, and a reply starts. Returns 202 with
-        the chat, the message and the turn; follow the turn's events to receive the reply.
+        the chat, the message and the turn; follow the turn's events to receive the reply. The
+        refusals about messages, files and running replies apply only with `text`.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)
@@ -138,8 +137,8 @@ class ChatViewSet(ConditionalEndpoint):
     def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
-        After that, the chat is erased. A temporary chat is erased immediately. Audit events are
-        not deleted.
+        After that, the chat is erased. A temporary chat is erased immediately; if a legal hold
+        covers it, the status is 409 `under_legal_hold`. Audit events are not deleted.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

@@ -20,7 +20,10 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     to_seq = serializers.IntegerField(help_text="Sequence number of the last message.")
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
-        help_text="Sequence numbers in the range that the summary does not cover.",
+        help_text=(
+            "Sequence numbers in the range that the summary does not cover, such as those of "
+            "pinned messages."
+        ),
     )
     count = serializers.IntegerField(
         source="source_count", help_text="Number of messages that the compaction covers."
@@ -53,7 +56,7 @@ class BulletOut(serializers.Serializer[Mapping[str, Any]]):
 class SectionOut(serializers.Serializer[Mapping[str, Any]]):
     """A section of a summary: its heading and its lines."""
 
-    title = serializers.CharField()
+    title = serializers.CharField(help_text="Heading of the section.")
     bullets = BulletOut(many=True, help_text="Lines of the section.")
 
 
@@ -126,7 +129,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     trigger = serializers.CharField(
         help_text=(
             "Reason for the compaction: `prepare`, `turns`, `overflow`, `window`, `manual`, "
-            "`rerun`, `revision` (a person edited the summary) or `import`."
+            "`rerun`, `revision` (a person edited the summary) or `import`. `overflow`: the "
+            "provider refused the prompt as too long."
         )
     )
     asked_by = serializers.CharField(
@@ -140,14 +144,19 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     rung = serializers.CharField(
         help_text=(
-            "Method of the attempt: `model`, `model_again` (second try), `smaller_source` "
-            "(fewer messages), `extractive` (sentences without a model) or `window` (messages "
-            "left out). Empty: not started."
+            "Method of the attempt: `model`, `model_again` (second try), `smaller_source` (fewer "
+            "messages) or `extractive` (sentences without a model). Empty: a window, or a "
+            "corrected or imported summary."
         )
     )
     attempt = serializers.IntegerField(help_text="Number of the attempt, from 1.")
     reason = serializers.CharField(
-        help_text="Reason the compaction failed, was rejected or became outdated. Empty otherwise."
+        help_text=(
+            "Codes of the reasons for which the compaction failed, was rejected or became "
+            "outdated, separated by commas. For a window: the limit that the messages exceeded, "
+            "such as `tokens` or `messages`. `insufficient`: the summary is active, but saved too "
+            "little. Empty: none."
+        )
     )
     remark = serializers.CharField(
         help_text="Reason given by the person who rejected the summary. Empty: none."
@@ -157,17 +166,26 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="Digest of the effective policy. Equal digests mean equal values and sources.",
     )
     prompt_version = serializers.CharField(
-        help_text="Version of the prompt template that requested the summary."
+        help_text=(
+            "Version of the prompt template that requested the summary. `by-hand`: a person "
+            "edited it. Empty: no model was called."
+        )
     )
-    model = serializers.CharField(source="model_name")
+    model = serializers.CharField(
+        source="model_name",
+        help_text=(
+            "Name of the summarising model at its provider. `extractive`: sentences without a "
+            "model. Empty: none."
+        ),
+    )
     context_revision = serializers.IntegerField(
         help_text="Context revision of the branch when the compaction was planned."
     )
     tokens_before = serializers.IntegerField(
-        help_text="Number of prompt tokens before the compaction."
+        help_text="Number of prompt tokens before the compaction, by the local tokenizer."
     )
     tokens_after = serializers.IntegerField(
-        help_text="Number of prompt tokens after the compaction."
+        help_text="Number of prompt tokens after the compaction, by the local tokenizer."
     )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
@@ -176,7 +194,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
         ),
     )
     usage = serializers.DictField(
-        help_text="Tokens of the calls that wrote the summary, as reported by the provider."
+        help_text=(
+            "Tokens of the calls that wrote the summary, as reported by the provider: `input`, "
+            "`output`, `cached` and `written` (to its cache). Empty: not reported, or no call."
+        )
     )
     duration_ms = serializers.IntegerField(
         allow_null=True,
@@ -187,7 +208,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
         decimal_places=8,
         allow_null=True,
         help_text=(
-            "Cost of the calls that wrote the summary, in `currency`. Null: the model has no price."
+            "Cost of the calls that wrote the summary, in `currency`. Null: no call was made, the "
+            "model has no price, or the provider reported no usage."
         ),
     )
     currency = serializers.CharField(help_text="Currency of `cost`. Empty: the model has no price.")
@@ -204,7 +226,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
 
 
 class CursorOut(serializers.Serializer[Cursor]):
-    """The last message that summaries cover on the active branch."""
+    """The last message that the active summary of the active branch covers."""
 
     cursor = serializers.IntegerField(
         source="position",
@@ -226,9 +248,11 @@ class CursorOut(serializers.Serializer[Cursor]):
 
 
 class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc]  # created at import time
-    """A page of compactions, and the last message that summaries cover on the active branch."""
+    """A page of compactions, and the last message that the active summary covers."""
 
-    summarised = CursorOut(help_text="Last message that the summaries of the active branch cover.")
+    summarised = CursorOut(
+        help_text="Last message that the active summary of the active branch covers."
+    )
 
 
 class ChangeOut(serializers.Serializer[Any]):

@@ -38,7 +38,7 @@ class CompactionViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the compactions of all branches, newest first, including failed and undone ones.
 
-        `summarised` contains the last message that the summaries of the active branch cover.
+        `summarised` contains the last message that the active summary of the active branch covers.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
@@ -83,7 +83,7 @@ class CompactionViewSet(Endpoint):
     @extend_schema(summary="Resume automatic compaction", responses=BranchOut)
     @action(detail=False, methods=["post"])
     def resume(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Resume automatic compaction that an undo paused. Repeating the request has no effect."""
+        """Resume automatic compaction on the active branch. Repeating the request has no effect."""
         chat = access.get_chat_with_model(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)
         branch = pauses.resume_compaction(chat=chat, actor=self.actor, now=timezone.now())
@@ -119,7 +119,8 @@ class CompactionViewSet(Endpoint):
     def undo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
 
-        Automatic compaction pauses. Repeating the request has no effect. Returns 409
+        Automatic compaction pauses until you resume it, the policy's period for such pauses ends,
+        or the prompt no longer fits. Repeating the request has no effect. Returns 409
         `undo_does_not_fit`, with the token counts, if the prompt would exceed its limit.
         """
         row = self.get_object()
@@ -131,6 +132,7 @@ class CompactionViewSet(Endpoint):
     def redo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect.
 
+        Automatic compaction, which the undo paused, resumes.
         Returns 409 `nothing_to_redo` if the summary was not undone, or if another summary has
         become active.
         """
@@ -148,8 +150,8 @@ class CompactionViewSet(Endpoint):
     def rerun(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Regenerate the active summary from its original messages.
 
-        Returns 202 with the branch; a worker starts the compaction. The new summary replaces
-        the active one. The old summary stays readable.
+        Returns 202 with the branch; a worker starts the compaction. Once the new summary is
+        written and valid, it replaces the active one. The old summary stays readable.
         """
         row = self.get_object()
         wish = NewCompaction.read(request.data)
@@ -176,6 +178,7 @@ class CompactionViewSet(Endpoint):
     def approve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Approve a pending summary. It becomes active, and later prompts contain it.
 
+        Returns 409 `draft_overtaken` if the chat changed, so that the summary cannot be used.
         Returns 409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()

@@ -49,11 +49,13 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
     digest = serializers.CharField(
         help_text="Digest of the effective policy: SHA-256 of its values and sources, in hex."
     )
-    label = serializers.CharField()  # type: ignore[assignment]  # DRF's metaclass removes fields
+    label = serializers.CharField(  # type: ignore[assignment]  # DRF's metaclass removes fields
+        help_text="Name and version of the nearest policy, such as `Support v7`, for people."
+    )
     values = serializers.DictField(
         help_text=f"Values by name: {', '.join(PolicyValues().to_json())}."
     )
-    system_text = SystemTextOut()
+    system_text = SystemTextOut(help_text="Size and hash of the system text that policies set.")
     sources = serializers.DictField(
         child=SourceOut(), help_text="Policy that sets each value, by field name."
     )
@@ -65,10 +67,13 @@ class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
 class LostOut(serializers.Serializer[Mapping[str, Any]]):
     """A value that another policy overrides, and the reason."""
 
-    value = serializers.JSONField(allow_null=True)
+    value = serializers.JSONField(
+        allow_null=True, help_text="The overridden value. Null: not set, or you may not read it."
+    )
     source = SourceOut(help_text="Policy that sets the overridden value.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(
-        choices=list(LOST.items()), help_text="Reason the value does not apply."
+        choices=list(LOST.items()),
+        help_text="\n".join(f"- `{code}`: {text}." for code, text in LOST.items()),
     )
 
 
@@ -76,7 +81,10 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     """One field of a policy: the effective value, its source, and overridden values."""
 
     field = serializers.CharField(help_text="Name of the field of the policy.")
-    value = serializers.JSONField(allow_null=True, help_text="Value that applies. Null: not set.")
+    value = serializers.JSONField(
+        allow_null=True,
+        help_text="Value that applies. Null: not set, or a text of a policy that you may not read.",
+    )
     wanted = serializers.JSONField(
         allow_null=True,
         help_text=(
@@ -86,7 +94,8 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     )
     source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # removed by DRF
     reason = serializers.ChoiceField(
-        choices=list(WON.items()), help_text="Reason that this value applies."
+        choices=list(WON.items()),
+        help_text="\n".join(f"- `{code}`: {text}." for code, text in WON.items()),
     )
     used = serializers.BooleanField(help_text="False: the policy's strategy ignores this field.")
     lost = LostOut(many=True, help_text="Values of other policies, which this value overrides.")

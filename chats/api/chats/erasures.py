@@ -34,9 +34,17 @@ class PendingErasureOut(serializers.Serializer[PendingErasure]):
             "preference is erased."
         )
     )
-    message = serializers.UUIDField(source="message_id", allow_null=True)
-    preference = serializers.UUIDField(source="preference_id", allow_null=True)
-    asked_at = serializers.DateTimeField()
+    message = serializers.UUIDField(
+        source="message_id",
+        allow_null=True,
+        help_text="Id of the message to erase. Null: a chat or a preference is erased.",
+    )
+    preference = serializers.UUIDField(
+        source="preference_id",
+        allow_null=True,
+        help_text="Id of the preference to erase. Null: a chat or a message is erased.",
+    )
+    asked_at = serializers.DateTimeField(help_text="Time at which you requested the erasure.")
 
     @extend_schema_field(serializers.UUIDField(allow_null=True))
     def get_chat(self, pending: PendingErasure) -> str | None:

@@ -33,7 +33,7 @@ class ExportQuery(Strict):
         default="ui",
         help_text="`ui`: UI messages as JSONL. `bundle`: a ZIP with `history.jsonl`, "
         "`meta.json`, the summarised messages under `archive/`, and the images. "
-        "`markdown`, `html`, `json`: readable documents.",
+        "`markdown`, `html`, `json`: readable documents of the active branch.",
     )
     scope = serializers.ChoiceField(
         choices=SCOPES,
@@ -50,10 +50,14 @@ class ExportQuery(Strict):
 class UIMessageOut(serializers.Serializer[Any]):
     """A message in the UI message format of chat clients."""
 
-    id = serializers.CharField()
+    id = serializers.CharField(help_text="Id of the message.")
     role = serializers.CharField(help_text="`user` or `assistant`.")
-    parts = serializers.ListField(child=serializers.DictField())
-    metadata = serializers.DictField()
+    parts = serializers.ListField(
+        child=serializers.DictField(), help_text="Parts of the message, as in the AI SDK."
+    )
+    metadata = serializers.DictField(
+        help_text="Data of this server, such as the time and the tokens of the message."
+    )
 
 
 # No HEAD: it would record an export in the audit log although no file was sent.
@@ -80,8 +84,10 @@ class ChatExportViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Export a chat as a file. UI messages and bundles can be imported again.
 
-        UI messages are streamed as lines. If your access ends while the stream runs, the last line
-        has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
+        UI messages are streamed as lines. If the stream takes more than 15 minutes (the default of
+        `STREAM_SECONDS`), the server restarts or your access ends, the last line has an `error`
+        (`list_cut`) and the `next_cursor` of the remaining messages. The audit log records the
+        export.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = ExportQuery.read(request.query_params.dict())
@@ -134,8 +140,10 @@ class ExportViewSet(Endpoint):
         responses={(200, "application/zip"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
-        """Export all your chats, folders and teams, and the names of your API keys, as a ZIP
-        archive.
+        """Export your chats with their images and files, and your account data, as a ZIP archive.
+
+        The account data are your profile, folders and teams, and the names, prefixes and scopes of
+        your API keys. Deleted chats and your memory are not included.
         """
         form = WholeQuery.read(request.query_params.dict())["form"]
         file = whole.build_account_archive(self.user, form=form, now=timezone.now())

@@ -16,8 +16,9 @@ from rest_framework.request import Request
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from chats.api.core.inputs import PageQuery
+from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer
+from chats.api.core.strict_json import Parsers, StrictJSONParser
 from chats.files import uploads
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile
@@ -46,9 +47,13 @@ class FileOut(serializers.Serializer[StoredFile]):
     """
 
     id = serializers.UUIDField()
-    name = serializers.CharField()
-    kind = serializers.ChoiceField(choices=StoredFile.Kind.choices)
-    media_type = serializers.CharField()
+    name = serializers.CharField(help_text="Name from the latest upload of the content.")
+    kind = serializers.ChoiceField(
+        choices=StoredFile.Kind.choices, help_text="Detected kind of the content."
+    )
+    media_type = serializers.CharField(
+        help_text="Media type of the detected kind, such as `image/png`."
+    )
     size = serializers.IntegerField(help_text="Size of the file in bytes.")
     state = serializers.ChoiceField(
         choices=StoredFile.State.choices,
@@ -78,7 +83,9 @@ class FileOut(serializers.Serializer[StoredFile]):
 class FileUpload(serializers.Serializer[Any]):
     """A form with exactly one file, in the field `file`."""
 
-    file = serializers.FileField()
+    file = serializers.FileField(
+        help_text="The file, at most 25 MiB (the default of `FILE_BYTES`), with its name."
+    )
 
 
 class UploadParser(MultiPartParser):
@@ -120,6 +127,11 @@ class FileViewSet(Endpoint):
     # The same content is stored once.
     repeatable = ("create",)
     lookup_url_kwarg = "file_id"
+
+    def get_parsers(self) -> Parsers:
+        """Return the parsers. Only the list takes a file."""
+        is_upload = self.action_map.get("post") == "create"
+        return super().get_parsers() if is_upload else [StrictJSONParser()]
 
     @extend_schema(
         summary="List files", parameters=[PageQuery], responses=build_page_serializer(FileOut)
@@ -163,6 +175,8 @@ class FileViewSet(Endpoint):
     @extend_schema(summary="Delete a file")
     def destroy(self, request: Request, file_id: uuid.UUID) -> Response:
         """Delete a file permanently. Returns 409 `file_in_use` if a message uses it."""
+        uploads.get_file(user=self.user, file_id=file_id)
+        EmptyBody.read(request.data)
         uploads.delete_file(user=self.user, file_id=file_id, now=timezone.now())
         return Response(status=204)
 

@@ -67,7 +67,10 @@ class FolderViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Delete a folder")
     def destroy(self, request: Request, folder_id: uuid.UUID) -> Response:
-        """Delete a folder. Its chats are kept, without a folder."""
+        """Delete a folder. Its chats are kept, without a folder.
+
+        Preferences that apply only to the folder are deleted with it.
+        """
         folder = access.get_folder(user=self.user, folder_id=folder_id)
         EmptyBody.read(request.data)
         organising.delete_folder(folder=folder, now=timezone.now())

@@ -23,7 +23,7 @@ from chats.api.core.base import Endpoint
 from chats.api.core.errors import RequestTooLarge
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row
-from chats.api.core.strict_json import StrictJSONParser
+from chats.api.core.strict_json import Parsers, StrictJSONParser
 from chats.exchange import bounds, upload
 from chats.models import FileImport, ImportOutcome
 
@@ -32,7 +32,13 @@ class ImportOut(serializers.Serializer[FileImport]):
     """An import and its progress. `code` and `reason` explain a failure."""
 
     id = serializers.UUIDField()
-    state = serializers.ChoiceField(choices=FileImport.State.choices)
+    state = serializers.ChoiceField(
+        choices=FileImport.State.choices,
+        help_text=(
+            "`queued`: no worker has started it yet. `running`, `done`, `failed` (see `code`), or "
+            "`stopped` (you cancelled it)."
+        ),
+    )
     size = serializers.IntegerField(help_text="Size of the uploaded file in bytes.")
     form = serializers.CharField(
         help_text=(
@@ -75,7 +81,9 @@ class ImportOut(serializers.Serializer[FileImport]):
         source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
     )
     created_at = serializers.DateTimeField()
-    finished_at = serializers.DateTimeField(allow_null=True)
+    finished_at = serializers.DateTimeField(
+        allow_null=True, help_text="Time at which the import ended. Null: it has not ended."
+    )
 
 
 class ImportConditionsOut(serializers.Serializer[Any]):
@@ -89,7 +97,9 @@ class ImportConditionsOut(serializers.Serializer[Any]):
     chat_bytes = serializers.IntegerField(
         help_text="Maximum size of one chat in the file, in bytes."
     )
-    messages_per_chat = serializers.IntegerField()
+    messages_per_chat = serializers.IntegerField(
+        help_text="Maximum number of messages of one chat."
+    )
     retention_days = serializers.IntegerField(
         allow_null=True,
         help_text=(
@@ -166,7 +176,9 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     code = serializers.CharField(
         help_text="Error code of a chat that could not be imported. Empty: it was imported."
     )
-    reason = serializers.CharField(source="localized_reason")
+    reason = serializers.CharField(
+        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+    )
 
     def get_title(self, row: ImportOutcome) -> str:
         """Current title of the chat. If it was not imported, its title in the file."""
@@ -205,11 +217,19 @@ class ImportViewSet(Endpoint):
     lookup_url_kwarg = "import_id"
     file: IO[bytes] | None = None
 
+    def get_parsers(self) -> Parsers:
+        """Return the parsers. Only the list takes a file."""
+        is_upload = self.action_map.get("post") == "create"
+        return super().get_parsers() if is_upload else [StrictJSONParser()]
+
     @extend_schema(
         summary="List imports", parameters=[PageQuery], responses=build_page_serializer(ImportOut)
     )
     def list(self, request: Request) -> Response:
-        """List your imports, newest first. Reports are deleted 30 days after the import."""
+        """List your imports, newest first.
+
+        Reports are deleted 30 days after the import. Only the 20 newest are kept.
+        """
         order = ("-created_at", "-id")
         return self.respond_page(upload.list_imports(self.user), order=order, name="imports")
 
@@ -226,8 +246,9 @@ class ImportViewSet(Endpoint):
         `Location` is the address of the import's progress. Each chat is imported completely or
         not at all. If a chat was imported before, only its new messages are added.
 
-        An empty body, a body that is too large, and a damaged archive are refused immediately.
-        Other refusals are in `code` and `reason` of the import. `notice` states whether a retention
+        An empty body, a body that is too large, and an archive that is damaged, encrypted or has
+        too many entries are refused immediately. The limits are in `imports_conditions`. Other
+        refusals are in `code` and `reason` of the import. `notice` states whether a retention
         period will erase old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)
@@ -269,11 +290,13 @@ class ImportViewSet(Endpoint):
     @extend_schema(summary="Delete an import report")
     def destroy(self, request: Request, import_id: uuid.UUID) -> Response:
         """Delete the report of a finished import. The imported chats are kept."""
+        upload.get_import(user=self.user, import_id=import_id)
+        EmptyBody.read(request.data)
         upload.delete_import(user=self.user, import_id=import_id)
         return Response(status=204)
 
     @extend_schema(summary="Cancel an import")
-    @action(detail=True, methods=["post"], parser_classes=[StrictJSONParser])
+    @action(detail=True, methods=["post"])
     def stop(self, request: Request, import_id: uuid.UUID) -> Response:
         """Cancel an import. Chats already imported are kept; the uploaded file is deleted.
 

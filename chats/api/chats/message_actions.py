@@ -18,7 +18,7 @@ from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import serialize_row
-from chats.api.core.schema import IDEMPOTENCY_KEY
+from chats.api.core.schema import MESSAGE_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.models import Message
 from chats.record import access
@@ -47,7 +47,7 @@ class MessageActionViewSet(Endpoint):
     @extend_schema(summary="Pin a message")
     @action(detail=False, methods=["post"])
     def pin(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
-        """Pin a message, so that every prompt includes its full text.
+        """Pin a message, so that every prompt of its branch includes its full text.
 
         Repeating the request has no effect. Returns 409 `pins_full` if the pins would exceed
         their token limit.
@@ -103,7 +103,7 @@ class MessageActionViewSet(Endpoint):
         summary="Edit a message",
         request=EditRequest,
         examples=examples.EDIT,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
         responses={202: AcceptedOut},
     )
     @action(detail=False, methods=["post"], parser_classes=[MessageParser])
@@ -136,7 +136,7 @@ class MessageActionViewSet(Endpoint):
     @extend_schema(
         summary="Regenerate a reply",
         request=RegenerateRequest,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
         responses={202: TurnOut},
     )
     @action(detail=False, methods=["post"])

@@ -12,7 +12,10 @@ class MessageOut(serializers.Serializer[Message]):
     """A message. `seq` is null until a turn includes the message."""
 
     id = serializers.UUIDField()
-    seq = serializers.IntegerField(allow_null=True)
+    seq = serializers.IntegerField(
+        allow_null=True,
+        help_text="Position of the message on its branch, from 1. Null: the message is queued.",
+    )
     waiting = serializers.SerializerMethodField()
     role = serializers.ChoiceField(choices=Message.Role.choices)
     text = serializers.CharField(
@@ -42,7 +45,13 @@ class MessageOut(serializers.Serializer[Message]):
             "Empty for a user's message."
         )
     )
-    model = serializers.CharField(source="model_name")
+    model = serializers.CharField(
+        source="model_name",
+        help_text=(
+            "Name at its provider of the model that wrote the message. Empty: a user's message, or "
+            "none is known."
+        ),
+    )
     turn = serializers.UUIDField(
         source="turn_id",
         allow_null=True,

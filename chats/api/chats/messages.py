@@ -19,7 +19,7 @@ from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import ACCEPTED_EVENTS, IDEMPOTENCY_KEY
+from chats.api.core.schema import ACCEPTED_EVENTS, MESSAGE_KEY
 from chats.api.core.strict_json import MessageParser
 from chats.files.inline import collect_file_ids
 from chats.people import keys
@@ -74,7 +74,8 @@ class MessageViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the messages of the active branch, oldest first.
 
-        The last page also contains the queued messages, even if they exceed `limit`.
+        The last page also contains the queued messages, even if they exceed `limit`, unless
+        `to_seq` is set.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = MessagesQuery.read(request.query_params.dict())
@@ -104,7 +105,7 @@ class MessageViewSet(Endpoint):
         operation_id="chats_messages_send",
         summary="Send a message",
         request=NewMessage,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
         responses={202: AcceptedOut, (200, EVENTS): OpenApiResponse(str, ACCEPTED_EVENTS)},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:

@@ -50,7 +50,8 @@ class ChatPolicyViewSet(Endpoint):
     def explain(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Explain the policy of a chat, optionally for an agent of its team or another model.
 
-        Overridden texts are not included. Raises `NotFound`, `NotThere` and `PolicyRefused`.
+        The texts of policies are not included: their values are null. Raises `NotFound`, `NotThere`
+        and `PolicyRefused`.
         """
         query = ExplainQuery.read(request.query_params.dict())
         chat = access.get_chat(user=self.user, chat_id=chat_id)
@@ -76,7 +77,8 @@ class ExplainedPolicyViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Explain the policy of a user, optionally in a chat, for an agent or a model.
 
-        Raises `NotThere` and `PolicyRefused`, and `NotFound` without permission to view policies.
+        Users need the permission `contextpolicy.view_effectivepolicy`. Raises `NotThere` and
+        `PolicyRefused`, and `NotFound` without permission to view policies.
         """
         if not self.user.has_perm("contextpolicy.view_effectivepolicy"):
             raise NotFound

@@ -28,7 +28,10 @@ class RecentOut(serializers.Serializer[object]):
 
     data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     window = serializers.IntegerField(
-        help_text="Maximum number of messages that your policy's window allows."
+        help_text=(
+            "Size of the policy's window, in messages; without such a limit, the value of "
+            "`HISTORY_WINDOW`."
+        )
     )
 
 
@@ -41,11 +44,11 @@ class RecentMessageViewSet(Endpoint):
         parameters=[RecentQuery],
     )
     def retrieve(self, request: Request) -> Response:
-        """Get your most recent messages from all chats, up to the size of the policy's window.
+        """Get your most recent messages and their replies, oldest first, from all chats.
 
-        Set `limit` to return fewer messages, and `chat` to return only those of one chat. Excluded
-        and erased messages and messages of temporary chats are not returned. Raises `NotFound` and
-        `PolicyRefused`.
+        Their number is the size of the policy's window, at most 500. Set `limit` to return fewer
+        messages, and `chat` to return only those of one chat. Excluded and erased messages and
+        messages of temporary chats are not returned. Raises `NotFound` and `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
         asking, chat_id = self.user, query.get("chat")

@@ -83,9 +83,12 @@ class SentMessageOut(serializers.Serializer[Any]):
     kind = serializers.CharField(
         help_text="Change from the previous call: `same`, `new`, or `gone` (no longer sent)."
     )
-    role = serializers.CharField()
-    text = serializers.CharField()
-    origins = serializers.ListField(child=serializers.CharField())
+    role = serializers.CharField(help_text="Role of the message, such as `system` or `user`.")
+    text = serializers.CharField(help_text="Text of the message.")
+    origins = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Kinds of the segments that the message consists of, such as `history`.",
+    )
     tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt that the message consists of."
@@ -95,8 +98,10 @@ class SentMessageOut(serializers.Serializer[Any]):
 class PrefixOut(serializers.Serializer[Any]):
     """The prefix that a request shares with the previous call."""
 
-    messages = serializers.IntegerField()
-    tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
+    messages = serializers.IntegerField(help_text="Number of messages of the prefix.")
+    tokens = serializers.IntegerField(
+        help_text="Number of tokens of the prefix, counted by the local tokenizer."
+    )
     broken_by = serializers.CharField(
         help_text=(
             "Origin of the first segment that differs, such as `summary` or `history`. Empty: "
@@ -117,7 +122,7 @@ class PrefixOut(serializers.Serializer[Any]):
 class SentRequestOut(serializers.Serializer[Any]):
     """The request of a call, rebuilt from stored data."""
 
-    receipt = serializers.UUIDField()
+    receipt = serializers.UUIDField(help_text="Id of the receipt of the call.")
     fault = serializers.CharField(
         help_text=(
             "Reason the request cannot be shown: `erased`, `missing` (data was deleted) or "
@@ -170,14 +175,14 @@ class SentRequestOut(serializers.Serializer[Any]):
 class SummaryMessageOut(serializers.Serializer[Any]):
     """A message of the request for a summary, as sent to the model."""
 
-    role = serializers.CharField()
-    text = serializers.CharField()
+    role = serializers.CharField(help_text="Role of the message, such as `system` or `user`.")
+    text = serializers.CharField(help_text="Text of the message.")
 
 
 class SummaryRequestOut(serializers.Serializer[Any]):
     """The request for a summary, rebuilt from stored data and compared with its commitment."""
 
-    compaction = serializers.UUIDField()
+    compaction = serializers.UUIDField(help_text="Id of the compaction.")
     fault = serializers.CharField(
         help_text=(
             "Reason the request cannot be shown: `none` (no model was called), `erased`, `parts` "
@@ -198,7 +203,9 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     commitment = serializers.CharField(
         help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."
     )
-    messages = SummaryMessageOut(many=True)
+    messages = SummaryMessageOut(
+        many=True, help_text="Messages of the request, in order. Empty if there is a fault."
+    )
     compared = SentMessageOut(
         many=True, help_text="Messages of the request, compared with the previous summary call."
     )
@@ -233,7 +240,7 @@ class SentRequestViewSet(Endpoint):
     ) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither contains the API key. Raises `NotFound` and `RequestNotWhole`.
+        Neither contains the API key of the provider. Raises `NotFound` and `RequestNotWhole`.
         """
         row = access.get_receipt(
             user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id

@@ -19,25 +19,41 @@ from chats.record import access
 class TitleOut(serializers.Serializer[Any]):
     """A chat whose title matches the query."""
 
-    id = serializers.UUIDField()
+    id = serializers.UUIDField(help_text="Id of the chat.")
     title = serializers.CharField()
-    updated_at = serializers.DateTimeField()
+    updated_at = serializers.DateTimeField(help_text="Time of the last use of the chat.")
 
 
 class HitOut(serializers.Serializer[Any]):
     """A matching message or summary. Exactly one of `message` and `summary` is set."""
 
-    message = serializers.UUIDField(source="passage.message_id", allow_null=True)
-    summary = serializers.UUIDField(source="passage.summary_id", allow_null=True)
-    chat = serializers.UUIDField(source="passage.chat_id")
+    message = serializers.UUIDField(
+        source="passage.message_id",
+        allow_null=True,
+        help_text="Id of the message. Null: the result is a summary.",
+    )
+    summary = serializers.UUIDField(
+        source="passage.summary_id",
+        allow_null=True,
+        help_text="Id of the compaction. Null: the result is a message.",
+    )
+    chat = serializers.UUIDField(source="passage.chat_id", help_text="Id of the chat.")
     chat_title = serializers.CharField(source="passage.chat_title")
-    branch = serializers.UUIDField(source="passage.branch_id")
-    seq = serializers.IntegerField(source="passage.seq")
+    branch = serializers.UUIDField(source="passage.branch_id", help_text="Id of the branch.")
+    seq = serializers.IntegerField(
+        source="passage.seq",
+        help_text="Sequence number of the message. For a summary: of the last message it covers.",
+    )
     role = serializers.CharField(
         source="passage.role", help_text="`user`, `assistant` or `summary`."
     )
-    speaker = serializers.CharField(source="passage.speaker")
-    written_at = serializers.DateTimeField(source="passage.written_at")
+    speaker = serializers.CharField(
+        source="passage.speaker",
+        help_text="Name of the team role that wrote the message. Empty: no team role.",
+    )
+    written_at = serializers.DateTimeField(
+        source="passage.written_at", help_text="Time of the message or summary."
+    )
     undated = serializers.BooleanField(
         source="passage.undated",
         help_text="True: the time of the message is unknown, and `written_at` only orders it.",
@@ -51,9 +67,12 @@ class HitOut(serializers.Serializer[Any]):
     why = serializers.ListField(
         source="passage.why",
         child=serializers.CharField(),
-        help_text="Words of the query that this result contains.",
+        help_text="Words of the query that this result, or a summary line that cites it, contains.",
     )
-    score = serializers.FloatField(source="passage.score")
+    score = serializers.FloatField(
+        source="passage.score",
+        help_text="Relevance, higher is better. Comparable only within one search.",
+    )
     on_open_branch = serializers.SerializerMethodField(
         help_text="True: the result is on the chat's active branch."
     )
@@ -77,7 +96,8 @@ class SearchOut(serializers.Serializer[Any]):
     """A page of search results, with the titles that match."""
 
     titles = TitleOut(
-        many=True, help_text="Chats whose title contains the query. Empty after the first page."
+        many=True,
+        help_text="Up to 10 chats whose title matches the query. Empty after the first page.",
     )
     data = HitOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     has_more = serializers.BooleanField(
@@ -104,7 +124,8 @@ class SearchViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Search your chats by keywords, best match first, 20 results per page.
 
-        Excluded and erased messages are not found. The search page returns the same results. Raises
+        Excluded and erased messages and temporary chats are not found. If a chat's policy does not
+        allow searching its originals, messages that a summary replaced are not found either. Raises
         `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
         """
         query = SearchQuery.read(request.query_params.dict())

@@ -23,9 +23,13 @@ from chats.record import access
 class StateChangeOut(serializers.Serializer[object]):
     """A field that the version changed, with its value before and after. Null: not set."""
 
-    name = serializers.CharField()
-    before = serializers.JSONField(allow_null=True)
-    after = serializers.JSONField(allow_null=True)
+    name = serializers.CharField(help_text="Name of the field.")
+    before = serializers.JSONField(
+        allow_null=True, help_text="Value in the previous version. Null: not set."
+    )
+    after = serializers.JSONField(
+        allow_null=True, help_text="Value in this version. Null: not set."
+    )
     seq = serializers.IntegerField(
         allow_null=True,
         help_text=(
@@ -38,7 +42,9 @@ class StateChangeOut(serializers.Serializer[object]):
 class StateVersionOut(serializers.Serializer[object]):
     """A version of the state, with its origin and the changed fields."""
 
-    version = serializers.IntegerField(source="row.version")
+    version = serializers.IntegerField(
+        source="row.version", help_text="Number of the version, from 1."
+    )
     kind = serializers.CharField(
         source="row.kind",
         help_text=(
@@ -46,10 +52,15 @@ class StateVersionOut(serializers.Serializer[object]):
             "`restored` (by a user), or `erased` (cleared by an erasure)."
         ),
     )
-    to_seq = serializers.IntegerField(source="row.to_seq")
+    to_seq = serializers.IntegerField(
+        source="row.to_seq",
+        help_text="Sequence number of the last message that the version takes into account.",
+    )
     created_at = serializers.DateTimeField(source="row.created_at")
-    values = serializers.JSONField(source="row.values")
-    changes = StateChangeOut(many=True)
+    values = serializers.JSONField(
+        source="row.values", help_text="All values of the version, by field name."
+    )
+    changes = StateChangeOut(many=True, help_text="Fields that differ from the previous version.")
 
 
 class StateVersionList(serializers.Serializer[object]):

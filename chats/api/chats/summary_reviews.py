@@ -31,15 +31,15 @@ class ReviewRequest(Strict):
 class ReviewSourceOut(serializers.Serializer[Any]):
     """A message that the summary covers, with its text."""
 
-    seq = serializers.IntegerField()
-    said_by = serializers.CharField()
-    text = serializers.CharField()
+    seq = serializers.IntegerField(help_text="Sequence number of the message.")
+    said_by = serializers.CharField(help_text="Display name of the author.")
+    text = serializers.CharField(help_text="Text of the message.")
 
 
 class SummaryReviewOut(serializers.Serializer[Any]):
     """A pending summary with the messages that it covers."""
 
-    text = serializers.CharField()
+    text = serializers.CharField(help_text="Text of the pending summary.")
     earlier = serializers.CharField(
         help_text="Text of the earlier summary that this one continues. Empty: none."
     )
@@ -59,7 +59,8 @@ class ReviewViewSet(Endpoint):
     def review(self, request: Request, compaction_id: uuid.UUID) -> Response:
         """Read a pending summary and its sources, if the policy lets you approve it.
 
-        The audit log records the reason and the access first. Without a reason, the status is 403
+        The audit log records the reason and the access first. If the chat is not yours, and you
+        gave no reason within the last 30 minutes, a request without a reason gets 403
         `reading_not_open`. On an instance that requires two people, the status is also 403 until
         another auditor grants the request.
         """

@@ -51,7 +51,10 @@ class TurnOut(serializers.Serializer[Turn]):
         allow_null=True,
         help_text="Id of the turn that also replies to this turn's message. Null: none.",
     )
-    model = serializers.CharField(source="model_name")
+    model = serializers.CharField(
+        source="model_name",
+        help_text="Name of the model at its provider, which differs from its id.",
+    )
     round = serializers.UUIDField(
         source="round_id",
         allow_null=True,
@@ -68,8 +71,8 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     attempt = serializers.IntegerField(
         help_text=(
-            "Number of the attempt, from 1. A new attempt starts if a worker is lost. 0: "
-            "not started."
+            "Number of the attempt, from 1. A new attempt starts if a worker is lost or restarts. "
+            "0: not started."
         )
     )
     step = serializers.IntegerField(
@@ -147,7 +150,9 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     message = serializers.UUIDField(
         source="message_id", help_text="Id of the message that the excerpt comes from."
     )
-    seq = serializers.IntegerField(source="message.seq")
+    seq = serializers.IntegerField(
+        source="message.seq", help_text="Sequence number of the message in its chat."
+    )
     start = serializers.IntegerField(
         help_text="Position of the first character in the message's text, in code points."
     )
@@ -175,8 +180,8 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
 class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     """A part of a long document that was sent with the question."""
 
-    file = serializers.UUIDField(source="file_id")
-    name = serializers.CharField()
+    file = serializers.UUIDField(source="file_id", help_text="Id of the file.")
+    name = serializers.CharField(help_text="Name of the file.")
     page = serializers.IntegerField(
         help_text="Number of the page in the document, from 1. 0: the document has no pages."
     )
@@ -202,7 +207,7 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
 class WaitingCallOut(serializers.Serializer[WaitingCall]):
     """A tool call that waits for the user's consent."""
 
-    id = serializers.IntegerField()
+    id = serializers.IntegerField(help_text="Id of the call, for the field `call` of a decision.")
     server = serializers.CharField(help_text="Slug of the tool server.")
     tool = serializers.CharField(help_text="Name of the tool on its server.")
     arguments = serializers.CharField(help_text="Arguments of the call: JSON that the model wrote.")
@@ -231,8 +236,8 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
     code = serializers.CharField(
         help_text="Code of the reason for a refusal or failure. Empty: none."
     )
-    argument_bytes = serializers.IntegerField()
-    result_bytes = serializers.IntegerField()
+    argument_bytes = serializers.IntegerField(help_text="Size of the arguments in bytes.")
+    result_bytes = serializers.IntegerField(help_text="Size of the result in bytes.")
     milliseconds = serializers.IntegerField(
         allow_null=True,
         help_text="Duration of the call in milliseconds. Null: the call has not ended.",

@@ -47,7 +47,10 @@ class TurnViewSet(Endpoint):
 
     @extend_schema(summary="Get a turn", responses=TurnDetailOut)
     def retrieve(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Retrieve a turn with its text, reply, error, usage, receipts and compaction decision."""
+        """Retrieve a turn with its text, reply, error, usage, receipts and compaction decision.
+
+        While the turn runs, `partial_text` contains the text of the running step.
+        """
         turn: Any = access.get_turn(user=self.user, chat_id=chat_id, turn_id=turn_id)
         rows = Receipt.objects.filter(turn=turn)
         turn.receipts_in_order = list(rows.order_by("attempt", "step", "call"))
@@ -103,7 +106,7 @@ class TurnViewSet(Endpoint):
     @extend_schema(summary="Retry a turn", responses={202: TurnOut})
     @action(detail=True, methods=["post"])
     def retry(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Reply to the message of the latest turn again, as a new turn.
+        """Reply to the message of the latest turn again, as a new turn. The turn must have ended.
 
         Returns 202 with the new turn; follow its events to receive the reply.
         """

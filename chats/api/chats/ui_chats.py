@@ -12,8 +12,8 @@ from rest_framework.response import Response
 from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
 from chats.api.core.idempotency import get_idempotency_key
-from chats.api.core.inputs import LARGEST_PAGE, PlainText, Strict
-from chats.api.core.schema import IDEMPOTENCY_KEY
+from chats.api.core.inputs import LARGEST_PAGE, EmptyBody, PlainText, Strict
+from chats.api.core.schema import MESSAGE_KEY
 from chats.api.core.strict_json import SnapshotParser
 from chats.exchange import ui_chats, ui_lookup, ui_messages, ui_requests
 from chats.streams.ui_messages import build_ui_message_stream
@@ -116,7 +116,7 @@ class UIChatsViewSet(Endpoint):
         operation_id="ui_chats_send",
         summary="Send a UI message",
         request=UIRequestIn,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
         responses={(200, EVENTS): OpenApiResponse(str, CHUNKS)},
     )
     def create(self, request: Request) -> HttpResponseBase:
@@ -190,7 +190,9 @@ class UIChatStreamViewSet(Endpoint):
     @extend_schema(operation_id="ui_chats_stop", summary="Stop the running reply")
     def destroy(self, request: Request, client_id: str) -> Response:
         """Stop the running reply. Its text so far is kept. Repeating the request has no effect."""
-        turn = ui_lookup.find_running_turn(ui_lookup.get_ui_chat(client_id, user=self.user))
+        chat = ui_lookup.get_ui_chat(client_id, user=self.user)
+        EmptyBody.read(request.data)
+        turn = ui_lookup.find_running_turn(chat)
         if turn is not None:
             stop_turn(user=self.user, turn=turn, now=timezone.now())
         return Response(status=204)

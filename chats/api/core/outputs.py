@@ -11,14 +11,19 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     """An error. Clients should check `code`, which is stable; `message` is for people."""
 
     message = serializers.CharField(help_text="Message for people, in the language of the request.")
-    type = serializers.CharField()
+    type = serializers.CharField(
+        help_text="`server_error` for the statuses from 500, otherwise `invalid_request_error`."
+    )
     param = serializers.CharField(
         allow_null=True,
-        help_text="Name of the field or parameter that caused the error. Null: none.",
+        help_text=(
+            "Name of the field or parameter that caused the error; a nested field has a path such "
+            "as `agents.0.name`. Null: none."
+        ),
     )
     code = serializers.CharField(help_text="Stable error code.")
     request_id = serializers.CharField(
-        help_text="Id of the request, which the server log also contains."
+        help_text="Id of the request, as in the `X-Request-ID` header and in the server log."
     )
     details = serializers.ListField(
         child=serializers.DictField(),

@@ -89,7 +89,10 @@ class ReceiptOut(serializers.Serializer[Receipt]):
             "for the next prompt)."
         )
     )
-    model = serializers.CharField(source="model_name")
+    model = serializers.CharField(
+        source="model_name",
+        help_text="Name of the model at its provider, which differs from its id.",
+    )
     policy = serializers.CharField(
         source="effective_policy_id",
         help_text="Digest of the effective policy. Equal digests mean equal values and sources.",

@@ -14,7 +14,7 @@ from chats.api.core.conditional import EDIT_ACTIONS, ConditionalEndpoint
 from chats.api.core.outputs import ErrorBody
 
 ERRORS = {
-    400: "The request is malformed.",
+    400: "A part of the request is invalid; `code` names the problem.",
     401: "No valid API key or session.",
     403: "The key or the user lacks the permission.",
     404: "The resource does not exist, or you do not have access to it.",
@@ -36,8 +36,17 @@ IDEMPOTENCY_KEY = OpenApiParameter(
     str,
     OpenApiParameter.HEADER,
     description="1 to 255 printable ASCII characters. Within 24 hours, a repeated request with "
-    "the same key and body returns the stored response and has no further effect. "
-    "`Idempotent-Replayed: true` marks such a response.",
+    "the same key, path and body returns the stored response, without `secret`, and has no "
+    "further effect. `Idempotent-Replayed: true` marks such a response.",
+)
+# For requests that store a message or a chat: their response is built again from current rows.
+MESSAGE_KEY = OpenApiParameter(
+    "Idempotency-Key",
+    str,
+    OpenApiParameter.HEADER,
+    description="1 to 255 printable ASCII characters. Within 24 hours, a repeated request with "
+    "the same key, path and body has no further effect. It returns the same objects in their "
+    "current state. `Idempotent-Replayed: true` marks such a response.",
 )
 IF_MATCH = OpenApiParameter(
     "If-Match",
@@ -218,9 +227,14 @@ def describe_turn_stream(turn: Mapping[str, Any]) -> dict[str, Any]:
         "in": "header",
         "name": "Last-Event-ID",
         "schema": {"type": "string"},
-        "description": "Id of the last event that you received.",
+        "description": (
+            "Id of the last event that you received. Absent: the stream starts with a snapshot."
+        ),
     }
-    refusals = {code: text for code, text in turn["responses"].items() if code != "200"}
+    # Copies, because the codes of each operation are written into its own responses.
+    refusals = {
+        code: {**text} for code, text in turn["responses"].items() if not code.startswith("2")
+    }
     text = {"text/event-stream": {"schema": {"type": "string"}}}
     return {
         "operationId": "chats_turns_events",

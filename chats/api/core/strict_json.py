@@ -18,6 +18,8 @@ from contextpolicy.engine.strict_json import (
     load_strict_json,
 )
 
+# For views with a method named `list`, which hides the type.
+Parsers = list[BaseParser]
 DEPTH = 32
 KEYS = 10_000
 # The limit for the snapshot of a team chat, in which each message has seven keys.

@@ -42,13 +42,16 @@ class NewEvaluation(Strict):
         ),
     )
     days = serializers.IntegerField(
-        min_value=1, max_value=MOST_DAYS, default=DAYS, help_text="Duration in days, 1 to 30."
+        min_value=1,
+        max_value=MOST_DAYS,
+        default=DAYS,
+        help_text="Duration in days, 1 to 30. Default: 7.",
     )
     share = serializers.IntegerField(
         min_value=1,
         max_value=100,
         default=100,
-        help_text="Percentage of branches whose replies are evaluated, 1 to 100.",
+        help_text="Percentage of branches whose replies are evaluated, 1 to 100. Default: 100.",
     )
 
 
@@ -85,12 +88,20 @@ class EvaluationOut(EvaluationCountsOut):
     """A shadow evaluation with its totals so far."""
 
     id = serializers.UUIDField()
-    policy = serializers.CharField(source="policy.slug")
-    version = serializers.IntegerField(source="version.number")
+    policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
+    version = serializers.IntegerField(
+        source="version.number", help_text="Number of the evaluated draft."
+    )
     base = serializers.IntegerField(
         help_text="Number of the policy's active version at the start. 0: none."
     )
-    place = serializers.ChoiceField(choices=BlastRadius.APPLIED)
+    place = serializers.ChoiceField(
+        choices=BlastRadius.APPLIED,
+        help_text=(
+            "`instance`: as if the policy applied to everyone. `assigned`: only where it is "
+            "assigned."
+        ),
+    )
     share = serializers.IntegerField(
         help_text="Percentage of branches whose replies are evaluated."
     )
@@ -207,9 +218,10 @@ class EvaluationViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Evaluate a draft on each reply for several days, in the background.
 
-        Prompts do not change. Returns 409 `nothing_to_evaluate` unless the version is a draft and
-        the newest version, and 409 `too_many_evaluations` while three other evaluations are
-        running.
+        Prompts do not change. If the draft is already being evaluated, that evaluation is returned
+        unchanged; an open evaluation of an earlier draft of the policy ends. Returns 409
+        `nothing_to_evaluate` unless the version is a draft and the newest version, and 409
+        `too_many_evaluations` while three other evaluations are running.
         """
         asked = validate_storable_texts(NewEvaluation.read(request.data))
         policy = find_policy(asked["policy"])

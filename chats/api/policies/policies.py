@@ -130,8 +130,8 @@ class PolicyViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request, slug: str) -> Response:
         """Change the name or the description of a policy, or retire or reactivate it.
 
-        To change values, create a version. Returns 409 if the policy to retire is still
-        assigned.
+        To change values, create a version. Returns 409 `policy_in_use` if the policy to retire is
+        still assigned.
         """
         policy = find_policy(slug)
         asked = validate_storable_texts(PolicyChange.read(request.data))
@@ -201,6 +201,7 @@ class RecommendedDraftViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List the active policies that lack recommended values for retrieved context or dates.
 
+        A policy is active if it is not retired and has an active version.
         The response contains the missing values of each policy.
         """
         data = [

@@ -118,7 +118,8 @@ class NewVersion(Lint):
     )
     based_on = WholeNumber(
         help_text=(
-            "Number of the newest version that you know. Returns 409 if a newer version exists."
+            "Number of the newest version that you know. Returns 409 if a newer version exists, "
+            "404 if the policy has no such version."
         )
     )
 
@@ -178,8 +179,11 @@ class AssignmentsQuery(PageQuery):
 class NewAssignment(Strict):
     """A policy assignment to create. Set only the target that the level requires."""
 
-    policy = PlainText(help_text="Slug of the policy.")
-    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
+    policy = PlainText(help_text="Slug of the policy, which must have an active version.")
+    level = serializers.ChoiceField(
+        choices=PolicyAssignment.Level.choices,
+        help_text="`instance`: everyone. `group`, `user` or `chat`: the target of that name.",
+    )
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
     chat = serializers.UUIDField(
@@ -215,7 +219,12 @@ class SampleRequest(Strict):
         default=dict,
         help_text="Values of the policy by field name. Fields that are left out are not set.",
     )
-    locks = serializers.ListField(child=PlainText(), default=list, max_length=100)
+    locks = serializers.ListField(
+        child=PlainText(),
+        default=list,
+        max_length=MOST_LOCKS,
+        help_text="Names of fields that policies of more specific levels cannot override.",
+    )
     policy = PlainText(
         default="",
         help_text=(
@@ -243,4 +252,4 @@ class PreviewRequest(SampleRequest):
             "already applies to the chat."
         ),
     )
-    chat = serializers.UUIDField()
+    chat = serializers.UUIDField(help_text="Id of the chat.")

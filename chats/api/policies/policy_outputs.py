@@ -15,7 +15,7 @@ Row = Mapping[str, Any]
 class FieldSideOut(serializers.Serializer[Row]):
     """The value of a field in one version, and whether it is locked."""
 
-    value = serializers.JSONField(allow_null=True)
+    value = serializers.JSONField(allow_null=True, help_text="The value. Null: explicitly none.")
     locked = serializers.BooleanField(
         help_text="True: policies of more specific levels cannot override the value."
     )
@@ -37,7 +37,10 @@ class VersionRowOut(serializers.Serializer[Row]):
     number = serializers.IntegerField(help_text="Number of the version, from 1.")
     state = serializers.ChoiceField(
         choices=["draft", "active", "retired"],
-        help_text="`draft`, `active`, or `retired` (replaced by a newer version).",
+        help_text=(
+            "`draft` (never published), `active`, or `retired` (was active, and another version "
+            "replaced it)."
+        ),
     )
     note = serializers.CharField(help_text="Reason for the version. Empty: none.")
     created_by = serializers.CharField(
@@ -67,15 +70,16 @@ class VersionOut(VersionRowOut):
 class PolicyRowOut(serializers.Serializer[Row]):
     """A policy with the numbers of its active version and its draft, without values."""
 
-    slug = serializers.CharField()
-    name = serializers.CharField()
+    slug = serializers.CharField(help_text="Permanent identifier of the policy in addresses.")
+    name = serializers.CharField(help_text="Display name.")
     description = serializers.CharField(help_text="Description for administrators. Empty: none.")
     retired = serializers.BooleanField(help_text="True: the policy cannot be assigned.")
     version = serializers.IntegerField(
         allow_null=True, help_text="Number of the active version. Null: none."
     )
     draft = serializers.IntegerField(
-        allow_null=True, help_text="Number of the unpublished draft. Null: none."
+        allow_null=True,
+        help_text="Number of the newest version, if it is an unpublished draft. Null: none.",
     )
     places = serializers.IntegerField(
         help_text="Number of assignments to everyone, groups, users and chats."
@@ -120,18 +124,21 @@ class PolicyDetailOut(PolicyRowOut):
 class LintOut(serializers.Serializer[Row]):
     """Conflicts (level `error`), risks and notes about values and locks. Empty: none."""
 
-    findings = FixedWarningOut(many=True)
+    findings = FixedWarningOut(many=True, help_text="Conflicts and warnings. Empty: none.")
 
 
 class ExportedPolicyOut(serializers.Serializer[Row]):
     """A policy with its newest version, in the import format."""
 
     palimpsest_policy = serializers.IntegerField(help_text="Version of the export format: 1.")
-    slug = serializers.CharField()
-    name = serializers.CharField()
-    description = serializers.CharField()
-    values = serializers.DictField()
-    locks = serializers.ListField(child=serializers.CharField())
+    slug = serializers.CharField(help_text="Slug of the policy.")
+    name = serializers.CharField(help_text="Display name of the policy.")
+    description = serializers.CharField(help_text="Description for administrators. Empty: none.")
+    values = serializers.DictField(help_text="Values of the newest version, by field name.")
+    locks = serializers.ListField(
+        child=serializers.CharField(),
+        help_text="Names of fields that policies of more specific levels cannot override.",
+    )
     skills = serializers.ListField(
         child=serializers.DictField(),
         required=False,
@@ -165,9 +172,9 @@ def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
 class SampledChatOut(serializers.Serializer[Mapping[str, Any]]):
     """A chat whose next prompt would change, with the numbers of both prompts."""
 
-    chat = serializers.UUIDField()
-    now = PreviewSideOut()
-    proposed = PreviewSideOut()
+    chat = serializers.UUIDField(help_text="Id of the chat.")
+    now = PreviewSideOut(help_text="Next prompt under the active policy.")
+    proposed = PreviewSideOut(help_text="Next prompt under the unsaved policy.")
 
 
 class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
@@ -177,14 +184,28 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
     among all chats in use.
     """
 
-    findings = FixedWarningOut(many=True)
-    in_use = serializers.IntegerField()
-    judged = serializers.IntegerField()
-    changed = serializers.IntegerField()
-    would_refuse = serializers.IntegerField()
-    low = serializers.FloatField()
-    high = serializers.FloatField()
-    worst = SampledChatOut(many=True)
+    findings = FixedWarningOut(many=True, help_text="Conflicts and warnings. Empty: none.")
+    in_use = serializers.IntegerField(
+        help_text="Number of chats without a team that were used in the last 90 days."
+    )
+    judged = serializers.IntegerField(
+        help_text="Number of evaluated chats. 0: the values are invalid, or no chat is in use."
+    )
+    changed = serializers.IntegerField(
+        help_text="Number of evaluated chats whose next prompt would change."
+    )
+    would_refuse = serializers.IntegerField(
+        help_text="Number of evaluated chats whose next message would be refused."
+    )
+    low = serializers.FloatField(
+        help_text="Lower 95% confidence bound of the share of affected chats, 0 to 1."
+    )
+    high = serializers.FloatField(
+        help_text="Upper 95% confidence bound of the share of affected chats, 0 to 1."
+    )
+    worst = SampledChatOut(
+        many=True, help_text="Up to 10 evaluated chats with the largest changes."
+    )
 
 
 class RecommendationOut(serializers.Serializer[Row]):

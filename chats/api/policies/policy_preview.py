@@ -35,9 +35,10 @@ class PreviewViewSet(Endpoint):
     def preview(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
-        Returns token and message counts but no texts. Nothing is saved. For invalid values, the
-        response contains only the warnings. Raises `NotFound` without permission to change policies
-        and for an unknown chat, and `InvalidCharacter`.
+        The chat can be any user's, but not a team's. Returns token and message counts but no texts.
+        Nothing is saved. For invalid values, the response contains only the warnings. Users need
+        the permission `contextpolicy.change_contextpolicy`. Raises `NotFound` without permission to
+        change policies and for an unknown chat, and `InvalidCharacter`.
         """
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
@@ -56,9 +57,11 @@ class PreviewViewSet(Endpoint):
     )
     @action(detail=False, methods=["post"], url_path="preview/sample")
     def sample(self, request: Request) -> Response:
-        """Check values and locks, and preview their effect on the next prompts of 200 random chats.
+        """Check values and locks, and preview their effect on the next prompts of random chats.
 
-        Nothing is saved. For invalid values, the response contains only the warnings. Raises
+        The sample has up to 200 chats without a team, used in the last 90 days; fewer if checking
+        them takes more than 20 seconds. Nothing is saved. For invalid values, the response contains
+        only the warnings. Users need the permission `contextpolicy.change_contextpolicy`. Raises
         `NotFound` without permission to change policies, and `InvalidCharacter`.
         """
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):

@@ -25,8 +25,8 @@ from contextpolicy.publish import PolicyProblems
 class TrialOut(serializers.Serializer[Any]):
     """A trial summary, which is not stored, and its cost."""
 
-    model = serializers.CharField()
-    text = serializers.CharField()
+    model = serializers.CharField(help_text="Name of the model that wrote the summary.")
+    text = serializers.CharField(help_text="Text of the summary.")
     reasons = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
@@ -59,8 +59,8 @@ class TrialOut(serializers.Serializer[Any]):
     lost = serializers.IntegerField(
         help_text="Number of facts in the messages that do not appear in the summary."
     )
-    seconds = serializers.FloatField()
-    cost = MoneyOut()
+    seconds = serializers.FloatField(help_text="Duration of the call in seconds.")
+    cost = MoneyOut(help_text="Cost of the call.")
 
 
 class TrialViewSet(Endpoint):

@@ -37,8 +37,8 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
 class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
     """The reason that no prompt can be built: a stable `code`, and a localized `message`."""
 
-    code = serializers.CharField()
-    message = serializers.CharField()
+    code = serializers.CharField(help_text="Stable error code.")
+    message = serializers.CharField(help_text="Message for people, in the language of the request.")
 
 
 class EstimateOut(serializers.Serializer[Mapping[str, Any]]):

@@ -48,7 +48,8 @@ class NewRadius(Strict):
         required=False,
         help_text=(
             "`instance`: as if the policy applied to everyone; `assigned` (default): only "
-            "current assignments; `removed`: as if the active version applied nowhere."
+            "current assignments; `removed`: as if the active version applied nowhere, so "
+            "`values` and `locks` are ignored."
         ),
     )
     group = PlainText(
@@ -97,12 +98,14 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     """A count of affected chats: its progress and the results so far."""
 
     id = serializers.UUIDField()
-    policy = serializers.CharField(source="policy.slug")
+    policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
     digest = serializers.CharField(help_text="SHA-256 of the counted values and locks.")
     base = serializers.IntegerField(
         help_text="Number of the policy's active version at the start. 0: none."
     )
-    place = serializers.ChoiceField(choices=BlastRadius.Place.choices)
+    place = serializers.ChoiceField(
+        choices=BlastRadius.Place.choices, help_text="As requested: where the values would apply."
+    )
     group = serializers.CharField(
         source="group.name",
         default=None,
@@ -118,7 +121,8 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     )
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
-        allow_null=True, help_text="Time at which the count ended. Null: it has not ended."
+        allow_null=True,
+        help_text="Time at which the count finished. Null: it has not finished, or is void.",
     )
     in_use = serializers.IntegerField(
         help_text=(
@@ -191,9 +195,10 @@ class RadiusViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Count in the background how many active chats a policy change would affect.
 
-        If a count with the same values is running or stopped, that count continues. An open count
-        of the policy with other values becomes `void`. Some instances require such a count before
-        an assigned policy version can be published.
+        Chats without a team that were used in the last 90 days are counted. If a count with the
+        same values is running or stopped, that count continues. An open count of the policy with
+        other values becomes `void`. Some instances require such a count before an assigned policy
+        version can be published.
         """
         asked = validate_storable_texts(NewRadius.read(request.data))
         policy = find_policy(asked["policy"])

@@ -39,7 +39,7 @@ class SkillFileText(serializers.Serializer[SkillFile]):
     """A text file of a skill, with its text."""
 
     name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
-    text = serializers.CharField()
+    text = serializers.CharField(help_text="Text of the file.")
     sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
 
@@ -49,11 +49,11 @@ class SkillOut(serializers.Serializer[Skill]):
     slug = serializers.CharField(
         help_text="Id of the skill, which the model uses to load the skill."
     )
-    name = serializers.CharField()
+    name = serializers.CharField(help_text="Name of the skill.")
     description = serializers.CharField(
-        help_text="One line that describes when the model should load the text."
+        help_text="One line that describes when the model should load the text. Empty: none."
     )
-    text = serializers.CharField()
+    text = serializers.CharField(help_text="Instructions for the model.")
     mode = serializers.ChoiceField(
         choices=Skill.Mode.choices,
         help_text="`always`: the text is in each prompt. `on_demand`: the model loads the text "
@@ -82,8 +82,8 @@ class SkillFileChange(Strict):
     """A file to write or to remove."""
 
     name = PlainText(
-        help_text="Path of the file, for example `forms/refund.csv`: 1 to 200 characters from a–z, "
-        "0–9, `.`, `_`, `-` and `/`."
+        help_text="Path of the file, for example `forms/refund.csv`: 1 to 200 characters from A–Z, "
+        "a–z, 0–9, `.`, `_`, `-` and `/`. No part of the path begins with `.`."
     )
     text = PlainText(
         allow_null=True,
@@ -107,9 +107,12 @@ class SkillChange(Strict):
         choices=Skill.Mode.choices,
         required=False,
         help_text="`always`: the text is in each prompt; only administrators can choose it. "
-        "`on_demand` (default): the model loads the text.",
+        "`on_demand` (the default of a new skill): the model loads the text.",
     )
-    enabled = Flag(required=False, help_text="False: no prompt includes the skill. Default: true.")
+    enabled = Flag(
+        required=False,
+        help_text="False: no prompt includes the skill. Default of a new skill: true.",
+    )
     files = serializers.ListField(
         child=SkillFileChange(),
         required=False,
@@ -125,15 +128,27 @@ class OfPlace(Strict):
     """The owner of new skills: a group, a team, or the instance."""
 
     group = WholeNumber(
-        default=None, allow_null=True, help_text="Id of a group that you own. Null: none."
+        default=None,
+        allow_null=True,
+        help_text=(
+            "Id of a group that you own and belong to; for administrators, of any group. Null: "
+            "none. Set `group` or `team`, not both."
+        ),
     )
     team = serializers.UUIDField(
-        default=None, allow_null=True, help_text="Id of a team that you own. Null: none."
+        default=None,
+        allow_null=True,
+        help_text=(
+            "Id of a team that you own; for administrators, also of a shared team. Null: none."
+        ),
     )
 
 
 class NewSkill(OfPlace, SkillChange):
-    """A new skill. Without a group or a team, it belongs to the instance."""
+    """A new skill. Without a group or a team, it belongs to the instance.
+
+    Only administrators can create skills of the instance.
+    """
 
     name = PlainText(help_text="Name of the skill, 1 to 100 characters.")
     text = PlainText(help_text="Text of the skill, 1 to 10,000 characters.")
@@ -148,7 +163,7 @@ class SkillArchive(OfPlace):
 class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
     """A file of an archive that was not imported."""
 
-    name = serializers.CharField()
+    name = serializers.CharField(help_text="Path of the file in the archive.")
     code = serializers.ChoiceField(
         choices=sorted(skill_folders.LEFT_OUT),
         help_text=(
@@ -162,8 +177,8 @@ class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
 class ImportedSkillsOut(serializers.Serializer[Any]):
     """The result of an import of skills."""
 
-    created = SkillOut(many=True)
-    changed = SkillOut(many=True)
+    created = SkillOut(many=True, help_text="Skills that the import created.")
+    changed = SkillOut(many=True, help_text="Existing skills that the import updated.")
     left_out = serializers.ListField(
         child=serializers.CharField(), help_text="Names of the files that were not imported."
     )
@@ -205,7 +220,10 @@ class SkillViewSet(Endpoint):
         summary="List skills", parameters=[PageQuery], responses=build_page_serializer(SkillOut)
     )
     def list(self, request: Request) -> Response:
-        """List the skills of your groups and teams, or all skills if you are an administrator."""
+        """List the skills of your groups and of your own teams, ordered by slug.
+
+        Administrators also receive those of the instance, of all groups and of shared teams.
+        """
         rows = skills.list_visible_skills(self.user)
         return self.respond_page(rows, order=("slug",), name="skills")
 
@@ -213,7 +231,7 @@ class SkillViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Create a skill in a group or team that you own.
 
-        Administrators can also create skills of the instance.
+        Administrators can also create skills of the instance, of any group and of shared teams.
         """
         values = NewSkill.read(request.data)
         place = pop_place(values)
@@ -282,9 +300,9 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        An existing skill with the same name is updated, and its files are replaced by the files of
-        the folder. Files that are not text are skipped. If one folder is invalid, nothing is
-        imported.
+        An existing skill with the same name in this group or team is updated, and its files are
+        replaced by the files of the folder. Files that are not text, or have a name that is not
+        allowed, are skipped. If one folder is invalid, nothing is imported.
         """
         values = SkillArchive.read(request.data)
         place = pop_place(values)

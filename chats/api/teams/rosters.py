@@ -116,7 +116,7 @@ class RosterViewSet(ConditionalEndpoint):
     def update(self, request: Request, team_id: uuid.UUID) -> Response:
         """Replace a team with a new version. A running round continues with its own version.
 
-        An agent without a `role_id` is created.
+        An agent without a known `role_id` is created; agents that the body leaves out are removed.
         """
         known = access.get_team(user=self.user, team_id=team_id)
         saved = rosters.update_team(
@@ -189,7 +189,10 @@ class RoundViewSet(Endpoint):
         summary="List rounds", parameters=[PageQuery], responses=build_page_serializer(RoundOut)
     )
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """List the rounds of a team chat, newest first. Each holds the replies to one message."""
+        """List the rounds of a team chat on the active branch, newest first.
+
+        Each holds the replies to one message.
+        """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())
         branch = get_active_branch(chat)

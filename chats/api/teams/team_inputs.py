@@ -65,8 +65,16 @@ class AgentQuery(Strict):
         allow_null=True,
         help_text="Number of earlier messages in the context, 0 to 100. Null: 5.",
     )
-    systemInstruction = PlainText(default=None, allow_null=True)
-    instructionFileText = PlainText(default=None, allow_null=True)
+    systemInstruction = PlainText(
+        default=None,
+        allow_null=True,
+        help_text="System text of the agent, at most 200,000 characters. Null: none.",
+    )
+    instructionFileText = PlainText(
+        default=None,
+        allow_null=True,
+        help_text=("Text of the agent's instruction file, at most 200,000 characters. Null: none."),
+    )
 
 
 class AgentBodies(serializers.ListSerializer[Any]):
@@ -93,7 +101,10 @@ class AgentBody(Strict):
     name = PlainText(help_text="Name of the agent, 1 to 60 characters, unique in the team.")
     role_id = PlainText(
         default="",
-        help_text="Id of the existing agent to change. Empty: a new agent is created.",
+        help_text=(
+            "Id of the existing agent to change. Empty or unknown: a new agent is created, with a "
+            "new id."
+        ),
     )
     type = PlainText(
         default="ai",
@@ -120,7 +131,8 @@ class AgentBody(Strict):
     instruction_file_text = PlainText(
         default="",
         help_text=(
-            "Text sent to this agent before the messages, at most 200,000 characters. Empty: none."
+            "Text of an instruction file such as `CLAUDE.md`, sent to this agent before the "
+            "messages, at most 200,000 characters. Empty: none."
         ),
     )
     prompt_form = serializers.ChoiceField(
@@ -162,7 +174,7 @@ class TeamBody(Strict):
         default=False,
         help_text=(
             "True: every user can use the team. Only administrators can set it, and only at "
-            "creation."
+            "creation. Ignored when a team is replaced."
         ),
     )
     routing = PlainText(

@@ -42,7 +42,9 @@ class TeamMessageOut(SnapshotMessageOut):
     """A message of a team chat, with its time and with the id that other endpoints use."""
 
     message = serializers.UUIDField(help_text="Id of the message in all other endpoints.")
-    createdAt = serializers.DateTimeField(help_text="Time at which the message was stored.")
+    createdAt = serializers.DateTimeField(
+        help_text="Time of the message. An imported message keeps its time."
+    )
 
 
 class TeamOut(serializers.Serializer[Any]):
@@ -71,13 +73,16 @@ class ContextMessageOut(serializers.Serializer[Any]):
 
     def get_fields(self) -> dict[str, Any]:
         """Return the fields. Adds `from`, which as a Python keyword cannot be an attribute."""
-        return {"from": serializers.CharField(), **super().get_fields()}
+        speaker = serializers.CharField(help_text="Name of the speaker.")
+        return {"from": speaker, **super().get_fields()}
 
 
 class LeftOutOut(serializers.Serializer[Any]):
     """An earlier message that the agent's prompt leaves out, and the reason."""
 
-    message = serializers.CharField(help_text="Id of the message in the team chat, `msg-N`.")
+    message = serializers.CharField(
+        help_text="Id of the message in the team chat: `msg-N`, or the id from an import."
+    )
     reason = serializers.ChoiceField(
         choices=["window", "duplicate_of_current", "markers_only"],
         help_text=(
@@ -98,8 +103,12 @@ class AgentContextOut(serializers.Serializer[Any]):
         help_text="Text of the newest message, without routing markers."
     )
     teamTask = serializers.CharField(allow_null=True, help_text="Task of the team. Null: none.")
-    systemInstruction = serializers.CharField(allow_null=True)
-    instructionFileText = serializers.CharField(allow_null=True)
+    systemInstruction = serializers.CharField(
+        allow_null=True, help_text="System text of the agent. Null: none."
+    )
+    instructionFileText = serializers.CharField(
+        allow_null=True, help_text="Text of the agent's instruction file. Null: none."
+    )
     maxBytes = serializers.IntegerField(help_text="Maximum size of the prompt in bytes.")
     leftOut = LeftOutOut(many=True, help_text="Messages outside the context, each with the reason.")
 

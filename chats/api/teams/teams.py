@@ -23,7 +23,7 @@ from chats.api.core.idempotency import build_replay_header, get_idempotency_key
 from chats.api.core.inputs import EmptyBody
 from chats.api.core.outputs import build_page_serializer
 from chats.api.core.pages import paginate_rows
-from chats.api.core.schema import IDEMPOTENCY_KEY
+from chats.api.core.schema import MESSAGE_KEY
 from chats.api.core.strict_json import SnapshotParser
 from chats.api.teams import team_inputs
 from chats.api.teams.team_inputs import TeamMessagesQuery
@@ -103,8 +103,9 @@ class TeamMessageViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """List the messages of a team chat, oldest first, optionally by speaker, time or id.
 
-        With `stream`, all messages are sent as lines. If your access ends while the stream runs,
-        the last line has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
+        With `stream`, all messages are sent as lines. If the stream takes more than 15 minutes (the
+        default of `STREAM_SECONDS`), the server restarts or your access ends, the last line has an
+        `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
@@ -121,7 +122,7 @@ class TeamMessageViewSet(Endpoint):
         operation_id="chats_team_messages_add",
         summary="Add a message of an agent",
         request=team_inputs.NewTeamMessage,
-        parameters=[IDEMPOTENCY_KEY],
+        parameters=[MESSAGE_KEY],
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Add a message of a team member to the active branch. No agent replies."""

@@ -13,7 +13,7 @@ from chats.api.core.base import Endpoint
 from tests.faults.programs import ROOT
 
 # Any request can get these; the description of the API names them.
-EVERYWHERE = {"key_in_address", "method_not_allowed", "not_acceptable", "database_busy"}
+EVERYWHERE = {"method_not_allowed", "not_acceptable", "database_busy"}
 
 
 @cache

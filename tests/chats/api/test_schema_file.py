@@ -121,3 +121,50 @@ def test_several_conditions_of_a_code_are_joined_as_sentences(schema: dict[str, 
     responses = schema["paths"]["/api/v1/chats"]["post"]["responses"]
 
     assert "Start a new chat. Or you have too many chats" in responses["409"]["description"]
+
+
+def responses_of(schema: dict[str, Any], operation_id: str) -> dict[str, Any]:
+    """Return the responses of an operation."""
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+    found: dict[str, Any] = next(
+        each["responses"] for each in operations if each["operationId"] == operation_id
+    )
+    return found
+
+
+def test_every_refusal_has_a_code(schema: dict[str, Any]) -> None:
+    operations = [each for path in schema["paths"].values() for each in path.values()]
+    vague = [
+        (each["operationId"], status)
+        for each in operations
+        for status, response in each["responses"].items()
+        if status >= "400" and not re.match(r"(- )?`\w+`: ", response["description"])
+    ]
+
+    assert vague == []
+
+
+def test_an_operation_without_a_stream_lists_no_refusal_of_streams(schema: dict[str, Any]) -> None:
+    described = responses_of(schema, "chats_turns_get")["429"]["description"]
+
+    assert "too_many_streams" not in described
+    followed = responses_of(schema, "chats_turns_events")["429"]["description"]
+    assert "too_many_streams" in followed
+    # The stream does not count requests.
+    assert "rate_limit_exceeded" not in followed
+
+
+def test_a_field_can_be_missing_only_if_it_is_required(schema: dict[str, Any]) -> None:
+    assert "missing_field" in responses_of(schema, "folders_create")["400"]["description"]
+    assert "missing_field" not in responses_of(schema, "audit_export")["400"]["description"]
+    # Required inside a list: the name of each inline file.
+    assert "missing_field" in responses_of(schema, "chats_create")["400"]["description"]
+
+
+def test_the_body_of_a_patch_states_its_required_fields(schema: dict[str, Any]) -> None:
+    assert schema["components"]["schemas"]["StateChange"]["required"] == ["version"]
+
+
+def test_an_upload_of_another_type_is_refused_for_its_content(schema: dict[str, Any]) -> None:
+    for name in ("files_upload", "imports_create"):
+        assert "415" not in responses_of(schema, name)
