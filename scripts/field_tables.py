@@ -25,6 +25,7 @@ from contextpolicy.engine.policy.fields.declaration import (  # noqa: E402
     LARGEST_NUMBER,
     PolicyField,
 )
+from contextpolicy.engine.policy.policy import INSTANCE_DEFAULTS  # noqa: E402
 
 # By language: the page, the heading of the tables, and the words of the tables.
 PAGES = {
@@ -46,6 +47,7 @@ PAGES = {
             "characters": "up to {n:,} characters",
             "none": "none",
             "all": "all",
+            "quarter": "a quarter of `token_budget`",
         },
     ),
     "zh-hans": (
@@ -66,6 +68,7 @@ PAGES = {
             "characters": "最多 {n:,} 个字符",
             "none": "无",
             "all": "全部",
+            "quarter": "`token_budget` 的四分之一",
         },
     ),
 }
@@ -110,8 +113,24 @@ def describe_values(declared: PolicyField, words: Mapping[str, str]) -> str:
 
 
 def describe_default(declared: PolicyField, words: Mapping[str, str]) -> str:
-    """Return the value of a field that no policy sets."""
-    value = declared.default
+    """Return the value of a field that no policy sets, and the values of strategies that differ."""
+    if declared.name == "reserve_tokens":
+        return words["quarter"]
+    general = format_default(declared, declared.default, words)
+    others = {
+        strategy: getattr(values, declared.name)
+        for strategy, values in INSTANCE_DEFAULTS.items()
+        if declared.name != "strategy" and getattr(values, declared.name) != declared.default
+    }
+    own = [
+        f"`{strategy}`: {format_default(declared, value, words)}"
+        for strategy, value in others.items()
+    ]
+    return "; ".join([general, *own])
+
+
+def format_default(declared: PolicyField, value: object, words: Mapping[str, str]) -> str:
+    """Return a default value in words."""
     if value is None:
         return words["all" if declared.kind == "names" else "none"]
     if isinstance(value, bool):

@@ -45,7 +45,7 @@ AROUND = re.compile(
 
 
 class ChatBusy(Refusal):
-    """Too many messages are queued (`WAITING_PER_CHAT`, 20 by default). Wait for a reply."""
+    """The chat has 20 queued messages (the default of `WAITING_PER_CHAT`). Wait for a reply."""
 
     code = "chat_busy"
     status = 409
@@ -67,7 +67,7 @@ class ChatFull(Refusal):
 
 
 class TooManyTurns(Refusal):
-    """Too many of your replies are running (`TURNS_PER_USER`, 4 by default). Wait for one."""
+    """Your sessions have 4 running replies in other chats (the default of `TURNS_PER_USER`)."""
 
     code = "too_many_runs"
     status = 429
@@ -78,7 +78,7 @@ class TooManyTurns(Refusal):
 
 
 class TooManyTurnsOfKey(TooManyTurns):
-    """Too many replies of the API key are running (`TURNS_PER_KEY`, 8 by default). Wait for one."""
+    """The API key has 8 running replies in other chats (the default of `TURNS_PER_KEY`)."""
 
     sentence = gettext_noop(
         "{limit} replies for this API key are already running in other chats. Wait for one to end."
