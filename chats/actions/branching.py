@@ -56,7 +56,7 @@ class StillWaiting(Refusal):
 
 
 class NotAUserMessage(Refusal):
-    """The message is a model's reply or an agent's imported message, which cannot be edited."""
+    """A model or a member of a team wrote the message, so it cannot be edited."""
 
     code = "not_a_user_message"
     status = 409

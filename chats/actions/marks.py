@@ -69,7 +69,7 @@ class NothingToKeep(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PinRoom:
-    """The tokens used by a chat's pinned messages, and their limit, as the provider counts them."""
+    """The tokens of a chat's pinned messages, and their limit, by the local tokenizer."""
 
     used: int
     limit: int

@@ -72,7 +72,7 @@ from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
-from contextpolicy import holds, policy_skills, publish, two_persons
+from contextpolicy import blast, holds, policy_skills, publish, two_persons
 from contextpolicy.skills import TooManySkills
 
 # Uploaded files of a message that is not sent.
@@ -215,7 +215,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         *TEXT,
         *BRANCH,
         branching.NotAUserMessage,
-        round_messages.NoSuchSeat,
         TeamGone,
     ),
     "chats_messages_erase": ERASE,
@@ -355,7 +354,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         policy_skills.PolicySkillsRefused,
         publish.PolicyNotInUse,
         publish.PolicyChangedMeanwhile,
-        *CONTROLS,
     ),
     "policies_lint": (UNSTORABLE,),
     "policies_preview": (NotFound, UNSTORABLE),
@@ -373,9 +371,20 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         UNSTORABLE,
     ),
     "policies_versions_activate": (publish.NoSuchVersion, *PUBLISH, UNSTORABLE),
-    "policies_versions_create": (publish.NoSuchVersion, *PUBLISH, UNSTORABLE),
+    # A version that needs a second person becomes a draft.
+    "policies_versions_create": (
+        publish.NoSuchVersion,
+        publish.PolicyProblems,
+        publish.PolicyChangedMeanwhile,
+        blast.BlastRadiusNeeded,
+        UNSTORABLE,
+    ),
     "policies_versions_get": (publish.NoSuchVersion,),
-    "policies_versions_restore": (publish.NoSuchVersion, *PUBLISH),
+    "policies_versions_restore": (
+        publish.NoSuchVersion,
+        publish.PolicyProblems,
+        blast.BlastRadiusNeeded,
+    ),
     "preferences_change": PREFERENCE,
     "preferences_create": (
         NotFound,

@@ -63,7 +63,7 @@ class InvalidCharacter(Refusal):
 
 
 class MessageTooLong(Refusal):
-    """The message exceeds the limit of the chat's policy. Messages are never truncated."""
+    """The message has more characters than the chat's policy allows (32,000 by default)."""
 
     code = "message_too_long"
     status = 422

@@ -68,7 +68,10 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """A role's id or name, or an addressee, is too long or has invalid characters."""
+    """A role's id or name, or an addressee, does not have 1 to 200 printable characters.
+
+    Also raised for more than 50 addressees.
+    """
 
     code = "invalid_speaker"
     status = 422

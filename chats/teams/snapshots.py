@@ -52,7 +52,7 @@ class SnapshotTooLarge(Refusal):
 
 
 class SnapshotRefused(Refusal):
-    """The snapshot is malformed or has an unknown version. Nothing was changed."""
+    """The snapshot does not have the form of an export, or its version is not 1."""
 
     code = "invalid_snapshot"
     status = 422

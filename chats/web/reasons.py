@@ -166,7 +166,7 @@ NEXT_STEPS: Mapping[str, StrOrPromise] = {
     "waits_for_approval": gettext_lazy("Approve or reject the draft first."),
     "in_the_making": gettext_lazy("No second summary was started."),
     "strategy": gettext_lazy("An administrator can choose a strategy with summaries."),
-    "no_model": gettext_lazy("Ask an administrator to configure a summarising model."),
+    "no_model": gettext_lazy("An operator can connect a model under Setup."),
     "model_not_allowed": gettext_lazy("Choose another model for this chat."),
     "policy_impossible": gettext_lazy("Ask your administrator."),
 }

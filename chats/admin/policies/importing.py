@@ -58,7 +58,9 @@ class ImportForm(forms.Form):
         label=gettext_lazy("Name"),
         required=False,
         max_length=200,
-        help_text=gettext_lazy("A new policy gets this name. Empty: the ID in the JSON is used."),
+        help_text=gettext_lazy(
+            "A new policy gets this name. Empty: the name or the ID in the JSON is used."
+        ),
     )
     pasted = forms.CharField(
         label=gettext_lazy("JSON"),

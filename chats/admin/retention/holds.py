@@ -33,7 +33,9 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
     case = forms.CharField(
         label=gettext_lazy("Case"),
         max_length=LONGEST_CASE,
-        help_text=gettext_lazy("Enter the name or number of the legal case. Only auditors see it."),
+        help_text=gettext_lazy(
+            "Enter the name or number of the legal case. Policy administrators and auditors see it."
+        ),
     )
     reason = forms.CharField(
         label=gettext_lazy("Reason"),

@@ -30,7 +30,13 @@ ROWS = LegalHold.objects.select_related("group", "user")
 class NewHold(Strict):
     """A legal hold to place. Set only the target that the level requires."""
 
-    level = serializers.ChoiceField(choices=PolicyAssignment.Level.choices)
+    level = serializers.ChoiceField(
+        choices=PolicyAssignment.Level.choices,
+        help_text=(
+            "`instance`: hold everything. `group`, `user` or `chat`: hold the data of the group's "
+            "members, of the user, or this chat."
+        ),
+    )
     group = PlainText(default="", help_text="Name of the group, for level `group`.")
     user = PlainText(default="", help_text="User name, for level `user`.")
     chat = serializers.UUIDField(
@@ -73,7 +79,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
     level = serializers.ChoiceField(
         choices=PolicyAssignment.Level.choices,
         help_text=(
-            "`instance`: everything is held. `group`, `user` or `chat`: the chats of the group's "
+            "`instance`: everything is held. `group`, `user` or `chat`: the data of the group's "
             "members, of the user, or this chat."
         ),
     )
@@ -81,18 +87,18 @@ class HoldOut(serializers.Serializer[LegalHold]):
         source="group.name",
         default=None,
         allow_null=True,
-        help_text="Name of the held group. Null: the level is another one.",
+        help_text="Name of the held group. Null: another level, or the group was deleted.",
     )
     user = serializers.CharField(
         source="user.username",
         default=None,
         allow_null=True,
-        help_text="User name of the held user. Null: the level is another one.",
+        help_text="User name of the held user. Null: another level.",
     )
     chat = serializers.UUIDField(
         source="chat_id",
         allow_null=True,
-        help_text="Id of the held chat. Null: the level is another one.",
+        help_text="Id of the held chat. Null: another level.",
     )
     case = serializers.CharField(help_text="Name or number of the legal case.")
     reason = serializers.CharField(help_text="Reason for which the hold was placed.")

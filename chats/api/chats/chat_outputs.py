@@ -173,7 +173,8 @@ class BranchOut(serializers.Serializer[Branch]):
     )
     context_revision = serializers.IntegerField(
         help_text=(
-            "Counter that increases with each change of summaries, windows, pins or exclusions."
+            "Counter that increases with each change of the active compaction, and if a message "
+            "that it covers is pinned, unpinned, excluded, included or kept."
         )
     )
     compaction_paused = serializers.BooleanField(
@@ -204,5 +205,8 @@ class PinRoomOut(serializers.Serializer[Any]):
 
     used = serializers.IntegerField(help_text="Number of tokens of all pinned messages.")
     limit = serializers.IntegerField(
-        help_text="Maximum number of tokens of all pinned messages, set by the policy."
+        help_text=(
+            "Maximum number of tokens of all pinned messages: that of the policy, or half of the "
+            "prompt limit if the policy sets none."
+        )
     )

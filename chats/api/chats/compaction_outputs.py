@@ -167,8 +167,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     prompt_version = serializers.CharField(
         help_text=(
-            "Version of the prompt template that requested the summary. `by-hand`: a person "
-            "edited it. Empty: no model was called."
+            "Version of the prompt template or of the extraction that wrote the summary. "
+            "`by-hand`: a person edited it, or it was imported. Empty: a window, or not written."
         )
     )
     model = serializers.CharField(
@@ -243,7 +243,7 @@ class CursorOut(serializers.Serializer[Cursor]):
         ),
     )
     version = serializers.IntegerField(
-        help_text="Counter that increases with each change of the active summary or window."
+        help_text="Context revision of the branch, as in `context_revision` of a branch."
     )
 
 

@@ -110,8 +110,8 @@ class MessageActionViewSet(Endpoint):
     def edit(self, request: Request, chat_id: uuid.UUID, message_id: uuid.UUID) -> Response:
         """Replace one of your messages on a new branch, where the model replies to the new text.
 
-        The original message and its branch do not change. Returns 202 with the new message and its
-        turn; follow the turn's events to receive the reply.
+        The original message and its branch do not change. The new message keeps the files. Returns
+        202 with the new message and its turn; follow the turn's events to receive the reply.
         """
         message = self.get_object()
         text = EditRequest.read(request.data)["text"]

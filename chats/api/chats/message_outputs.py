@@ -17,7 +17,10 @@ class MessageOut(serializers.Serializer[Message]):
         help_text="Position of the message on its branch, from 1. Null: the message is queued.",
     )
     waiting = serializers.SerializerMethodField()
-    role = serializers.ChoiceField(choices=Message.Role.choices)
+    role = serializers.ChoiceField(
+        choices=Message.Role.choices,
+        help_text="`user`: written by a person. `assistant`: written by a model.",
+    )
     text = serializers.CharField(
         help_text="Text parts of the message, joined. Empty if it was erased."
     )
@@ -87,7 +90,10 @@ class MessageOut(serializers.Serializer[Message]):
         return message.seq is None
 
     def get_pinned(self, message: Message) -> bool:
-        """True: the message is pinned; every prompt includes its full text until it is erased."""
+        """True: the message is pinned, so prompts include its full text.
+
+        If the pins exceed the policy's limit later, the oldest ones are left out.
+        """
         return message.pinned_at is not None
 
     def get_erased(self, message: Message) -> bool:

@@ -49,7 +49,10 @@ class HitOut(serializers.Serializer[Any]):
     )
     speaker = serializers.CharField(
         source="passage.speaker",
-        help_text="Name of the team role that wrote the message. Empty: no team role.",
+        help_text=(
+            "Display name of the author: the name of a team role, `You` or `Assistant`. Empty: "
+            "the result is a summary."
+        ),
     )
     written_at = serializers.DateTimeField(
         source="passage.written_at", help_text="Time of the message or summary."

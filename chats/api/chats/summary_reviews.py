@@ -43,9 +43,12 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     earlier = serializers.CharField(
         help_text="Text of the earlier summary that this one continues. Empty: none."
     )
-    sources = ReviewSourceOut(many=True)
+    sources = ReviewSourceOut(many=True, help_text="Messages that the summary covers, in order.")
     left_out = serializers.IntegerField(
-        help_text="Number of older messages that the summary covers but `sources` omits."
+        help_text=(
+            "Number of older messages that the summary covers but `sources`, which has at most "
+            "500, omits."
+        )
     )
 
 

@@ -25,8 +25,14 @@ class TurnOut(serializers.Serializer[Turn]):
     """A turn: one reply of a model or an agent, and the message that it replies to."""
 
     id = serializers.UUIDField()
-    chat = serializers.UUIDField(source="branch.chat_id")
-    status = serializers.ChoiceField(choices=Turn.Status.choices)
+    chat = serializers.UUIDField(source="branch.chat_id", help_text="Id of the chat.")
+    status = serializers.ChoiceField(
+        choices=Turn.Status.choices,
+        help_text=(
+            "`queued`, `running`, `completed`, `stopped` (by a user), `failed` (see `error`) or "
+            "`absorbed` (the turn in `absorbed_by` also replies to its message)."
+        ),
+    )
     over = serializers.BooleanField(
         source="is_over",
         help_text=(
@@ -53,7 +59,7 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     model = serializers.CharField(
         source="model_name",
-        help_text="Name of the model at its provider, which differs from its id.",
+        help_text="Name of the model at its provider, which can differ from its id.",
     )
     round = serializers.UUIDField(
         source="round_id",
@@ -253,7 +259,11 @@ class TurnDetailOut(TurnOut):
     reply = MessageOut(
         allow_null=True, help_text="Last message of the reply. Null: no reply is stored."
     )
-    receipts = ReceiptOut(many=True, source="receipts_in_order")
+    receipts = ReceiptOut(
+        many=True,
+        source="receipts_in_order",
+        help_text="Receipts of the model calls of all attempts, in order.",
+    )
     references = ReferenceOut(
         many=True,
         source="references_in_order",

@@ -41,7 +41,9 @@ class UIRequestIn(serializers.Serializer[Any]):
     """A request of `useChat`. Unknown fields are ignored."""
 
     id = serializers.CharField(
-        help_text="Id of an existing chat, or a new id that the client chooses."
+        help_text=(
+            "Id of an existing chat, or a new id of 1 to 200 characters that the client chooses."
+        )
     )
     messages = serializers.ListField(
         child=serializers.DictField(),
@@ -53,18 +55,23 @@ class UIRequestIn(serializers.Serializer[Any]):
         required=False, help_text="Only the last UI message, instead of `messages`."
     )
     trigger = serializers.ChoiceField(
-        choices=["submit-message", "regenerate-message"], default="submit-message"
+        choices=["submit-message", "regenerate-message"],
+        default="submit-message",
+        help_text=(
+            "`submit-message`: send or replace a message, or answer a request for consent. "
+            "`regenerate-message`: regenerate a reply."
+        ),
     )
     messageId = serializers.CharField(  # noqa: N815 - the protocol names it
         required=False,
         allow_null=True,
         help_text=(
-            "Id of the user message to replace, or of the reply to regenerate. Null: append a "
-            "message."
+            "Id of the user message to replace, or of the reply to regenerate. Null: append the "
+            "message, or regenerate the last reply."
         ),
     )
     model = serializers.CharField(
-        required=False, help_text="Id of the model that replies from the next message on."
+        required=False, help_text="Id of the model that replies, from this request on."
     )
 
 

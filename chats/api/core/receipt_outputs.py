@@ -13,7 +13,9 @@ from contextpolicy.engine.messages.segments import Origin
 class SegmentOut(serializers.Serializer[Sequence[Any]]):
     """A segment of a prompt: its kind, source and number of tokens."""
 
-    origin = serializers.SerializerMethodField()
+    origin = serializers.SerializerMethodField(
+        help_text="Kind of the segment, such as `system`, `summary`, `history` or `question`."
+    )
     part = serializers.SerializerMethodField(
         help_text=(
             "Source of a segment that is not a message, such as `policy` or `chat` (system "
@@ -91,7 +93,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     model = serializers.CharField(
         source="model_name",
-        help_text="Name of the model at its provider, which differs from its id.",
+        help_text="Name of the model at its provider, which can differ from its id.",
     )
     policy = serializers.CharField(
         source="effective_policy_id",

@@ -109,6 +109,7 @@ class PolicyViewSet(ConditionalEndpoint):
     def create(self, request: Request) -> Response:
         """Create a policy with version 1. It is not assigned to anything yet.
 
+        Unless `draft` is true, version 1 is active, so that the policy can be assigned.
         `error.details` lists all invalid values.
         """
         asked = validate_storable_texts(NewPolicy.read(request.data))
@@ -162,7 +163,8 @@ class PolicyViewSet(ConditionalEndpoint):
     def import_policy(self, request: Request) -> Response:
         """Import a policy, or a new version of an existing one. The version is active immediately.
 
-        A new policy is not assigned to anything yet. Skills in the file that do not exist on this
+        A version that requires a second person or a count of affected chats is saved as a draft. A
+        new policy is not assigned to anything yet. Skills in the file that do not exist on this
         instance are created; existing skills do not change. Returns 409 `policy_not_in_use` if the
         existing policy is retired. Raises `PolicyNotInUse`.
         """

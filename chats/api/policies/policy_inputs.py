@@ -163,7 +163,10 @@ class PolicyImport(Strict):
     name = Words(
         most=200,
         default="",
-        help_text="Name of the new policy. Empty: the name in `form`. Ignored with `into`.",
+        help_text=(
+            "Name of the new policy. Empty: the `name` of an exported policy, or the `id` in "
+            "another form. Ignored with `into`."
+        ),
     )
 
 

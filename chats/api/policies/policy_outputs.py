@@ -211,7 +211,7 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
 class RecommendationOut(serializers.Serializer[Row]):
     """A policy that lacks recommended values."""
 
-    slug = serializers.CharField()
+    slug = serializers.CharField(help_text="Slug of the policy.")
     draft = serializers.IntegerField(
         allow_null=True,
         help_text=(
@@ -231,19 +231,23 @@ class RecommendationsOut(serializers.Serializer[Row]):
 class CreatedDraftOut(serializers.Serializer[Row]):
     """A policy and its new draft with the recommended values."""
 
-    slug = serializers.CharField()
-    version = serializers.IntegerField()
+    slug = serializers.CharField(help_text="Slug of the policy.")
+    version = serializers.IntegerField(help_text="Number of the draft.")
 
 
 class SkippedPolicyOut(serializers.Serializer[Row]):
     """A policy for which no draft was created, and the reason."""
 
-    slug = serializers.CharField()
-    reason = serializers.CharField()
+    slug = serializers.CharField(help_text="Slug of the policy.")
+    reason = serializers.CharField(
+        help_text="Sentence that states why no draft was created, in the language of the request."
+    )
 
 
 class CreatedDraftsOut(serializers.Serializer[Row]):
     """The drafts that were created, and the policies that were skipped."""
 
     data = CreatedDraftOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
-    skipped = SkippedPolicyOut(many=True)
+    skipped = SkippedPolicyOut(
+        many=True, help_text="Policies for which no draft was created. Empty: none."
+    )

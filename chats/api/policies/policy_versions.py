@@ -106,8 +106,10 @@ class VersionViewSet(Endpoint):
     def create(self, request: Request, slug: str) -> Response:
         """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
-        `error.details` lists all invalid values. If a version newer than `based_on` exists, nothing
-        is saved, and `error.details` lists each field that either version changed.
+        If the instance requires a second person to publish it, it is saved as a draft. `state` of
+        the response tells which. `error.details` lists all invalid values. If a version newer than
+        `based_on` exists, nothing is saved, and `error.details` lists each field that either
+        version changed.
         """
         policy = find_policy(slug)
         asked = validate_storable_texts(NewVersion.read(request.data))
@@ -155,7 +157,8 @@ class VersionViewSet(Endpoint):
     def restore(self, request: Request, slug: str, number: int) -> Response:
         """Create a version with the values and locks of an older version.
 
-        The new version is active immediately. The versions in between do not change.
+        The new version is active immediately, or saved as a draft if the instance requires a second
+        person to publish it. The versions in between do not change.
         """
         policy = find_policy(slug)
         EmptyBody.read(request.data)

@@ -12,7 +12,9 @@ class SpeakerOut(serializers.Serializer[Any]):
 
     roleId = serializers.CharField(help_text="Id of the role or of the user.")
     roleName = serializers.CharField(help_text="Name of the role or of the user.")
-    type = serializers.ChoiceField(choices=["human", "ai"])
+    type = serializers.ChoiceField(
+        choices=["human", "ai"], help_text="`human`: a person. `ai`: an agent or a model."
+    )
 
 
 class RoutingOut(serializers.Serializer[Any]):

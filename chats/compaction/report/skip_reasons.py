@@ -31,7 +31,10 @@ SENTENCES = {
     "breaker_open": gettext_noop(
         "Compaction is paused for a while, because several attempts in a row failed."
     ),
-    "paused": gettext_noop("Automatic compaction was paused after an undo."),
+    "paused": gettext_noop(
+        "Automatic compaction was paused after an undo, or because an API client shortens the "
+        "history itself."
+    ),
     "not_grown": gettext_noop("The prompt had grown too little since the last compaction."),
     "nothing_to_fold": gettext_noop("No messages could be summarised."),
     "keep_last": gettext_noop(
@@ -39,7 +42,7 @@ SENTENCES = {
     ),
     "no_gain": gettext_noop("A summary would have saved too few tokens."),
     "too_early": gettext_noop("Too few messages could be summarised. The next turn checks again."),
-    "no_model": gettext_noop("No summarising model was configured."),
+    "no_model": gettext_noop("No model was configured on this server."),
     "model_not_allowed": gettext_noop("The policy did not allow the chat’s model."),
     "policy_impossible": gettext_noop(
         "The policies of this chat contradicted each other or did not fit its model."

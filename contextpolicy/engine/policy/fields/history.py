@@ -52,7 +52,8 @@ class HistoryFields:
         label=gettext_noop("Limit for pins"),
         help_text=gettext_noop(
             "Pinned messages use at most this many tokens of a prompt. If the limit is "
-            "exceeded, the oldest pins are left out."
+            "exceeded, the oldest pins are left out. Without a limit, people can pin up to half "
+            "of the prompt limit."
         ),
         combine="min",
         sentence=ngettext_noop("Pins may use {n} token.", "Pins may use {n} tokens."),

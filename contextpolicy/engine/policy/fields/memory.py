@@ -39,7 +39,10 @@ class MemoryFields:
         default=1_200,
         group="retrieved",
         label=gettext_noop("Tokens for excerpts"),
-        help_text=gettext_noop("All excerpts together use at most this many tokens of a prompt."),
+        help_text=gettext_noop(
+            "All excerpts together use at most this many tokens of a prompt, if the prompt share "
+            "for excerpts is 0."
+        ),
         combine="min",
     )
     reference_floor: int = declare(
@@ -61,7 +64,7 @@ class MemoryFields:
         help_text=gettext_noop(
             "For each question, adds the best matches among the messages that are left out of the "
             "prompt. They use at most this share of the prompt limit, and only unused space. 0: "
-            "off; the limits above then apply."
+            "off; “Tokens for excerpts” then applies."
         ),
         smallest=0,
         largest=0.9,
@@ -117,8 +120,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Newest messages of other chats"),
         help_text=gettext_noop(
-            "This many of the newest messages from other chats of the person are added before "
-            "the question. At most 50."
+            "This many of the newest messages from other chats of the person in the same folder "
+            "are added before the question. At most 50 messages with 1,200 tokens in total."
         ),
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),

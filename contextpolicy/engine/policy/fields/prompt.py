@@ -167,8 +167,8 @@ class PromptFields:
         group="text",
         label=gettext_noop("Skills"),
         help_text=gettext_noop(
-            "The texts of these skills are sent after the system text of each prompt, in this "
-            "order."
+            "Skills of the mode “Always” are sent after the system text of each prompt, in this "
+            "order. Of skills on demand, one line with the description is sent."
         ),
         choices="skills",
         wanted=Phrase(gettext_noop("a list of skill names")),

@@ -167,8 +167,9 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Pause after an undo (hours)"),
         help_text=gettext_noop(
-            "No summaries are written for this time after an undo. 0: no summaries are written "
-            "until a user resumes automatic compaction."
+            "After an undo, no summaries are written automatically for this time. 0: none are "
+            "written until a user resumes automatic compaction. The pause also ends when the "
+            "prompt no longer fits."
         ),
     )
     edit_right: Right = declare(
