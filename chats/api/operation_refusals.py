@@ -315,9 +315,22 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "imports_create": (
         upload.ImportsUnderWay,
         Case(422, "import_empty", "The file is empty."),
-        Case(422, "import_too_large", "The file or an entry of the archive is too large."),
-        Case(422, "import_bad_archive", "The ZIP archive is damaged or encrypted."),
-        Case(422, "import_too_many", "The archive has too many entries."),
+        Case(
+            422,
+            "import_too_large",
+            "The unpacked archive exceeds 2 GiB (the default of `IMPORT_UNPACKED_BYTES`).",
+        ),
+        Case(
+            422,
+            "import_bad_archive",
+            "The ZIP archive is damaged or encrypted, has an unsafe path or two entries with the "
+            "same name, or an entry expands too much.",
+        ),
+        Case(
+            422,
+            "import_too_many",
+            "The archive has more than 20,000 entries (the default of `IMPORT_ENTRIES`).",
+        ),
     ),
     "imports_delete": (upload.ImportNotOver,),
     "keys_create": (

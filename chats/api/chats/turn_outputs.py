@@ -235,7 +235,8 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
     tool = serializers.CharField(help_text="Name of the tool on its server.")
     outcome = serializers.CharField(
         help_text=(
-            "`open` (in progress), `ok`, `error` (reported by the tool), `refused` (not called), "
+            "`open` (in progress, or waiting for consent), `ok`, `error` (reported by the tool), "
+            "`refused` (not called), "
             "`failed` (an error before the call) or `unknown` (the tool may have run)."
         )
     )
@@ -268,8 +269,8 @@ class TurnDetailOut(TurnOut):
         many=True,
         source="references_in_order",
         help_text=(
-            "Excerpts of earlier messages in the prompt, in prompt order. If empty, `notes` of "
-            "the receipts gives the reason."
+            "Excerpts of earlier messages in the prompt, in prompt order. If the policy retrieves "
+            "context and there are none, `notes` of the receipts gives the reason."
         ),
     )
     file_excerpts = FileExcerptOut(

@@ -106,8 +106,8 @@ class VersionViewSet(Endpoint):
     def create(self, request: Request, slug: str) -> Response:
         """Create the next version of a policy. Unless it is a draft, it is active immediately.
 
-        If the instance requires a second person to publish it, it is saved as a draft. `state` of
-        the response tells which. `error.details` lists all invalid values. If a version newer than
+        If the instance requires a second person to publish it, it is saved as a draft; check
+        `state` of the response. `error.details` lists all invalid values. If a version newer than
         `based_on` exists, nothing is saved, and `error.details` lists each field that either
         version changed.
         """
