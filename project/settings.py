@@ -461,8 +461,6 @@ SPECTACULAR_SETTINGS = {
     ),
     "VERSION": VERSION,
     "SERVE_INCLUDE_SCHEMA": False,
-    # The fields of PATCH bodies state themselves whether they are required.
-    "COMPONENT_SPLIT_PATCH": False,
     # The schema lists the values of a choice anyway.
     "ENUM_GENERATE_CHOICE_DESCRIPTION": False,
     "POSTPROCESSING_HOOKS": [

@@ -7,6 +7,7 @@ from typing import Any, cast
 from drf_spectacular.extensions import OpenApiAuthenticationExtension
 from drf_spectacular.generators import SchemaGenerator
 from drf_spectacular.openapi import AutoSchema
+from drf_spectacular.plumbing import is_patched_serializer
 from drf_spectacular.utils import OpenApiParameter, OpenApiResponse
 
 from chats.api.core.base import ANY_KEY, NO_KEY, Endpoint
@@ -110,6 +111,17 @@ class EndpointSchema(AutoSchema):
         """Return True if the operation uses ETags."""
         conditional = isinstance(self.view, ConditionalEndpoint)
         return conditional and self.action in ("retrieve", *EDIT_ACTIONS)
+
+    def _map_basic_serializer(self, serializer: Any, direction: str) -> dict[str, Any]:
+        """Return the schema of a serializer. Bodies of PATCH can have required fields too."""
+        schema: dict[str, Any] = super()._map_basic_serializer(  # type: ignore[no-untyped-call]
+            serializer, direction
+        )
+        if is_patched_serializer(serializer, direction):
+            needed = [name for name, field in serializer.fields.items() if field.required]
+            if needed:
+                schema["required"] = sorted(needed)
+        return schema
 
     def get_operation_id(self) -> str:
         """Return the operation's own id, or the view set's base name with the action."""

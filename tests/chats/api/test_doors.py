@@ -44,7 +44,7 @@ READ_ONLY = sorted(
 # Every request body with all its fields.
 OFFERS = {
     "NewWebhook": ["events", "url"],
-    "WebhookChange": ["events", "is_on", "url"],
+    "PatchedWebhookChange": ["events", "is_on", "url"],
     "ConsentIn": ["call", "decision"],
     "NewChat": [
         "allow_unread",
@@ -56,7 +56,7 @@ OFFERS = {
         "text",
         "title",
     ],
-    "ChatChange": [
+    "PatchedChatChange": [
         "archived",
         "folder",
         "memory",
@@ -67,15 +67,15 @@ OFFERS = {
         "title",
     ],
     "FolderName": ["name"],
-    "FolderChange": ["memory", "name"],
-    "MemoryChange": ["consent", "inferring", "instructions", "paused"],
+    "PatchedFolderChange": ["memory", "name"],
+    "PatchedMemoryChange": ["consent", "inferring", "instructions", "paused"],
     "NewPreference": ["folder", "slot", "text"],
-    "PreferenceChange": ["text"],
+    "PatchedPreferenceChange": ["text"],
     "FileUpload": ["file"],
     "NewMessage": ["allow_unread", "as_role", "files", "inline_files", "stream", "text"],
     "UIRequestIn": ["id", "message", "messageId", "messages", "model", "trigger"],
     "NextMessage": ["allow_unread", "files", "form", "include_system", "question"],
-    "StateChange": ["remove", "values", "version"],
+    "PatchedStateChange": ["remove", "values", "version"],
     "StateRestoration": ["to", "version"],
     "ErasureRequest": ["quotes"],
     "EditRequest": ["text"],
@@ -93,14 +93,14 @@ OFFERS = {
     "NewEvaluation": ["days", "place", "policy", "share", "version"],
     "Lint": ["locks", "values"],
     "NewPolicy": ["description", "draft", "locks", "name", "note", "slug", "values"],
-    "PolicyChange": ["description", "name", "retired"],
+    "PatchedPolicyChange": ["description", "name", "retired"],
     "NewVersion": ["based_on", "draft", "locks", "note", "values"],
     "PolicyImport": ["form", "into", "name"],
     "NewAssignment": ["chat", "group", "level", "policy", "user"],
     "NewHold": ["case", "chat", "group", "level", "reason", "review_on", "user"],
     "HoldRelease": ["reason"],
     "NewKey": ["lifetime_days", "name", "scopes", "unmanaged"],
-    "TeamTask": ["teamTask"],
+    "PatchedTeamTask": ["teamTask"],
     "NewTeamMessage": ["message"],
     "AgentQuery": [
         "agentId",
@@ -111,7 +111,7 @@ OFFERS = {
     ],
     "NewSnapshot": ["snapshot"],
     "NewSkill": ["description", "enabled", "files", "group", "mode", "name", "team", "text"],
-    "SkillChange": ["description", "enabled", "files", "mode", "name", "text"],
+    "PatchedSkillChange": ["description", "enabled", "files", "mode", "name", "text"],
     "SkillArchive": ["archive", "group", "team"],
     "TeamBody": [
         "agents",

@@ -162,7 +162,7 @@ def test_a_field_can_be_missing_only_if_it_is_required(schema: dict[str, Any]) -
 
 
 def test_the_body_of_a_patch_states_its_required_fields(schema: dict[str, Any]) -> None:
-    assert schema["components"]["schemas"]["StateChange"]["required"] == ["version"]
+    assert schema["components"]["schemas"]["PatchedStateChange"]["required"] == ["version"]
 
 
 def test_an_upload_of_another_type_is_refused_for_its_content(schema: dict[str, Any]) -> None:
