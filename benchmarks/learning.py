@@ -149,7 +149,7 @@ def talk(user: Any) -> None:
     from chats.actions import lifecycle
     from chats.providers.base import Finished, TextDelta
     from chats.turns.start import start_turn
-    from tests.chats.conftest import InlineWorker, ScriptedProvider
+    from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
     chat = lifecycle.create_chat(owner=user, now=timezone.now())
     turn = start_turn(user=user, chat=chat, text=SAID, now=timezone.now()).turn

@@ -8,7 +8,7 @@ import shutil
 import threading
 from collections import Counter
 from collections.abc import Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -34,12 +34,14 @@ from chats.record import outbox
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from project import tables
-from tests.faults.harness import new_folder
-from tests.faults.shares import EVERY_ROW, is_of_today, rows_of_other_days
-from tests.faults.stores import Cluster
 
-# So that its assertions show their values in failures, like those of a test.
-pytest.register_assert_rewrite("tests.faults.promises")
+# So that their assertions show their values in failures, like those of a test. Before their import.
+pytest.register_assert_rewrite("tests.faults.promises", "tests.support")
+
+from tests.faults.harness import new_folder  # noqa: E402  # as above
+from tests.faults.shares import EVERY_ROW, is_of_today, rows_of_other_days  # noqa: E402  # as above
+from tests.faults.stores import Cluster  # noqa: E402  # as above
+from tests.support.clocks import NOON  # noqa: E402  # as above
 
 # Number of examples for each property; `make test-all` uses the second for the files of the day.
 for name, examples in (("short", 40), ("whole", 300)):
@@ -93,8 +95,6 @@ WhiteNoiseMiddleware.add_files_from_finders = add_listed_static_files
 # The algorithm of the product with the least memory and time: a hash takes 1 ms instead of 100 ms.
 Argon2PasswordHasher.time_cost = 1
 Argon2PasswordHasher.memory_cost = 64
-
-NOON = datetime(2026, 11, 20, 12, 0, tzinfo=UTC)
 
 
 @pytest.fixture(scope="session")

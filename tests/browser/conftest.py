@@ -8,7 +8,7 @@ import pytest
 from playwright.sync_api import Browser, expect, sync_playwright
 
 from tests.browser.desk import Person, must_be_quiet
-from tests.browser.product import Product
+from tests.browser.product import SAVE_SERVER, Product
 from tests.fakes.fake_server import FakeServer
 from tests.faults.programs import needed_browser
 
@@ -126,3 +126,56 @@ def pytest_runtest_makereport(
             report.sections.append(("product", product.log.read_text(encoding="utf-8")[-4000:]))
             report.sections.append(("newest turns", product.newest_turns()))
     return report
+
+
+@pytest.fixture(scope="module")
+def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
+    """The fake server, connected on the setup page as an operator does; its host."""
+    context = browser.new_context(storage_state=signed_in)
+    person = Person(context.new_page(), product)
+    page = person.page
+    person.open("/setup/")
+    page.get_by_label("Address").fill(fake.base_url)
+    page.get_by_label("Name", exact=True).fill("The test server")
+    page.locator(SAVE_SERVER).click()
+    expect(page.locator(".card", has_text="The test server")).to_contain_text("In use")
+    must_be_quiet(person)
+    context.close()
+    return fake.host
+
+
+@pytest.fixture
+def scripted(fake: FakeServer) -> Iterator[FakeServer]:
+    """The fake server without a script."""
+    yield fake
+    fake.configure(replies=[], faults=[])
+
+
+@pytest.fixture
+def context(browser: Any, product: Product, signed_in: Any) -> Any:
+    """A browser profile in which the administrator is signed in."""
+    made = browser.new_context(storage_state=signed_in)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def team(admin: Person, connected: str) -> Iterator[str]:
+    """A team of three, created from the first draft on the page; its name."""
+    del connected
+    admin.open("/teams/")
+    admin.page.get_by_role("link", name="Planner, critic, writer").last.click()
+    admin.page.get_by_label("Name").first.fill("Trip planners")
+    admin.page.get_by_role("button", name="Save team").click()
+    expect(admin.page.get_by_role("link", name="Trip planners", exact=True)).to_be_visible()
+    yield "Trip planners"
+    admin.open("/teams/")
+    admin.page.get_by_role("button", name="Delete team Trip planners").first.click()
+    must_be_quiet(admin)
+
+
+@pytest.fixture
+def items(admin: Person) -> Any:
+    """The files of the message box, in a new chat."""
+    admin.open("/chats/new")
+    return admin.page.locator("#composer-files > .attachment")

@@ -4,8 +4,6 @@ The languages change places after each round of days.
 """
 
 from collections.abc import Callable
-from functools import cache
-from importlib.resources import files
 from typing import Any
 
 import pytest
@@ -13,8 +11,10 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_every_page import OF_A_CHAT, PAGES, PHONE
 from tests.faults.shares import DAY, PARTS
+from tests.support.accessibility import find_accessibility_faults
+from tests.support.browser_chats import PHONE
+from tests.support.page_addresses import CHAT_PAGES, PAGES
 
 LISTS = (
     "/admin/auth/user/",
@@ -26,31 +26,7 @@ LISTS = (
     "/admin/contextpolicy/policyassignment/",
     "/chats/list",
 )
-SERIOUS = {"serious", "critical"}
 LOCALES = ("en-US", "zh-CN")
-# axe's best practices are included, in addition to the rules of WCAG 2.2 AA.
-RUN = """axe.run(document, {
-  resultTypes: ["violations"],
-  rules: { "target-size": { enabled: true } },
-})"""
-
-
-@cache
-def axe() -> str:
-    """The source of axe."""
-    return files("axe_playwright_python").joinpath("axe.min.js").read_text(encoding="utf-8")
-
-
-def faults(person: Person) -> list[str]:
-    """The serious problems of the page: the rule, and the first elements that break it."""
-    person.value(axe())
-    found: list[Any] = person.value(RUN)["violations"]
-    return [
-        f"{fault['id']} × {len(fault['nodes'])}: "
-        + "; ".join(node["html"][:160] for node in fault["nodes"][:3])
-        for fault in found
-        if fault["impact"] in SERIOUS
-    ]
 
 
 @pytest.mark.in_turn
@@ -85,15 +61,15 @@ def test_axe_finds_nothing_serious_on_any_page(
     person.wait_for_reply()
     chat = person.page.url.removeprefix(product.url)
     person.page.locator(".msg__more, .msg__acts .menu > summary").last.click()
-    found = {"a chat, a menu open": faults(person)}
+    found = {"a chat, a menu open": find_accessibility_faults(person)}
     message = person.page.locator("article.msg").first.get_attribute("id") or ""
     actions = f"messages/{message.removeprefix('message-')}/"
     receipt = person.page.locator("a[href*='/receipt']").first.get_attribute("href")
-    for path in (*PAGES, *LISTS, receipt, *(f"{chat}{page}" for page in (*OF_A_CHAT, actions))):
+    for path in (*PAGES, *LISTS, receipt, *(f"{chat}{page}" for page in (*CHAT_PAGES, actions))):
         person.open(str(path))
         if str(path).endswith("/docs"):
             expect(person.page.locator(".opblock").first).to_be_visible()
-        found[str(path)] = faults(person)
+        found[str(path)] = find_accessibility_faults(person)
     wrong = [f"{path}: {fault}" for path, faults in found.items() for fault in faults]
     assert not wrong, "\n".join(wrong)
 
@@ -106,4 +82,4 @@ def test_axe_finds_nothing_serious_where_a_stranger_comes(
     person = open_tab(product, bypass_csp=True)
     for path in ("/login/", "/login/link/none/", "/nowhere"):
         person.open(path)
-        assert faults(person) == [], path
+        assert find_accessibility_faults(person) == [], path

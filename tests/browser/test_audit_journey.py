@@ -12,8 +12,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import administer
-from tests.browser.test_four_people import AUDITOR
+from tests.support.browser_operator import CREATE_AUDITOR, run_operator_script
 
 LIST = "/admin/contextpolicy/auditevent/"
 CHANGES = """
@@ -39,7 +38,7 @@ def test_an_auditor_finds_reads_exports_and_verifies(
     person.sign_in(fresh.printed_link())
     person.type("The order 4711 of Anna Berg goes to Oslo.")
     person.wait_for_reply()
-    administer(fresh, AUDITOR + CHANGES)
+    run_operator_script(fresh, CREATE_AUDITOR + CHANGES)
     page = auditor.page
     auditor.open(f"/login/?next={LIST}")
     page.get_by_label("Name").fill("audrey")

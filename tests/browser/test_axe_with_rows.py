@@ -10,10 +10,10 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_accessibility import faults
-from tests.browser.test_every_page import PHONE
-from tests.browser.test_exchange_in_the_browser import lines
 from tests.faults.programs import MANAGE, python, run
+from tests.support.accessibility import find_accessibility_faults
+from tests.support.browser_chats import PHONE
+from tests.support.exchange_files import join_ui_messages
 
 CHECKPOINTS = "/admin/contextpolicy/auditevent/checkpoints/"
 INVITE = "/admin/auth/user/invite/"
@@ -23,7 +23,7 @@ SAID = (("a", "user", "What do ferns need?"), ("b", "assistant", TABLE))
 
 def brought(person: Person, file: Path, *said: tuple[str, str, str]) -> str:
     """Import a chat; return its address."""
-    file.write_text(lines(*said))
+    file.write_text(join_ui_messages(*said))
     page = person.page
     person.open("/settings/exchange/")
     page.get_by_label("File").set_input_files(file)
@@ -53,11 +53,11 @@ def test_axe_finds_nothing_serious_on_pages_with_rows(
     for person, width in ((wide, 1280), (phone, 390)):
         for path in (answered, waiting, CHECKPOINTS, INVITE):
             person.open(path)
-            wrong += [f"{width} {path}: {fault}" for fault in faults(person)]
+            wrong += [f"{width} {path}: {fault}" for fault in find_accessibility_faults(person)]
         person.page.locator("#id_username").fill(f"ines-{scheme}-{width}")
         person.page.get_by_role("button", name="Create invitation").click()
         expect(person.page.locator("#invitation-link")).to_contain_text("/login/link/")
-        wrong += [f"{width} invited: {fault}" for fault in faults(person)]
+        wrong += [f"{width} invited: {fault}" for fault in find_accessibility_faults(person)]
     assert not wrong, "\n".join(wrong)
 
 

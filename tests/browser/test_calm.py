@@ -9,66 +9,16 @@ from playwright.sync_api import Request, Route, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import POLICY, administer
 from tests.faults.programs import until
+from tests.support.browser_chats import EARLIER_LINK, open_long_chat
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY
+from tests.support.layout_shifts import OBSERVE_SHIFTS
 
 MOST_BYTES = 120_000
-# The link that loads earlier messages.
-EARLIER = ".earlier > a"
 LONGEST_WAIT_MS = 800
 # Sending with six hundred messages once took a task of 1.3 s; on the same machine it takes 0.1 s.
 LONGEST_TASK_MS = 400
-# Inserts old messages into the newest chat of an installation.
-FILL = """
-from django.utils import timezone
-from chats.models import Chat, Message
-chat = Chat.objects.order_by("-created_at")[0]
-branch, now = chat.active_branch, timezone.now()
-words = "A long answer about the order 4711 of Anna Berg, who lives in Oslo. " * {repeats}
-first = branch.last_seq + 1
-Message.objects.bulk_create(
-    Message(
-        branch=branch, seq=seq, accepted=1_000_000 + seq, created_at=now, token_count=20,
-        role="user" if seq % 2 else "assistant",
-        parts=[{{"type": "text", "text": f"Number {{seq}}. " + words}}],
-    )
-    for seq in range(first, first + {count})
-)
-branch.last_seq += {count}
-branch.save()
-"""
-OBSERVE = """
-window.tasks = [];
-window.shifts = [];
-window.paints = [];
-new PerformanceObserver((list) => list.getEntries().forEach((entry) => tasks.push(entry.duration)))
-  .observe({ type: "longtask", buffered: true });
-new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
-  // One that enters or leaves the screen was scrolled: the page follows the end of a reply.
-  const stayed = entry.sources.filter(({ previousRect: old, currentRect: now }) =>
-    old.width && now.width);
-  const moved = stayed.map(({ node, previousRect: old, currentRect: now }) => {
-    const part = node?.nodeType === 1 ? node : node?.parentElement;
-    return `${part?.outerHTML.slice(0, 60)} ${old.x},${old.y} to ${now.x},${now.y}`;
-  });
-  const isSeen = moved.length && !entry.hadRecentInput;
-  if (isSeen) shifts.push(`${entry.value}: ${moved.join("; ")}`);
-})).observe({ type: "layout-shift", buffered: true });
-new PerformanceObserver((list) => list.getEntries().forEach((entry) => {
-  if (entry.name === "first-contentful-paint") paints.push(entry.startTime);
-})).observe({ type: "paint", buffered: true });
-// Where the words of each reply stood below its name, whether or not anything was drawn there yet.
-window.tops = {};
-(function look() {
-  const words = document.querySelector("[data-live] > .msg__body");
-  if (words) {
-    const reply = words.parentElement;
-    const top = words.getBoundingClientRect().top - reply.getBoundingClientRect().top;
-    (tops[reply.id] ??= new Set()).add(Math.round(top));
-  }
-  requestAnimationFrame(look);
-})();
-"""
 
 # Draws a frame for each event, as on a busy machine. Counts the frames in which a block is above
 # text that it also contains.
@@ -85,14 +35,6 @@ new MutationObserver(() => {
   rest = open;
 }).observe(document, { childList: true, subtree: true });
 """
-
-
-def long_chat(person: Person, product: Product, *, count: int, repeats: int = 8) -> None:
-    """Open a chat with this many messages before its last ones."""
-    person.new_chat("The first question")
-    person.wait_for_reply()
-    administer(product, FILL.format(count=count, repeats=repeats))
-    person.page.reload()
 
 
 def first_paint(person: Person) -> float:
@@ -115,7 +57,7 @@ def must_be_still(person: Person) -> None:
 
 def load_all(person: Person) -> None:
     """Load earlier messages until all are on the page."""
-    link = person.page.locator(EARLIER)
+    link = person.page.locator(EARLIER_LINK)
     while link.count():
         shown = person.page.locator("article.msg").count()
         link.click()
@@ -125,8 +67,8 @@ def load_all(person: Person) -> None:
 def test_a_chat_of_sixty_long_messages_is_light_and_seen_at_once(
     admin: Person, product: Product
 ) -> None:
-    admin.page.context.add_init_script(OBSERVE)
-    long_chat(admin, product, count=58)
+    admin.page.context.add_init_script(OBSERVE_SHIFTS)
+    open_long_chat(admin, product, count=58)
     address = admin.page.url
     assert len(admin.page.request.get(address).body()) <= MOST_BYTES
     answer = admin.page.request.fetch(address, headers={"Accept-Encoding": "gzip"})
@@ -137,8 +79,8 @@ def test_a_chat_of_sixty_long_messages_is_light_and_seen_at_once(
 def test_a_send_beside_six_hundred_messages_touches_none_of_them(
     admin: Person, product: Product
 ) -> None:
-    admin.page.context.add_init_script(OBSERVE)
-    long_chat(admin, product, count=600)
+    admin.page.context.add_init_script(OBSERVE_SHIFTS)
+    open_long_chat(admin, product, count=600)
     assert first_paint(admin) <= LONGEST_WAIT_MS
     load_all(admin)
     expect(admin.page.locator("article.msg")).to_have_count(602)
@@ -181,15 +123,15 @@ def folding_chat(open_tab: Callable[..., Person], fresh: Product) -> Person:
     """A chat of a hundred short messages under a policy that writes summaries."""
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
-    administer(fresh, POLICY)
-    long_chat(person, fresh, count=98, repeats=1)
+    run_operator_script(fresh, ASSIGN_SUMMARY_POLICY)
+    open_long_chat(person, fresh, count=98, repeats=1)
     return person
 
 
 def test_a_reply_shifts_nothing(admin: Person, product: Product) -> None:
-    admin.page.context.add_init_script(OBSERVE)
+    admin.page.context.add_init_script(OBSERVE_SHIFTS)
     # With more messages a summary would begin, whose line moves the composer.
-    long_chat(admin, product, count=8)
+    open_long_chat(admin, product, count=8)
     for text in ("A question", "Another one"):
         admin.send(text)
         must_be_still(admin)

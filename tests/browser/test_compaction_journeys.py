@@ -1,6 +1,5 @@
 """Undo, redo, edit and compare a summary; pin, edit and choose versions: mouse and keyboard."""
 
-import os
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -10,30 +9,16 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_every_page import PHONE
-from tests.faults.programs import MANAGE, python, run
+from tests.support.browser_chats import PHONE
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_summaries import (
+    ASSIGN_SUMMARY_POLICY,
+    SEND_EDIT,
+    compact_now,
+    start_case_chat,
+)
 
 POSITION = "#cursor [data-position]"
-# The button that sends an edited message.
-SEND_EDIT = "form[action$='/edit'] [type=submit]"
-SAID = (
-    "New case. Eva Lindqvist, ticket AB-48213. Her AeroTherm 9 shows E-47. Where do I start?",
-    "Serial AT9-2231-0457, installed 14 November 2024 by Fjord VVS for €412.00.",
-    "She wants it in writing by 21 November 2026, see https://support.nordlys.example/kb/e47",
-    "Does her contract LX-2207 cover labour?",
-)
-# The presets compact too late for a test of four turns.
-POLICY = """
-from django.utils import timezone
-from contextpolicy.models import PolicyAssignment
-from contextpolicy.publish import assign_policy, create_policy
-values = {"strategy": "dynamic_summary", "token_budget": 9000, "reserve_tokens": 400}
-values |= {"keep_last_messages": 2, "summary_max_tokens": 400}
-PolicyAssignment.objects.filter(level="instance").delete()
-now = timezone.now()
-policy = create_policy(slug="folding", name="Folding", values=values, actor="system", now=now)
-assign_policy(policy=policy, level="instance", actor="system", now=now)
-"""
 
 SET_ARCHIVE = """
 from django.utils import timezone
@@ -46,17 +31,11 @@ create_policy_version(policy=policy, values=values, locks=[], note="", actor="sy
 """
 
 
-def administer(product: Product, script: str) -> None:
-    """Run a script as an operator does."""
-    command = python(MANAGE, "shell", "-c", script)
-    run(command, env={**os.environ, **product.env})
-
-
 @pytest.fixture(scope="module")
 def governed(product: Product, signed_in: Any) -> Product:
     """The installation, under a policy that writes summaries."""
     del signed_in
-    administer(product, POLICY)
+    run_operator_script(product, ASSIGN_SUMMARY_POLICY)
     return product
 
 
@@ -64,27 +43,8 @@ def governed(product: Product, signed_in: Any) -> Product:
 def folding(open_tab: Callable[..., Person], governed: Product, signed_in: Any) -> Person:
     """A person in a chat of four turns, under a policy that writes summaries."""
     person = open_tab(governed, storage_state=signed_in)
-    say_all(person)
+    start_case_chat(person)
     return person
-
-
-def say_all(person: Person) -> None:
-    """Start a chat of four turns."""
-    person.new_chat(SAID[0])
-    person.wait_for_reply()
-    for text in SAID[1:]:
-        person.send(text)
-
-
-def compact(person: Person) -> None:
-    """Press Compact now and wait for its marker."""
-    person.page.locator("#context-meter > summary").click()
-    person.page.get_by_role("button", name="Compact now").click()
-    # The breakdown would cover the answer.
-    expect(person.page.locator("#context-meter[open]")).to_have_count(0)
-    expect(person.page.locator("#answer .notice__title")).to_be_in_viewport(ratio=1)
-    expect(person.page.locator("[data-marker]")).to_be_visible(timeout=20_000)
-    person.page.keyboard.press("Escape")
 
 
 def test_the_page_of_compactions_says_the_same_everywhere_when_the_worker_is_done(
@@ -135,7 +95,7 @@ def test_words_in_the_open_breakdown_survive_a_new_count(folding: Person) -> Non
 def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None:
     page = folding.page
     folding.mark_page()
-    compact(folding)
+    compact_now(folding)
     page.locator("[data-marker] > summary").click()
     page.get_by_role("button", name="Undo compaction").click()
     expect(page.get_by_text("Compaction undone")).to_be_visible()
@@ -170,7 +130,7 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
 def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: Person) -> None:
     page = folding.page
     folding.mark_page()
-    compact(folding)
+    compact_now(folding)
     expect(page.locator("#answer")).to_contain_text("Compacted: 6 messages summarised")
     expect(page.locator("#status")).to_contain_text("Compacted: 6 messages summarised")
 
@@ -198,7 +158,7 @@ def test_originals_do_not_scroll_sideways_on_a_phone(
     folding.wait_for_reply()
     folding.send("And a last one")
     state, chat = folding.page.context.storage_state(), folding.page.url
-    compact(folding)
+    compact_now(folding)
     person = open_tab(folding.product, storage_state=state, **PHONE)
     page = person.page
     page.goto(chat)
@@ -265,7 +225,7 @@ def test_everything_works_as_plain_forms_on_a_phone(
     open_tab: Callable[..., Person], folding: Person
 ) -> None:
     chat, state = folding.page.url, folding.page.context.storage_state()
-    compact(folding)
+    compact_now(folding)
     options: dict[str, Any] = {"storage_state": state, "java_script_enabled": False, **PHONE}
     person = open_tab(folding.product, **options)
     page = person.page
@@ -290,15 +250,15 @@ def test_everything_works_as_plain_forms_on_a_phone(
 @pytest.fixture
 def close_archives(governed: Product) -> Iterator[Callable[[], None]]:
     """Close the archives of all chats, then open them again after the block."""
-    yield lambda: administer(governed, SET_ARCHIVE.format(archive=False))
-    administer(governed, SET_ARCHIVE.format(archive=True))
+    yield lambda: run_operator_script(governed, SET_ARCHIVE.format(archive=False))
+    run_operator_script(governed, SET_ARCHIVE.format(archive=True))
 
 
 def test_a_closed_archive_is_said_where_it_would_be_opened(
     folding: Person, close_archives: Callable[[], None]
 ) -> None:
     page = folding.page
-    compact(folding)
+    compact_now(folding)
     chat = page.url
     close_archives()
     page.goto(chat)

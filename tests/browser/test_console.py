@@ -12,7 +12,8 @@ from playwright.sync_api import Browser, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
-from tests.browser.test_every_page import OF_A_CHAT, PAGES, a_chat
+from tests.support.browser_chats import start_chat_with_reply
+from tests.support.page_addresses import CHAT_PAGES, PAGES
 
 KEYS = ["Escape", "?", "?", "Escape", "Alt+c", "Alt+o", "ArrowLeft", "ArrowUp"]
 KEYS += ["Alt+ArrowUp", "Alt+ArrowDown", "Alt+ArrowLeft", "Alt+ArrowRight"]
@@ -52,8 +53,8 @@ def test_no_key_upsets_a_page(
     open_tab: Callable[..., Person], product: Product, signed_in: Any
 ) -> None:
     person = open_tab(product, storage_state=signed_in)
-    chat = a_chat(person)
-    for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT)):
+    chat = start_chat_with_reply(person)
+    for path in (*PAGES, chat, *(f"{chat}{page}" for page in CHAT_PAGES)):
         person.open(path)
         for inside in (True, False):
             if not inside:
@@ -66,7 +67,7 @@ def test_no_key_upsets_a_page(
 @pytest.mark.parametrize("place", ["#12", "#a:b", "#%", "#tail", "#nowhere"])
 @pytest.mark.in_turn
 def test_an_address_may_name_any_place(admin: Person, place: str) -> None:
-    chat = a_chat(admin)
+    chat = start_chat_with_reply(admin)
     admin.open("/settings/")
     admin.open(chat.split("#")[0] + place)
     # All scripts ran without an error.

@@ -9,64 +9,18 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.support.browser_chats import PHONE, start_chat_with_reply
+from tests.support.page_addresses import CHAT_PAGES, PAGES, PAGES_OF_USERS
 
 OPEN_LIST, CLOSE_LIST = "#chat-bar a[href='#sidebar']", "#sidebar a[href='#main']"
-PAGES = (
-    "/chats/new",
-    "/settings/",
-    "/settings/appearance/",
-    "/settings/exchange/",
-    "/settings/keys/",
-    "/settings/memory/",
-    "/settings/webhooks/",
-    "/settings/readings/",
-    "/account/confirm/",
-    "/setup/",
-    "/chats/archive",
-    "/search?q=what",
-    "/teams/",
-    "/teams/new?preset=support",
-    "/account/password/",
-    "/help/audit/",
-    "/help/?q=policy",
-    "/nowhere",
-    "/admin/",
-    "/admin/contextpolicy/contextpolicy/",
-    "/admin/contextpolicy/policyassignment/add/",
-    "/admin/contextpolicy/legalhold/",
-    "/admin/contextpolicy/legalhold/add/",
-    "/admin/contextpolicy/blastradius/",
-    "/admin/contextpolicy/evaluation/",
-    "/admin/chats/retentionrun/",
-    "/admin/chats/retentionrun/preview/",
-    "/admin/contextpolicy/auditevent/",
-    "/admin/contextpolicy/auditevent/verify/",
-    "/admin/contextpolicy/auditevent/checkpoints/",
-    "/admin/chats/receipt/words/",
-    "/admin/chats/compaction/",
-    "/admin/chats/dailycount/",
-    "/admin/chats/team/",
-    "/api/v1/docs",
-)
-OF_A_CHAT = ("folder", "team", "erase", "export", "compactions/", "find?q=what", "system-text")
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
-# The admin's tables may be wider than a phone; they scroll inside their frame.
-OURS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
 WORDS = "A wide table:\n\n| a | b | c |\n|---|---|---|\n| " + " | ".join(["x" * 60] * 3) + " |"
 
 
-def a_chat(person: Person) -> str:
-    """A chat with one finished reply; its address."""
-    person.new_chat("What do you know?")
-    person.wait_for_reply()
-    return person.page.url.removeprefix(person.product.url)
-
-
 def test_no_page_violates_the_content_security_policy(admin: Person) -> None:
-    chat = a_chat(admin)
+    chat = start_chat_with_reply(admin)
     admin.page.get_by_role("link", name="Prompt receipt").click()
     expect(admin.page.get_by_role("heading", name="Prompt receipt")).to_be_visible()
-    for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT)):
+    for path in (*PAGES, chat, *(f"{chat}{page}" for page in CHAT_PAGES)):
         admin.open(path)
         expect(admin.page.locator("body")).to_be_visible()
         assert admin.page.title()
@@ -86,7 +40,7 @@ def test_no_page_scrolls_sideways_on_a_phone(
     person.page.locator("#context-meter > summary").click()
     assert not person.scrolls_sideways()
     chat = person.page.url.removeprefix(product.url)
-    for path in (*OURS, *(f"{chat}{page}" for page in OF_A_CHAT)):
+    for path in (*PAGES_OF_USERS, *(f"{chat}{page}" for page in CHAT_PAGES)):
         person.open(path)
         assert not person.scrolls_sideways(), path
     person.open(chat)
@@ -178,7 +132,7 @@ def test_a_person_sets_a_password_leaves_and_comes_back(
     person = open_tab(fresh)
     page = person.page
     person.sign_in(fresh.printed_link())
-    chat = a_chat(person)
+    chat = start_chat_with_reply(person)
     page.locator(".sidebar__name a[href*=password]").click()
     expect(page.get_by_role("heading", name="Set password")).to_be_visible()
     password = "a long walk by the sea"

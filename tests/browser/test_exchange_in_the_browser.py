@@ -7,24 +7,17 @@ from pathlib import Path
 from playwright.sync_api import expect
 
 from tests.browser.desk import Person
+from tests.support.exchange_files import join_ui_messages
 
 # Longer than any other form accepts.
 LONG = "word " * 700_000
-
-
-def lines(*said: tuple[str, str, str]) -> str:
-    """UI messages, one per line."""
-    return "".join(
-        json.dumps({"id": own, "role": role, "parts": [{"type": "text", "text": text}]}) + "\n"
-        for own, role, text in said
-    )
 
 
 def test_a_large_file_comes_in_and_goes_out_again(admin: Person, tmp_path: Path) -> None:
     file = tmp_path / "chat.jsonl"
     half = len(LONG) // 2
     file.write_text(
-        lines(
+        join_ui_messages(
             ("a", "user", "What do ferns need?"),
             ("b", "assistant", LONG[:half]),
             ("c", "assistant", LONG[half:]),

@@ -13,9 +13,11 @@ from playwright.sync_api import Page, Route, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import POLICY, administer, compact, say_all
-from tests.browser.test_every_page import OF_A_CHAT, a_chat
 from tests.faults.shares import EVERY_ROW
+from tests.support.browser_chats import start_chat_with_reply
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY, compact_now, start_case_chat
+from tests.support.page_addresses import CHAT_PAGES
 
 PROXY_PAGE = "<!doctype html><title>Trouble</title><h1>Trouble</h1>"
 PORTAL = "<!-- Hotel --><meta http-equiv='refresh' content='0;url=/login/'><h1>Welcome</h1>"
@@ -173,14 +175,14 @@ def without_boundary(body: bytes) -> bytes:
 
 @pytest.mark.timeout(900)
 def test_every_form_keeps_its_text_and_can_be_sent_again(admin: Person) -> None:
-    chat = a_chat(admin)
+    chat = start_chat_with_reply(admin)
     admin.open(chat)
     message = str(admin.page.locator(".msg--user").first.get_attribute("id")).removeprefix(
         "message-"
     )
     of_message = (f"{chat}messages/{message}/edit", f"{chat}messages/{message}/erase")
     tried = 0
-    for path in (*PAGES, chat, *(f"{chat}{page}" for page in OF_A_CHAT), *of_message):
+    for path in (*PAGES, chat, *(f"{chat}{page}" for page in CHAT_PAGES), *of_message):
         admin.open(path)
         tried += fail_each_form(admin, tried)
     assert tried > 35
@@ -188,9 +190,9 @@ def test_every_form_keeps_its_text_and_can_be_sent_again(admin: Person) -> None:
 
 @pytest.mark.timeout(900)
 def test_the_forms_of_summaries_keep_their_text(admin: Person, product: Product) -> None:
-    administer(product, POLICY)
-    say_all(admin)
-    compact(admin)
+    run_operator_script(product, ASSIGN_SUMMARY_POLICY)
+    start_case_chat(admin)
+    compact_now(admin)
     chat = admin.page.url.removeprefix(product.url).split("?")[0]
     admin.open(f"{chat}compactions/")
     address = str(admin.page.locator("#compacted a").first.get_attribute("href"))

@@ -7,36 +7,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.rest import ask, read
 from tests.chats.files.sample_files import list_report_pages, make_docx, make_pdf, make_png
 from tests.faults.programs import until
+from tests.support.browser_files import attach_files, build_file_payload
 
 WORD = "qxzanzibar7781"
 QUESTION = "How much is the lighthouse repair budget?"
 # Reading 300 pages on a busy machine.
 READ_SECONDS = 40_000
-
-
-def payload(name: str, data: bytes) -> FilePayload:
-    """A file for the picker. Its stated type is ignored by the product."""
-    return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
-
-
-@pytest.fixture
-def items(admin: Person) -> Any:
-    """The files of the message box, in a new chat."""
-    admin.open("/chats/new")
-    return admin.page.locator("#composer-files > .attachment")
-
-
-def attach(person: Person, *files: FilePayload) -> None:
-    """Choose files with the picker."""
-    with person.page.expect_file_chooser() as chosen:
-        person.page.get_by_role("button", name="Attach files").click()
-    chosen.value.set_files(list(files))
 
 
 def get_chat_id(person: Person) -> str:
@@ -49,7 +31,7 @@ def get_chat_id(person: Person) -> str:
 @pytest.mark.requirement("S4.1", by="user")
 def test_a_question_about_page_212_of_300_brings_its_excerpt(admin: Person, items: Any) -> None:
     page = admin.page
-    attach(admin, payload("report.pdf", make_pdf(*list_report_pages())))
+    attach_files(admin, build_file_payload("report.pdf", make_pdf(*list_report_pages())))
     expect(items).to_contain_text("300 pages", timeout=READ_SECONDS)
     page.locator("#composer-text").fill(QUESTION)
     page.locator("#composer-text").press("Enter")
@@ -73,7 +55,9 @@ def test_a_question_about_page_212_of_300_brings_its_excerpt(admin: Person, item
 def test_ten_pictures_are_sent_in_one_message(admin: Person, items: Any) -> None:
     page = admin.page
     names = [f"picture {number}.png" for number in range(10)]
-    attach(admin, *(payload(name, make_png(30 + n, 20)) for n, name in enumerate(names)))
+    attach_files(
+        admin, *(build_file_payload(name, make_png(30 + n, 20)) for n, name in enumerate(names))
+    )
     expect(items).to_have_count(10)
     for number in range(10):
         expect(items.nth(number)).to_contain_text("Image, ", timeout=READ_SECONDS)
@@ -114,7 +98,7 @@ def test_an_erased_document_leaves_no_word_on_disk(admin: Person, items: Any) ->
     files, stored = count_files(folder), list_stored(folder)
     page = admin.page
     document = make_docx("Minutes of the board.", f"The code of the vault is {WORD}.")
-    attach(admin, payload("minutes.docx", document))
+    attach_files(admin, build_file_payload("minutes.docx", document))
     expect(items).to_contain_text("Word", timeout=READ_SECONDS)
     page.locator("#composer-text").fill("Name the code of the vault.")
     page.locator("#composer-text").press("Enter")

@@ -5,10 +5,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import FilePayload, expect
+from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.chats.files.sample_files import make_pdf, make_png
+from tests.support.browser_files import attach_files, build_file_payload
 
 SVG = b"<svg xmlns='http://www.w3.org/2000/svg'><script>alert(1)</script></svg>"
 DROP = """([kind, name, text]) => {
@@ -22,32 +23,13 @@ DROP = """([kind, name, text]) => {
 }"""
 
 
-def attach(person: Person, *files: FilePayload) -> None:
-    """Choose files with the picker."""
-    with person.page.expect_file_chooser() as chosen:
-        person.page.get_by_role("button", name="Attach files").click()
-    chosen.value.set_files(list(files))
-
-
-def payload(name: str, data: bytes) -> FilePayload:
-    """A file for the picker. Its stated type is ignored by the product."""
-    return {"name": name, "mimeType": "application/octet-stream", "buffer": data}
-
-
-@pytest.fixture
-def items(admin: Person) -> Any:
-    """The files of the message box, in a new chat."""
-    admin.open("/chats/new")
-    return admin.page.locator("#composer-files > .attachment")
-
-
 def test_a_pdf_is_attached_read_sent_and_downloaded(
     admin: Person, items: Any, tmp_path: Path
 ) -> None:
     page = admin.page
     page.locator("#composer-text").fill("How high are the costs?")
     data = make_pdf("The costs are 42 euros.", "The end.")
-    attach(admin, payload("costs.pdf", data))
+    attach_files(admin, build_file_payload("costs.pdf", data))
     expect(items).to_contain_text("costs.pdf")
     expect(items).to_contain_text("PDF, 2 pages")
     page.locator("#composer-text").press("Enter")
@@ -71,12 +53,12 @@ def test_the_meter_counts_text_and_files_before_they_are_sent(admin: Person, ite
     box.press_sequentially("word " * 40)
     expect(meter).not_to_have_text(empty)
     typed = meter.inner_text()
-    attach(admin, payload("notes.txt", b"note " * 300))
+    attach_files(admin, build_file_payload("notes.txt", b"note " * 300))
     expect(meter).not_to_have_text(typed)
     items.locator("[data-remove-file]").click()
     expect(meter).to_have_text(typed)
     # The demo policy sends at most 2,000 tokens.
-    attach(admin, payload("map.png", make_png(1700, 1300)))
+    attach_files(admin, build_file_payload("map.png", make_png(1700, 1300)))
     refused = page.locator("#context-meter [data-reason=message_too_large]")
     expect(refused).to_be_visible()
     items.locator("[data-remove-file]").click()
@@ -86,7 +68,9 @@ def test_the_meter_counts_text_and_files_before_they_are_sent(admin: Person, ite
 def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) -> None:
     page, box = admin.page, admin.page.locator("#composer-text")
     box.fill("Words that stay")
-    attach(admin, payload("notes.txt", b"Some notes"), payload("logo.svg", SVG))
+    attach_files(
+        admin, build_file_payload("notes.txt", b"Some notes"), build_file_payload("logo.svg", SVG)
+    )
     expect(items).to_have_count(2)
     failed = page.locator(".attachment.is-failed")
     expect(failed).to_contain_text("logo.svg cannot be attached")
@@ -96,7 +80,7 @@ def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) ->
     expect(items).to_have_count(1)
     expect(box).to_be_focused()
     # A scan without text: the person removes it or sends it by name.
-    attach(admin, payload("scan.pdf", make_pdf("")))
+    attach_files(admin, build_file_payload("scan.pdf", make_pdf("")))
     expect(failed).to_contain_text("scan.pdf")
     box.press("Enter")
     expect(page.locator("#composer-error")).to_contain_text("scan.pdf could not be read")
@@ -114,7 +98,7 @@ def test_the_message_box_stays_on_the_screen_with_many_files(
 ) -> None:
     page, box = admin.page, admin.page.locator("#composer-text")
     page.set_viewport_size({"width": size[0], "height": size[1]})
-    attach(admin, *(payload(f"logo {n}.svg", SVG) for n in range(10)))
+    attach_files(admin, *(build_file_payload(f"logo {n}.svg", SVG) for n in range(10)))
     expect(items).to_have_count(10)
     for part in (box, page.locator("#send")):
         found = part.bounding_box()

@@ -1,15 +1,15 @@
 """The main workflow of a new user: a chat whose context a policy governs."""
 
-import contextlib
 import re
 from collections.abc import Callable
 
 import pytest
-from playwright.sync_api import Error, expect
+from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_policy_pages import card
+from tests.support.browser_policies import find_strategy_card
+from tests.support.browser_summaries import send_until_the_marker_appears
 
 
 @pytest.mark.short
@@ -48,21 +48,6 @@ def tokens_arrive(person: Person) -> None:
     expect(person.reply).to_contain_text("1 of 1 were sent")
 
 
-def send_until_the_marker_appears(person: Person) -> None:
-    """Six short messages lead to a summary, whose marker appears in the open page."""
-    marker = person.page.locator("details.marker")
-    for number in range(2, 9):
-        if marker.count():
-            break
-        person.send(f"Question {number}: is parcel {number}00 with Anna Berg already?")
-        if number > 5:
-            with contextlib.suppress(Error):
-                marker.wait_for(timeout=3_000)
-    expect(marker).to_be_visible()
-    expect(marker).to_contain_text(re.compile(r"\d+ messages summarised"))
-    expect(person.page.locator(".msg--user", has_text="Question 2:")).to_have_count(0)
-
-
 def read_what_lies_under_the_marker(person: Person) -> None:
     """Summary, facts, and the original messages; a line links to its source."""
     page = person.page
@@ -80,7 +65,7 @@ def narrow_the_window(person: Person) -> None:
     page.get_by_role("link", name="Administration").click()
     page.get_by_role("link", name="Policies", exact=True).click()
     page.get_by_role("link", name="Demo", exact=True).click()
-    card(page, "simple").click()
+    find_strategy_card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
     expect(page.locator(".messagelist")).to_contain_text("Demo")

@@ -9,7 +9,7 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_calm import EARLIER, long_chat
+from tests.support.browser_chats import EARLIER_LINK, open_long_chat
 
 LONG_TITLE = "A title that is far longer than the screen of any phone is wide, and goes on"
 # Paste and drop events with a file, and optional text.
@@ -81,11 +81,11 @@ def test_a_phone_has_a_whole_menu_button_and_send_in_its_row(admin: Person) -> N
 
 def test_printing_prints_every_message(admin: Person, product: Product) -> None:
     page = admin.page
-    long_chat(admin, product, count=70)
+    open_long_chat(admin, product, count=70)
     assert page.locator("article.msg").count() < 72
     page.pdf()
     expect(page.locator("article.msg")).to_have_count(72)
-    expect(page.locator(EARLIER)).to_have_count(0)
+    expect(page.locator(EARLIER_LINK)).to_have_count(0)
     page.emulate_media(media="print")
     for part in (".sidebar", ".composer"):
         expect(page.locator(part)).to_be_hidden()

@@ -13,9 +13,9 @@ from playwright.sync_api import Page, expect
 from chats.models import Compaction
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import administer
-from tests.browser.test_first_hour import send_until_the_marker_appears
-from tests.browser.test_policy_pages import card
+from tests.support.browser_operator import CREATE_AUDITOR, run_operator_script
+from tests.support.browser_policies import find_strategy_card
+from tests.support.browser_summaries import send_until_the_marker_appears
 
 COUNT = """
 for (const kind of ["pointerdown", "change", "keydown"]) {
@@ -26,11 +26,6 @@ for (const kind of ["pointerdown", "change", "keydown"]) {
     if (isChoice) window.acted();
   }, true);
 }
-"""
-AUDITOR = """
-from django.contrib.auth.models import Group, User
-reader = User.objects.create_user("audrey", password="correct horse battery", is_staff=True)
-reader.groups.add(Group.objects.get(name="Auditor"))
 """
 
 
@@ -69,7 +64,7 @@ def test_four_people_reach_what_they_came_for(
     reply = person.send("And now?")
     expect(reply).to_contain_text("window of 2 messages")
 
-    administer(fresh, AUDITOR)
+    run_operator_script(fresh, CREATE_AUDITOR)
     a_first_answer(auditor)
     counts["the audit"] = acts_of_auditor.count
 
@@ -93,7 +88,7 @@ def a_first_policy(person: Person) -> None:
     page.get_by_role("link", name="Policies", exact=True).click()
     page.get_by_role("link", name="Add policy").click()
     page.locator("#id_name").fill("Two messages")
-    card(page, "simple").click()
+    find_strategy_card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.get_by_role("button", name="Save", exact=True).click()
     page.get_by_role("link", name="Assign policy").click()

@@ -6,11 +6,8 @@ import pytest
 from playwright.sync_api import expect
 
 from tests.browser.desk import Person, must_be_quiet
-from tests.browser.test_replies import connected, scripted
-from tests.browser.test_teams_in_the_browser import WAIT, begin, names, team
 from tests.fakes.fake_server import FakeServer
-
-__all__ = ["connected", "scripted", "team"]
+from tests.support.browser_chats import ROUND_TIMEOUT, list_speakers, start_team_chat
 
 LIVE = "article[data-live]"
 SLOW = "[[fake tokens=150 ms=30]]"
@@ -33,19 +30,19 @@ def test_all_write_at_once_and_stand_in_their_order(
 ) -> None:
     del scripted
     page = admin.page
-    begin(admin, independent, f"Count. {SLOW}")
-    expect(page.locator(LIVE)).to_have_count(3, timeout=WAIT)
+    start_team_chat(admin, independent, f"Count. {SLOW}")
+    expect(page.locator(LIVE)).to_have_count(3, timeout=ROUND_TIMEOUT)
     for place, name in enumerate(["Planner", "Critic", "Writer"]):
         reply = page.locator(LIVE).nth(place)
         expect(reply.locator(".msg__who")).to_have_text(name)
-        expect(reply.locator(".live")).to_contain_text(" 5@", timeout=WAIT)
+        expect(reply.locator(".live")).to_contain_text(" 5@", timeout=ROUND_TIMEOUT)
     expect(page.locator(LIVE)).to_have_count(3)
     expect(page.locator("#stop")).to_have_count(1)
     expect(page.locator("#round")).to_contain_text("1 to 3")
-    expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=WAIT)
-    assert names(admin) == ["You", "Planner", "Critic", "Writer"]
+    expect(page.locator("#round")).to_contain_text("Finished. 3 replies", timeout=ROUND_TIMEOUT)
+    assert list_speakers(admin) == ["You", "Planner", "Critic", "Writer"]
     page.reload()
-    assert names(admin) == ["You", "Planner", "Critic", "Writer"]
+    assert list_speakers(admin) == ["You", "Planner", "Critic", "Writer"]
     must_be_quiet(admin)
 
 
@@ -55,14 +52,16 @@ def test_one_button_stops_all_that_write_at_once(
 ) -> None:
     del scripted
     page = admin.page
-    begin(admin, independent, f"Count slowly. {SLOW}")
+    start_team_chat(admin, independent, f"Count slowly. {SLOW}")
     for place in range(3):
-        expect(page.locator(LIVE).nth(place).locator(".live")).to_contain_text(" 5@", timeout=WAIT)
+        expect(page.locator(LIVE).nth(place).locator(".live")).to_contain_text(
+            " 5@", timeout=ROUND_TIMEOUT
+        )
     page.get_by_role("button", name="Stop Critic").click()
     expect(page.locator(LIVE).nth(1).get_by_role("button", name="Stopping")).to_be_disabled()
     expect(page.locator(LIVE)).to_have_count(3)
     page.locator("#stop").click()
-    expect(page.locator("#round")).to_contain_text("Stopped", timeout=WAIT)
-    expect(page.locator(LIVE)).to_have_count(0, timeout=WAIT)
-    assert names(admin) == ["You", "Planner", "Critic", "Writer"]
+    expect(page.locator("#round")).to_contain_text("Stopped", timeout=ROUND_TIMEOUT)
+    expect(page.locator(LIVE)).to_have_count(0, timeout=ROUND_TIMEOUT)
+    assert list_speakers(admin) == ["You", "Planner", "Critic", "Writer"]
     must_be_quiet(admin)

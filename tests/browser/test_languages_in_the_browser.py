@@ -10,7 +10,8 @@ from playwright.sync_api import Browser, expect
 from tests import pseudo
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_every_page import OF_A_CHAT, OURS, PHONE
+from tests.support.browser_chats import PHONE
+from tests.support.page_addresses import CHAT_PAGES, PAGES_OF_USERS
 
 HAN = re.compile(r"[\u4e00-\u9fff]")
 # Elements whose text is wider or higher than they are, and hidden there. Titles that people wrote
@@ -54,7 +55,7 @@ def test_long_words_from_right_to_left_are_not_cut_off(
     person.wait_for_reply()
     chat = person.page.url.removeprefix(product.url)
     found = {}
-    for path in (chat, *OURS, *(f"{chat}{page}" for page in OF_A_CHAT)):
+    for path in (chat, *PAGES_OF_USERS, *(f"{chat}{page}" for page in CHAT_PAGES)):
         person.open(path)
         cut = person.page.evaluate(CUT)
         if cut or person.scrolls_sideways():

@@ -10,13 +10,9 @@ from playwright.sync_api import Locator, expect
 from tests.browser.desk import Person
 from tests.browser.product import Product
 from tests.browser.rest import ask
-from tests.browser.test_accessibility import faults
-from tests.browser.test_every_page import PHONE
-from tests.browser.test_replies import connected, scripted
-from tests.browser.test_teams_in_the_browser import SLOW, WAIT, begin
 from tests.fakes.fake_server import FakeServer
-
-__all__ = ["connected", "scripted"]
+from tests.support.accessibility import find_accessibility_faults
+from tests.support.browser_chats import PHONE, ROUND_TIMEOUT, SLOW_REPLY, start_team_chat
 
 NAME = "Four & <more>"
 AGENTS = ("Planner", "Billing Agent", "Critic", "Writer")
@@ -30,8 +26,8 @@ def chat(admin: Person, connected: str, scripted: FakeServer) -> Person:
     admin.open("/chats/new")
     ask(admin, "teams", {"name": NAME, "agents": made, "routing": "person"})
     scripted.configure(replies=[{"text": "Here."}])
-    begin(admin, NAME, "Who is there?")
-    expect(admin.page.locator("#round")).to_contain_text("Finished", timeout=WAIT)
+    start_team_chat(admin, NAME, "Who is there?")
+    expect(admin.page.locator("#round")).to_contain_text("Finished", timeout=ROUND_TIMEOUT)
     return admin
 
 
@@ -139,8 +135,8 @@ def test_escape_closes_the_list_and_leaves_the_reply_alone(
 ) -> None:
     page = chat.page
     scripted.configure(replies=[])
-    chat.type(f"Count slowly. {SLOW}")
-    expect(chat.live).to_contain_text(" 5@", timeout=WAIT)
+    chat.type(f"Count slowly. {SLOW_REPLY}")
+    expect(chat.live).to_contain_text(" 5@", timeout=ROUND_TIMEOUT)
     write(chat, "@")
     expect(names(chat)).to_be_visible()
     box(chat).press("Escape")
@@ -154,7 +150,7 @@ def test_escape_closes_the_list_and_leaves_the_reply_alone(
     expect(page.locator("[data-live]")).to_have_count(1)
     box(chat).press("Escape")
     box(chat).press("Escape")
-    expect(page.locator("#round")).to_contain_text("Stopped", timeout=WAIT)
+    expect(page.locator("#round")).to_contain_text("Stopped", timeout=ROUND_TIMEOUT)
 
 
 def test_an_input_methods_enter_takes_and_sends_nothing(chat: Person) -> None:
@@ -180,7 +176,7 @@ def test_the_list_is_there_again_after_a_message_was_sent(
     box(chat).press("Enter")
     chat.page.keyboard.type("what do you say?")
     box(chat).press("Enter")
-    expect(chat.page.locator("article.msg", has_text="Rated.")).to_be_visible(timeout=WAIT)
+    expect(chat.page.locator("article.msg", has_text="Rated.")).to_be_visible(timeout=ROUND_TIMEOUT)
     assert chat.page.locator(".msg__who").all_inner_texts()[-1] == "Critic"
     expect(box(chat)).to_be_focused()
     box(chat).press_sequentially("@")
@@ -242,7 +238,7 @@ def test_it_is_taken_by_a_finger_on_a_phone_and_read_by_a_screen_reader(
     assert seen["x"] >= 0
     assert seen["y"] >= 0
     assert seen["x"] + seen["width"] <= 390
-    assert faults(person) == []
+    assert find_accessibility_faults(person) == []
     names(person).locator("[role=option]", has_text="Billing").tap()
     expect(box(person)).to_have_value('@"Billing Agent" ')
     expect(names(person)).to_be_hidden()

@@ -8,8 +8,8 @@ from playwright.sync_api import Locator, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import SAVE_SERVER, Product
-from tests.browser.test_every_page import PHONE
 from tests.fakes.fake_server import FakeServer
+from tests.support.browser_chats import PHONE
 
 
 def open_chat_menu(person: Person) -> Locator:

@@ -7,9 +7,9 @@ import pytest
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_calm import OBSERVE
-from tests.browser.test_every_page import PHONE
-from tests.browser.test_policy_pages import ADD, LIST
+from tests.support.browser_chats import PHONE
+from tests.support.browser_policies import ADD_POLICY, POLICY_LIST
+from tests.support.layout_shifts import OBSERVE_SHIFTS
 
 # A "good" value by https://web.dev/articles/cls is at most 0.1; this form stays below half of it.
 MOST_SHIFT = 0.05
@@ -25,12 +25,12 @@ def test_the_policy_form_does_not_shift(
     options: dict[str, Any] = PHONE if width == 390 else {}
     person = open_tab(product, storage_state=signed_in, **options)
     page = person.page
-    page.context.add_init_script(OBSERVE)
+    page.context.add_init_script(OBSERVE_SHIFTS)
     slow = page.context.new_cdp_session(page)
     slow.send("Emulation.setCPUThrottlingRate", {"rate": SLOWER})
-    person.open(LIST)
+    person.open(POLICY_LIST)
     stored = page.locator("#result_list th a").first.get_attribute("href")
-    for path in (ADD, str(stored)):
+    for path in (ADD_POLICY, str(stored)):
         person.open(path)
         page.wait_for_timeout(2_500)
         for place in (0.3, 0.6, 1.0):

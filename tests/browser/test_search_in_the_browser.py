@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_every_page import PHONE
+from tests.support.browser_chats import PHONE
 
 QUESTION = "#palette-question"
 AXE = "axe.run(document, {resultTypes: ['violations']})"

@@ -8,9 +8,10 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import POLICY, administer, compact, say_all
-from tests.browser.test_every_page import PHONE
 from tests.faults.programs import MANAGE, python, run
+from tests.support.browser_chats import PHONE
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY, compact_now, start_case_chat
 
 # For one chat: the newest messages, each cut to a length.
 CUTTING = """
@@ -29,8 +30,8 @@ def folding(open_tab: Callable[..., Person], fresh: Product) -> Person:
     """A person in a chat of four turns, under a policy that writes summaries."""
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
-    administer(fresh, POLICY)
-    say_all(person)
+    run_operator_script(fresh, ASSIGN_SUMMARY_POLICY)
+    start_case_chat(person)
     return person
 
 
@@ -61,7 +62,7 @@ def receipt_of(person: Person) -> dict[str, int]:
 
 def test_after_an_undo_of_the_second_summary_the_first_is_said_to_stand(folding: Person) -> None:
     page = folding.page
-    compact(folding)
+    compact_now(folding)
     for text in ("And the labour?", "Who pays for the parts?"):
         folding.send(text)
     page.locator("#context-meter > summary").click()

@@ -9,8 +9,9 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_accessibility import faults
 from tests.faults.programs import MANAGE, python, run
+from tests.support.accessibility import find_accessibility_faults
+from tests.support.browser_chats import PHONE
 
 BOOKING = """
 from django.utils import timezone
@@ -19,7 +20,6 @@ from contextpolicy.publish import assign_policy
 policy = ContextPolicy.objects.get(slug="booking")
 assign_policy(policy=policy, level="instance", actor="system", now=timezone.now())
 """
-PHONE = {"viewport": {"width": 390, "height": 844}, "has_touch": True, "is_mobile": True}
 
 
 @pytest.fixture(scope="module")
@@ -128,10 +128,10 @@ def test_axe_finds_nothing_serious_on_the_pages_of_a_state(
     expect(person.page.locator("#field-f1")).to_contain_text("Corrected by you")
     for width in (1280, 390):
         person.page.set_viewport_size({"width": width, "height": 800})
-        assert faults(person) == []
+        assert find_accessibility_faults(person) == []
     person.page.goto(chat + "state/history")
     # One active version, and one that can be restored.
     expect(person.page.locator("section.section")).to_have_count(2)
     for width in (390, 1280):
         person.page.set_viewport_size({"width": width, "height": 800})
-        assert faults(person) == []
+        assert find_accessibility_faults(person) == []

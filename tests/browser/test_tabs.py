@@ -3,18 +3,15 @@
 import re
 import time
 from collections.abc import Iterator
-from typing import Any
 
 import pytest
 from playwright.sync_api import BrowserContext, Page, Request, Route, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import administer
-from tests.browser.test_replies import begin, connected
 from tests.faults.programs import until
-
-__all__ = ["connected"]
+from tests.support.browser_chats import open_tab_at, start_chat_with_model
+from tests.support.browser_operator import run_operator_script
 
 MANY = """
 from datetime import timedelta
@@ -34,28 +31,13 @@ TABS = 10
 MORE_CHATS = "#more-chats > a"
 
 
-@pytest.fixture
-def context(browser: Any, product: Product, signed_in: Any) -> Any:
-    """A browser profile in which the administrator is signed in."""
-    made = browser.new_context(storage_state=signed_in)
-    yield made
-    made.close()
-
-
-def tab_at(context: BrowserContext, address: str) -> Page:
-    """Another tab at an address."""
-    page = context.new_page()
-    page.goto(address)
-    return page
-
-
 def test_ten_tabs_load_and_follow_the_same_reply(
     context: BrowserContext, product: Product, connected: str
 ) -> None:
     person = Person(context.new_page(), product)
-    begin(person, f"Count slowly {ENDLESS}")
+    start_chat_with_model(person, f"Count slowly {ENDLESS}")
     expect(person.live).to_contain_text(" 3@")
-    tabs = [tab_at(context, person.page.url) for _ in range(TABS - 1)]
+    tabs = [open_tab_at(context, person.page.url) for _ in range(TABS - 1)]
     for tab in tabs:
         expect(tab.locator("[data-live] .msg__body")).to_contain_text("@", timeout=30_000)
     person.page.bring_to_front()
@@ -77,7 +59,7 @@ def test_another_tab_shows_what_is_said_in_this_one(
     person = Person(context.new_page(), product)
     person.new_chat("The first question")
     person.wait_for_reply()
-    other = tab_at(context, person.page.url)
+    other = open_tab_at(context, person.page.url)
     expect(other.locator(".msg--user")).to_have_count(1)
     person.send("The second question")
     expect(other.locator(".msg--user", has_text="The second question")).to_be_visible()
@@ -92,7 +74,7 @@ def test_marks_of_messages_come_to_another_tab(context: BrowserContext, product:
     person.wait_for_reply()
     person.send("The second question")
     person.wait_for_reply()
-    other = tab_at(context, person.page.url)
+    other = open_tab_at(context, person.page.url)
     for place, act, mark in ((0, "pin", "pinned"), (3, "exclude", "excluded"), (0, "unpin", "")):
         message = person.page.locator("article.msg").nth(place)
         message.hover()
@@ -152,7 +134,7 @@ def test_the_chat_list_of_another_tab_follows(context: BrowserContext, product: 
     person.new_chat("An older chat")
     person.wait_for_reply()
     older = person.page.url
-    other = tab_at(context, product.url + "/settings/")
+    other = open_tab_at(context, product.url + "/settings/")
     other.goto(product.url + "/chats/new")
     other.evaluate("document.querySelector('#chat-list').stood = true")
     other.locator("#composer-text").fill("unfinished")
@@ -188,7 +170,7 @@ def test_a_pin_comes_to_another_tab_in_which_an_open_folder_stays_open(
     page.get_by_role("button", name="Move chat").click()
     expect(page.locator(".navfolder", has_text="Drawer")).to_be_visible()
 
-    other = tab_at(context, product.url + "/chats/new")
+    other = open_tab_at(context, product.url + "/chats/new")
     folder = other.locator(".navfolder", has_text="Drawer")
     folder.locator("summary").click()
     expect(folder.locator("li", has_text="Filed away")).to_be_visible()
@@ -216,7 +198,7 @@ def test_a_folder_s_new_name_comes_to_another_tab(
     person.page.locator("#folder-name").fill("Attic")
     person.page.get_by_role("button", name="Move chat").click()
     folder = person.page.locator(".navfolder", has_text="Attic")
-    other = tab_at(context, product.url + "/chats/new")
+    other = open_tab_at(context, product.url + "/chats/new")
     expect(other.locator(".navfolder", has_text="Attic")).to_be_visible()
 
     folder.locator("a.navitem--quiet").click()
@@ -241,7 +223,7 @@ def test_the_open_chat_of_another_tab_takes_its_new_title(
     person = Person(context.new_page(), product)
     person.new_chat("To be renamed")
     person.wait_for_reply()
-    other = tab_at(context, person.page.url)
+    other = open_tab_at(context, person.page.url)
     person.page.get_by_label("Chat actions").click()
     person.page.get_by_label("Title").fill("Renamed")
     person.page.get_by_role("button", name="Rename chat").click()
@@ -254,10 +236,10 @@ def test_unread_comes_and_goes_in_the_lists_of_all_tabs(
     context: BrowserContext, product: Product, connected: str
 ) -> None:
     person = Person(context.new_page(), product)
-    begin(person, "A reply nobody watches [[fake tokens=30 ms=30]]")
+    start_chat_with_model(person, "A reply nobody watches [[fake tokens=30 ms=30]]")
     chat = person.page.url
     person.open("/chats/new")
-    other = tab_at(context, product.url + "/chats/new")
+    other = open_tab_at(context, product.url + "/chats/new")
     items = [
         page.locator("#chat-list li", has_text="A reply nobody watches")
         for page in (person.page, other)
@@ -274,10 +256,10 @@ def test_what_happens_while_a_page_loads_comes_to_it(
     context: BrowserContext, product: Product, connected: str, beside: bool
 ) -> None:
     if beside:
-        tab_at(context, product.url + "/chats/new")
+        open_tab_at(context, product.url + "/chats/new")
     title = f"Over before the page is there {beside}"
-    writer = Person(tab_at(context, product.url + "/chats/new"), product)
-    begin(writer, f"{title} [[fake tokens=30 ms=30]]")
+    writer = Person(open_tab_at(context, product.url + "/chats/new"), product)
+    start_chat_with_model(writer, f"{title} [[fake tokens=30 ms=30]]")
     page = context.new_page()
     held: list[Route] = []
     page.route("**/app*.js", lambda route: held.append(route))
@@ -294,9 +276,9 @@ def test_what_happens_while_a_page_loads_comes_to_it(
 @pytest.fixture
 def filed(product: Product) -> Iterator[None]:
     """Old chats of the administrator, more than two pages of the list."""
-    administer(product, MANY)
+    run_operator_script(product, MANY)
     yield
-    administer(product, "from chats.models import Chat; " + TAKE_AWAY)
+    run_operator_script(product, "from chats.models import Chat; " + TAKE_AWAY)
 
 
 def filed_titles(page: Page) -> list[str]:
@@ -314,8 +296,10 @@ def test_chats_loaded_below_the_first_page_stay_in_the_list(
     more.click()
     expect(page.locator("#chat-list li")).to_have_count(100)
     before = filed_titles(page)
-    administer(product, "from chats.models import Chat; Chat.objects.get(title='Filed 3').delete()")
-    other = Person(tab_at(context, product.url + "/chats/new"), product)
+    run_operator_script(
+        product, "from chats.models import Chat; Chat.objects.get(title='Filed 3').delete()"
+    )
+    other = Person(open_tab_at(context, product.url + "/chats/new"), product)
     other.new_chat("On top of them all")
     expect(page.locator("#chat-list li").first).to_contain_text("On top of them all")
     # The chat that the new one moved off the first page is not lost.
@@ -345,14 +329,14 @@ def test_a_chat_that_is_unpinned_far_below_is_not_lost(
     action = (
         "from chats.models import Chat; Chat.objects.filter(title='Filed 80').update(pinned={})"
     )
-    administer(product, action.format(True))
+    run_operator_script(product, action.format(True))
     person.open("/chats/new")
     page = person.page
     more = page.locator(MORE_CHATS)
     more.click()
     expect(page.locator("#chat-list li")).to_have_count(100)
-    administer(product, action.format(False))
-    other = Person(tab_at(context, product.url + "/chats/new"), product)
+    run_operator_script(product, action.format(False))
+    other = Person(open_tab_at(context, product.url + "/chats/new"), product)
     other.new_chat("Beside the pins")
     expect(page.get_by_role("heading", name="Pinned")).to_have_count(0)
     expect(page.locator("#chat-list li")).to_have_count(50)
@@ -375,7 +359,7 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
     person.page.get_by_role("button", name="Move chat").click()
     expect(person.page.locator(".navfolder", has_text="Shed")).to_be_visible()
 
-    other = tab_at(context, product.url + "/chats/new")
+    other = open_tab_at(context, product.url + "/chats/new")
     folder = other.locator(".navfolder", has_text="Shed")
     top = other.locator("#chat-list > .navgroup li").first
 
@@ -394,5 +378,5 @@ def test_the_focus_stays_where_it_is_when_the_list_comes_anew(
     with other.expect_response(re.compile("/folders/")):
         comes_anew("Beside the open folder")
     expect(inside).to_be_focused()
-    administer(product, "from chats.models import Folder; Folder.objects.all().delete()")
+    run_operator_script(product, "from chats.models import Folder; Folder.objects.all().delete()")
     must_be_quiet(person)

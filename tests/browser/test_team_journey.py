@@ -8,8 +8,9 @@ from playwright.sync_api import expect
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
 from tests.browser.rest import ask, read
-from tests.browser.test_compaction_journeys import POLICY, SAID, administer, compact
-from tests.browser.test_teams_in_the_browser import WAIT, names
+from tests.support.browser_chats import ROUND_TIMEOUT, list_speakers
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY, CASE_MESSAGES, compact_now
 
 TEAM = ("Planner", "Critic", "Writer")
 
@@ -19,14 +20,14 @@ def person(open_tab: Any, fresh: Product) -> Person:
     """A person in a new installation, under a policy that writes summaries."""
     someone: Person = open_tab(fresh)
     someone.sign_in(fresh.printed_link())
-    administer(fresh, POLICY)
+    run_operator_script(fresh, ASSIGN_SUMMARY_POLICY)
     return someone
 
 
 def settled(person: Person, replies: int) -> None:
     """Wait until no agent has a pending reply."""
     expect(person.page.locator("#round")).to_contain_text(
-        f"Finished. {replies} repl", timeout=2 * WAIT
+        f"Finished. {replies} repl", timeout=2 * ROUND_TIMEOUT
     )
 
 
@@ -56,10 +57,10 @@ def call_critic(person: Person) -> None:
     box.press_sequentially("@cri")
     expect(page.locator("#mentions")).to_be_visible()
     box.press("Enter")
-    page.keyboard.type(SAID[1])
+    page.keyboard.type(CASE_MESSAGES[1])
     box.press("Enter")
     settled(person, 1)
-    assert names(person)[-2:] == ["You", "Critic"]
+    assert list_speakers(person)[-2:] == ["You", "Critic"]
     expect(page.locator(".msg--user").last).to_contain_text("@Critic Serial")
 
 
@@ -122,19 +123,19 @@ def take_elsewhere(person: Person, chat: str) -> None:
 @pytest.mark.requirement("S3.10")
 def test_a_team_answers_is_summarised_searched_copied_and_begins_again(person: Person) -> None:
     make_team(person)
-    chat = begun(person, SAID[0])
+    chat = begun(person, CASE_MESSAGES[0])
     settled(person, 3)
-    assert names(person) == ["You", *TEAM]
+    assert list_speakers(person) == ["You", *TEAM]
     meter = person.page.locator("#context-meter")
     expect(meter).to_contain_text("3 agents reply and write at most 8 replies; about ")
     call_critic(person)
     look_at_views(person)
-    person.send(SAID[2])
+    person.send(CASE_MESSAGES[2])
     settled(person, 3)
-    compact(person)
+    compact_now(person)
     look_under_the_summary(person)
     take_elsewhere(person, chat)
     # The messages stay in the first chat.
     person.open(f"/chats/{chat}/")
-    expect(person.page.locator("#thread")).to_contain_text(SAID[2])
+    expect(person.page.locator("#thread")).to_contain_text(CASE_MESSAGES[2])
     must_be_quiet(person)

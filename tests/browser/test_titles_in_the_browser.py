@@ -5,12 +5,9 @@ from playwright.sync_api import BrowserContext, expect
 
 from tests.browser.desk import Person, must_be_quiet
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import administer
-from tests.browser.test_replies import begin, connected, scripted
-from tests.browser.test_tabs import context, tab_at
 from tests.fakes.fake_server import FakeServer
-
-__all__ = ["connected", "context", "scripted"]
+from tests.support.browser_chats import open_tab_at, start_chat_with_model
+from tests.support.browser_operator import run_operator_script
 
 POLICY = """
 from django.utils import timezone
@@ -27,7 +24,7 @@ assign_policy(policy=policy, level="instance", actor="system", now=now)
 @pytest.fixture(scope="module")
 def light(product: Product, connected: str) -> None:
     """A policy for everyone that names a light model."""
-    administer(product, POLICY)
+    run_operator_script(product, POLICY)
 
 
 @pytest.mark.usefixtures("light")
@@ -37,8 +34,8 @@ def test_a_title_comes_by_itself_and_its_receipt_can_be_read(
     said = ("The offer of Nordbygg is lower.", "Two offers for Oslo")
     scripted.configure(replies=[{"text": text} for text in said])
     person = Person(context.new_page(), product)
-    other = tab_at(context, product.url + "/chats/new")
-    begin(person, "Could you compare the two offers for the office in Oslo?")
+    other = open_tab_at(context, product.url + "/chats/new")
+    start_chat_with_model(person, "Could you compare the two offers for the office in Oslo?")
     person.wait_for_reply()
     expect(person.page.locator("h1")).to_have_text("Two offers for Oslo")
     expect(other.locator("#chat-list li").first).to_contain_text("Two offers for Oslo")

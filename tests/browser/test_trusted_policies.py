@@ -7,8 +7,8 @@ from playwright.sync_api import Browser, Page, expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import administer
-from tests.browser.test_policy_pages import card
+from tests.support.browser_operator import run_operator_script
+from tests.support.browser_policies import find_strategy_card
 
 ADD = "/admin/contextpolicy/contextpolicy/add/"
 # Moves the events of the evaluation so far to the previous day.
@@ -61,7 +61,7 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
     meets_a_finding_and_mends_it(page)
 
     # Another strategy, which changes the seeded chat.
-    card(page, "simple").click()
+    find_strategy_card(page, "simple").click()
     page.locator("#id_window_size").fill("2")
     page.locator("#id_try-chat").select_option(label="The seeded chat begins.")
     page.get_by_role("button", name="Preview", exact=True).click()
@@ -91,7 +91,7 @@ def test_a_policy_from_a_preset_is_mended_previewed_counted_assigned_and_obeyed(
 
 def meets_a_finding_and_mends_it(page: Page) -> None:
     """Use the button of the suggested fix."""
-    card(page, "dynamic_summary").click()
+    find_strategy_card(page, "dynamic_summary").click()
     page.locator("#id_token_budget").fill("8000")
     page.locator("#id_keep_last_messages").fill("20")
     expect(page.locator("#policy-told")).to_contain_text("kept_above_mark")
@@ -121,7 +121,7 @@ def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
     person.open("/chats/new")
     chat = talked(person, ["Day one begins.", "It goes on.", "And on."])
     judged(page, compared, 3)
-    administer(fresh, A_DAY_LATER)
+    run_operator_script(fresh, A_DAY_LATER)
     page.goto(chat)
     expect(person.send("Day two.")).to_contain_text("window of 6 messages")
     person.send("Day two ends.")
@@ -150,7 +150,7 @@ def evaluates_a_draft(person: Person) -> tuple[str, str]:
     page = person.page
     person.open(ADD)
     page.locator("#id_name").fill("Shadowed")
-    card(page, "simple").click()
+    find_strategy_card(page, "simple").click()
     page.locator("#id_window_size").fill("6")
     page.locator("[name=_continue]").click()
     expect(page.locator(".messagelist")).to_contain_text("Version 1 is active")

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 from tests.browser.desk import Person
 from tests.browser.product import Product
-from tests.browser.test_compaction_journeys import SEND_EDIT
+from tests.support.browser_summaries import SEND_EDIT
 
 # Presses a key in the focused field. Returns true if no shortcut took it.
 PRESS = """

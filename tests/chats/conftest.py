@@ -1,100 +1,29 @@
 """Fixtures: a worker inside the test's transaction, with a provider that plays scripts."""
 
-import asyncio
-import time
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import Callable, Iterator
 from datetime import datetime
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
-from django.utils import timezone
+from asgiref.sync import async_to_sync
+from django.contrib.auth.models import Group, User
 from pytest_django import Settings
 
-from chats.ground.live import Frame
-from chats.models import Turn
+from chats.ground import databases
+from chats.models import Chat, ChatState, Turn
 from chats.prompt import tokenizer
-from chats.prompt.tokenizer import O200kCounter
-from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta
-from chats.turns.attempt import TurnAttempt, run_opened_turn
-from chats.turns.opening import open_turn
-from contextpolicy.engine.messages.tokens import TokenCounter
+from chats.streams import connection
+from contextpolicy.models import GroupOwner
+from contextpolicy.publish import assign_policy, create_policy
+from tests.chats.marked_language import use_marked_catalogue
 from tests.chats.rebuilding import not_rebuilt
+from tests.chats.states import keep_a_state, lay
 from tests.fakes.receiver import Receiver, receiving
+from tests.support.live_events import ScriptedBus
+from tests.support.scripted_worker import InlineWorker, Script, ScriptedProvider
 
-Script = list[Any]
 # Load the production tokenizer once, so that pages use it from the first test on.
 tokenizer.load_encoding()
-
-
-class ScriptedProvider:
-    """A provider whose calls each play the next script: events, errors to raise, or functions."""
-
-    def __init__(self, scripts: list[Script]) -> None:
-        self.scripts = scripts
-        self.worker: InlineWorker | None = None
-        self.requests: list[ProviderRequest] = []
-        self.cancelled = 0
-
-    async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
-        """Play the next script."""
-        self.requests.append(request)
-        script = self.scripts.pop(0) if self.scripts else [TextDelta("ok"), Finished("stop")]
-        try:
-            for item in script:
-                if isinstance(item, ProviderError):
-                    raise item
-                if callable(item):
-                    await item(self.worker)
-                else:
-                    yield item
-                    await asyncio.sleep(0)
-        except asyncio.CancelledError:
-            self.cancelled += 1
-            raise
-
-    async def aclose(self) -> None:
-        """Do nothing: the provider holds no resources."""
-
-
-class InlineWorker:
-    """A worker that runs database functions on the connection of the test."""
-
-    def __init__(self, provider: ScriptedProvider) -> None:
-        self.name = "test"
-        self.counter: TokenCounter = O200kCounter()
-        self.clock: Callable[[], datetime] = timezone.now
-        self.scripted = provider
-        provider.worker = self
-        self.frames: list[Frame] = []
-        # Names of the database functions that ran.
-        self.ways: list[str] = []
-        self.runs: dict[uuid.UUID, TurnAttempt] = {}
-
-    async def aside(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        return await self.db(function, **arguments)
-
-    async def db(self, function: Callable[..., Any], **arguments: Any) -> Any:
-        """Run a database function in the thread of the test."""
-        self.ways.append(function.__name__)
-        return await sync_to_async(function, thread_sensitive=True)(**arguments)
-
-    async def turn(self, turn_id: uuid.UUID) -> None:
-        """Process one turn to its end."""
-        opened = self.db(
-            open_turn, turn_id=turn_id, worker=self.name, counter=self.counter, now=self.clock()
-        )
-        await run_opened_turn(opened=opened, asked_at=time.monotonic(), worker=self, runs=self.runs)
-
-    def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Store the frame."""
-        self.frames.append(frame)
-
-    def provider(self, account: Any) -> ScriptedProvider:
-        """Return the scripted provider for every account."""
-        del account
-        return self.scripted
 
 
 @pytest.fixture
@@ -124,3 +53,56 @@ def built_again(db: None) -> Iterator[None]:
     yield
     wrong = [fault for fault in not_rebuilt(some=False) if not fault.endswith("erased")]
     assert wrong == []
+
+
+@pytest.fixture
+def streams(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Separate stream counters for this test."""
+    monkeypatch.setattr(connection, "STREAMS", connection.Streams())
+    monkeypatch.setattr(databases, "close_old_connections", list)
+
+
+@pytest.fixture
+def bus(monkeypatch: pytest.MonkeyPatch) -> ScriptedBus:
+    """The bus of every stream in the test."""
+    bus = ScriptedBus()
+    streams = connection.Streams()
+    monkeypatch.setattr(streams, "hub", lambda: bus)
+    monkeypatch.setattr(connection, "STREAMS", streams)
+    monkeypatch.setattr(connection, "PING_SECONDS", 0.01)
+    return bus
+
+
+@pytest.fixture
+def sales(alice: User, bob: User) -> Group:
+    """A group with the members Alice, who owns it, and Bob."""
+    group = Group.objects.create(name="Sales")
+    for user in (alice, bob):
+        user.groups.add(group)
+    GroupOwner.objects.create(group=group, user=alice)
+    return group
+
+
+@pytest.fixture
+def policy(db: None, now: datetime) -> Callable[..., None]:
+    """Assign a policy to the whole instance."""
+
+    def setting(**values: Any) -> None:
+        made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+        assign_policy(policy=made, level="instance", actor="system", now=now)
+
+    return setting
+
+
+@pytest.fixture
+def kept(chat: Chat, now: datetime) -> ChatState:
+    """A state with one field."""
+    keep_a_state(now=now)
+    return lay(chat, {"destination": "Oslo"}, now=now)
+
+
+@pytest.fixture
+def marked_catalogue() -> Iterator[None]:
+    """Translate each sentence to itself with marks around it."""
+    with use_marked_catalogue():
+        yield

@@ -28,8 +28,8 @@ from contextpolicy.engine.policy.costs import UsedTokens, parse_reported_usage
 from contextpolicy.models import AuditEvent, LedgerReader, LedgerVerification
 from contextpolicy.roles import OPERATOR
 from project.middleware import ForeseenErrorsMiddleware
-from tests.chats.compaction.conftest import Work
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import Work
 
 pytestmark = pytest.mark.django_db
 

@@ -13,13 +13,7 @@ from chats.actions import lifecycle
 from chats.models import Branch, Chat, Receipt, Turn
 from chats.prompt import calibration, prompt_facts
 from chats.providers import model_specs
-from chats.providers.base import (
-    Finished,
-    ProviderError,
-    ProviderRequest,
-    TextDelta,
-    UsageReport,
-)
+from chats.providers.base import Finished, ProviderError, ProviderRequest, TextDelta, UsageReport
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import (
     ApproximateCounter,
@@ -29,7 +23,7 @@ from contextpolicy.engine.messages.tokens import (
 from contextpolicy.engine.policy.calibration import Factors
 from contextpolicy.engine.text import scripts
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
-from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 Work = Callable[..., Any]
 LONG = "word " * 400

@@ -19,7 +19,7 @@ from chats.turns import writes
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import work as import_now
-from tests.chats.test_stored_messages import change, nightly, verified
+from tests.support.stored_messages import change_stored_text, run_ledger_verify, verify_at_night
 
 pytestmark = pytest.mark.tampers
 Ask = Callable[..., Turn]
@@ -54,14 +54,14 @@ def rewrite(message: Message, **values: Any) -> None:
 
 def reseal(message: Message) -> None:
     """Change the text, and compute salt and commitment again as an attacker may."""
-    change(message, "ok", "no")
+    change_stored_text(message, "ok", "no")
     row = Message.objects.get(pk=message.pk)
     row.salt = ""
     message_commitments.seal_message(row).save()
 
 
 CHANGES: dict[str, Callable[[Message], Any]] = {
-    "text": lambda row: change(row, "ok", "no"),
+    "text": lambda row: change_stored_text(row, "ok", "no"),
     "role": lambda row: rewrite(row, role="user"),
     "speaker": lambda row: rewrite(row, speaker={"roleId": "a", "roleName": "A", "type": "ai"}),
     "without salt": lambda row: rewrite(row, salt=""),
@@ -74,15 +74,15 @@ CHANGES: dict[str, Callable[[Message], Any]] = {
 
 @pytest.mark.parametrize("name", CHANGES)
 def test_a_change_of_the_last_reply_is_found(name: str, reply: Message, now: datetime) -> None:
-    assert f"{MATCHED}: 2" in verified()
+    assert f"{MATCHED}: 2" in run_ledger_verify()
     CHANGES[name](reply)
-    told = verified()
+    told = run_ledger_verify()
     assert "FAILED" in told
     assert f"message {reply.pk} " in told
     ended = AuditEvent.objects.get(type="turn.completed")
     assert f"row {ended.seq}: " in told
-    assert "FAILED" not in verified(without_messages=True)
-    found = nightly(now)
+    assert "FAILED" not in run_ledger_verify(without_messages=True)
+    found = verify_at_night(now)
     assert found.broken == 1
     assert str(reply.pk) in found.breaks[0][2]
 
@@ -107,7 +107,7 @@ def swap_positions(first: Message, second: Message) -> None:
 )
 def test_a_message_that_was_added_by_sql_is_found(values: dict[str, Any], reply: Message) -> None:
     copy_message(reply, **values)
-    told = verified()
+    told = run_ledger_verify()
     assert "FAILED" in told
     assert f"names message {reply.pk}" in told
 
@@ -115,9 +115,9 @@ def test_a_message_that_was_added_by_sql_is_found(values: dict[str, Any], reply:
 def test_a_step_of_an_unfinished_turn_is_not_named_yet(ask: Ask, reply: Message) -> None:
     turn = ask("And the ferry?", is_answered=False)
     copy_message(reply, turn=turn)
-    assert "FAILED" not in verified()
+    assert "FAILED" not in run_ledger_verify()
     Turn.objects.filter(pk=turn.pk).update(status=Turn.Status.STOPPED, finished_at=turn.queued_at)
-    assert "names message" in verified()
+    assert "names message" in run_ledger_verify()
 
 
 @pytest.mark.parametrize("places", [(1, 3), (2, 4), (1, 2), (3, 6)])
@@ -125,7 +125,7 @@ def test_messages_that_changed_places_are_found(places: tuple[int, int], ask: As
     for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
         ask(text)
     swap_positions(*(Message.objects.get(seq=place) for place in places))
-    told = verified()
+    told = run_ledger_verify()
     assert "FAILED" in told
     assert "another position" in told
 
@@ -140,22 +140,22 @@ def test_imported_messages_that_changed_places_are_found(
     ]
     file = io.BytesIO(json.dumps({"messages": lines}).encode())
     import_now(upload.start_import(file, owner=alice, now=now).pk)
-    assert "FAILED" not in verified()
+    assert "FAILED" not in run_ledger_verify()
     swap_positions(Message.objects.get(seq=2), Message.objects.get(seq=4))
-    assert "another position" in verified()
+    assert "another position" in run_ledger_verify()
 
 
 def test_a_change_of_a_message_that_waits_is_found(ask: Ask) -> None:
     ask("And the ferry?", is_answered=False)
-    assert f"{MATCHED}: 1" in verified()
-    change(Message.objects.get(), "ferry", "train")
-    assert "was changed" in verified()
+    assert f"{MATCHED}: 1" in run_ledger_verify()
+    change_stored_text(Message.objects.get(), "ferry", "train")
+    assert "was changed" in run_ledger_verify()
 
 
 def test_each_message_counts_once(ask: Ask) -> None:
     for text in ("The bridge opens at six.", "And the ferry?", "Thank you."):
         ask(text)
-    told = verified()
+    told = run_ledger_verify()
     assert f"{MATCHED}: 6" in told
     assert NOT_COMPARABLE not in told
 
@@ -167,11 +167,11 @@ def test_an_erased_message_stays_accepted_and_keeps_no_salt(
     erasure.erase_message(user=alice, message=row, now=now + timedelta(days=1))
     row.refresh_from_db()
     assert (row.salt, row.commitment) == ("", reply.commitment)
-    told = verified()
+    told = run_ledger_verify()
     assert "FAILED" not in told
     assert f"{MATCHED}: 1" in told
     rewrite(row, parts=[{"type": "text", "text": "Never said."}])
-    assert "FAILED" in verified()
+    assert "FAILED" in run_ledger_verify()
 
 
 def test_messages_of_an_older_version_are_counted(
@@ -184,13 +184,13 @@ def test_messages_of_an_older_version_are_counted(
         ask("And the ferry?")
     assert not Message.objects.exclude(commitment="").exists()
     assert not AuditEvent.objects.filter(data__has_key="stored").exists()
-    told = verified()
+    told = run_ledger_verify()
     assert "FAILED" not in told
     # A prompt contained all but the last reply.
     assert f"{MATCHED}: 3" in told
     assert f"{NOT_COMPARABLE}: 1" in told
     ask("Thank you.")
-    told = verified()
+    told = run_ledger_verify()
     assert f"{MATCHED}: 6" in told
     assert NOT_COMPARABLE not in told
 

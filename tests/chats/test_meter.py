@@ -17,8 +17,7 @@ from chats.prompt.meter import (
 )
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD
 from contextpolicy.models import EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
-from tests.conftest import NOON
+from tests.support.clocks import NOON
 
 TOKENS = 14
 
@@ -46,17 +45,6 @@ def fill(chat: Chat, now: datetime) -> Callable[[int], None]:
         branch.save()
 
     return filling
-
-
-@pytest.fixture
-def policy(db: None, now: datetime) -> Callable[..., None]:
-    """Assign a policy to the whole instance."""
-
-    def setting(**values: Any) -> None:
-        made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-        assign_policy(policy=made, level="instance", actor="system", now=now)
-
-    return setting
 
 
 @pytest.fixture

@@ -1,6 +1,6 @@
 """Refusals with their details: English in rows and logs, the reader's language elsewhere."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 
 import pytest
 from django.core.exceptions import ValidationError
@@ -26,13 +26,9 @@ from chats.providers.address import AddressRefused, check_base_url
 from chats.providers.base import ErrorCode, ProviderError
 from chats.record.holds import CHAT_HIDDEN, UnderHold
 from chats.turns.state_extraction import SENTENCE
-from tests.chats.marked_language import LANGUAGE, mark, render_marked, use_marked_catalogue
+from tests.chats.marked_language import LANGUAGE, mark, render_marked
 
-
-@pytest.fixture(autouse=True)
-def _marked() -> Iterator[None]:
-    with use_marked_catalogue():
-        yield
+pytestmark = pytest.mark.usefixtures("marked_catalogue")
 
 
 class NotChanged(Refusal):

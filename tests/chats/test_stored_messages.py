@@ -1,25 +1,21 @@
 """`ledger_verify` finds stored messages that differ from those in the prompts."""
 
-import io
 from collections import Counter
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
-from unittest.mock import patch
 
 import pytest
 from django.contrib.auth.models import User
-from django.core.management import CommandError, call_command
 
 from chats.actions import erasure, lifecycle, marks
 from chats.models import Chat, Message, Receipt, Turn
 from chats.prompt import stored_messages
 from chats.turns.start import start_turn
-from contextpolicy import verification
-from contextpolicy.models import LedgerVerification
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR
 from tests.contextpolicy.people import person, signed_in
+from tests.support.stored_messages import change_stored_text, run_ledger_verify, verify_at_night
 
 Ask = Callable[[str], Turn]
 
@@ -46,24 +42,6 @@ def said(ask: Ask) -> list[Message]:
     return list(Message.objects.order_by("seq"))
 
 
-def verified(**options: Any) -> str:
-    """Return the output of `ledger_verify`. A break raises CommandError."""
-    out = io.StringIO()
-    try:
-        call_command("ledger_verify", stdout=out, **options)
-    except CommandError as error:
-        return f"{out.getvalue()}FAILED {error}"
-    return out.getvalue()
-
-
-def change(message: Message, old: str, new: str) -> None:
-    """Change the text of a message directly in the database."""
-    (part,) = message.parts
-    assert old in part["text"]
-    parts = [{**part, "text": part["text"].replace(old, new)}]
-    Message.objects.filter(pk=message.pk).update(parts=parts)
-
-
 @pytest.mark.tampers
 @pytest.mark.parametrize(
     ("place", "old", "new"),
@@ -73,14 +51,14 @@ def change(message: Message, old: str, new: str) -> None:
 def test_a_message_that_was_changed_by_sql_is_found(
     place: int, old: str, new: str, said: list[Message], chat: Chat
 ) -> None:
-    assert "FAILED" not in verified()
-    change(said[place], old, new)
-    told = verified()
+    assert "FAILED" not in run_ledger_verify()
+    change_stored_text(said[place], old, new)
+    told = run_ledger_verify()
     assert "FAILED The ledger is broken in 1 of its chains." in told
     assert f"chat:{chat.pk}: the prompt of receipt " in told
     assert stored_messages.DIFFERS in told
-    assert "FAILED" not in verified(without_messages=True)
-    assert "FAILED" in verified(scope=f"chat:{chat.pk}")
+    assert "FAILED" not in run_ledger_verify(without_messages=True)
+    assert "FAILED" in run_ledger_verify(scope=f"chat:{chat.pk}")
 
 
 @pytest.mark.tampers
@@ -88,7 +66,7 @@ def test_a_message_that_was_emptied_as_if_erased_is_found(
     said: list[Message], now: datetime
 ) -> None:
     Message.objects.filter(pk=said[0].pk).update(parts=[], erased_at=now)
-    assert stored_messages.MESSAGES_ABSENT in verified()
+    assert stored_messages.MESSAGES_ABSENT in run_ledger_verify()
 
 
 def test_what_a_person_does_is_no_break(
@@ -98,9 +76,9 @@ def test_what_a_person_does_is_no_break(
     later = now + timedelta(days=1)
     marks.pin_message(message=first, actor=f"user:{alice.pk}", now=later)
     ask("One more.")
-    assert "FAILED" not in verified()
+    assert "FAILED" not in run_ledger_verify()
     erasure.erase_message(user=alice, message=first, now=later)
-    assert "FAILED" not in verified()
+    assert "FAILED" not in run_ledger_verify()
 
 
 @pytest.mark.tampers
@@ -113,31 +91,23 @@ def test_a_message_that_left_the_window_is_compared_too(
     assign_policy(policy=policy, level="instance", actor="system", now=now)
     for text in ("The bridge opens at six.", "And the ferry?", "And the train?", "Thank you."):
         ask(text)
-    assert "FAILED" not in verified()
-    change(Message.objects.get(seq=1), "six", "ten")
-    assert stored_messages.DIFFERS in verified()
+    assert "FAILED" not in run_ledger_verify()
+    change_stored_text(Message.objects.get(seq=1), "six", "ten")
+    assert stored_messages.DIFFERS in run_ledger_verify()
 
 
 def test_each_message_is_built_once_where_prompts_only_grow(said: list[Message]) -> None:
     assert Receipt.objects.count() == 3
-    assert f"{stored_messages.FITS}: 1" in verified()
-
-
-def nightly(now: datetime, *, seconds: float = 60.0) -> LedgerVerification:
-    """Return the findings of a nightly verification."""
-    asked = verification.request_verification(scope="", actor="system", now=now, since_leaf=0)
-    with patch.object(verification, "CONTENT_SECONDS", seconds):
-        verification.run_verification(pk=asked.pk, clock=lambda: now)
-    return LedgerVerification.objects.get(pk=asked.pk)
+    assert f"{stored_messages.FITS}: 1" in run_ledger_verify()
 
 
 def test_the_nightly_verification_finds_a_changed_message(
     said: list[Message], now: datetime
 ) -> None:
-    found = nightly(now)
+    found = verify_at_night(now)
     assert (found.broken, found.told[stored_messages.COMPARED]) == (0, 1)
-    change(said[0], "six", "seven")
-    found = nightly(now)
+    change_stored_text(said[0], "six", "seven")
+    found = verify_at_night(now)
     assert found.broken == 1
     assert stored_messages.DIFFERS in found.breaks[0][2]
 
@@ -146,7 +116,7 @@ def test_a_page_of_the_audit_log_finds_it_too(said: list[Message], chat: Chat) -
     client = signed_in(person("priya", AUDITOR))
     page = "/admin/contextpolicy/auditevent/verify/"
     assert stored_messages.DIFFERS not in client.get(page).content.decode()
-    change(said[0], "six", "seven")
+    change_stored_text(said[0], "six", "seven")
     for query in ("", f"?scope=chat:{chat.pk}"):
         assert stored_messages.DIFFERS in client.get(page + query).content.decode()
 
@@ -166,4 +136,4 @@ def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
     assert list(found) == []
     assert (told[stored_messages.COMPARED], told[stored_messages.LATE]) == (2, 1)
     assert list(stored_messages.iter_chats_in_rotation()) == [*chats[2:], *chats[:2]]
-    assert nightly(now, seconds=-1.0).told[stored_messages.LATE] == 1
+    assert verify_at_night(now, seconds=-1.0).told[stored_messages.LATE] == 1

@@ -3,33 +3,19 @@
 import importlib
 import sys
 from collections.abc import Iterator, Mapping
-from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import pytest
-from django.contrib.auth.models import Group
+from django.contrib.auth.models import Group, User
 from pytest_django import Settings
 
 from contextpolicy import plugins
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.roles import POLICY_ADMIN
+from tests.contextpolicy.people import person
 from tests.contextpolicy.strategy_package import install
-
-NOW = datetime(2026, 11, 20, 10, 0, tzinfo=UTC)
-
-
-class Lay(Protocol):
-    """Writes a policy and its assignment without validation."""
-
-    def __call__(
-        self,
-        slug: str,
-        values: Mapping[str, Any],
-        *,
-        locks: tuple[str, ...] = (),
-        version: int = 1,
-        **target: Any,
-    ) -> ContextPolicy: ...
+from tests.support.policy_assignments import NOW, Lay
 
 
 @pytest.fixture(autouse=True)
@@ -82,3 +68,21 @@ def is_installed(package: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Non
     yield
     sys.modules.pop("example_strategies", None)
     plugins.load_strategy_plugins.cache_clear()
+
+
+@pytest.fixture
+def needs_two_persons(settings: Settings) -> None:
+    """Enable two-person approval."""
+    settings.TWO_PERSONS = True
+
+
+@pytest.fixture
+def ines(db: None) -> User:
+    """Writes policies."""
+    return person("ines", POLICY_ADMIN)
+
+
+@pytest.fixture
+def ivan(db: None) -> User:
+    """May change policies, too."""
+    return person("ivan", POLICY_ADMIN)

@@ -32,3 +32,8 @@ def signed_in(user: User, *, at: datetime | None = None) -> Client:
     begin_session(session=session, now=at or timezone.now())
     session.save()
     return client
+
+
+def name_actor(user: User) -> str:
+    """The actor of a person."""
+    return f"user:{user.pk}"

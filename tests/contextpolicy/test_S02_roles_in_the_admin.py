@@ -44,39 +44,14 @@ from contextpolicy.models import (
 )
 from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person, signed_in
+from tests.support.role_table import ROLE_TABLE, A, O, P, S, W
 
 pytestmark = pytest.mark.django_db
 
 CANARY = "canary-9f41-what-a-person-wrote"
 
-P, O, A, W, S = roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, "superuser"  # noqa: E741 - a table's heads
 ROLES = (P, O, A, W, S)
 
-# For each model: roles that may view it, and roles that may add, change and delete.
-TABLE: dict[str, tuple[set[str], set[str], set[str], set[str]]] = {
-    "contextpolicy_contextpolicy": ({P, A, S}, {P, S}, {P, S}, set()),
-    "contextpolicy_policyassignment": ({P, A, S}, {P, S}, set(), {P, S}),
-    "contextpolicy_skill": ({P, A, S}, {P, S}, {P, S}, set()),
-    "contextpolicy_effectivepolicy": ({P, A, S}, set(), set(), set()),
-    "contextpolicy_auditevent": ({A, S}, set(), set(), set()),
-    "contextpolicy_legalhold": ({P, A, S}, {P, S}, {P, S}, set()),
-    "contextpolicy_blastradius": ({P, A, S}, set(), set(), set()),
-    "contextpolicy_evaluation": ({P, A, S}, set(), set(), set()),
-    "contextpolicy_modelspec": ({O, S}, {O, S}, {O, S}, set()),
-    "chats_provideraccount": ({O, S}, {O, S}, {O, S}, {O, S}),
-    "contextpolicy_toolserver": ({O, P, A, S}, {O, S}, {O, S}, set()),
-    "contextpolicy_tooldefinition": ({O, P, A, S}, set(), {O, S}, set()),
-    "chats_turn": ({O, A, S}, set(), set(), set()),
-    "chats_receipt": ({A, S}, set(), set(), set()),
-    "chats_compaction": ({P, O, A, S}, set(), set(), set()),
-    "chats_dailycount": ({P, O, S}, set(), set(), set()),
-    "chats_team": ({P, A, S}, set(), set(), set()),
-    "chats_retentionrun": ({P, A, S}, set(), set(), set()),
-    # A POST with a reason shows the text; nothing is changed.
-    "chats_kepttext": ({A, S}, set(), {A, S}, set()),
-    "auth_user": ({W, S}, {W, S}, {W, S}, set()),
-    "auth_group": ({W, S}, {W, S}, {W, S}, {W, S}),
-}
 OTHER = {
     "admin:contextpolicy_ledger_verify": {A, S},
     "admin:contextpolicy_ledger_export": {A, S},
@@ -231,13 +206,13 @@ def accepts(client: Client, name: str, *arguments: object) -> bool:
 
 
 @pytest.mark.parametrize("role", ROLES)
-@pytest.mark.parametrize("model", TABLE)
+@pytest.mark.parametrize("model", ROLE_TABLE)
 def test_S02_each_role_opens_what_the_table_says(
     role: str, model: str, rows: dict[str, object]
 ) -> None:
     client = browser(role)
     key = getattr(rows[model], "pk")  # noqa: B009 - models of several kinds
-    read, add, change, delete = (role in allowed for allowed in TABLE[model])
+    read, add, change, delete = (role in allowed for allowed in ROLE_TABLE[model])
 
     assert opens(client, f"admin:{model}_changelist") == read
     assert opens(client, f"admin:{model}_change", key) == read
@@ -268,7 +243,7 @@ def test_S02_the_table_names_every_page_of_the_admin() -> None:
     ordinary = {"index", "login", "logout", "password_change", "password_change_done", "jsi18n"}
     ordinary |= {"autocomplete", "app_list", "view_on_site"}
     kinds = ("changelist", "add", "history", "delete", "change")
-    told = {f"{model}_{kind}" for model in TABLE for kind in kinds}
+    told = {f"{model}_{kind}" for model in ROLE_TABLE for kind in kinds}
     told |= {name.removeprefix("admin:") for name in (*OTHER, *FORMS, *OF_A_ROW)}
 
     def names(found: list[URLPattern | URLResolver]) -> set[str]:
@@ -277,7 +252,7 @@ def test_S02_the_table_names_every_page_of_the_admin() -> None:
         return here.union(*inner)
 
     assert names(site.get_urls()) - ordinary == told
-    assert {f"{m._meta.app_label}_{m._meta.model_name}" for m in site._registry} == set(TABLE)
+    assert {f"{m._meta.app_label}_{m._meta.model_name}" for m in site._registry} == set(ROLE_TABLE)
 
 
 @pytest.mark.parametrize("who", ["nobody", "user", "staff without a role"])
@@ -288,7 +263,7 @@ def test_S02_without_a_role_nothing_opens(who: str, rows: dict[str, object]) -> 
     if who == "staff without a role":
         client = signed_in(User.objects.create(username="charlie", is_staff=True))
 
-    for model in TABLE:
+    for model in ROLE_TABLE:
         answer = client.get(reverse(f"admin:{model}_changelist"), follow=True)
         if who == "nobody":
             assert answer.redirect_chain[-1][0].startswith("/login/?next=/admin/")

@@ -12,8 +12,8 @@ from psycopg import sql
 
 from tests.faults.programs import CREATE_TABLES
 from tests.faults.stores import Cluster
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 WRITERS, EVENTS_EACH = 4, 25
 
 WRITE = """

@@ -4,7 +4,6 @@ import ast
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from functools import cache
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -28,37 +27,14 @@ from contextpolicy.publish import (
     restore_policy_version,
     unassign_policy,
 )
-from contextpolicy.roles import POLICY_ADMIN, change_roles, delete_group
+from contextpolicy.roles import change_roles, delete_group
 from contextpolicy.two_persons import SecondPersonNeeded
-from tests.contextpolicy.people import person, signed_in
+from tests.contextpolicy.people import name_actor, signed_in
+from tests.support.repository import ROOT
 
-pytestmark = pytest.mark.django_db
-ROOT = Path(__file__).resolve().parents[2]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("needs_two_persons")]
 HARMLESS = {"token_budget": 16_000}
 ERASES = {"token_budget": 16_000, "retention_days": 1}
-
-
-@pytest.fixture(autouse=True)
-def asked_for(settings: Settings) -> None:
-    """Enable two-person approval."""
-    settings.TWO_PERSONS = True
-
-
-@pytest.fixture
-def ines(db: None) -> User:
-    """Writes policies."""
-    return person("ines", POLICY_ADMIN)
-
-
-@pytest.fixture
-def ivan(db: None) -> User:
-    """May change policies, too."""
-    return person("ivan", POLICY_ADMIN)
-
-
-def by(user: User) -> str:
-    """The actor of a person."""
-    return f"user:{user.pk}"
 
 
 def written(
@@ -66,10 +42,10 @@ def written(
 ) -> ContextPolicy:
     """A policy with versions of these values, all by one person, without assignments."""
     first, *others = contents
-    policy = create_policy(slug=slug, name=slug, values=first, actor=by(who), now=now)
+    policy = create_policy(slug=slug, name=slug, values=first, actor=name_actor(who), now=now)
     for values in others:
         create_policy_version(
-            policy=policy, values=values, locks=[], note="", actor=by(who), now=now
+            policy=policy, values=values, locks=[], note="", actor=name_actor(who), now=now
         )
     policy.refresh_from_db()
     return policy
@@ -97,14 +73,14 @@ def test_a_version_that_nobody_approved_for_these_people_waits_when_restored(
     }
     place = places[level]
     policy = written(ines, now, ERASES, HARMLESS)
-    assign_policy(policy=policy, level=level, actor=by(ivan), now=now, **place)
+    assign_policy(policy=policy, level=level, actor=name_actor(ivan), now=now, **place)
 
-    made = restore_policy_version(policy=policy, number=1, actor=by(ines), now=now)
+    made = restore_policy_version(policy=policy, number=1, actor=name_actor(ines), now=now)
     assert made.activated_at is None
     assert in_force(policy) == HARMLESS
     with pytest.raises(SecondPersonNeeded):
-        activate_version(policy=policy, number=3, actor=by(ines), now=now)
-    activate_version(policy=policy, number=3, actor=by(ivan), now=now)
+        activate_version(policy=policy, number=3, actor=name_actor(ines), now=now)
+    activate_version(policy=policy, number=3, actor=name_actor(ivan), now=now)
     assert in_force(policy) == ERASES
 
 
@@ -112,7 +88,7 @@ def test_over_rest_the_restored_version_is_a_draft_too(
     ines: User, ivan: User, now: datetime
 ) -> None:
     policy = written(ines, now, ERASES, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
     answer = signed_in(ines).post(
         "/api/v1/policies/house/versions/1/restore", {}, content_type="application/json"
     )
@@ -125,23 +101,31 @@ def test_a_version_approved_for_a_group_is_not_approved_for_everyone(
 ) -> None:
     group = Group.objects.create(name="Support")
     policy = written(ines, now, ERASES)
-    assign_policy(policy=policy, level="group", group=group, actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="group", group=group, actor=name_actor(ivan), now=now)
     create_policy_version(
-        policy=policy, values=HARMLESS, locks=[], note="", actor=by(ines), now=now
+        policy=policy, values=HARMLESS, locks=[], note="", actor=name_actor(ines), now=now
     )
-    activate_version(policy=policy, number=2, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=2, actor=name_actor(ivan), now=now)
     # It was approved for the group, so it is active again at once.
-    assert restore_policy_version(policy=policy, number=1, actor=by(ines), now=now).activated_at
+    assert restore_policy_version(
+        policy=policy, number=1, actor=name_actor(ines), now=now
+    ).activated_at
     # Its copy counts as approved, too.
-    assert restore_policy_version(policy=policy, number=2, actor=by(ines), now=now).activated_at
-    assert restore_policy_version(policy=policy, number=3, actor=by(ines), now=now).activated_at
-    assert restore_policy_version(policy=policy, number=2, actor=by(ines), now=now).activated_at
+    assert restore_policy_version(
+        policy=policy, number=2, actor=name_actor(ines), now=now
+    ).activated_at
+    assert restore_policy_version(
+        policy=policy, number=3, actor=name_actor(ines), now=now
+    ).activated_at
+    assert restore_policy_version(
+        policy=policy, number=2, actor=name_actor(ines), now=now
+    ).activated_at
 
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
     for number in (1, 3):
         assert (
             restore_policy_version(
-                policy=policy, number=number, actor=by(ines), now=now
+                policy=policy, number=number, actor=name_actor(ines), now=now
             ).activated_at
             is None
         )
@@ -151,13 +135,19 @@ def test_what_an_emergency_put_in_force_was_approved_by_nobody(
     ines: User, ivan: User, now: datetime
 ) -> None:
     policy = written(ines, now, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
-    create_policy_version(policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now)
-    activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
-    restore_policy_version(policy=policy, number=1, actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
+    create_policy_version(
+        policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
+    )
+    activate_version(
+        policy=policy, number=2, actor=name_actor(ines), now=now, emergency="Keys leaked"
+    )
+    restore_policy_version(policy=policy, number=1, actor=name_actor(ivan), now=now)
     assert in_force(policy) == HARMLESS
     assert (
-        restore_policy_version(policy=policy, number=2, actor=by(ines), now=now).activated_at
+        restore_policy_version(
+            policy=policy, number=2, actor=name_actor(ines), now=now
+        ).activated_at
         is None
     )
 
@@ -167,12 +157,14 @@ def test_an_emergency_without_a_word_is_none(
     reason: str, ines: User, ivan: User, now: datetime
 ) -> None:
     policy = written(ines, now, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
-    create_policy_version(policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
+    create_policy_version(
+        policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
+    )
     with pytest.raises(SecondPersonNeeded):
-        activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency=reason)
+        activate_version(policy=policy, number=2, actor=name_actor(ines), now=now, emergency=reason)
     with pytest.raises(holds.HoldIncomplete):
-        holds.place_hold(level="instance", case="1", reason=reason, actor=by(ines), now=now)
+        holds.place_hold(level="instance", case="1", reason=reason, actor=name_actor(ines), now=now)
 
 
 def test_letters_of_any_script_say_something() -> None:
@@ -186,8 +178,10 @@ def test_without_two_persons_a_version_returns_at_once(
 ) -> None:
     settings.TWO_PERSONS = False
     policy = written(ines, now, ERASES, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ines), now=now)
-    assert restore_policy_version(policy=policy, number=1, actor=by(ines), now=now).activated_at
+    assign_policy(policy=policy, level="instance", actor=name_actor(ines), now=now)
+    assert restore_policy_version(
+        policy=policy, number=1, actor=name_actor(ines), now=now
+    ).activated_at
 
 
 # Every other writer.
@@ -215,7 +209,7 @@ def assigned_alone(ines: User, alice: User, chat: Chat, now: datetime, level: st
     }
     place = places[level]
     policy = written(ines, now, ERASES, slug="own")
-    return assign_policy(policy=policy, level=level, actor=by(ines), now=now, **place)
+    return assign_policy(policy=policy, level=level, actor=name_actor(ines), now=now, **place)
 
 
 @pytest.mark.parametrize("level", ["instance", "group", "user", "chat"])
@@ -231,7 +225,7 @@ def test_at_no_level_one_person_assigns_what_erases_sooner(
         "chat": {"chat_id": chat.pk},
     }
     if place := places.get(level):
-        assign_policy(policy=policy, level=level, actor=by(ivan), now=now, **place)
+        assign_policy(policy=policy, level=level, actor=name_actor(ivan), now=now, **place)
         assert policy.assignments.count() == 1
 
 
@@ -240,10 +234,10 @@ def test_what_erases_later_than_what_applied_there_needs_nobody(
 ) -> None:
     strict = written(ines, now, {"retention_days": 30}, slug="strict")
     mild = written(ines, now, {"retention_days": 90}, slug="mild")
-    assign_policy(policy=strict, level="user", user=alice, actor=by(ivan), now=now)
-    assign_policy(policy=mild, level="user", user=alice, actor=by(ines), now=now)
+    assign_policy(policy=strict, level="user", user=alice, actor=name_actor(ivan), now=now)
+    assign_policy(policy=mild, level="user", user=alice, actor=name_actor(ines), now=now)
     with pytest.raises(SecondPersonNeeded):
-        assign_policy(policy=strict, level="user", user=alice, actor=by(ines), now=now)
+        assign_policy(policy=strict, level="user", user=alice, actor=name_actor(ines), now=now)
 
 
 def test_who_wrote_a_lock_does_not_take_it_from_a_person_alone(
@@ -254,14 +248,14 @@ def test_who_wrote_a_lock_does_not_take_it_from_a_person_alone(
         name="Locks",
         values=HARMLESS,
         locks=["token_budget"],
-        actor=by(ines),
+        actor=name_actor(ines),
         now=now,
     )
     with pytest.raises(SecondPersonNeeded):
-        assign_policy(policy=policy, level="user", user=alice, actor=by(ines), now=now)
-    row = assign_policy(policy=policy, level="user", user=alice, actor=by(ivan), now=now)
+        assign_policy(policy=policy, level="user", user=alice, actor=name_actor(ines), now=now)
+    row = assign_policy(policy=policy, level="user", user=alice, actor=name_actor(ivan), now=now)
     with pytest.raises(SecondPersonNeeded, match="remove it"):
-        unassign_policy(assignment=row, actor=by(ines), now=now)
+        unassign_policy(assignment=row, actor=name_actor(ines), now=now)
 
 
 def test_nobody_moves_people_alone_into_a_group_whose_policy_they_wrote(
@@ -269,13 +263,13 @@ def test_nobody_moves_people_alone_into_a_group_whose_policy_they_wrote(
 ) -> None:
     group = Group.objects.create(name="Support")
     policy = written(ines, now, ERASES)
-    assign_policy(policy=policy, level="group", group=group, actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="group", group=group, actor=name_actor(ivan), now=now)
     with pytest.raises(SecondPersonNeeded, match="“Support”"):
-        change_roles(person=alice, groups=[group], actor=by(ines), now=now)
+        change_roles(person=alice, groups=[group], actor=name_actor(ines), now=now)
     assert not alice.groups.exists()
-    change_roles(person=alice, groups=[group], actor=by(ivan), now=now)
+    change_roles(person=alice, groups=[group], actor=name_actor(ivan), now=now)
     # Leaving the group erases nothing sooner, and nothing was locked.
-    change_roles(person=alice, groups=[], actor=by(ines), now=now)
+    change_roles(person=alice, groups=[], actor=name_actor(ines), now=now)
 
 
 def test_a_group_with_a_harmless_policy_takes_anybody(
@@ -283,9 +277,13 @@ def test_a_group_with_a_harmless_policy_takes_anybody(
 ) -> None:
     group = Group.objects.create(name="Support")
     assign_policy(
-        policy=written(ines, now, HARMLESS), level="group", group=group, actor=by(ivan), now=now
+        policy=written(ines, now, HARMLESS),
+        level="group",
+        group=group,
+        actor=name_actor(ivan),
+        now=now,
     )
-    change_roles(person=alice, groups=[group], actor=by(ines), now=now)
+    change_roles(person=alice, groups=[group], actor=name_actor(ines), now=now)
     assert alice.groups.get() == group
 
 
@@ -295,12 +293,12 @@ def test_a_retired_policy_that_chats_name_is_not_revived_by_its_author_alone(
     policy = ContextPolicy.objects.get(slug="asked")
     stays: dict[str, Any] = {"policy": policy, "name": policy.name, "description": "", "now": now}
     with pytest.raises(SecondPersonNeeded, match="reactivate it"):
-        change_policy(**stays, retired=False, actor=by(ines))
+        change_policy(**stays, retired=False, actor=name_actor(ines))
     answer = signed_in(ines).patch(
         "/api/v1/policies/asked", {"retired": False}, content_type="application/json"
     )
     assert answer.json()["error"]["code"] == "second_person_needed"
-    change_policy(**stays, retired=False, actor=by(ivan))
+    change_policy(**stays, retired=False, actor=name_actor(ivan))
     policy.refresh_from_db()
     assert not policy.retired
 
@@ -308,14 +306,19 @@ def test_a_retired_policy_that_chats_name_is_not_revived_by_its_author_alone(
 def test_who_wrote_locks_does_not_end_them_alone_by_retiring_their_policy(
     ines: User, ivan: User, alice: User, chat: Chat, now: datetime
 ) -> None:
-    locks: Any = {"values": HARMLESS, "locks": ["token_budget"], "actor": by(ines), "now": now}
+    locks: Any = {
+        "values": HARMLESS,
+        "locks": ["token_budget"],
+        "actor": name_actor(ines),
+        "now": now,
+    }
     free, used = (create_policy(slug=slug, name=slug, **locks) for slug in ("free", "used"))
     Chat.objects.filter(pk=chat.pk).update(policy=used)
     stays: dict[str, Any] = {"description": "", "retired": True, "now": now}
     with pytest.raises(SecondPersonNeeded, match="remove it"):
-        change_policy(policy=used, name="used", actor=by(ines), **stays)
-    change_policy(policy=free, name="free", actor=by(ines), **stays)
-    change_policy(policy=used, name="used", actor=by(ivan), **stays)
+        change_policy(policy=used, name="used", actor=name_actor(ines), **stays)
+    change_policy(policy=free, name="free", actor=name_actor(ines), **stays)
+    change_policy(policy=used, name="used", actor=name_actor(ivan), **stays)
     assert used.retired
 
 
@@ -326,7 +329,7 @@ def test_a_version_of_a_policy_that_a_key_names_waits_where_it_erases_sooner(
     key, _ = keys.create_key(owner=alice, name="app", scopes=("gateway",), now=now)
     ApiKey.objects.filter(pk=key.pk).update(policy=policy)
     made = create_policy_version(
-        policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now
+        policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
     )
     assert made.activated_at is None
 
@@ -336,15 +339,17 @@ def test_a_version_of_a_policy_that_chats_name_waits_where_it_erases_sooner(
 ) -> None:
     policy = ContextPolicy.objects.get(slug="asked")
     harmless = create_policy_version(
-        policy=policy, values=HARMLESS, locks=[], note="", actor=by(ines), now=now
+        policy=policy, values=HARMLESS, locks=[], note="", actor=name_actor(ines), now=now
     )
     assert harmless.activated_at
     again = create_policy_version(
-        policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now
+        policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
     )
     assert again.activated_at is None
     assert (
-        restore_policy_version(policy=policy, number=1, actor=by(ines), now=now).activated_at
+        restore_policy_version(
+            policy=policy, number=1, actor=name_actor(ines), now=now
+        ).activated_at
         is None
     )
 
@@ -354,12 +359,12 @@ def test_an_import_into_a_policy_that_governs_waits(
     form: str, ines: User, ivan: User, now: datetime
 ) -> None:
     policy = written(ines, now, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
     text = {
         "own": '{"palimpsest_policy": 1, "values": {"retention_days": 1}}',
         "strategy": '{"type": "plugin", "pluginId": "simple", "config": {}}',
     }[form]
-    imports.import_strategy(text=text, actor=by(ines), now=now, into=policy)
+    imports.import_strategy(text=text, actor=name_actor(ines), now=now, into=policy)
     assert in_force(policy) == HARMLESS
     newest = policy.newest
     assert newest is not None
@@ -370,11 +375,13 @@ def test_the_promotion_of_an_evaluation_waits(
     ines: User, ivan: User, chat: Chat, now: datetime
 ) -> None:
     policy = written(ines, now, HARMLESS)
-    assign_policy(policy=policy, level="instance", actor=by(ivan), now=now)
-    create_policy_version(policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now)
-    row = evaluating.start_evaluation(policy=policy, number=2, actor=by(ines), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ivan), now=now)
+    create_policy_version(
+        policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
+    )
+    row = evaluating.start_evaluation(policy=policy, number=2, actor=name_actor(ines), now=now)
     with pytest.raises(SecondPersonNeeded):
-        evaluating.promote_evaluation(evaluation_id=row.pk, actor=by(ines), now=now)
+        evaluating.promote_evaluation(evaluation_id=row.pk, actor=name_actor(ines), now=now)
     assert in_force(policy) == HARMLESS
 
 
@@ -394,7 +401,7 @@ def test_a_version_counted_for_nobody_is_counted_when_restored(
     policy = written(ines, now, ERASES, HARMLESS)
     assign_policy(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
     with pytest.raises(BlastRadiusNeeded):
-        restore_policy_version(policy=policy, number=1, actor=by(ines), now=now)
+        restore_policy_version(policy=policy, number=1, actor=name_actor(ines), now=now)
     assert in_force(policy) == HARMLESS
 
 
@@ -403,9 +410,9 @@ def test_a_person_with_most_chats_counts_as_many_people_do(
 ) -> None:
     policy = written(ines, now, HARMLESS)
     with pytest.raises(BlastRadiusNeeded):
-        assign_policy(policy=policy, level="user", user=alice, actor=by(ines), now=now)
+        assign_policy(policy=policy, level="user", user=alice, actor=name_actor(ines), now=now)
     # Bob has no chat.
-    assign_policy(policy=policy, level="user", user=bob, actor=by(ines), now=now)
+    assign_policy(policy=policy, level="user", user=bob, actor=name_actor(ines), now=now)
 
 
 def test_chats_that_name_a_policy_are_counted(
@@ -415,7 +422,7 @@ def test_chats_that_name_a_policy_are_counted(
     Chat.objects.filter(pk=chat.pk).update(policy=policy)
     with pytest.raises(BlastRadiusNeeded):
         create_policy_version(
-            policy=policy, values=ERASES, locks=[], note="", actor=by(ines), now=now
+            policy=policy, values=ERASES, locks=[], note="", actor=name_actor(ines), now=now
         )
     assert in_force(policy) == HARMLESS
 
@@ -429,8 +436,8 @@ def test_a_person_with_most_chats_is_counted_before_joining_a_group(
         policy=policy, level="group", group=group, actor="system", now=now, is_agreed=True
     )
     with pytest.raises(BlastRadiusNeeded):
-        change_roles(person=alice, groups=[group], actor=by(ines), now=now)
-    change_roles(person=bob, groups=[group], actor=by(ines), now=now)
+        change_roles(person=alice, groups=[group], actor=name_actor(ines), now=now)
+    change_roles(person=bob, groups=[group], actor=name_actor(ines), now=now)
     assert list(group.user_set.all()) == [bob]
 
 
@@ -444,15 +451,20 @@ def test_a_hold_applies_until_its_end_whatever_happens_to_its_group(
     now = timezone.now()
     group = Group.objects.create(name="Sales")
     alice.groups.add(group)
-    given: dict[str, Any] = {"case": "1", "reason": "Complaint", "actor": by(ines), "now": now}
+    given: dict[str, Any] = {
+        "case": "1",
+        "reason": "Complaint",
+        "actor": name_actor(ines),
+        "now": now,
+    }
     hold = holds.place_hold(level="group", group=group, **given)
     bob.groups.add(group)
     with pytest.raises(roles.GroupInUse):
-        delete_group(group=group, actor=by(ines), now=now)
-    holds.release_hold(hold=hold, reason="Over", actor=by(ivan), now=now)
+        delete_group(group=group, actor=name_actor(ines), now=now)
+    holds.release_hold(hold=hold, reason="Over", actor=name_actor(ivan), now=now)
 
     if way == "page":
-        delete_group(group=group, actor=by(ines), now=now + timedelta(days=6))
+        delete_group(group=group, actor=name_actor(ines), now=now + timedelta(days=6))
     else:
         group.delete()
     found = holds.load_held_targets(now=now + timedelta(days=6))
@@ -466,11 +478,16 @@ def test_a_hold_that_ended_keeps_nobody_when_its_group_goes(
 ) -> None:
     now = timezone.now() - timedelta(days=30)
     group = Group.objects.create(name="Sales")
-    given: dict[str, Any] = {"case": "1", "reason": "Complaint", "actor": by(ines), "now": now}
+    given: dict[str, Any] = {
+        "case": "1",
+        "reason": "Complaint",
+        "actor": name_actor(ines),
+        "now": now,
+    }
     hold = holds.place_hold(level="group", group=group, **given)
     bob.groups.add(group)
-    holds.release_hold(hold=hold, reason="Over", actor=by(ivan), now=now)
-    delete_group(group=group, actor=by(ines), now=now + timedelta(days=8))
+    holds.release_hold(hold=hold, reason="Over", actor=name_actor(ivan), now=now)
+    delete_group(group=group, actor=name_actor(ines), now=now + timedelta(days=8))
     hold.refresh_from_db()
     assert hold.people == []
 

@@ -3,7 +3,6 @@
 import ast
 from collections.abc import Iterator
 from datetime import datetime
-from pathlib import Path
 
 import pytest
 from django.contrib import admin
@@ -15,8 +14,8 @@ from contextpolicy import ledger, roles
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.publish import assign_policy, create_policy
 from tests.contextpolicy.people import person
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 # Rows that decide about other people's prompts, rights, keys and records.
 GOVERNING = frozenset(
     {"ContextPolicy", "PolicyVersion", "PolicyAssignment", "ModelSpec", "ProviderAccount", "ApiKey"}

@@ -10,7 +10,6 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -25,9 +24,10 @@ from contextpolicy.presets import seed_policies
 from contextpolicy.publish import create_policy, create_policy_version
 from contextpolicy.resolution import resolve_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.contextpolicy.conftest import NOW, Lay
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.policy_assignments import NOW, Lay
+from tests.support.streamed_responses import read_stream
 
 pytestmark = pytest.mark.django_db
 
@@ -352,11 +352,7 @@ def exported(browser: Client, form: str, search: str) -> bytes:
     """The whole of an export."""
     answer: Any = browser.post(f"{LIST}export/", {"q": search, "form": form})
     assert answer.status_code == 200
-
-    async def read() -> bytes:
-        return b"".join([piece async for piece in answer.streaming_content])
-
-    return bytes(async_to_sync(read)())
+    return read_stream(answer)
 
 
 def test_a_draft_is_called_one_until_it_is_in_force(browser: Client, now: datetime) -> None:

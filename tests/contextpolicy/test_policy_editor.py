@@ -15,18 +15,13 @@ from django.urls import reverse
 from django.utils import timezone
 
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.models import (
-    AuditEvent,
-    ContextPolicy,
-    ModelSpec,
-    PolicyAssignment,
-    PolicyVersion,
-)
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyAssignment
 from contextpolicy.presets import RETRIEVED, seed_policies
 from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in
+from tests.support.policy_pages import get_active_version, get_policy_page
 
 pytestmark = pytest.mark.django_db
 
@@ -71,18 +66,6 @@ def policy(now: datetime) -> ContextPolicy:
     )
 
 
-def page_of(policy: ContextPolicy) -> str:
-    """The policy's page."""
-    return reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
-
-
-def current(policy: ContextPolicy) -> PolicyVersion:
-    """The active version."""
-    version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
-    assert version is not None
-    return version
-
-
 def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: User) -> None:
     answer = submitted(
         browser, ADD, name="Night shift", slug="night", token_budget="12000", note="Trial"
@@ -90,8 +73,11 @@ def test_a_new_policy_is_made_with_its_first_version(browser: Client, admin: Use
 
     assert answer.status_code == 302
     policy = ContextPolicy.objects.get(slug="night")
-    assert current(policy).values == {"token_budget": 12_000, **RETRIEVED}
-    assert (current(policy).note, current(policy).created_by_id) == ("Trial", admin.pk)
+    assert get_active_version(policy).values == {"token_budget": 12_000, **RETRIEVED}
+    assert (get_active_version(policy).note, get_active_version(policy).created_by_id) == (
+        "Trial",
+        admin.pk,
+    )
     event = AuditEvent.objects.get(type="policy.version_created")
     assert event.actor == f"user:{admin.pk}"
 
@@ -119,19 +105,19 @@ def test_names_and_slugs_of_policies_ignore_case(
 def test_saving_an_untouched_form_changes_nothing(browser: Client, policy: ContextPolicy) -> None:
     events = AuditEvent.objects.count()
 
-    answer = submitted(browser, page_of(policy))
+    answer = submitted(browser, get_policy_page(policy))
 
     assert answer.status_code == 302
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
     assert AuditEvent.objects.count() == events
 
 
 def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: ContextPolicy) -> None:
-    before = current(policy)
+    before = get_active_version(policy)
 
-    submitted(browser, page_of(policy), fold_turns="3")
+    submitted(browser, get_policy_page(policy), fold_turns="3")
 
-    after = current(policy)
+    after = get_active_version(policy)
     assert after.number == 2
     assert after.values == {**before.values, "fold_turns": 3}
     assert after.locks == before.locks
@@ -200,10 +186,10 @@ def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: Contex
 def test_a_field_is_stored_as_the_engine_takes_it(
     field: str, typed: str, stored: object, browser: Client, policy: ContextPolicy
 ) -> None:
-    answer = submitted(browser, page_of(policy), **{field: typed})
+    answer = submitted(browser, get_policy_page(policy), **{field: typed})
 
     assert answer.status_code == 302
-    assert current(policy).values[field] == stored
+    assert get_active_version(policy).values[field] == stored
 
 
 @pytest.mark.policy_case(2)
@@ -215,10 +201,11 @@ def test_what_is_stored_is_what_was_given_and_the_page_shows_it(
     given = create_policy(
         slug="given", name="Given", values=values, actor="system", now=timezone.now()
     )
-    form = json.loads(browser.get(f"{page_of(given)}?export=json").content)
+    form = json.loads(browser.get(f"{get_policy_page(given)}?export=json").content)
     if door == "form":
         answer = browser.post(
-            ADD, {**opened(browser, page_of(given)).fields, "name": "Taken", "slug": "taken"}
+            ADD,
+            {**opened(browser, get_policy_page(given)).fields, "name": "Taken", "slug": "taken"},
         )
         assert answer.status_code == 302, answer.context["adminform"].form.errors
     elif door == "import":
@@ -229,28 +216,30 @@ def test_what_is_stored_is_what_was_given_and_the_page_shows_it(
         body = {"slug": "taken", "name": "Taken", "values": form["values"], "locks": []}
         sent = signed_in(ines).post("/api/v1/policies", body, content_type="application/json")
         assert sent.status_code == 201, sent.json()
-        assert sent.json()["current"]["values"] == current(given).values
+        assert sent.json()["current"]["values"] == get_active_version(given).values
     taken = ContextPolicy.objects.get(slug="taken")
-    assert current(taken).values == current(given).values
-    shown, expected = (opened(browser, page_of(each)).fields for each in (taken, given))
+    assert get_active_version(taken).values == get_active_version(given).values
+    shown, expected = (opened(browser, get_policy_page(each)).fields for each in (taken, given))
     told = {name: value for name, value in shown.items() if name in EXTREMES}
     assert told == {name: value for name, value in expected.items() if name in EXTREMES}
     assert told
 
 
 def test_an_emptied_field_says_nothing_any_more(browser: Client, policy: ContextPolicy) -> None:
-    submitted(browser, page_of(policy), token_budget="", lock_token_budget=None, strategy="")
+    submitted(
+        browser, get_policy_page(policy), token_budget="", lock_token_budget=None, strategy=""
+    )
 
-    values = current(policy).values
+    values = get_active_version(policy).values
     assert "token_budget" not in values
     assert "strategy" not in values
-    assert current(policy).locks == ["allowed_models"]
+    assert get_active_version(policy).locks == ["allowed_models"]
 
 
 def test_a_lock_stands_beside_its_field(browser: Client, policy: ContextPolicy) -> None:
-    submitted(browser, page_of(policy), lock_archive="on", lock_token_budget=None)
+    submitted(browser, get_policy_page(policy), lock_archive="on", lock_token_budget=None)
 
-    assert current(policy).locks == ["allowed_models", "archive"]
+    assert get_active_version(policy).locks == ["allowed_models", "archive"]
 
 
 @pytest.mark.requirement("S0.7", by="admin")
@@ -283,7 +272,7 @@ def test_what_cannot_work_is_said_at_its_field_and_not_saved(
     browser: Client,
     policy: ContextPolicy,
 ) -> None:
-    answer = submitted(browser, page_of(policy), **changes)
+    answer = submitted(browser, get_policy_page(policy), **changes)
 
     assert answer.status_code == 200
     errors = answer.context["adminform"].form.errors
@@ -293,27 +282,27 @@ def test_what_cannot_work_is_said_at_its_field_and_not_saved(
     # The page uses each field's label.
     pieces = [piece for each in errors[field] for piece in re.split(r"\w+_\w+", each)]
     assert all(" ".join(piece.split()) in page.words for piece in pieces)
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
 
 
 def test_nobody_writes_over_a_version_they_have_not_seen(
     browser: Client, policy: ContextPolicy, now: datetime
 ) -> None:
-    stale = opened(browser, page_of(policy)).fields
+    stale = opened(browser, get_policy_page(policy)).fields
     create_policy_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
 
-    answer = browser.post(page_of(policy), {**stale, "fold_turns": "3"})
+    answer = browser.post(get_policy_page(policy), {**stale, "fold_turns": "3"})
 
     assert "Version 2 was saved while you were editing" in Page(answer.content.decode()).words
-    assert current(policy).number == 2
+    assert get_active_version(policy).number == 2
 
 
 def test_a_name_changes_without_a_new_version(browser: Client, policy: ContextPolicy) -> None:
-    submitted(browser, page_of(policy), name="Help desk")
+    submitted(browser, get_policy_page(policy), name="Help desk")
 
     policy.refresh_from_db()
     assert policy.name == "Help desk"
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
     assert AuditEvent.objects.filter(type="policy.changed").count() == 1
 
 
@@ -322,7 +311,7 @@ def test_a_policy_that_applies_is_not_retired(
 ) -> None:
     assign_policy(policy=policy, level="instance", actor="system", now=now)
 
-    answer = submitted(browser, page_of(policy), retired="on", fold_turns="4")
+    answer = submitted(browser, get_policy_page(policy), retired="on", fold_turns="4")
 
     assert message_codes(answer) == ["policy_in_use"]
     # The page keeps the values of the form.
@@ -331,16 +320,16 @@ def test_a_policy_that_applies_is_not_retired(
     assert form["retired"].value()
     policy.refresh_from_db()
     assert not policy.retired
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
 
 
 def test_the_page_says_what_the_policy_does_where_and_since_when(
     browser: Client, policy: ContextPolicy, now: datetime, support: Group
 ) -> None:
     assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
-    submitted(browser, page_of(policy), token_budget="20000", note="Cheaper")
+    submitted(browser, get_policy_page(policy), token_budget="20000", note="Cheaper")
 
-    words = opened(browser, page_of(policy)).words
+    words = opened(browser, get_policy_page(policy)).words
 
     assert "Sends at most 15,000 tokens and keeps 5,000 free for the reply." in words
     assert "the built-in extractor prepares a summary" in words
@@ -351,7 +340,7 @@ def test_the_page_says_what_the_policy_does_where_and_since_when(
 
 
 def test_empty_fields_show_what_holds_instead(browser: Client, policy: ContextPolicy) -> None:
-    html = browser.get(page_of(policy)).content.decode()
+    html = browser.get(get_policy_page(policy)).content.decode()
 
     assert "6,000 · a quarter of the token budget" in html
     assert "45 % · default of “Newest messages and a summary of the others”" in html
@@ -361,13 +350,13 @@ def test_empty_fields_show_what_holds_instead(browser: Client, policy: ContextPo
 def test_what_works_but_surprises_is_said_after_saving(
     browser: Client, policy: ContextPolicy
 ) -> None:
-    submitted(browser, page_of(policy), system_text="Use the key sk-abcdefghij0123456789.")
+    submitted(browser, get_policy_page(policy), system_text="Use the key sk-abcdefghij0123456789.")
 
-    assert "secret_in_text" in message_codes(browser.get(page_of(policy)))
+    assert "secret_in_text" in message_codes(browser.get(get_policy_page(policy)))
 
 
 def test_every_value_of_a_policy_is_in_the_form(browser: Client, policy: ContextPolicy) -> None:
-    answer = browser.get(page_of(policy))
+    answer = browser.get(get_policy_page(policy))
     page = Page(answer.content.decode())
     form = answer.context["adminform"].form
 
@@ -407,11 +396,11 @@ EXTREMES: dict[str, Any] = {
 def test_what_nobody_touched_stays_exactly_as_it_is_stored(browser: Client, now: datetime) -> None:
     policy = create_policy(slug="extreme", name="Extreme", values=EXTREMES, actor="system", now=now)
 
-    submitted(browser, page_of(policy))
-    assert current(policy).number == 1
+    submitted(browser, get_policy_page(policy))
+    assert get_active_version(policy).number == 1
 
-    submitted(browser, page_of(policy), fold_turns="3")
-    assert current(policy).values == {**EXTREMES, "fold_turns": 3}
+    submitted(browser, get_policy_page(policy), fold_turns="3")
+    assert get_active_version(policy).values == {**EXTREMES, "fold_turns": 3}
 
 
 def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: datetime) -> None:
@@ -421,20 +410,20 @@ def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: d
         "state_schema": {"type": "object", "properties": {"a": {}, "b": {}}},
     }
     policy = create_policy(slug="lines", name="Lines", values=values, actor="system", now=now)
-    fields = opened(browser, page_of(policy)).fields
+    fields = opened(browser, get_policy_page(policy)).fields
     sent = {name: [v.replace("\n", "\r\n") for v in value] for name, value in fields.items()}
 
-    browser.post(page_of(policy), sent)
+    browser.post(get_policy_page(policy), sent)
 
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
 
 
 def test_S29_the_page_says_what_would_surprise(browser: Client, policy: ContextPolicy) -> None:
-    assert "No warnings" in opened(browser, page_of(policy)).words
+    assert "No warnings" in opened(browser, get_policy_page(policy)).words
 
-    submitted(browser, page_of(policy), layout="A", window_turns="900")
+    submitted(browser, get_policy_page(policy), layout="A", window_turns="900")
 
-    words = opened(browser, page_of(policy)).words
+    words = opened(browser, get_policy_page(policy)).words
     assert "layout_flattens_roles" in words
     assert "window_beyond_limit" in words
 
@@ -449,20 +438,22 @@ def test_a_new_strategy_needs_no_change_of_the_form(browser: Client) -> None:
 def test_who_only_looks_sees_the_values_and_no_form(policy: ContextPolicy, now: datetime) -> None:
     auditor = signed_in(person("priya", AUDITOR))
 
-    page = opened(auditor, page_of(policy))
+    page = opened(auditor, get_policy_page(policy))
 
     assert "token_budget 24000 locked" in page.words
     assert "Be brief." in page.words
     assert "token_budget" not in page.fields
-    assert auditor.post(page_of(policy), {"name": "x"}).status_code == 403
+    assert auditor.post(get_policy_page(policy), {"name": "x"}).status_code == 403
 
 
 def test_what_people_type_is_shown_as_text(browser: Client, policy: ContextPolicy) -> None:
     evil = "<img src=x onerror=alert(1)><script>alert(2)</script>"
 
-    submitted(browser, page_of(policy), name=evil, system_text=evil, note=evil, description=evil)
+    submitted(
+        browser, get_policy_page(policy), name=evil, system_text=evil, note=evil, description=evil
+    )
 
-    for url in (page_of(policy), reverse("admin:contextpolicy_contextpolicy_changelist")):
+    for url in (get_policy_page(policy), reverse("admin:contextpolicy_contextpolicy_changelist")):
         html = browser.get(url).content.decode()
         assert "<img src=x" not in html
         assert "<script>alert" not in html
@@ -493,7 +484,7 @@ class TestAssignments:
     def test_the_link_on_the_policy_page_chooses_the_policy(
         self, browser: Client, policy: ContextPolicy
     ) -> None:
-        page = opened(browser, page_of(policy))
+        page = opened(browser, get_policy_page(policy))
         link = next(url for url in page.urls if "policyassignment/add/?" in url)
 
         assert opened(browser, link).fields["policy"] == [str(policy.pk)]
@@ -590,7 +581,7 @@ def test_who_only_looks_reads_structured_values_as_they_are_written(now: datetim
     }
     policy = create_policy(slug="s", name="S", values=values, actor="system", now=now)
 
-    words = opened(signed_in(person("priya", AUDITOR)), page_of(policy)).words
+    words = opened(signed_in(person("priya", AUDITOR)), get_policy_page(policy)).words
 
     assert "tool_output_rules look_up: limit 500" in words
     assert "state_schema date (date)" in words

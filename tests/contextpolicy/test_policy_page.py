@@ -10,13 +10,12 @@ import pytest
 from django.contrib.auth.models import Group, User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
-from django.urls import reverse
 
 from chats.admin.policies.form_text import FIGURE_CHANGED, NO_ROOM, NOT_SET
 from chats.admin.policies.strategy_sentences import BUILT_IN_WRITER
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
-from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
+from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.publish import (
     activate_version,
@@ -28,6 +27,7 @@ from contextpolicy.publish import (
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in
+from tests.support.policy_pages import get_active_version, get_policy_page
 
 pytestmark = pytest.mark.django_db
 
@@ -47,17 +47,6 @@ def made(now: datetime, values: dict[str, Any], **options: Any) -> ContextPolicy
     """A policy with these values."""
     given = {"slug": "support", "name": "Support", "actor": "system", **options}
     return create_policy(values=values, now=now, **given)
-
-
-def page_of(policy: ContextPolicy) -> str:
-    return reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
-
-
-def current(policy: ContextPolicy) -> PolicyVersion:
-    """The active version."""
-    version = ContextPolicy.objects.select_related("current").get(pk=policy.pk).current
-    assert version is not None
-    return version
 
 
 def looked_at(client: Client, url: str, **changes: Any) -> Any:
@@ -91,16 +80,16 @@ def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
 ) -> None:
     policy = made(now, {**SUMMARY, "undo_right": "nobody", "turn_threshold": 90})
 
-    editor = browser.get(page_of(policy)).context["editor"]
+    editor = browser.get(get_policy_page(policy)).context["editor"]
     assert [row.name for row in editor.also] == ["turn_threshold", "undo_right"]
     assert [told.finding.code for told in editor.also[0].told] == ["turns_never_fire"]
     people = next(group for group in editor.more if group.title == "Summary permissions")
     assert (people.total, people.set_above) == (4, 1)
-    assert "4 settings (1 set above)" in opened(browser, page_of(policy)).words
+    assert "4 settings (1 set above)" in opened(browser, get_policy_page(policy)).words
 
-    editor = looked_at(browser, page_of(policy), lock_warm_up="on", max_bytes="-4")
+    editor = looked_at(browser, get_policy_page(policy), lock_warm_up="on", max_bytes="-4")
     assert {"max_bytes", "warm_up"} <= {row.name for row in editor.also}
-    assert current(policy).number == 1
+    assert get_active_version(policy).number == 1
 
 
 def test_one_search_finds_a_setting_by_its_words(browser: Client) -> None:
@@ -123,7 +112,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
 
     def hints(**seen: str) -> dict[str, str]:
-        editor = looked_at(browser, page_of(policy), **seen)
+        editor = looked_at(browser, get_policy_page(policy), **seen)
         return {row.name: row.hint for row in editor.rows}
 
     alone = hints()
@@ -143,7 +132,7 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     assert seen["fold_turns"] == "2 · chat · Loose v1"
     # A value without effect says so, and names the effective value.
     editor = looked_at(
-        browser, page_of(policy), token_budget="20000", **{"seen-group": str(support.pk)}
+        browser, get_policy_page(policy), token_budget="20000", **{"seen-group": str(support.pk)}
     )
     row = next(row for row in editor.rows if row.name == "token_budget")
     assert row.hint == "Overridden. In effect: 6,000 · everyone · Strict v1, locked"
@@ -152,11 +141,11 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
 def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -> None:
     policy = made(now, SUMMARY)
     events = AuditEvent.objects.count()
-    fields = opened(browser, page_of(policy)).fields
+    fields = opened(browser, get_policy_page(policy)).fields
     sent = {**fields, "_look": "told", "token_budget": "9000", "layout": "A"}
 
     part = browser.post(
-        page_of(policy), sent, headers={"HX-Request": "true", "HX-Target": "policy-told"}
+        get_policy_page(policy), sent, headers={"HX-Request": "true", "HX-Target": "policy-told"}
     )
 
     html = part.content.decode()
@@ -166,14 +155,14 @@ def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -
     assert "layout_flattens_roles" in html
     assert 'id="hint-reserve_tokens" hx-swap-oob="true">2,250 · a quarter of' in html
     assert Page(html).inline == []
-    assert current(policy).values == SUMMARY
+    assert get_active_version(policy).values == SUMMARY
     assert AuditEvent.objects.count() == events
 
 
 def test_each_figure_in_plain_words_is_a_link_to_its_field(browser: Client, now: datetime) -> None:
     policy = made(now, {**SUMMARY, "turn_threshold": 90})
 
-    html = browser.get(page_of(policy)).content.decode()
+    html = browser.get(get_policy_page(policy)).content.decode()
 
     assert '<a class="policy-figure" href="#id_token_budget">6,000</a>' in html
     assert '<a class="policy-figure" href="#id_turn_threshold">90</a>' in html
@@ -191,7 +180,7 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
 
     editor = looked_at(
         browser,
-        page_of(policy),
+        get_policy_page(policy),
         token_budget="9000",
         lock_token_budget=None,
         summarization_model="(built in)",
@@ -224,8 +213,8 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
         assert f"{FIGURE_CHANGED.format(field, title, text)}<span" in editor.sentence
     assert '<a class="policy-figure" href="#id_keep_last_messages">20</a>' in editor.sentence
     # The texts of a version are long: earlier ones are in the list of versions.
-    submitted(browser, page_of(policy), system_text="One.\nTwo.")
-    editor = looked_at(browser, page_of(policy), system_text="Three.", strategy="simple")
+    submitted(browser, get_policy_page(policy), system_text="One.\nTwo.")
+    editor = looked_at(browser, get_policy_page(policy), system_text="Three.", strategy="simple")
     assert {row.name: row.was for row in editor.rows if row.was} == {"system_text": "changed"}
     assert editor.strategy_was == "was newest messages and a summary of the others"
 
@@ -246,7 +235,7 @@ def test_what_people_wrote_stands_escaped_in_plain_words(browser: Client, now: d
     policy = made(now, values)
 
     for changes in ({}, {"summary_sections": f"{evil}2", "tool_output_rules": f"{evil}2: limit 8"}):
-        answer = submitted(browser, page_of(policy), _look="all", **changes)
+        answer = submitted(browser, get_policy_page(policy), _look="all", **changes)
         html = answer.content.decode()
         assert "&lt;img src=x" in answer.context["editor"].sentence
         assert "<img src=x" not in html
@@ -257,20 +246,20 @@ def test_what_people_wrote_stands_escaped_in_plain_words(browser: Client, now: d
 def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: datetime) -> None:
     ModelSpec.objects.create(slug="light", provider="demo", name="light")
     policy = made(now, SUMMARY)
-    found = browser.get(page_of(policy)).context["editor"].told
+    found = browser.get(get_policy_page(policy)).context["editor"].told
     kept = next(told for told in found if told.finding.code == "kept_above_mark")
     assert "6,800 tokens" in kept.sentence
     assert kept.mend == "Set “Maximum summary length” to 600"
 
-    answer = submitted(browser, page_of(policy), _mend=kept.key)
+    answer = submitted(browser, get_policy_page(policy), _mend=kept.key)
 
     page = Page(answer.content.decode())
     assert page.fields["summary_max_tokens"] == ["600"]
     assert "Unsaved changes: Maximum summary length." in page.words
     assert "kept_above_mark" not in page.words
-    assert current(policy).values == SUMMARY
-    browser.post(page_of(policy), page.fields)
-    assert current(policy).values == {**SUMMARY, "summary_max_tokens": 600}
+    assert get_active_version(policy).values == SUMMARY
+    browser.post(get_policy_page(policy), page.fields)
+    assert get_active_version(policy).values == {**SUMMARY, "summary_max_tokens": 600}
 
 
 def test_buttons_write_rules_and_the_value_that_a_lock_needs(
@@ -279,9 +268,9 @@ def test_buttons_write_rules_and_the_value_that_a_lock_needs(
     policy = made(now, {**SUMMARY, "tool_output_rules": {"a": {"limit": 900}}})
 
     def pressed(code: str, **changes: Any) -> Any:
-        told = looked_at(browser, page_of(policy), **changes).told
+        told = looked_at(browser, get_policy_page(policy), **changes).told
         button = next(each for each in told if each.finding.code == code)
-        answer = submitted(browser, page_of(policy), _mend=button.key, **changes)
+        answer = submitted(browser, get_policy_page(policy), _mend=button.key, **changes)
         fields = Page(answer.content.decode()).fields
         assert code not in {each.finding.code for each in answer.context["editor"].told}
         return button.mend, fields
@@ -334,9 +323,9 @@ def test_a_copy_is_a_start_and_leaves_the_original(browser: Client, now: datetim
 
     assert answer.status_code == 302
     copy = ContextPolicy.objects.get(slug="night-shift")
-    assert current(copy).values == {**SUMMARY, "pinned_kinds": ["number"]}
-    assert current(copy).locks == ["token_budget"]
-    assert current(ContextPolicy.objects.get(slug="support")).number == 1
+    assert get_active_version(copy).values == {**SUMMARY, "pinned_kinds": ["number"]}
+    assert get_active_version(copy).locks == ["token_budget"]
+    assert get_active_version(ContextPolicy.objects.get(slug="support")).number == 1
 
 
 class TestDrafts:
@@ -345,16 +334,16 @@ class TestDrafts:
     ) -> None:
         policy = made(now, SUMMARY)
 
-        submitted(browser, page_of(policy), token_budget="9000", _draft="1")
+        submitted(browser, get_policy_page(policy), token_budget="9000", _draft="1")
 
-        assert (current(policy).number, policy.versions.count()) == (1, 2)
-        page = opened(browser, page_of(policy))
+        assert (get_active_version(policy).number, policy.versions.count()) == (1, 2)
+        page = opened(browser, get_policy_page(policy))
         assert page.fields["token_budget"] == ["9000"]
         assert "Version 2 is a draft Version 1 is active." in page.words
         event = AuditEvent.objects.filter(type="policy.version_created").latest("id")
         assert event.data["draft"] is True
-        submitted(browser, page_of(policy))
-        assert current(policy).number == 2
+        submitted(browser, get_policy_page(policy))
+        assert get_active_version(policy).number == 2
         policy.refresh_from_db()
         assert [v.state for v in policy.versions.order_by("number")] == ["retired", "active"]
         assert AuditEvent.objects.filter(type="policy.version_activated").count() == 1
@@ -367,17 +356,20 @@ class TestDrafts:
         assign_policy(policy=policy, level="group", group=support, actor="system", now=now)
         create_policy_version(policy=policy, values={}, locks=[], note="", actor="system", now=now)
 
-        answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
+        answer = browser.post(get_policy_page(policy), {"_restore": "1"}, follow=True)
 
         assert "Version 3 has the values and locks of version 1." in answer.content.decode()
-        assert (current(policy).number, current(policy).values) == (3, SUMMARY)
-        assert current(policy).locks == ["token_budget"]
+        assert (get_active_version(policy).number, get_active_version(policy).values) == (
+            3,
+            SUMMARY,
+        )
+        assert get_active_version(policy).locks == ["token_budget"]
         assert policy.assignments.count() == 1
-        answer = browser.post(page_of(policy), {"_restore": "77"}, follow=True)
+        answer = browser.post(get_policy_page(policy), {"_restore": "77"}, follow=True)
         assert "This policy has no version 77." in answer.content.decode()
         auditor = signed_in(person("priya", AUDITOR))
-        assert auditor.post(page_of(policy), {"_restore": "1"}).status_code == 403
-        assert current(policy).number == 3
+        assert auditor.post(get_policy_page(policy), {"_restore": "1"}).status_code == 403
+        assert get_active_version(policy).number == 3
 
     @pytest.mark.policy_case(11)
     def test_one_that_lacks_a_value_is_restored_whole(self, browser: Client, now: datetime) -> None:
@@ -386,11 +378,11 @@ class TestDrafts:
         common: dict[str, Any] = {"note": "", "actor": "system", "now": now}
         create_policy_version(policy=policy, values=SUMMARY, locks=["token_budget"], **common)
 
-        answer = browser.post(page_of(policy), {"_restore": "1"}, follow=True)
+        answer = browser.post(get_policy_page(policy), {"_restore": "1"}, follow=True)
 
         assert "version_restored" in message_codes(answer)
-        assert (current(policy).values, current(policy).locks) == (bare, [])
-        assert opened(browser, page_of(policy)).fields["token_budget"] == [""]
+        assert (get_active_version(policy).values, get_active_version(policy).locks) == (bare, [])
+        assert opened(browser, get_policy_page(policy)).fields["token_budget"] == [""]
 
     def test_of_two_who_activate_the_second_is_told(self, now: datetime) -> None:
         policy = made(now, SUMMARY)
@@ -408,22 +400,22 @@ class TestDrafts:
 class TestTwoAdministrators:
     def test_only_touched_fields_are_written(self, browser: Client, now: datetime) -> None:
         policy = made(now, SUMMARY)
-        stale = opened(browser, page_of(policy)).fields
+        stale = opened(browser, get_policy_page(policy)).fields
         theirs = {**SUMMARY, "keep_last_messages": 12, "fold_turns": 3}
         common: dict[str, Any] = {"actor": "system", "now": now, "note": ""}
         create_policy_version(policy=policy, values=theirs, locks=["fold_turns"], **common)
         ContextPolicy.objects.filter(pk=policy.pk).update(name="Help desk")
 
-        answer = browser.post(page_of(policy), {**stale, "token_budget": "9000"})
+        answer = browser.post(get_policy_page(policy), {**stale, "token_budget": "9000"})
 
         page = Page(answer.content.decode())
         assert "Version 2 was saved while you were editing" in page.words
         assert "Newest messages kept 20 12 20" in page.words
         assert "Token budget 8000 8000 9000" in page.words
-        assert current(policy).number == 2
-        browser.post(page_of(policy), page.fields)
-        assert current(policy).values == {**theirs, "token_budget": 9_000}
-        assert current(policy).locks == ["fold_turns"]
+        assert get_active_version(policy).number == 2
+        browser.post(get_policy_page(policy), page.fields)
+        assert get_active_version(policy).values == {**theirs, "token_budget": 9_000}
+        assert get_active_version(policy).locks == ["fold_turns"]
         assert ContextPolicy.objects.get(pk=policy.pk).name == "Help desk"
 
     @pytest.mark.parametrize("keeps_theirs", [True, False])
@@ -431,35 +423,37 @@ class TestTwoAdministrators:
         self, keeps_theirs: bool, browser: Client, now: datetime
     ) -> None:
         policy = made(now, SUMMARY)
-        stale = opened(browser, page_of(policy)).fields
+        stale = opened(browser, get_policy_page(policy)).fields
         theirs = {**SUMMARY, "keep_last_messages": 12}
         create_policy_version(
             policy=policy, values=theirs, locks=[], note="", actor="system", now=now
         )
-        answer = browser.post(page_of(policy), {**stale, "keep_last_messages": "16"})
+        answer = browser.post(get_policy_page(policy), {**stale, "keep_last_messages": "16"})
         (clash,) = answer.context["editor"].form.conflicts
         assert (clash.before, clash.theirs, clash.mine, clash.is_clash) == ("20", "12", "16", True)
         fields = Page(answer.content.decode()).fields
         assert fields["keep_last_messages"] == ["16"]
 
         sent = {**fields, **({"keep_theirs": ["keep_last_messages"]} if keeps_theirs else {})}
-        browser.post(page_of(policy), sent)
+        browser.post(get_policy_page(policy), sent)
 
-        assert current(policy).values["keep_last_messages"] == (12 if keeps_theirs else 16)
+        assert get_active_version(policy).values["keep_last_messages"] == (
+            12 if keeps_theirs else 16
+        )
 
 
 class TestFiles:
     def test_what_is_exported_is_imported_whole(self, browser: Client, now: datetime) -> None:
         policy = made(now, {**SUMMARY, "pinned_kinds": ["number"]}, locks=["pinned_kinds"])
 
-        answer = browser.get(f"{page_of(policy)}?export=json")
+        answer = browser.get(f"{get_policy_page(policy)}?export=json")
         file = SimpleUploadedFile("p.json", answer.content)
         browser.post(IMPORT, {"file": file, "name": "Another"})
 
         assert "support.policy.json" in answer["Content-Disposition"]
         copy = ContextPolicy.objects.get(slug="another")
-        assert (current(copy).values, current(copy).locks) == (
-            current(policy).values,
+        assert (get_active_version(copy).values, get_active_version(copy).locks) == (
+            get_active_version(policy).values,
             ["pinned_kinds"],
         )
 
@@ -503,12 +497,12 @@ def test_a_save_names_the_version_that_is_active(browser: Client) -> None:
     words = said_after(browser, ADD, name="Careful", token_budget="9000", _draft="1")
     assert "“Careful” is saved: version 1 is a draft. No version is active yet" in words
     policy = ContextPolicy.objects.get()
-    words = said_after(browser, page_of(policy), _save="1")
+    words = said_after(browser, get_policy_page(policy), _save="1")
     assert "“Careful” is saved. Version 1 is active." in words
-    words = said_after(browser, page_of(policy), token_budget="8000", _draft="1")
+    words = said_after(browser, get_policy_page(policy), token_budget="8000", _draft="1")
     assert "“Careful” is saved: version 2 is a draft. Version 1 stays active" in words
     assert "successfully" not in words
-    words = said_after(browser, page_of(policy), _continue="1")
+    words = said_after(browser, get_policy_page(policy), _continue="1")
     assert "“Careful” is saved. Version 2 is active." in words
 
 

@@ -23,53 +23,29 @@ from contextpolicy.publish import (
     restore_policy_version,
     unassign_policy,
 )
-from contextpolicy.roles import POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.contextpolicy.pages import message_codes, opened
-from tests.contextpolicy.people import person, signed_in
+from tests.contextpolicy.people import name_actor, signed_in
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("needs_two_persons")]
 
 Change = Callable[..., Any]
-
-
-@pytest.fixture(autouse=True)
-def asked_for(settings: Settings) -> None:
-    """Enable two-person approval."""
-    settings.TWO_PERSONS = True
-
-
-@pytest.fixture
-def ines(db: None) -> User:
-    """Writes policies."""
-    return person("ines", POLICY_ADMIN)
-
-
-@pytest.fixture
-def ivan(db: None) -> User:
-    """May change policies, too."""
-    return person("ivan", POLICY_ADMIN)
 
 
 @pytest.fixture
 def policy(ines: User, ivan: User, now: datetime) -> ContextPolicy:
     """A policy by Ines, assigned to everyone by Ivan."""
     made = create_policy(
-        slug="house", name="House", values={"token_budget": 16_000}, actor=by(ines), now=now
+        slug="house", name="House", values={"token_budget": 16_000}, actor=name_actor(ines), now=now
     )
-    assign_policy(policy=made, level="instance", actor=by(ivan), now=now)
+    assign_policy(policy=made, level="instance", actor=name_actor(ivan), now=now)
     return made
-
-
-def by(user: User) -> str:
-    """The actor of a person."""
-    return f"user:{user.pk}"
 
 
 def changed(policy: ContextPolicy, who: User, now: datetime, **options: Any) -> Any:
     """The next version of the policy, by a given person."""
     values = {"token_budget": 12_000, **options.pop("values", {})}
-    given = {"locks": [], "note": "", "actor": by(who), "now": now, **options}
+    given = {"locks": [], "note": "", "actor": name_actor(who), "now": now, **options}
     return create_policy_version(policy=policy, values=values, **given)
 
 
@@ -92,11 +68,11 @@ def test_what_governs_everybody_waits_for_somebody_else(
     made = changed(policy, ines, now)
     assert (waits(made), in_force(policy)) == (True, 1)
     with pytest.raises(SecondPersonNeeded) as refusal:
-        activate_version(policy=policy, number=2, actor=by(ines), now=now)
+        activate_version(policy=policy, number=2, actor=name_actor(ines), now=now)
     assert refusal.value.reason == "author_publishes"
     assert in_force(policy) == 1
 
-    activate_version(policy=policy, number=2, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=2, actor=name_actor(ivan), now=now)
     assert in_force(policy) == 2
     told = [
         describe_event(e, names=load_event_names([e])) for e in AuditEvent.objects.order_by("id")
@@ -111,8 +87,8 @@ def test_who_changes_a_waiting_version_is_its_author(
     changed(policy, ines, now)
     changed(policy, ivan, now, values={"token_budget": 90_000}, based_on=2)
     with pytest.raises(SecondPersonNeeded):
-        activate_version(policy=policy, number=3, actor=by(ivan), now=now)
-    activate_version(policy=policy, number=3, actor=by(ines), now=now)
+        activate_version(policy=policy, number=3, actor=name_actor(ivan), now=now)
+    activate_version(policy=policy, number=3, actor=name_actor(ines), now=now)
     assert in_force(policy) == 3
 
 
@@ -121,8 +97,10 @@ def test_an_emergency_needs_a_reason_that_stays(
 ) -> None:
     changed(policy, ines, now)
     with pytest.raises(SecondPersonNeeded):
-        activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="  ")
-    activate_version(policy=policy, number=2, actor=by(ines), now=now, emergency="Keys leaked")
+        activate_version(policy=policy, number=2, actor=name_actor(ines), now=now, emergency="  ")
+    activate_version(
+        policy=policy, number=2, actor=name_actor(ines), now=now, emergency="Keys leaked"
+    )
     event = AuditEvent.objects.get(type="policy.version_activated")
     assert event.data["emergency"] == "Keys leaked"
     assert "in an emergency (“Keys leaked”)" in describe_event(
@@ -136,17 +114,17 @@ def test_the_author_does_not_assign_it_to_everybody_or_a_group(
     group = Group.objects.create(name="Support")
     for target in ({"level": "instance"}, {"level": "group", "group": group}):
         with pytest.raises(SecondPersonNeeded):
-            assign_policy(policy=policy, actor=by(ines), now=now, **target)
+            assign_policy(policy=policy, actor=name_actor(ines), now=now, **target)
     assert policy.assignments.count() == 1
-    assign_policy(policy=policy, level="group", group=group, actor=by(ivan), now=now)
+    assign_policy(policy=policy, level="group", group=group, actor=name_actor(ivan), now=now)
     # With one person the two-person rule does not apply.
-    assign_policy(policy=policy, level="user", user=ines, actor=by(ines), now=now)
+    assign_policy(policy=policy, level="user", user=ines, actor=name_actor(ines), now=now)
 
 
 def test_for_one_person_only_a_changed_lock_waits(ines: User, now: datetime, alice: User) -> None:
     values = {"token_budget": 16_000}
-    own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
-    assign_policy(policy=own, level="user", user=alice, actor=by(ines), now=now)
+    own = create_policy(slug="own", name="Own", values=values, actor=name_actor(ines), now=now)
+    assign_policy(policy=own, level="user", user=alice, actor=name_actor(ines), now=now)
     assert not waits(changed(own, ines, now))
     assert waits(changed(own, ines, now, locks=["token_budget"]))
 
@@ -155,33 +133,35 @@ def test_what_erases_sooner_waits_and_who_placed_a_hold_does_not_release_it(
     ines: User, ivan: User, now: datetime, alice: User
 ) -> None:
     values = {"token_budget": 12_000, "retention_days": 90}
-    own = create_policy(slug="own", name="Own", values=values, actor=by(ines), now=now)
-    assign_policy(policy=own, level="user", user=alice, actor=by(ivan), now=now)
+    own = create_policy(slug="own", name="Own", values=values, actor=name_actor(ines), now=now)
+    assign_policy(policy=own, level="user", user=alice, actor=name_actor(ivan), now=now)
     assert not waits(changed(own, ines, now, values={"retention_days": 120}))
     assert waits(changed(own, ines, now, values={"retention_days": 30}))
 
     given: dict[str, Any] = {
         "case": "2026-118",
         "reason": "Complaint",
-        "actor": by(ines),
+        "actor": name_actor(ines),
         "now": now,
     }
     hold = holds.place_hold(level="user", user=alice, **given)
     with pytest.raises(SecondPersonNeeded) as refusal:
-        holds.release_hold(hold=hold, reason="Over", actor=by(ines), now=now)
+        holds.release_hold(hold=hold, reason="Over", actor=name_actor(ines), now=now)
     assert refusal.value.reason == "own_hold"
-    holds.release_hold(hold=hold, reason="Over", actor=by(ivan), now=now)
+    holds.release_hold(hold=hold, reason="Over", actor=name_actor(ivan), now=now)
 
 
 def test_what_was_in_force_lately_returns_at_once(
     policy: ContextPolicy, ines: User, ivan: User, now: datetime
 ) -> None:
     changed(policy, ines, now)
-    activate_version(policy=policy, number=2, actor=by(ivan), now=now)
+    activate_version(policy=policy, number=2, actor=name_actor(ivan), now=now)
     soon, late = now + timedelta(days=29), now + timedelta(days=90)
-    assert not waits(restore_policy_version(policy=policy, number=1, actor=by(ines), now=soon))
+    assert not waits(
+        restore_policy_version(policy=policy, number=1, actor=name_actor(ines), now=soon)
+    )
     # Version 3 replaced version 2 on that day, sixty days before.
-    assert waits(restore_policy_version(policy=policy, number=2, actor=by(ines), now=late))
+    assert waits(restore_policy_version(policy=policy, number=2, actor=name_actor(ines), now=late))
 
 
 def test_it_is_off_unless_it_is_set(
@@ -189,7 +169,7 @@ def test_it_is_off_unless_it_is_set(
 ) -> None:
     settings.TWO_PERSONS = False
     assert not waits(changed(policy, ines, now))
-    assign_policy(policy=policy, level="instance", actor=by(ines), now=now)
+    assign_policy(policy=policy, level="instance", actor=name_actor(ines), now=now)
 
 
 def test_alone_one_is_told_who_could_help(
@@ -198,7 +178,7 @@ def test_alone_one_is_told_who_could_help(
     User.objects.filter(pk=ivan.pk).update(is_active=False)
     changed(policy, ines, now)
     with pytest.raises(SecondPersonNeeded) as refusal:
-        activate_version(policy=policy, number=2, actor=by(ines), now=now)
+        activate_version(policy=policy, number=2, actor=name_actor(ines), now=now)
     assert refusal.value.reason == "no_other_administrator"
 
 
@@ -245,12 +225,12 @@ def test_the_author_does_not_take_it_back_from_everybody_or_a_group(
 ) -> None:
     row = policy.assignments.get()
     with pytest.raises(SecondPersonNeeded) as refusal:
-        unassign_policy(assignment=row, actor=by(ines), now=now)
+        unassign_policy(assignment=row, actor=name_actor(ines), now=now)
     assert refusal.value.reason == "author_unassigns"
     assert policy.assignments.count() == 1
-    own = assign_policy(policy=policy, level="user", user=ines, actor=by(ines), now=now)
-    unassign_policy(assignment=own, actor=by(ines), now=now)
-    unassign_policy(assignment=row, actor=by(ivan), now=now)
+    own = assign_policy(policy=policy, level="user", user=ines, actor=name_actor(ines), now=now)
+    unassign_policy(assignment=own, actor=name_actor(ines), now=now)
+    unassign_policy(assignment=row, actor=name_actor(ivan), now=now)
     assert policy.assignments.count() == 0
 
 
@@ -301,7 +281,9 @@ class TestAgents:
     def crew(self, ines: User, ivan: User, now: datetime) -> ContextPolicy:
         """A policy by Ines without assignments."""
         values = {"token_budget": 16_000}
-        return create_policy(slug="crew", name="Crew", values=values, actor=by(ines), now=now)
+        return create_policy(
+            slug="crew", name="Crew", values=values, actor=name_actor(ines), now=now
+        )
 
     def team(self, who: User, now: datetime, *, shared: bool, policy: str = "crew") -> Team:
         """A team with an agent that has the policy."""
@@ -314,7 +296,7 @@ class TestAgents:
         made = self.team(ivan, now, shared=True)
         version = changed(crew, ines, now)
         assert waits(version)
-        activate_version(policy=crew, number=version.number, actor=by(ivan), now=now)
+        activate_version(policy=crew, number=version.number, actor=name_actor(ivan), now=now)
         assert in_force(crew) == version.number
         rosters.delete_team(user=ivan, team_id=made.pk, now=now)
         assert not waits(changed(crew, ines, now, values={"token_budget": 9_000}))
@@ -338,7 +320,7 @@ class TestAgents:
             ("locks", {"values": {"token_budget": 9_000}, "locks": ["token_budget"]}),
             ("erases", {"values": {"retention_days": 3}}),
         ):
-            create_policy(slug=slug, name=slug, actor=by(ines), now=now, **options)
+            create_policy(slug=slug, name=slug, actor=name_actor(ines), now=now, **options)
             with pytest.raises(InvalidTeam) as refused:
                 self.team(ines, now, shared=False, policy=slug)
             assert refused.value.full.template == rosters.SECOND_PERSON_ASSIGNS

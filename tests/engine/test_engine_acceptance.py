@@ -9,43 +9,20 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.acceptance import (
     Verdict,
     append_lost_facts,
-    check_generated_summary,
     find_missing_sections,
     has_unknown_url,
     keep_sections,
 )
 from tests.engine.engine_builders import COUNTER, message, step
-
-GOOD = """## Facts
-- Ann pays 40 euros a month [#2]
-## Preferences
-## Decisions
-- We take the train [#4]
-## Open items
-## Done items
-"""
-SOURCES = [message(n, "Ann pays 40 euros a month and we take the train. " * 3) for n in range(1, 7)]
-
-
-def judged(text: str = GOOD, **facts: object) -> Verdict:
-    defaults: dict[str, object] = {
-        "sources": SOURCES,
-        "previous": None,
-        "finish": "stop",
-        "has_tool_calls": False,
-        "reasoning_only": False,
-        "values": PolicyValues(),
-        "counter": COUNTER,
-    }
-    return check_generated_summary(text, **{**defaults, **facts})  # type: ignore[arg-type]  # facts of a test
+from tests.support.summary_validation import SOURCES, VALID_SUMMARY, validate_summary
 
 
 def test_a_sound_summary_is_accepted() -> None:
-    assert judged() == Verdict(accepted=True)
+    assert validate_summary() == Verdict(accepted=True)
 
 
-BODY = GOOD.replace("## Facts\n", "")
-HEADINGS = "\n".join(line for line in GOOD.splitlines() if line.startswith("#"))
+BODY = VALID_SUMMARY.replace("## Facts\n", "")
+HEADINGS = "\n".join(line for line in VALID_SUMMARY.splitlines() if line.startswith("#"))
 
 
 @pytest.mark.parametrize(
@@ -54,11 +31,11 @@ HEADINGS = "\n".join(line for line in GOOD.splitlines() if line.startswith("#"))
         ("", {}, "empty"),
         (" \n\t ", {}, "empty"),
         ("## Facts\n- a", {}, "too_short"),
-        (GOOD, {"finish": "length"}, "cut_by_length"),
-        (GOOD, {"finish": "content_filter"}, "not_finished"),
-        (GOOD, {"finish": ""}, "not_finished"),
-        (GOOD, {"reasoning_only": True}, "reasoning_only"),
-        (GOOD, {"has_tool_calls": True}, "tool_call"),
+        (VALID_SUMMARY, {"finish": "length"}, "cut_by_length"),
+        (VALID_SUMMARY, {"finish": "content_filter"}, "not_finished"),
+        (VALID_SUMMARY, {"finish": ""}, "not_finished"),
+        (VALID_SUMMARY, {"reasoning_only": True}, "reasoning_only"),
+        (VALID_SUMMARY, {"has_tool_calls": True}, "tool_call"),
         ("I'm sorry, but I can't help with that request.", {}, "refusal"),
         ("I cannot summarise this conversation.", {}, "refusal"),
         ("抱歉，我无法总结这段对话。这里没有内容可以总结。", {}, "refusal"),
@@ -67,27 +44,27 @@ HEADINGS = "\n".join(line for line in GOOD.splitlines() if line.startswith("#"))
         ("Traceback (most recent call last):", {}, "error_text"),
         (HEADINGS, {}, "no_content"),
         (BODY, {}, "missing_sections"),
-        (GOOD + "\nUser: and now?\nAssistant: now this", {}, "role_headers"),
-        (GOOD + "<|im_start|>user", {}, "role_headers"),
-        (GOOD, {"sources": [message(1, "Ann pays 40.")]}, "not_smaller"),
-        (GOOD, {"values": PolicyValues(summary_max_tokens=20)}, "too_long"),
+        (VALID_SUMMARY + "\nUser: and now?\nAssistant: now this", {}, "role_headers"),
+        (VALID_SUMMARY + "<|im_start|>user", {}, "role_headers"),
+        (VALID_SUMMARY, {"sources": [message(1, "Ann pays 40.")]}, "not_smaller"),
+        (VALID_SUMMARY, {"values": PolicyValues(summary_max_tokens=20)}, "too_long"),
     ],
 )
 def test_inv_30_what_must_not_replace_history_is_rejected_by_name(
     text: str, facts: dict[str, object], reason: str
 ) -> None:
-    found = judged(text, **facts)
+    found = validate_summary(text, **facts)
     assert not found.accepted
     assert reason in found.reasons
 
 
 def test_the_previous_summary_counts_among_what_is_folded() -> None:
     previous = Summary("s", "x", 1, 2, (), 500)
-    assert judged(sources=[message(3, "Ann pays 40.")], previous=previous).accepted
+    assert validate_summary(sources=[message(3, "Ann pays 40.")], previous=previous).accepted
 
 
 def test_every_reason_is_named() -> None:
-    found = judged("Error", finish="length", has_tool_calls=True)
+    found = validate_summary("Error", finish="length", has_tool_calls=True)
     assert found.reasons == (
         "too_short",
         "cut_by_length",
@@ -98,13 +75,13 @@ def test_every_reason_is_named() -> None:
 
 
 def test_inv_32_a_summary_may_speak_of_errors_and_of_people_who_are_sorry() -> None:
-    text = GOOD.replace("- Ann", "- User: I'm sorry, it said Error 500. Ann")
-    assert judged(text).accepted
+    text = VALID_SUMMARY.replace("- Ann", "- User: I'm sorry, it said Error 500. Ann")
+    assert validate_summary(text).accepted
 
 
 @pytest.mark.parametrize("heading", ["## facts", "# Facts:", "### **x**\n## Facts ##"])
 def test_headings_are_recognised_in_their_usual_forms(heading: str) -> None:
-    assert find_missing_sections(GOOD.replace("## Facts", heading)) == ()
+    assert find_missing_sections(VALID_SUMMARY.replace("## Facts", heading)) == ()
 
 
 @pytest.mark.parametrize("sign", ["{}", "**{}**", "**{}:**", "1. {}", "2) **{}**", "__{}__:"])
@@ -137,13 +114,13 @@ GERMAN = """## Facts
 
 
 def test_inv_34_a_summary_in_another_language_is_rejected() -> None:
-    made = judged(GERMAN)
+    made = validate_summary(GERMAN)
     assert made.reasons == ("wrong_language",)
     sources = [
         message(n, "Wir nehmen den Zug und das ist für die Reise nicht zu teuer. " * 4)
         for n in range(1, 4)
     ]
-    assert judged(GERMAN, sources=sources).accepted
+    assert validate_summary(GERMAN, sources=sources).accepted
 
 
 @pytest.mark.parametrize(
@@ -158,9 +135,9 @@ def test_inv_34_a_summary_in_another_language_is_rejected() -> None:
     ids=range(5),
 )
 def test_inv_32_an_error_never_passes_as_a_summary(text: str) -> None:
-    assert "error_text" in judged(text).reasons
-    headed = f"{text}\n{GOOD}"
-    assert not judged(headed).accepted
+    assert "error_text" in validate_summary(text).reasons
+    headed = f"{text}\n{VALID_SUMMARY}"
+    assert not validate_summary(headed).accepted
 
 
 NUMBERED = [
@@ -172,22 +149,28 @@ NUMBERED = [
 def test_inv_37_facts_of_pinned_kinds_have_to_be_kept(earlier: bool) -> None:
     values = PolicyValues(pinned_kinds=("url", "number"))
     previous = Summary("s1", "See https://x.io/0 first.", 1, 2, (), 10) if earlier else None
-    made = judged(sources=NUMBERED, previous=previous, values=values)
+    made = validate_summary(sources=NUMBERED, previous=previous, values=values)
     assert made.reasons == ("lost_facts",)
     urls = ("https://x.io/0",) if earlier else ()
     assert made.lost == (*urls, "https://x.io/1", "https://x.io/2", "471", "91", "472", "92")
-    assert judged(sources=NUMBERED).lost == ()
-    kept = GOOD.replace("## Preferences", "- See https://x.io/1 and https://x.io/2\n## Preferences")
-    only_urls = judged(kept, sources=NUMBERED, values=PolicyValues(pinned_kinds=("url",)))
+    assert validate_summary(sources=NUMBERED).lost == ()
+    kept = VALID_SUMMARY.replace(
+        "## Preferences", "- See https://x.io/1 and https://x.io/2\n## Preferences"
+    )
+    only_urls = validate_summary(kept, sources=NUMBERED, values=PolicyValues(pinned_kinds=("url",)))
     assert only_urls == Verdict(accepted=True)
 
 
 def test_inv_37_lost_facts_are_carried_over_mechanically_as_far_as_they_fit() -> None:
-    carried = append_lost_facts(GOOD, ("471", "https://x.io/1"), max_tokens=500, counter=COUNTER)
+    carried = append_lost_facts(
+        VALID_SUMMARY, ("471", "https://x.io/1"), max_tokens=500, counter=COUNTER
+    )
     assert carried.startswith("## Facts\n- Also mentioned: 471\n- Also mentioned: https://x.io/1\n")
     assert find_missing_sections(carried) == ()
-    tight = COUNTER.count(GOOD.strip()) + 12
-    short = append_lost_facts(GOOD, ("471", "https://x.io/1"), max_tokens=tight, counter=COUNTER)
+    tight = COUNTER.count(VALID_SUMMARY.strip()) + 12
+    short = append_lost_facts(
+        VALID_SUMMARY, ("471", "https://x.io/1"), max_tokens=tight, counter=COUNTER
+    )
     assert "471" in short
     assert "x.io" not in short
     assert append_lost_facts("no heading", ("471",), max_tokens=50, counter=COUNTER) == (
@@ -213,14 +196,14 @@ URL = "https://a.example/trains"
 def test_an_address_that_stands_in_no_source_is_no_fact_of_the_chat(
     address: str, sources: list[Message], previous: Summary | None, is_unknown: bool
 ) -> None:
-    text = GOOD.replace("40 euros a month", address)
+    text = VALID_SUMMARY.replace("40 euros a month", address)
     assert has_unknown_url(text, sources=sources, previous=previous) is is_unknown
 
 
 def test_inv_30_a_summary_with_an_unknown_address_is_rejected() -> None:
-    text = GOOD.replace("40 euros", URL)
-    assert judged(text).reasons == ("unknown_url",)
-    assert judged(text, previous=Summary("s", f"See {URL}", 1, 2, (), 9)).accepted
+    text = VALID_SUMMARY.replace("40 euros", URL)
+    assert validate_summary(text).reasons == ("unknown_url",)
+    assert validate_summary(text, previous=Summary("s", f"See {URL}", 1, 2, (), 9)).accepted
 
 
 NUMBERS_PINNED = PolicyValues(pinned_kinds=("number",))
@@ -228,23 +211,25 @@ NUMBERS_PINNED = PolicyValues(pinned_kinds=("number",))
 
 def test_a_source_mark_saves_no_pinned_amount_that_was_lost() -> None:
     told = [message(131, "The deposit is 131 euros, which we pay at the door. " * 6)]
-    lost = judged(
-        GOOD.replace("40 euros a month [#2]", "[#131]"), sources=told, values=NUMBERS_PINNED
+    lost = validate_summary(
+        VALID_SUMMARY.replace("40 euros a month [#2]", "[#131]"),
+        sources=told,
+        values=NUMBERS_PINNED,
     )
     assert (lost.reasons, lost.lost) == (("lost_facts",), ("131",))
 
 
 def test_a_summary_that_drops_an_old_source_mark_is_sound() -> None:
-    earlier = Summary("s", GOOD.replace("[#2]", "[#117]"), 1, 130, (), 60)
+    earlier = Summary("s", VALID_SUMMARY.replace("[#2]", "[#117]"), 1, 130, (), 60)
     told = [
         message(n, "We take the train, all of us together, as was said. " * 4) for n in (131, 132)
     ]
-    assert judged(sources=told, previous=earlier, values=NUMBERS_PINNED).accepted
+    assert validate_summary(sources=told, previous=earlier, values=NUMBERS_PINNED).accepted
 
 
 def test_a_heading_of_many_blanks_is_judged_at_once() -> None:
     begun = time.process_time()
-    judged(GOOD + "# a" + " \t" * 20_000 + ":x")
+    validate_summary(VALID_SUMMARY + "# a" + " \t" * 20_000 + ":x")
     assert time.process_time() - begun < 2
 
 

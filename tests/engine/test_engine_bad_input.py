@@ -43,9 +43,9 @@ from contextpolicy.engine.policy.policy import (
 from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
+from tests.support.engine_inputs import STRATEGIES
 
 LAYOUTS: tuple[Layout, ...] = ("multi_turn", "A", "B", "C")
-STRATEGIES = ("simple", "sliding_window", "dynamic_summary", "entity_state")
 SMALL = PolicyValues(token_budget=1_500, reserve_tokens=300, summary_max_tokens=150)
 BLOB = "data:image/png;base64," + "iVBORw0KGgoAAAANSUhEUg" * 20_000
 SCRIPTS = "word 日本語 кот שלום مرحبا 👩‍👩‍👧 🇩🇪 e\u0301 한 \u202e\x00\ud83d " * 400

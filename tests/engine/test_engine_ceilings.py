@@ -10,13 +10,7 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine.compose.assembly import AssembledContext, WindowNeeded, compose_context
 from contextpolicy.engine.history.tool_rules import find_stubbed_results, format_result_stub
-from contextpolicy.engine.messages.messages import (
-    Message,
-    TextPart,
-    ToolCallPart,
-    ToolResultPart,
-    ToolSpec,
-)
+from contextpolicy.engine.messages.messages import Message, TextPart, ToolCallPart, ToolResultPart
 from contextpolicy.engine.messages.segments import count_tool_bytes, count_wire_bytes
 from contextpolicy.engine.policy.budget import PolicyImpossible, QuestionTooLarge
 from contextpolicy.engine.policy.policy import (
@@ -26,18 +20,8 @@ from contextpolicy.engine.policy.policy import (
 )
 from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
 from contextpolicy.engine.window import compute_adaptive_low
-from tests.engine.engine_builders import (
-    COUNTER,
-    Player,
-    chat,
-    composed,
-    given,
-    left,
-    message,
-    step,
-)
-
-TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
+from tests.engine.engine_builders import COUNTER, Player, chat, composed, given, left, message, step
+from tests.support.full_prompts import TOOLS
 
 
 def sliding(**fields: Any) -> PolicyValues:

@@ -25,6 +25,7 @@ from contextpolicy.engine.summaries.sentence_scores import (
     split_sentences,
 )
 from tests.engine.engine_builders import COUNTER, chats, message, step
+from tests.support.summary_validation import cut_out_section
 
 TALK = [
     message(1, "Hello! I prefer trains to planes. My budget is 400 euros."),
@@ -40,19 +41,15 @@ def summarised(messages: list[Message], previous: Summary | None = None, most: i
     return build_extractive_summary(messages, previous, max_tokens=most, counter=COUNTER)
 
 
-def section(text: str, name: str) -> str:
-    return re.split(r"^## .*$", text.partition(f"## {name}\n")[2], maxsplit=1, flags=re.M)[0]
-
-
 @pytest.mark.requirement("S4.4")
 def test_sentences_with_facts_and_decisions_are_kept_in_their_sections_with_their_sources() -> None:
     text = summarised(TALK)
     assert find_missing_sections(text) == ()
-    assert "- User: I prefer trains to planes. [#1]" in section(text, "Preferences")
+    assert "- User: I prefer trains to planes. [#1]" in cut_out_section(text, "Preferences")
     assert "- Assistant: The train to Oslo leaves on 2026-03-01 at 14:30. [#2]" in text
-    assert "https://example.org/oslo for tickets. [#3]" in section(text, "Decisions")
-    assert "AB_12345. [#4]" in section(text, "Done items")
-    assert "blue bag? [#5]" in section(text, "Open items")
+    assert "https://example.org/oslo for tickets. [#3]" in cut_out_section(text, "Decisions")
+    assert "AB_12345. [#4]" in cut_out_section(text, "Done items")
+    assert "blue bag? [#5]" in cut_out_section(text, "Open items")
 
 
 def test_courtesies_go_first_when_room_is_short() -> None:
@@ -62,16 +59,18 @@ def test_courtesies_go_first_when_room_is_short() -> None:
 
 
 def test_bullets_of_a_section_stand_in_the_order_of_the_chat() -> None:
-    sources = [int(n) for n in re.findall(r"\[#(\d+)\]", section(summarised(TALK), "Facts"))]
+    sources = [
+        int(n) for n in re.findall(r"\[#(\d+)\]", cut_out_section(summarised(TALK), "Facts"))
+    ]
     assert sources == sorted(sources)
 
 
 def test_inv_34_it_stays_in_the_language_of_the_chat() -> None:
     talk = [message(1, "我喜欢喝茶。会议在3月5日。"), message(2, "好的，我们决定用火车。" * 60)]
     text = summarised(talk)
-    assert "我喜欢喝茶。[#1]" in section(text, "Preferences")
+    assert "我喜欢喝茶。[#1]" in cut_out_section(text, "Preferences")
     assert "会议在3月5日。[#1]" in text
-    assert "我们决定用火车。[#2]" in section(text, "Decisions")
+    assert "我们决定用火车。[#2]" in cut_out_section(text, "Decisions")
 
 
 def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
@@ -80,7 +79,7 @@ def test_inv_33_the_previous_summary_is_merged_and_never_nested() -> None:
     second = summarised([message(7, "The budget is now 500 euros, says Ann.")], previous)
     assert second.count("## Facts") == 1
     assert "500 euros, says Ann. [#7]" in second
-    assert "https://example.org/oslo for tickets. [#3]" in section(second, "Decisions")
+    assert "https://example.org/oslo for tickets. [#3]" in cut_out_section(second, "Decisions")
     assert not re.search(r"\[#\d+\] \[#", second)
 
 
@@ -114,8 +113,8 @@ def test_a_summary_that_somebody_wrote_freely_is_carried_over_line_by_line() -> 
     written = "Ann lives in Oslo.\n\n## Wishes\n1. tea at 16:00\n"
     previous = Summary("s1", written, 3, 4, (), COUNTER.count(written))
     text = summarised(TALK[4:], previous)
-    assert "- Ann lives in Oslo." in section(text, "Facts")
-    assert "- tea at 16:00" in section(text, "Facts")
+    assert "- Ann lives in Oslo." in cut_out_section(text, "Facts")
+    assert "- tea at 16:00" in cut_out_section(text, "Facts")
 
 
 def test_of_code_whole_lines_of_people_that_name_something_are_quoted() -> None:
@@ -158,14 +157,16 @@ def test_a_small_summary_is_bullets_without_headings_and_is_accepted() -> None:
     assert judged.accepted, judged
     previous = Summary("s1", text, 1, 6, (), COUNTER.count(text))
     later = summarised([message(7, "The walk is 12 km long. " + "It is nice. " * 99)], previous)
-    assert "https://example.org/oslo for tickets. [#3]" in section(later, "Decisions")
+    assert "https://example.org/oslo for tickets. [#3]" in cut_out_section(later, "Decisions")
 
 
 def test_what_must_be_is_a_rule_and_what_must_be_nice_is_none() -> None:
     said = "It must be paid to Eva Holm in cash. It must be really nice to live in Oslo."
     text = summarised([message(1, said), message(2, "It is so. " * 90)])
-    assert "- User: It must be paid to Eva Holm in cash. [#1]" in section(text, "Preferences")
-    assert "- User: It must be really nice to live in Oslo. [#1]" in section(text, "Facts")
+    assert "- User: It must be paid to Eva Holm in cash. [#1]" in cut_out_section(
+        text, "Preferences"
+    )
+    assert "- User: It must be really nice to live in Oslo. [#1]" in cut_out_section(text, "Facts")
 
 
 @pytest.mark.parametrize(
@@ -198,7 +199,7 @@ def test_speakers_and_tool_calls_are_named() -> None:
     spoken = Message(**{**{f: getattr(TALK[1], f) for f in Message.__slots__}, "speaker": "Ann"})
     text = summarised([spoken, step(3, "r" * 400)])
     assert "- Ann: The train to Oslo" in text
-    assert 'look_up({"a": 1}) [#3]' in section(text, "Done items")
+    assert 'look_up({"a": 1}) [#3]' in cut_out_section(text, "Done items")
 
 
 def test_a_long_sentence_is_cut_after_a_word_with_an_ellipsis() -> None:
@@ -230,15 +231,15 @@ def test_headings_of_a_policy_take_the_place_of_the_usual_ones() -> None:
     text = under(TALK)
     assert find_missing_sections(text, names) == ()
     assert re.findall(r"^## .*$", text, flags=re.M) == ["## Trips", "## open ITEMS"]
-    assert "400 euros" in section(text, "Trips")
-    assert "blue bag? [#5]" in section(text, "open ITEMS")
+    assert "400 euros" in cut_out_section(text, "Trips")
+    assert "blue bag? [#5]" in cut_out_section(text, "open ITEMS")
 
     earlier = Summary(
         "s", "## Facts\n- Ann has 12 cats. [#1]\n## Open items\n- A visa?", 1, 1, (), 30
     )
     carried = under(TALK, earlier)
-    assert "12 cats" in section(carried, "Trips")
-    assert "A visa?" in section(carried, "open ITEMS")
+    assert "12 cats" in cut_out_section(carried, "Trips")
+    assert "A visa?" in cut_out_section(carried, "open ITEMS")
 
 
 @given(chats(), st.integers(60, 400))
@@ -652,7 +653,7 @@ def test_an_answered_japanese_question_is_no_open_item() -> None:
         message(1, "会場はどこがいいですか。式は六月十四日です。"),
         message(2, "平安神宮です。" * 20),
     ]
-    assert section(summarised(talk), "Open items").strip() == ""
+    assert cut_out_section(summarised(talk), "Open items").strip() == ""
     asked = classify_sentence("会場はどこがいいですか。", by_person=True)
     assert asked[0] == "Open items"
 

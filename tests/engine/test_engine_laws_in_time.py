@@ -46,7 +46,7 @@ from tests.engine.engine_builders import (
     step,
     texts,
 )
-from tests.engine.test_engine_laws import Run, inputs, played, policies
+from tests.support.engine_inputs import Run, inputs, played, policies
 
 FOLDING = PolicyValues(
     token_budget=1_100, reserve_tokens=100, summary_max_tokens=150, keep_last_messages=4

@@ -1,44 +1,18 @@
 """The prefix shared with the next prompt: everything before the tail and the question."""
 
-from typing import Any
-
 import pytest
 
-from contextpolicy.engine.compose.assembly import (
-    AssembledContext,
-    compose_context,
-    extract_shared_prefix,
-)
+from contextpolicy.engine.compose.assembly import extract_shared_prefix
 from contextpolicy.engine.compose.partition import check_partition
-from contextpolicy.engine.messages.messages import Summary, ToolSpec
 from contextpolicy.engine.messages.transcript import Background
 from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
-from tests.engine.engine_builders import chat, given, message
-
-SUMMARY = Summary("s1", "## Facts\n- Ann lives in Oslo [#2]", 1, 6, (3,), 12)
-TOOLS = (ToolSpec("look_up", "Looks things up.", {"type": "object"}),)
-
-
-def assembled(*args: Any, **facts: Any) -> AssembledContext:
-    made = compose_context(given(*args, **facts))
-    assert isinstance(made, AssembledContext)
-    return made
-
-
-def rich(**facts: Any) -> AssembledContext:
-    return assembled(
-        chat(12)[6:],
-        summary=SUMMARY,
-        pins=(message(3, "pin me", pinned=True),),
-        tools=TOOLS,
-        background=Background(date="2026-11-20"),
-        **facts,
-    )
+from tests.engine.engine_builders import chat, message
+from tests.support.full_prompts import SUMMARY, TOOLS, assemble, assemble_full_prompt
 
 
 def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
-    whole = rich()
+    whole = assemble_full_prompt()
     lead = extract_shared_prefix(whole)
     assert lead is not None
     assert lead.messages == whole.messages[: len(lead.messages)]
@@ -54,9 +28,9 @@ def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
 
 
 def test_another_question_and_another_day_begin_alike() -> None:
-    short = extract_shared_prefix(rich())
+    short = extract_shared_prefix(assemble_full_prompt())
     assert short is not None
-    other = assembled(
+    other = assemble(
         chat(12)[6:],
         summary=SUMMARY,
         pins=(message(3, "pin me", pinned=True),),
@@ -69,7 +43,7 @@ def test_another_question_and_another_day_begin_alike() -> None:
 
 def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() -> None:
     history = (*chat(2), message(3, "nobody answered this"))
-    whole = assembled(
+    whole = assemble(
         history, strict_roles=True, question=(message(4, "and this?", role="user"),), last_seq=4
     )
     lead = extract_shared_prefix(whole)
@@ -80,17 +54,17 @@ def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() ->
 
 def test_a_history_that_is_one_text_of_its_own_is_a_lead() -> None:
     values = PolicyValues(strategy="sliding_window", layout="B")
-    lead = extract_shared_prefix(assembled(chat(6), values=values))
+    lead = extract_shared_prefix(assemble(chat(6), values=values))
     other = (message(7, "something else", role="user"),)
     assert lead is not None
-    assert assembled(chat(6), values=values, question=other).messages[:-1] == lead.messages
+    assert assemble(chat(6), values=values, question=other).messages[:-1] == lead.messages
 
 
 @pytest.mark.parametrize("layout", ["A", "C"])
 def test_a_layout_of_one_text_has_no_lead(layout: Layout) -> None:
     values = PolicyValues(strategy="sliding_window", layout=layout)
-    assert extract_shared_prefix(assembled(chat(6), values=values)) is None
+    assert extract_shared_prefix(assemble(chat(6), values=values)) is None
 
 
 def test_a_prompt_in_which_nothing_was_said_has_no_lead() -> None:
-    assert extract_shared_prefix(assembled(())) is None
+    assert extract_shared_prefix(assemble(())) is None

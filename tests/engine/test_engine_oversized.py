@@ -7,9 +7,9 @@ import pytest
 from contextpolicy.engine.compose.assembly import WindowNeeded, compose_context
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.engine.engine_builders import COUNTER, accounted, chat, composed, given, left, message
+from tests.support.engine_inputs import STRATEGIES
 
 SMALL = PolicyValues(strategy="sliding_window", token_budget=600, reserve_tokens=100)
-STRATEGIES = ("simple", "sliding_window", "dynamic_summary", "entity_state")
 
 
 def prose(tokens: int) -> str:

@@ -9,6 +9,7 @@ from contextpolicy.engine.messages.messages import Message, Summary, extract_mes
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.engine.text.claims import split_bullet_claims
 from tests.engine.engine_builders import COUNTER, message
+from tests.support.summary_validation import cut_out_section
 
 FILLER = "It is good to hear that, and we go on from there with what comes next. " * 6
 
@@ -33,10 +34,6 @@ def fold(messages: list[Message], *, rounds: int, most: int) -> str:
 def claims_of(text: str) -> list[tuple[str, str, tuple[int, ...]]]:
     bullets = [line[2:] for line in text.splitlines() if line.startswith("- ")]
     return [claim for bullet in bullets for claim in split_bullet_claims(bullet)]
-
-
-def section(text: str, name: str) -> str:
-    return re.split(r"^## .*$", text.partition(f"## {name}\n")[2], maxsplit=1, flags=re.M)[0]
 
 
 def long_chat(turns: int) -> list[Message]:
@@ -132,9 +129,9 @@ def test_an_answered_question_is_no_open_item(question: str) -> None:
     talk = [message(1, question), message(2, "The Adler. " + FILLER * 2)]
     waiting = [message(1, f"I need to pack the blue bag. {FILLER}"), message(3, question)]
     text = build_extractive_summary(waiting, None, max_tokens=900, counter=COUNTER)
-    assert question in section(text, "Open items")
+    assert question in cut_out_section(text, "Open items")
     answered = build_extractive_summary(talk, None, max_tokens=900, counter=COUNTER)
-    assert question not in section(answered, "Open items")
+    assert question not in cut_out_section(answered, "Open items")
     # An open question is answered by the next reply.
     previous = Summary("s", text, 1, 3, (), COUNTER.count(text))
     later = build_extractive_summary(
@@ -144,8 +141,8 @@ def test_an_answered_question_is_no_open_item(question: str) -> None:
         counter=COUNTER,
         cited=waiting,
     )
-    assert question not in section(later, "Open items")
-    assert "blue bag" in section(later, "Open items")
+    assert question not in cut_out_section(later, "Open items")
+    assert "blue bag" in cut_out_section(later, "Open items")
 
 
 @pytest.mark.parametrize(

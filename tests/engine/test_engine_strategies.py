@@ -17,6 +17,7 @@ from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaul
 from contextpolicy.engine.strategies.contract import STRATEGIES
 from contextpolicy.engine.window import HistoryView, WindowChoice, WindowMove
 from tests.engine.engine_builders import chat, composed, given, left, message, step
+from tests.support.full_prompts import assemble
 
 SIMPLE = get_strategy_defaults("simple")
 
@@ -25,16 +26,10 @@ def history_seqs(context: AssembledContext) -> list[int]:
     return [segment.seq for segment in context.segments if segment.origin == "history"]
 
 
-def assembled(*args: object, **facts: object) -> AssembledContext:
-    made = compose_context(given(*args, **facts))  # type: ignore[arg-type]  # facts of a test
-    assert isinstance(made, AssembledContext)
-    return made
-
-
 @pytest.mark.requirement("S0.2")
 @pytest.mark.requirement("S0.3")
 def test_simple_keeps_the_newest_messages_in_their_order() -> None:
-    context = assembled(chat(20), values=SIMPLE)
+    context = assemble(chat(20), values=SIMPLE)
     assert history_seqs(context) == list(range(9, 21))
     assert left(context) == [(1, 8, "window")]
     assert (context.original_count, context.compressed_count) == (20, 12)
@@ -43,7 +38,7 @@ def test_simple_keeps_the_newest_messages_in_their_order() -> None:
 @pytest.mark.requirement("S0.3")
 def test_simple_cuts_a_message_longer_than_the_limit_and_leaves_one_that_is_not() -> None:
     history = [message(1, "x" * 4_000), message(2, "y" * 4_001)]
-    context = assembled(history, values=SIMPLE)
+    context = assemble(history, values=SIMPLE)
     contents = [wire.content for wire in context.messages[1:3]]
     assert contents[0] == "x" * 4_000
     assert len(contents[1]) <= 4_000
@@ -55,7 +50,7 @@ def test_simple_cuts_a_message_longer_than_the_limit_and_leaves_one_that_is_not(
 @pytest.mark.requirement("S0.3")
 def test_simple_counts_before_it_cuts_and_cuts_only_what_it_keeps() -> None:
     history = [message(1, "x" * 9_000), *(message(n) for n in range(2, 14))]
-    context = assembled(history, values=SIMPLE)
+    context = assemble(history, values=SIMPLE)
     assert history_seqs(context) == list(range(2, 14))
     assert context.truncated_count == 0
 
@@ -63,7 +58,7 @@ def test_simple_counts_before_it_cuts_and_cuts_only_what_it_keeps() -> None:
 @pytest.mark.requirement("S0.3")
 def test_simple_neither_counts_nor_cuts_the_system_text_and_the_question() -> None:
     asked = message(13, "q" * 5_000, role="user")
-    context = assembled(
+    context = assemble(
         chat(12), values=SIMPLE, question=(asked,), system=(("policy", "s" * 5_000),)
     )
     assert context.messages[0].content == "s" * 5_000
@@ -76,33 +71,33 @@ def test_simple_neither_counts_nor_cuts_the_system_text_and_the_question() -> No
 @pytest.mark.requirement("S0.3")
 def test_simple_does_nothing_when_there_is_nothing_to_do() -> None:
     history = chat(12)
-    context = assembled(history, values=SIMPLE)
+    context = assemble(history, values=SIMPLE)
     assert [wire.content for wire in context.messages[1:-1]] == [
         extract_message_text(m) for m in history
     ]
     assert context.left_out == ()
-    empty = assembled((), values=SIMPLE)
+    empty = assemble((), values=SIMPLE)
     assert [wire.role for wire in empty.messages] == ["system", "user"]
     assert (empty.original_count, empty.compressed_count, is_compressed(empty)) == (0, 0, False)
 
 
 def test_simple_gives_up_the_oldest_when_tokens_are_short() -> None:
     values = replace(SIMPLE, token_budget=400, reserve_tokens=20)
-    context = assembled([message(n, "word " * 100) for n in range(1, 21)], values=values)
+    context = assemble([message(n, "word " * 100) for n in range(1, 21)], values=values)
     assert history_seqs(context) == [18, 19, 20]
     assert left(context) == [(1, 8, "window"), (9, 17, "budget")]
 
 
 def test_simple_never_asks_for_a_window_and_says_why_unloaded_messages_stay_out() -> None:
     history = chat(30)[18:]
-    context = assembled(history, values=SIMPLE, unloaded=(1, 18))
+    context = assemble(history, values=SIMPLE, unloaded=(1, 18))
     assert left(context) == [(1, 18, "window")]
     assert (context.original_count, context.compressed_count) == (30, 12)
 
 
 def test_simple_counts_only_messages_that_could_be_sent() -> None:
     history = [*chat(12), message(13, excluded=True), message(14, incomplete=True)]
-    context = assembled(history, values=SIMPLE)
+    context = assemble(history, values=SIMPLE)
     assert history_seqs(context) == list(range(1, 13))
     assert left(context) == [(13, 13, "excluded"), (14, 14, "incomplete")]
     assert not is_compressed(context)
@@ -110,7 +105,7 @@ def test_simple_counts_only_messages_that_could_be_sent() -> None:
 
 def test_a_pinned_message_outside_the_window_of_simple_moves_to_the_pins() -> None:
     history = [message(1, "the code is 4711", pinned=True), *chat(20)[1:]]
-    context = assembled(history, values=SIMPLE)
+    context = assemble(history, values=SIMPLE)
     pin = context.segments[1]
     assert (pin.origin, pin.seq, pin.role) == ("pin", 1, "user")
     assert "the code is 4711" in context.messages[1].content
@@ -121,7 +116,7 @@ def test_a_pinned_message_outside_the_window_of_simple_moves_to_the_pins() -> No
 @pytest.mark.requirement("S2.3")
 def test_a_sliding_window_keeps_everything_up_to_the_high_mark() -> None:
     values = PolicyValues(strategy="sliding_window", token_budget=1_000, reserve_tokens=100)
-    assert history_seqs(assembled(chat(100), values=values)) == list(range(1, 101))
+    assert history_seqs(assemble(chat(100), values=values)) == list(range(1, 101))
 
 
 @pytest.mark.requirement("S2.3")
@@ -180,7 +175,7 @@ def test_a_turn_larger_than_the_limit_is_split_at_a_step_and_keeps_its_reply() -
 def test_dynamic_summary_leaves_nothing_out_before_the_limit_itself() -> None:
     values = PolicyValues(token_budget=1_100, reserve_tokens=100)
     history = [message(n, "word " * 20) for n in range(1, 41)]
-    assert history_seqs(assembled(history, values=values)) == list(range(1, 41))
+    assert history_seqs(assemble(history, values=values)) == list(range(1, 41))
 
 
 @pytest.mark.requirement("S0.7")
@@ -216,7 +211,7 @@ class Odd:
 @pytest.mark.requirement("S2.1")
 def test_a_strategy_of_a_package_may_keep_what_it_likes() -> None:
     own = Odd(WindowChoice((0, 3), ((1, "dull"), (2, "dull"))))
-    context = assembled(chat(4), strategy=own)
+    context = assemble(chat(4), strategy=own)
     assert history_seqs(context) == [1, 4]
     assert left(context) == [(2, 3, "dull")]
     assert context.adjusted == ()
@@ -239,7 +234,7 @@ def test_a_strategy_of_a_package_may_keep_what_it_likes() -> None:
 def test_an_unsound_choice_falls_back_to_the_sliding_window_and_says_so(
     choice: WindowChoice | WindowMove,
 ) -> None:
-    context = assembled(chat(4), strategy=Odd(choice))
+    context = assemble(chat(4), strategy=Odd(choice))
     assert history_seqs(context) == [1, 2, 3, 4]
     assert context.adjusted == ("strategy",)
 
@@ -253,7 +248,7 @@ def test_a_choice_beyond_the_limit_falls_back_too() -> None:
 
 @pytest.mark.requirement("S2.6")
 def test_a_missing_strategy_falls_back_to_the_sliding_window_and_says_so() -> None:
-    context = assembled(chat(4), values=PolicyValues(strategy="gone"))
+    context = assemble(chat(4), values=PolicyValues(strategy="gone"))
     assert history_seqs(context) == [1, 2, 3, 4]
     assert context.adjusted == ("strategy",)
 
@@ -266,8 +261,8 @@ def test_strategies_are_registered_under_their_own_names() -> None:
 
 def test_no_summary_is_needed_without_the_strategy_for_it() -> None:
     facts = given(chat(4))
-    assert assess_compaction_need(facts, assembled(chat(4))).action == "none"
-    assert assess_compaction_need(facts, assembled(chat(4))).reason == "strategy"
+    assert assess_compaction_need(facts, assemble(chat(4))).action == "none"
+    assert assess_compaction_need(facts, assemble(chat(4))).reason == "strategy"
 
 
 @pytest.mark.parametrize(

@@ -5,11 +5,10 @@ import subprocess
 import sys
 import time
 import urllib.request
-from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
 
 
 class FakeServer:

@@ -46,7 +46,6 @@ from chats.models import Chat, Compaction  # noqa: E402  # as above
 from chats.record import locking  # noqa: E402  # as above
 from contextpolicy import ledger  # noqa: E402  # as above
 from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402  # as above
-from tests.chats.compaction.conftest import SENTENCE  # noqa: E402  # as above
 from tests.faults import (  # noqa: E402  # as above
     naive,
     program_place,  # as above
@@ -66,6 +65,7 @@ from tests.faults.program_place import ProgramPlace  # noqa: E402  # as above
 from tests.faults.round_play import RULES  # noqa: E402  # as above
 from tests.faults.round_scene import Scene  # noqa: E402  # as above
 from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402  # as above
+from tests.support.chat_summaries import SENTENCE  # noqa: E402  # as above
 
 # More than any operation has; a boundary after its end kills no process.
 BORDERS = 120

@@ -19,8 +19,9 @@ from chats.ground import queues
 from project.launcher import BACKGROUND_THREADS, build_worker_command
 from tests.fakes.fake_server import FakeServer
 from tests.faults.impostor import Impostor
-from tests.faults.programs import MANAGE, ROOT, Program, free_port, python, until
+from tests.faults.programs import MANAGE, Program, free_port, python, until
 from tests.faults.stores import Broker, Database, Row, SQLite, wait_for_rows
+from tests.support.repository import ROOT
 
 # Columns of a turn's row that the tests read often.
 TURN = "SELECT * FROM chats_turn WHERE id = %s"

@@ -19,7 +19,7 @@ from chats.record import commitment_check, history
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from replay.pipeline import is_valid_summary
-from tests.chats.compaction.test_random_walks import check, check_receipts
+from tests.support.chat_invariants import check_compactions, check_receipts
 
 COUNTER = ApproximateCounter()
 ENDS = ("turn.completed", "turn.failed", "turn.stopped", "turn.absorbed")
@@ -95,7 +95,7 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
     `known` are the receipts that were checked before.
     """
     try:
-        check(chat)
+        check_compactions(chat)
         check_receipts(chat, known=known)
     except (AssertionError, ValueError) as error:
         raise Violation(f"no sound context: {error}") from error

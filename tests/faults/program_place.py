@@ -22,10 +22,10 @@ from chats.record import history
 from chats.streams import connection
 from chats.turns.stop import TurnIsOver, stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from tests.chats.gateway.conftest import Program, Silent, assistant, user
 from tests.faults import town
 from tests.faults.laws import Violation
 from tests.faults.naive import put
+from tests.support.gateway_clients import GatewayClient, SilentBus, assistant, user
 
 MOST_TURNS = 25
 TRIES = 4
@@ -35,7 +35,7 @@ def prepare() -> None:
     """Set up: no vocabulary for token counts, no event bus, no rate limit."""
     put(views, "O200kCounter", ApproximateCounter)
     settings.ALLOWED_HOSTS = ["testserver"]
-    connection.STREAMS.hub = Silent  # type: ignore[method-assign, assignment]  # no bus here
+    connection.STREAMS.hub = SilentBus  # type: ignore[method-assign, assignment]  # no bus here
     rates.GATEWAY.take = lambda *_given, **_named: None  # type: ignore[assignment, method-assign]  # no limit
 
 
@@ -51,7 +51,7 @@ class ProgramPlace:
         _, secret = keys.create_key(
             owner=self.owner, name=self.name, scopes=("gateway",), now=timezone.now()
         )
-        self.program = Program(secret, [])
+        self.program = GatewayClient(secret, [])
         self.messages: list[dict[str, Any]] = []
         self.number = 0
 

@@ -16,8 +16,8 @@ from typing import NoReturn, TypeVar
 import pytest
 
 from project.supervisor import bind_to_parent
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 MANAGE = str(ROOT / "manage.py")
 # Two test processes on two cores, with their child processes, cause a load of three per core.
 MOST_PATIENCE = 4.0

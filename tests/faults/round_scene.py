@@ -27,8 +27,6 @@ from chats.turns.stop import stop_all
 from contextpolicy import ledger
 from contextpolicy.engine.team import rounds as engine
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.test_random_walks import check_receipts
-from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.faults import town
 from tests.faults.laws import Violation, assert_committed, assert_complete, originals
 from tests.faults.naive import put
@@ -52,6 +50,8 @@ from tests.faults.round_play import (
     Play,
     line,
 )
+from tests.support.chat_invariants import check_receipts
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 FAILS = "provider_rejected"
 # Enough characters of an id to recognise it.

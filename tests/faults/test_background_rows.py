@@ -15,7 +15,13 @@ from project.launcher import build_worker_command
 from tests.faults.harness import TIMINGS, Tree
 from tests.faults.programs import Program, until
 from tests.faults.stores import Row, SQLite, count
-from tests.faults.test_summary_rows import WORDS, folding_chat, in_force, say, summaries
+from tests.support.summaries_of_processes import (
+    LONG_WORDS,
+    get_active_summary,
+    list_summaries,
+    send_and_wait,
+    start_folding_chat,
+)
 
 # The time a worker may need to end, beyond the time of its replies.
 BEYOND = 5
@@ -49,7 +55,7 @@ def due(tree: Tree, chats: int = 1, *, person: str = "alice") -> list[str]:
     for chat in found:
         tree.desk.ask("fold_early", chat=chat)
     for number in range(3):
-        text = f"Round {number} {WORDS} [[fake tokens=30]]"
+        text = f"Round {number} {LONG_WORDS} [[fake tokens=30]]"
         for turn in [tree.post(text, chat=chat, person=person) for chat in found]:
             assert tree.wait_until_over(turn)["status"] == "completed"
     return found
@@ -69,7 +75,7 @@ def being_written(tree: Tree) -> int:
 
 def is_written(tree: Tree, chat: str) -> bool:
     """Return True if a summary of the chat is running."""
-    return any(row["status"] == "preparing" for row in summaries(tree, chat))
+    return any(row["status"] == "preparing" for row in list_summaries(tree, chat))
 
 
 def first_words(tree: Tree) -> float:
@@ -149,12 +155,12 @@ def test_a_worker_told_to_end_is_gone_in_time_whatever_runs(
     if kind == "replies":
         assert tree.turn(turn)["status"] == "queued"
         return
-    rows = summaries(tree, chat)
+    rows = list_summaries(tree, chat)
     assert [(row["status"], row["reason"]) for row in rows] == [("failed", "handed_back")]
     # The next worker writes it without a request by a person.
     tree.fake.configure(faults=[])
     tree.background(**PATIENT)
-    until(lambda: in_force(tree, chat), seconds=15, what="the summary of the next worker")
+    until(lambda: get_active_summary(tree, chat), seconds=15, what="the summary of the next worker")
 
 
 def test_a_killed_workers_summary_is_closed_in_time_and_written_by_the_next(
@@ -167,12 +173,12 @@ def test_a_killed_workers_summary_is_closed_in_time_and_written_by_the_next(
     tree.fake.configure(faults=[])
     until(lambda: ends(tree, chat) == ["worker_lost"], seconds=HEALED, what="the end of the claim")
     tree.background(**PATIENT)
-    until(lambda: in_force(tree, chat), seconds=15, what="the summary of the next worker")
+    until(lambda: get_active_summary(tree, chat), seconds=15, what="the summary of the next worker")
 
 
 def ends(tree: Tree, chat: str) -> list[str]:
     """The reasons of ended attempts."""
-    return [row["reason"] for row in summaries(tree, chat) if row["status"] != "preparing"]
+    return [row["reason"] for row in list_summaries(tree, chat) if row["status"] != "preparing"]
 
 
 def test_a_summary_that_takes_longer_than_a_lease_keeps_its_claim(
@@ -180,8 +186,10 @@ def test_a_summary_that_takes_longer_than_a_lease_keeps_its_claim(
 ) -> None:
     slow_summaries(tree, 8)
     (chat,) = due(tree)
-    until(lambda: in_force(tree, chat), seconds=30, what="a summary that took four leases")
-    slow = [row for row in summaries(tree, chat) if row["rung"] == "model"]
+    until(
+        lambda: get_active_summary(tree, chat), seconds=30, what="a summary that took four leases"
+    )
+    slow = [row for row in list_summaries(tree, chat) if row["rung"] == "model"]
     assert [row["duration_ms"] > 7000 for row in slow] == [True]
     # The model's output was used, and no sweep released the claim.
     assert slow[0]["reason"] != "worker_lost"
@@ -191,12 +199,12 @@ def test_time_never_runs_backwards_along_a_chain(
     apart: tuple[Program, Program], tree: Tree
 ) -> None:
     slow_summaries(tree, 2)
-    chats = [folding_chat(tree) for _ in range(2)]
+    chats = [start_folding_chat(tree) for _ in range(2)]
     for number in range(6):
         for chat in chats:
-            say(tree, chat, f"Round {number}")
+            send_and_wait(tree, chat, f"Round {number}")
     for chat in chats:
-        until(lambda chat=chat: in_force(tree, chat), seconds=20, what="a summary")  # type: ignore[misc]  # bound now
+        until(lambda chat=chat: get_active_summary(tree, chat), seconds=20, what="a summary")  # type: ignore[misc]  # bound now
     rows = tree.database.rows("SELECT * FROM contextpolicy_auditevent ORDER BY scope, seq")
     assert any(row["type"] == "compaction.published" for row in rows)
     assert not list(steps_back(rows))
@@ -227,8 +235,8 @@ def test_a_stopped_worker_that_comes_back_writes_nothing(
     stop_between_transactions(apart[1], tree)
     until(lambda: "worker_lost" in ends(tree, chat), seconds=HEALED, what="the end of the claim")
     apart[1].send(signal.SIGCONT)
-    until(lambda: in_force(tree, chat), seconds=30, what="the summary of a new claim")
-    lost = [row for row in summaries(tree, chat) if row["reason"] == "worker_lost"]
+    until(lambda: get_active_summary(tree, chat), seconds=30, what="the summary of a new claim")
+    lost = [row for row in list_summaries(tree, chat) if row["reason"] == "worker_lost"]
     assert [(row["status"], row["text"]) for row in lost] == [("failed", "")]
 
 

@@ -7,8 +7,9 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import ROOT, apart, python, run, until
+from tests.faults.programs import apart, python, run, until
 from tests.faults.stores import Cluster, Postgres, count
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.services
 # They take about two seconds to store, twice the lease.

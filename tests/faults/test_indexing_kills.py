@@ -3,7 +3,8 @@
 import subprocess
 from pathlib import Path
 
-from tests.faults.programs import ROOT, apart, python
+from tests.faults.programs import apart, python
+from tests.support.repository import ROOT
 
 ARGUMENTS = ("--messages", "3000", "--chats", "12", "--people", "3", "--kills", "3")
 

@@ -18,7 +18,6 @@ from project.management.commands import web
 from tests.faults.harness import OVER, TIMINGS, Desk, new_folder
 from tests.faults.programs import (
     MANAGE,
-    ROOT,
     Program,
     free_port,
     proportional_bytes,
@@ -27,6 +26,7 @@ from tests.faults.programs import (
     until,
 )
 from tests.faults.stores import Row, SQLite, count, wait_for_rows
+from tests.support.repository import ROOT
 
 # The limit for the first page is a multiple of the time of `manage.py check`, because machines
 # differ.

@@ -7,7 +7,8 @@ import subprocess
 import pytest
 
 from tests.faults.naive import WAYS
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import python
+from tests.support.repository import ROOT
 
 KILLS = ("--kills", "200", "--chats", "2")
 TOGETHER = ("--workers", "6", "--chats", "2", "--steps", "40")

@@ -5,7 +5,8 @@ from pathlib import Path
 
 import pytest
 
-from tests.faults.programs import ROOT, apart, python
+from tests.faults.programs import apart, python
+from tests.support.repository import ROOT
 
 
 @pytest.mark.policy_case(7)

@@ -6,8 +6,9 @@ import subprocess
 
 import pytest
 
-from tests.faults.programs import ROOT, python
+from tests.faults.programs import python
 from tests.faults.round_ways import WAYS
+from tests.support.repository import ROOT
 
 # The pattern in the output that shows each mistake.
 NOTICED = {

@@ -13,9 +13,10 @@ import pytest
 from tests.fakes.fake_server import FakeServer
 from tests.faults.client import Client, Screen
 from tests.faults.harness import Tree, is_listening, new_folder
-from tests.faults.programs import MANAGE, ROOT, Program, free_port, needed, python, until
+from tests.faults.programs import MANAGE, Program, free_port, needed, python, until
 from tests.faults.promises import assert_promises, reply_of, text_of
 from tests.faults.stores import Cluster, Postgres
+from tests.support.repository import ROOT
 
 NGINX = shutil.which("nginx")
 pytestmark = [

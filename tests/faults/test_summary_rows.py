@@ -5,18 +5,26 @@ import json
 import os
 import time
 from collections.abc import Iterator
+from functools import partial
 from typing import Any
 
 import pytest
 
 from tests.faults.armed import Armed
 from tests.faults.harness import Tree
-from tests.faults.programs import ROOT, python, run, until
+from tests.faults.programs import python, run, until
 from tests.faults.stores import Postgres, Row, count
+from tests.support.repository import ROOT
+from tests.support.summaries_of_processes import (
+    LONG_WORDS,
+    get_active_summary,
+    list_summaries,
+    send_and_wait,
+    start_folding_chat,
+)
 
 # Claim, sweep and some margin: within this time a killed worker's attempt is closed.
 SUMMARY_SECONDS = "3"
-WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo. " * 8
 # The summariser fails in these ways, each in a separate chat.
 FAULTS: dict[str, dict[str, Any]] = {
     "401": {"fault": "401"},
@@ -50,20 +58,6 @@ def short_claims(planted: Tree) -> Iterator[Tree]:
     planted.clear("beat")
 
 
-def folding_chat(tree: Tree) -> str:
-    """A chat compacted after two rounds; replies and summaries use different accounts."""
-    chat = tree.new_chat(model="locked")
-    tree.desk.ask("fold_early", chat=chat)
-    return chat
-
-
-def say(tree: Tree, chat: str, text: str) -> Row:
-    """Send a message that must be answered."""
-    row = tree.wait_until_over(tree.post(f"{text} {WORDS} [[fake tokens=30]]", chat=chat))
-    assert row["status"] == "completed", row["error_code"]
-    return row
-
-
 def originals(tree: Tree, chat: str) -> dict[str, str]:
     """The hash of every message of a chat, by id."""
     rows = tree.database.rows(
@@ -78,50 +72,31 @@ def originals(tree: Tree, chat: str) -> dict[str, str]:
     }
 
 
-def summaries(tree: Tree, chat: str) -> list[Row]:
-    """The attempts at summaries of a chat, oldest first."""
-    return tree.database.rows(
-        "SELECT c.*, b.active_compaction_id FROM chats_compaction c"
-        " JOIN chats_branch b ON b.id = c.branch_id"
-        " WHERE b.chat_id = %s AND c.kind = 'summary' ORDER BY c.created_at, c.attempt",
-        [tree.key(chat)],
-    )
-
-
-def in_force(tree: Tree, chat: str) -> Row | None:
-    """The active summary, which must be complete."""
-    for row in summaries(tree, chat):
-        if row["id"] == row["active_compaction_id"]:
-            assert (row["status"], bool(row["text"])) == ("published", True)
-            return row
-    return None
-
-
 @pytest.mark.parametrize("place", ["before_summary", "after_summary", "in_publication"])
 def test_f04_a_summary_that_is_killed_changes_nothing_and_the_next_one_works(
     place: str, short_claims: Tree, tree: Tree
 ) -> None:
-    chat = folding_chat(tree)
+    chat = start_folding_chat(tree)
     armed = Armed(tree, place)
     for number in range(2):
-        say(tree, chat, f"Round {number}")
+        send_and_wait(tree, chat, f"Round {number}")
     before = originals(tree, chat)
     armed.arm()
-    say(tree, chat, "Round 2")
+    send_and_wait(tree, chat, "Round 2")
     armed.wait_for_kill()
     after = originals(tree, chat)
     assert before.items() <= after.items()
-    assert in_force(tree, chat) is None
+    assert get_active_summary(tree, chat) is None
     until(lambda: is_closed(tree, chat), seconds=20, what="the end of the dead claim")
-    say(tree, chat, "Round 3")
-    until(lambda: in_force(tree, chat), seconds=20, what="another summary")
+    send_and_wait(tree, chat, "Round 3")
+    until(lambda: get_active_summary(tree, chat), seconds=20, what="another summary")
     assert after.items() <= originals(tree, chat).items()
     armed.disarm()
 
 
 def is_closed(tree: Tree, chat: str) -> bool:
     """Return True if the killed attempt ended with a reason, or was completed and is active."""
-    rows = summaries(tree, chat)
+    rows = list_summaries(tree, chat)
     return bool(rows) and all(row["status"] not in {"preparing"} for row in rows)
 
 
@@ -134,22 +109,22 @@ def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
             for name, options in FAULTS.items()
         ]
     )
-    chats = {name: folding_chat(tree) for name in FAULTS}
+    chats = {name: start_folding_chat(tree) for name in FAULTS}
     for number in range(4):
         turns = [
-            tree.post(f"canary-{name}- {number} {WORDS} [[fake tokens=30]]", chat=chat)
+            tree.post(f"canary-{name}- {number} {LONG_WORDS} [[fake tokens=30]]", chat=chat)
             for name, chat in chats.items()
         ]
         for turn in turns:
             assert tree.wait_until_over(turn, seconds=60)["status"] == "completed"
     before = {name: originals(tree, chat) for name, chat in chats.items()}
     for name, chat in chats.items():
-        until(lambda chat=chat: in_force(tree, chat), seconds=60, what=f"a summary after {name}")  # type: ignore[misc]  # bound now
-        rows = summaries(tree, chat)
+        until(partial(get_active_summary, tree, chat), seconds=60, what=f"a summary after {name}")
+        rows = list_summaries(tree, chat)
         ended = [row for row in rows if row["status"] in {"failed", "rejected"}]
         assert ended, name
         assert all(row["reason"] for row in ended), name
-        found = in_force(tree, chat)
+        found = get_active_summary(tree, chat)
         assert found is not None
         assert found["rung"] == "extractive", name
         assert originals(tree, chat) == before[name]
@@ -159,19 +134,19 @@ def test_f22_a_summariser_may_fail_in_any_way_and_the_chats_answer(
 
 def by_model(tree: Tree, chat: str) -> list[Row]:
     """The attempts that called a model."""
-    return [row for row in summaries(tree, chat) if row["rung"] != "extractive"]
+    return [row for row in list_summaries(tree, chat) if row["rung"] != "extractive"]
 
 
 def fold_one_more(tree: Tree, chat: str, number: int) -> None:
     """Send a message that is answered and leads to a summary that takes effect."""
-    say(tree, chat, f"canary-breaker- {number}")
+    send_and_wait(tree, chat, f"canary-breaker- {number}")
     told = f"summary {number}"
     until(lambda: len(published(tree, chat)) == number, seconds=30, what=told)
 
 
 def published(tree: Tree, chat: str) -> list[Row]:
     """The summaries that were ever published."""
-    return [row for row in summaries(tree, chat) if row["published_at"]]
+    return [row for row in list_summaries(tree, chat) if row["published_at"]]
 
 
 def test_f22_a_ladder_in_which_the_model_failed_opens_the_breaker_for_a_quarter_of_an_hour(
@@ -179,9 +154,9 @@ def test_f22_a_ladder_in_which_the_model_failed_opens_the_breaker_for_a_quarter_
 ) -> None:
     refused = {"fault": "refusal", "match": "canary-breaker-", "model": "fake", "times": 1000}
     tree.fake.configure(faults=[refused])
-    chat = folding_chat(tree)
+    chat = start_folding_chat(tree)
     for number in range(2):
-        say(tree, chat, f"canary-breaker- first {number}")
+        send_and_wait(tree, chat, f"canary-breaker- first {number}")
     assert not tree.desk.ask("rest", chat=chat)["is_open"]
     fold_one_more(tree, chat, 1)
     assert [row["status"] for row in by_model(tree, chat)] == ["rejected"]
@@ -213,14 +188,14 @@ def test_no_reply_waits_for_a_summariser_that_takes_half_a_minute(tree: Tree) ->
     for _ in range(2):
         tree.worker(PROVIDER_FIRST_TOKEN_TIMEOUT="60", SUMMARY_SECONDS="60")
     tree.fake.configure(faults=[{"ttft": 30_000, "model": "fake", "times": 1000}])
-    chat = folding_chat(tree)
+    chat = start_folding_chat(tree)
     slowest = 0.0
     for number in range(3):
-        say(tree, chat, f"Round {number}")
+        send_and_wait(tree, chat, f"Round {number}")
     until(lambda: being_written(tree, chat))
     for number in range(6):
         begun = time.monotonic()
-        say(tree, chat, f"Meanwhile {number}")
+        send_and_wait(tree, chat, f"Meanwhile {number}")
         slowest = max(slowest, time.monotonic() - begun)
     assert being_written(tree, chat) == 1
     assert slowest < 10, f"a reply took {slowest:.1f} s beside a slow summariser"

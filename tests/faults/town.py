@@ -31,11 +31,11 @@ from chats.turns.stop import stop_turn
 from contextpolicy import publish
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project.tables import create_in_empty_database
-from tests.chats.compaction.conftest import SENTENCE, VALUES
-from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.fakes.summaries import summary_of
 from tests.faults.laws import COUNTER, Violation, assert_nothing_in_the_making, branch_of
 from tests.faults.naive import put
+from tests.support.chat_summaries import SENTENCE, SMALL_POLICY
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 ROUNDS = 8
 # The kinds: compaction without a model, room for undone summaries, a model that often fails, no
@@ -43,9 +43,9 @@ ROUNDS = 8
 PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW = "plain", "roomy", "by-model", "without", "narrow"
 KINDS = (PLAIN, ROOMY, BY_MODEL, WITHOUT, NARROW)
 POLICIES: dict[str, dict[str, Any]] = {
-    PLAIN: VALUES,
-    ROOMY: {**VALUES, "token_budget": 16_000},
-    BY_MODEL: {**VALUES, "summarization_model": BY_MODEL},
+    PLAIN: SMALL_POLICY,
+    ROOMY: {**SMALL_POLICY, "token_budget": 16_000},
+    BY_MODEL: {**SMALL_POLICY, "summarization_model": BY_MODEL},
     WITHOUT: {"strategy": "sliding_window", "token_budget": 2400, "reserve_tokens": 400},
 }
 OVERFLOW = ProviderError("context_overflow", status=400, limit=1900, actual=2600)

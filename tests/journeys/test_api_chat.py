@@ -17,7 +17,8 @@ from chats.providers.base import Finished, TextDelta, UsageReport
 from chats.streams import connection
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
-from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
+from tests.support.streamed_responses import read_stream
 
 REPLY = ["A palimpsest ", "is a page\n\n", "written over. 羊皮紙"]
 
@@ -78,11 +79,7 @@ def work(turn_id: str) -> None:
 def stream(program: Program, path: str) -> str:
     """The whole event stream."""
     answer: Any = program.client.get(f"/api/v1/{path}/events")
-
-    async def collect() -> str:
-        return b"".join([chunk async for chunk in answer.streaming_content]).decode()
-
-    return async_to_sync(collect)()
+    return read_stream(answer).decode()
 
 
 @pytest.mark.requirement("S5")

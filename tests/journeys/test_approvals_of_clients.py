@@ -10,11 +10,9 @@ from playwright.sync_api import Browser, expect
 from tests.browser.conftest import browser
 from tests.fakes.tool_server import FakeToolServer, describe, serving_tools
 from tests.faults.harness import Tree
-from tests.journeys.test_example_front_end import front_end, say
-from tests.journeys.test_openai_clients import tree
-from tests.journeys.test_other_clients import CLIENTS, env, run
+from tests.support.client_programs import CLIENTS, run_client, send_in_example
 
-__all__ = ["browser", "env", "front_end", "tree"]
+__all__ = ["browser"]
 
 pytestmark = [
     pytest.mark.clients,
@@ -116,7 +114,7 @@ def test_use_chat_answers_requests_for_consent(
     script = SCRIPT.replace('from "ai"', f'from "{package}"')
     api = env["OPENAI_BASE_URL"].replace("/v1", "/api/v1")
     env = {**env, "API": api, "CHAT": chat}
-    shown = json.loads(run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=script))
+    shown = json.loads(run_client(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=script))
     assert shown["errors"] == []
     assert shown["asked"] == ["approval-requested"] * 2
     assert shown["resumed"] == [
@@ -134,13 +132,13 @@ def test_the_example_asks_allows_and_denies(
     page.goto(f"{front_end}#{chat}")
     replies = page.locator("article.assistant")
     request = page.locator("fieldset")
-    say(page, "Write it.")
+    send_in_example(page, "Write it.")
     expect(request.locator("pre")).to_contain_text("Write it.", timeout=30_000)
     page.reload()
     request.locator("button").first.click(timeout=30_000)
     expect(replies.last).to_contain_text(" 19@", timeout=30_000)
     expect(request).to_have_count(0)
-    say(page, "Write more.")
+    send_in_example(page, "Write more.")
     request.locator("button").last.click(timeout=30_000)
     expect(replies.last).to_contain_text(" 19@", timeout=30_000)
     assert [call["arguments"]["text"] for call in tools.calls] == ["Write it."]

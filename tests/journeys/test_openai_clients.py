@@ -10,30 +10,22 @@ import httpx2
 import openai
 import pytest
 
-from tests.fakes.fake_server import FakeServer
-from tests.faults.harness import Tree, running_tree
-from tests.faults.programs import MANAGE, ROOT, free_port, python, run, until
+from tests.faults.harness import Tree
+from tests.faults.programs import MANAGE, free_port, python, run, until
 from tests.journeys.growing import TURNS, assert_grown, prepare
+from tests.support.client_programs import GATEWAY_PAGE, is_answering
 
 pytestmark = pytest.mark.processes
 TOOL: Any = {
     "type": "function",
     "function": {"name": "look", "parameters": {"type": "object", "properties": {}}},
 }
-DOCUMENT = ROOT / "docs" / "gateway.md"
 EXAMPLE = re.compile(r"```(?:sh|python)\n(.*?)```", re.DOTALL)
 
 
 @pytest.fixture(autouse=True)
 def sent() -> None:
     """Replace the fixture that records tasks: the broker is real."""
-
-
-@pytest.fixture(scope="module")
-def tree() -> Iterator[Tree]:
-    """One instance with its fake model server."""
-    with FakeServer() as fake, running_tree(fake) as made:
-        yield made
 
 
 @pytest.fixture
@@ -184,27 +176,21 @@ def test_the_examples_of_the_documentation_work(tree: Tree, client: openai.OpenA
     port = free_port()
     tree.start("web", python(MANAGE, "web", "--port", str(port)))
     address = f"http://127.0.0.1:{port}"
-    until(lambda: answers(address), seconds=30, what="the start of a web process")
+    until(lambda: is_answering(address), seconds=30, what="the start of a web process")
     env = {
         "PATH": os.environ["PATH"],
         "OPENAI_BASE_URL": f"{address}/v1",
         "OPENAI_API_KEY": tree.keys["alice"],
         "MODEL": "fake",
     }
-    _, curl, *examples = re.findall(EXAMPLE, DOCUMENT.read_text().partition("### Other clients")[0])
+    _, curl, *examples = re.findall(
+        EXAMPLE, GATEWAY_PAGE.read_text().partition("### Other clients")[0]
+    )
     shown = run(["sh", "-c", curl], env=env)
     assert '"object": "chat.completion"' in shown
     assert len(examples) == 2
     for example in examples:
         assert " 0@" in run(python("-c", example), env=env)
-
-
-def answers(address: str) -> bool:
-    """Return True if a server answers there."""
-    try:
-        return httpx2.get(f"{address}/healthz").status_code == 200
-    except httpx2.TransportError:
-        return False
 
 
 @pytest.mark.gateway_case(26)

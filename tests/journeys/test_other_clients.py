@@ -1,22 +1,16 @@
 """Third-party clients against a running server, as docs/gateway.md describes: `make clients`."""
 
 import json
-import os
 import re
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from tests.faults.harness import Tree
-from tests.faults.programs import MANAGE, ROOT, free_port, python, until
 from tests.journeys.growing import JAVASCRIPT, LANGCHAIN, TURNS, assert_grown, prepare
-from tests.journeys.test_openai_clients import DOCUMENT, answers
-from tests.journeys.test_openai_clients import tree as tree
+from tests.support.client_programs import CLIENTS, GATEWAY_PAGE, run_client
 
-CLIENTS = Path(os.environ.get("CLIENTS") or Path(sys.prefix) / "clients")
 pytestmark = [
     pytest.mark.clients,
     pytest.mark.processes,
@@ -25,7 +19,7 @@ pytestmark = [
 EXAMPLES = dict(
     re.findall(
         r"\*\*(\w+)\*\* \(`[^\n]*\n```\w+\n(.*?)```",
-        DOCUMENT.read_text().partition("### Other clients")[2].partition("## Endpoints")[0],
+        GATEWAY_PAGE.read_text().partition("### Other clients")[2].partition("## Endpoints")[0],
         re.DOTALL,
     )
 )
@@ -42,38 +36,6 @@ def roomy(tree: Tree) -> None:
     tree.fake.configure(context_limit=0, tokens=20, ms=0, replies=[], faults=[])
 
 
-@pytest.fixture(scope="module")
-def env(tree: Tree) -> dict[str, str]:
-    """The environment variables that point a client to the server."""
-    port = free_port()
-    tree.start("web", python(MANAGE, "web", "--port", str(port)))
-    address = f"http://127.0.0.1:{port}"
-    until(lambda: answers(address), seconds=30, what="the start of a web process")
-    return {
-        "PATH": f"{CLIENTS / 'bin'}:{CLIENTS / 'node_modules/.bin'}:{os.environ['PATH']}",
-        "HOME": str(tree.folder),
-        "CODEX_HOME": str(ROOT / ".pytest_cache" / "codex"),
-        "LLM_USER_PATH": str(tree.folder),
-        "OPENAI_BASE_URL": f"{address}/v1",
-        "OPENAI_API_KEY": tree.keys["alice"],
-        "MODEL": "fake",
-    }
-
-
-def run(
-    command: list[str], *, env: dict[str, str], folder: Path, said: str = "", **files: str
-) -> str:
-    """The output of a client that gets this input; it must succeed."""
-    for name, text in files.items():
-        (folder / name.replace("_", ".")).write_text(text)
-    done = subprocess.run(  # as the documentation says
-        command, cwd=folder, env=env, capture_output=True, text=True, timeout=120, check=False,
-        input=said,
-    )  # fmt: skip
-    assert done.returncode == 0, done.stderr
-    return done.stdout
-
-
 def is_one_chat(tree: Tree) -> bool:
     """Return True if the newest request included the previous reply and its chat was found."""
     rows = tree.database.rows(
@@ -87,14 +49,16 @@ def is_one_chat(tree: Tree) -> bool:
 
 def test_javascript(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
     (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
-    assert " 0@" in run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=EXAMPLES["JavaScript"])
+    assert " 0@" in run_client(
+        ["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=EXAMPLES["JavaScript"]
+    )
     assert is_one_chat(tree)
 
 
 @pytest.mark.parametrize("name", ["LangChain", "LiteLLM"])
 def test_python(tree: Tree, env: dict[str, str], tmp_path: Path, name: str) -> None:
     command = [str(CLIENTS / "bin" / "python"), "-c", EXAMPLES[name]]
-    assert " 0@" in run(command, env=env, folder=tmp_path)
+    assert " 0@" in run_client(command, env=env, folder=tmp_path)
     assert is_one_chat(tree)
 
 
@@ -109,12 +73,12 @@ def test_a_conversation_of_sixty_turns_with_tools_in_a_small_window(
         "JavaScript": ["node", "it.mjs"],
     }[name]
     env = {**env, "TITLE": name, "TURNS": str(TURNS)}
-    run(command, env=env, folder=tmp_path, it_mjs=JAVASCRIPT)
+    run_client(command, env=env, folder=tmp_path, it_mjs=JAVASCRIPT)
     assert_grown(tree, name)
 
 
 def test_the_command_llm(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
-    shown = run(["sh", "-ec", EXAMPLES["LLM"]], env=env, folder=tmp_path)
+    shown = run_client(["sh", "-ec", EXAMPLES["LLM"]], env=env, folder=tmp_path)
     assert shown.count(" 0@") == 2
     assert is_one_chat(tree)
 
@@ -138,7 +102,7 @@ def test_the_ai_sdk(tree: Tree, env: dict[str, str], tmp_path: Path, name: str) 
     tree.fake.configure(replies=[{"tool_calls": [call], "match": title}])
     (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
     env = {**env, "TITLE": title, "FORM": name}
-    shown = run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=AI_SDK)
+    shown = run_client(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=AI_SDK)
     assert shown.count(" 0@") == 2
     assert turns_titled(tree, title) == (1, 3)
 
@@ -150,7 +114,7 @@ def test_python_frameworks(tree: Tree, env: dict[str, str], tmp_path: Path, name
     call = {"name": "look", "arguments": {"city": "Rome"}, "id": "call_1"}
     tree.fake.configure(replies=[{"tool_calls": [call], "match": title}])
     command = [str(CLIENTS / "bin" / "python"), "-c", FRAMEWORKS[name]]
-    shown = run(command, env={**env, "TITLE": title}, folder=tmp_path)
+    shown = run_client(command, env={**env, "TITLE": title}, folder=tmp_path)
     assert shown.count(" 0@") == 2
     assert turns_titled(tree, title) == (1, 3)
 
@@ -165,12 +129,12 @@ def test_opencode(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
     tree.fake.configure(replies=[{**reply, "match": "Look at opencode"} for reply in replies])
     env = {**env, "OPENCODE_DISABLE_AUTOUPDATE": "1", "OPENCODE_DISABLE_MODELS_FETCH": "1"}
     ask = ["opencode", "run"]
-    shown = run(
+    shown = run_client(
         [*ask, "Look at opencode"], env=env, folder=tmp_path, opencode_json=json.dumps(config)
     )
     assert "0@" in shown
     tree.fake.configure(replies=[])
-    assert "0@" in run([*ask, "--continue", "And now?"], env=env, folder=tmp_path)
+    assert "0@" in run_client([*ask, "--continue", "And now?"], env=env, folder=tmp_path)
     assert turns_titled(tree, "%Look at opencode") == (1, 3)
 
 
@@ -178,11 +142,11 @@ def test_aider(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
     """Two turns of a session whose reminders move, and a restored one; aider calls no tools."""
     env = {**env, "OPENAI_API_BASE": env["OPENAI_BASE_URL"]}
     ask = [str(CLIENTS / "aider" / "bin" / "aider"), "--model", f"openai/{env['MODEL']}", *QUIET]
-    shown = run(ask, env=env, folder=tmp_path, said="Look at aider\nAnd now?\n")
+    shown = run_client(ask, env=env, folder=tmp_path, said="Look at aider\nAnd now?\n")
     assert shown.count(" 1@") == 2
     assert is_one_chat(tree)
     more = ["--restore-chat-history", "--message", "And then?"]
-    assert "0@" in run([*ask, *more], env=env, folder=tmp_path)
+    assert "0@" in run_client([*ask, *more], env=env, folder=tmp_path)
 
 
 # Aider in scripting mode: no repository, no questions, no network except the gateway.
@@ -378,7 +342,7 @@ def test_use_chat(tree: Tree, env: dict[str, str], tmp_path: Path, package: str)
     (tmp_path / "node_modules").symlink_to(CLIENTS / "node_modules")
     script = USE_CHAT.replace('from "ai"', f'from "{package}"')
     env = {**env, "API": env["OPENAI_BASE_URL"].replace("/v1", "/api/v1")}
-    shown = json.loads(run(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=script))
+    shown = json.loads(run_client(["node", "it.mjs"], env=env, folder=tmp_path, it_mjs=script))
     assert shown["sent"] == ["user", "assistant"]
     assert shown["equal"] == [True, True, True, True]
     assert shown["edited"] == ["Other words", 2]
@@ -397,11 +361,11 @@ def test_codex(tree: Tree, env: dict[str, str], tmp_path: Path) -> None:
     call = {"name": "exec_command", "arguments": {"cmd": "echo palimpsest"}, "id": "call_1"}
     tree.fake.configure(replies=[{"tool_calls": [call], "match": "Look around"}])
     ask = ["codex", "exec", "--skip-git-repo-check", "--sandbox", "danger-full-access"]
-    shown = run([*ask, "Look around"], env=env, folder=tmp_path)
+    shown = run_client([*ask, "Look around"], env=env, folder=tmp_path)
     assert " 0@" in shown
     tree.fake.configure(replies=[])
     again = [*ask[:2], "resume", "--last", "--skip-git-repo-check", "And now?"]
-    assert " 0@" in run(again, env=env, folder=tmp_path)
+    assert " 0@" in run_client(again, env=env, folder=tmp_path)
     rows = tree.database.rows(
         "SELECT count(DISTINCT branch_id) AS branches, count(*) AS turns FROM chats_turn"
         " JOIN chats_branch b ON b.id = branch_id JOIN chats_chat c ON c.id = b.chat_id"

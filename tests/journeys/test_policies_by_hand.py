@@ -18,9 +18,9 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.contextpolicy.pages import opened, submitted
 from tests.contextpolicy.people import person, signed_in
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 POLICIES = "/admin/contextpolicy/contextpolicy/"
 ASSIGN = "/admin/contextpolicy/policyassignment/add/"

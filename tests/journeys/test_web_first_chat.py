@@ -11,7 +11,7 @@ from django.test import Client
 from chats.models import Turn
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.models import ModelSpec
-from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 
 def answer(text: str) -> None:

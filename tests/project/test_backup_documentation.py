@@ -1,10 +1,6 @@
 """Runs the documented commands of backup and restore in order."""
 
-import os
-import re
 import sqlite3
-import subprocess
-import sys
 import threading
 import uuid
 from pathlib import Path
@@ -15,60 +11,9 @@ import pytest
 from cryptography.fernet import Fernet
 
 from chats.checkpoints import checks
+from tests.support.operator_shell import Operator, count_rows, list_section_commands
 
-ROOT = Path(__file__).resolve().parents[2]
-PAGE = ROOT / "docs" / "backup-and-upgrade.md"
 pytestmark = pytest.mark.processes
-
-
-def commands_of(title: str) -> list[str]:
-    """The command blocks of one section."""
-    text = PAGE.read_text(encoding="utf-8")
-    section = text.split(f"\n## {title}\n", 1)[1].split("\n## ", 1)[0]
-    return re.findall(r"```sh\n(.*?)```", section, re.DOTALL)
-
-
-class Operator:
-    """A person with a shell in the product's folder."""
-
-    def __init__(self, folder: Path, **environment: str) -> None:
-        self.folder = folder
-        (folder / ".venv").symlink_to(sys.prefix)
-        (folder / "manage.py").symlink_to(ROOT / "manage.py")
-        self.data = folder / "data"
-        self.data.mkdir()
-        plain = {key: value for key, value in os.environ.items() if key in {"PATH", "HOME"}}
-        self.environment = {**plain, "PALIMPSEST_DATA": str(self.data), **environment}
-
-    def run(self, *commands: str, code: int = 0) -> str:
-        """Run commands; all succeed, or the last one exits with `code`."""
-        done = subprocess.run(
-            ["sh", "-ec", "\n".join(commands)],  # noqa: S607
-            cwd=self.folder,
-            env=self.environment,
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=120,
-        )
-        assert done.returncode == code, done.stdout + done.stderr
-        return done.stdout + done.stderr
-
-    def manage(self, *words: str, code: int = 0) -> str:
-        return self.run(" ".join([".venv/bin/python", "manage.py", *words]), code=code)
-
-
-def count_rows(operator: Operator) -> str:
-    """The number of rows of each table, as the product sees them."""
-    return operator.manage(
-        "shell",
-        "-v",
-        "0",
-        "-c",
-        "'from django.apps import apps;"
-        "print(sorted((m._meta.db_table, m._base_manager.count())"
-        " for m in apps.get_models(include_auto_created=True)))'",
-    )
 
 
 @pytest.mark.in_turn
@@ -81,7 +26,7 @@ def test_a_restored_sqlite_backup_has_what_was_there(tmp_path: Path) -> None:
     before = count_rows(operator)
     kept = {path: path.read_bytes() for path in (picture, operator.data / "encryption_key")}
     with Writer(operator.data / "palimpsest.sqlite3") as writer:
-        operator.run(*commands_of("Back up"))
+        operator.run(*list_section_commands("Back up"))
     assert writer.written > 0
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "backup").iterdir()}
     assert modes == {"palimpsest.zip": 0o600, "palimpsest.zip.keys": 0o600}
@@ -89,7 +34,7 @@ def test_a_restored_sqlite_backup_has_what_was_there(tmp_path: Path) -> None:
     (operator.data / "encryption_key").write_text(Fernet.generate_key().decode())
     picture.write_bytes(b"other")
     change_rows(operator, "DROP TABLE chats_message")
-    restore, _ = commands_of("Restore")
+    restore, _ = list_section_commands("Restore")
     assert "not_empty" in operator.run(restore.replace(" --replace", ""), code=1)
     assert "Verified " in operator.run(restore)
     change_rows(operator, "DELETE FROM django_session")
@@ -103,10 +48,10 @@ def test_a_checkpoint_that_was_signed_after_the_backup_does_not_match_it(tmp_pat
     operator = Operator(tmp_path)
     operator.manage("setup")
     operator.manage("ledger_checkpoint")
-    operator.run(*commands_of("Back up"))
+    operator.run(*list_section_commands("Back up"))
     operator.manage("login_link", "admin")
     operator.manage("ledger_checkpoint")
-    restore, reopen = commands_of("Restore")
+    restore, reopen = list_section_commands("Restore")
     assert checks.OTHER_LEDGER in operator.run(restore, code=1)
     assert "Verified " in operator.run(reopen)
 
@@ -159,9 +104,9 @@ def test_a_restored_postgresql_backup_has_what_was_there(tmp_path: Path, cluster
     operator.manage("ledger_checkpoint")
     # The next chat has a number that no erased chat had.
     cluster.execute("SELECT setval('auth_user_id_seq', 70)", name=names[0])
-    operator.run(*commands_of("Back up"))
+    operator.run(*list_section_commands("Back up"))
     before = count_rows(operator)
-    restore, _ = commands_of("Restore")
+    restore, _ = list_section_commands("Restore")
     with psycopg.connect(first):
         assert "still_running" in operator.run(restore, code=1)
     # The data of now is replaced.

@@ -22,9 +22,7 @@ from chats.models import ProviderAccount
 from chats.streams.connection import Streams
 from project import checks, database_url, env, probes
 from project.checks import check_broker_eviction, check_secrets, check_sqlite_host
-
-ROOT = Path(__file__).resolve().parents[2]
-
+from tests.support.repository import ROOT
 
 # The security headers that a browser behind TLS gets.
 SIGN_IN = """

@@ -18,8 +18,8 @@ import yaml
 from django.conf import settings
 
 from chats.ground import queues
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 SCHEMA = "compose/config/compose_spec.json"
 OURS = ("setup", "web", "worker", "background", "beat")
 

@@ -3,11 +3,11 @@
 import ast
 import re
 from collections.abc import Iterator
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
+
 PAGE = (ROOT / "docs" / "configuration.md").read_text("utf-8")
 ROWS = dict(re.findall(r"^\| `([A-Z0-9_]+)` \| ([^|]+) \|", PAGE, re.MULTILINE))
 # The settings that people change, without old names and internal variables.

@@ -12,8 +12,8 @@ import pytest
 import yaml
 
 from chats.ground import queues
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 UNITS = sorted((ROOT / "deploy" / "systemd").glob("palimpsest*"))
 SERVICES = [unit for unit in UNITS if unit.suffix == ".service"]
 BASE = ROOT / "deploy" / "kubernetes"

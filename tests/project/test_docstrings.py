@@ -4,34 +4,13 @@ import ast
 import builtins
 import re
 from collections.abc import Iterator
-from dataclasses import dataclass
 from functools import cache
-from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
-APPS = ("chats", "contextpolicy", "project", "replay", "speed")
+from tests.support.product_sources import read_product_sources
+
 Function = ast.FunctionDef | ast.AsyncFunctionDef
-
-
-@dataclass(frozen=True)
-class Source:
-    """One file of the product."""
-
-    path: str
-    tree: ast.Module
-
-
-@cache
-def product() -> list[Source]:
-    """Read the files of the product without its migrations."""
-    return [
-        Source(str(path.relative_to(ROOT)), ast.parse(path.read_text("utf-8")))
-        for app in APPS
-        for path in sorted((ROOT / app).rglob("*.py"))
-        if "migrations" not in path.parts
-    ]
 
 
 def own_nodes(function: ast.AST) -> Iterator[ast.AST]:
@@ -82,7 +61,7 @@ def own_exceptions() -> dict[str, set[str]]:
     """Return the product's exception classes by name, each with its bases in the product."""
     bases = {
         node.name: {ast.unparse(base).split(".")[-1] for base in node.bases}
-        for source in product()
+        for source in read_product_sources()
         for node in ast.walk(source.tree)
         if isinstance(node, ast.ClassDef)
     }
@@ -113,7 +92,7 @@ def unnamed(function: Function) -> list[str]:
 def test_public_functions_name_the_exceptions_they_raise() -> None:
     bad = [
         f"{source.path}:{function.lineno} {function.name} raises {', '.join(names)} without a word"
-        for source in product()
+        for source in read_product_sources()
         for function in public_functions(source.tree)
         if (names := unnamed(function))
     ]

@@ -11,8 +11,8 @@ from django.core.management import get_commands, load_command_class
 from django.urls import resolve
 
 from contextpolicy.engine.policy.fields import FIELDS
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 DOCS = ROOT / "docs"
 README = ROOT / "README.md"
 PAGES = sorted([README, *ROOT.glob("C*.md"), *DOCS.rglob("*.md")])

@@ -4,7 +4,8 @@ import subprocess
 import tomllib
 from pathlib import Path
 
-from tests.faults.programs import ROOT, apart, python
+from tests.faults.programs import apart, python
+from tests.support.repository import ROOT
 
 # The packages of the extras by the name with which they are imported, if that differs.
 MODULES = {

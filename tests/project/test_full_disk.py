@@ -17,7 +17,8 @@ from chats.models import ApiKey
 from chats.people import keys
 from chats.web.errors import server_error
 from contextpolicy.models import AuditEvent
-from tests.faults.programs import ROOT, apart, python
+from tests.faults.programs import apart, python
+from tests.support.repository import ROOT
 
 
 @pytest.fixture(autouse=True)

@@ -19,8 +19,8 @@ from contextpolicy.engine.policy.policy import find_value_problems
 from replay import in_memory, matrix, recordings
 from replay.faults import FAULTS
 from replay.in_memory import Tally
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
 COUNTER = ApproximateCounter()
 TURNS = in_memory.convert_recorded_turns(recordings.load_recording(ORDERS), counter=COUNTER)

@@ -5,13 +5,12 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cache
-from pathlib import Path
 
 import pytest
 
 import chats
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 ARCHITECTURE = ROOT / "docs" / "architecture.md"
 # A line of the map: a file, the function that a message enters first, and its task.
 LINE = re.compile(r"^ {4}((?:contextpolicy/)?[\w/]+\.py) +(\w+) ", re.MULTILINE)

@@ -10,7 +10,8 @@ from typing import Any
 import psycopg
 import pytest
 
-from tests.project.test_backup_documentation import ROOT, Operator, commands_of, count_rows
+from tests.support.operator_shell import Operator, count_rows, list_section_commands
+from tests.support.repository import ROOT
 
 pytestmark = [pytest.mark.processes, pytest.mark.services, pytest.mark.in_turn]
 RECORDING = ROOT / "tests" / "recordings" / "orders.jsonl"
@@ -61,7 +62,7 @@ def target(cluster: Any) -> Iterator[str]:
 
 def move(operator: Operator, target: str, *, code: int = 0, **environment: str) -> str:
     """Run the documented command with the new address."""
-    (documented,) = commands_of("Move from SQLite to PostgreSQL")
+    (documented,) = list_section_commands("Move from SQLite to PostgreSQL")
     settings = " ".join(f"{name}={value}" for name, value in environment.items())
     return operator.run(f"export NEW_DATABASE_URL={target} {settings}", documented, code=code)
 

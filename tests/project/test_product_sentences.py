@@ -13,7 +13,8 @@ from collections.abc import Iterator
 from functools import cache
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+from tests.support.repository import ROOT
+
 CATALOGUES = ROOT / "locale" / "zh_Hans" / "LC_MESSAGES"
 PRODUCT = ("chats", "contextpolicy", "project", "replay", "speed")
 TRANSLATABLE_WORDS = 3

@@ -7,7 +7,8 @@ from typing import Any
 
 import pytest
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
+
 PROSE: dict[str, Any] = runpy.run_path(str(ROOT / "scripts/prose.py"), run_name="prose")
 # Phrases in pieces, so that the check finds none in this file.
 BAD = "This is wh" + "at it was, and no" + "body s" + "tands there."

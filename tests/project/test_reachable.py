@@ -4,14 +4,13 @@ import ast
 import re
 import tomllib
 from functools import cache
-from pathlib import Path
 
 import grimp
 from django.apps import apps
 
 from tests.requirements_plugin import LANDED, known
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).parents[2]
 PACKAGES = ("project", "chats", "contextpolicy", "replay", "speed")
 # Django looks for `.base` in the database engine of the settings, and for a language's formats.
 ENTRY_POINTS = {

@@ -12,8 +12,8 @@ from django.test import Client
 from chats.api.core.schema import Generator
 from project import probes
 from project.release import get_product_version
+from tests.support.repository import ROOT
 
-ROOT = Path(__file__).resolve().parents[2]
 VERSION = re.search(
     r'^version = "(.+)"$', (ROOT / "pyproject.toml").read_text("utf-8"), re.MULTILINE
 )

@@ -9,7 +9,8 @@ from django.core.management import call_command
 from django.core.management.base import CommandError
 
 from replay.recordings import NO_REPLY, group_recorded_turns, load_recording
-from tests.faults.programs import ROOT, put_tables, run
+from tests.faults.programs import put_tables, run
+from tests.support.repository import ROOT
 
 ORDERS = ROOT / "tests" / "recordings" / "orders.jsonl"
 REPLAY = [sys.executable, "manage.py", "replay"]

@@ -2,8 +2,8 @@
 
 import re
 
-from tests.faults.programs import ROOT
 from tests.requirements_plugin import people
+from tests.support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "requirements.md").read_text(encoding="utf-8")
 IDS = re.compile(r"^\| (S\d\.\d+) \|", re.MULTILINE)

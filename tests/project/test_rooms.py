@@ -1,9 +1,13 @@
-"""The tests cover every package."""
+"""The tests cover every package, and share helpers without importing each other."""
 
 import ast
 from pathlib import Path
 
-ROOT = Path(__file__).parents[2]
+import grimp
+import pytest
+
+from tests.support.repository import ROOT
+
 TESTS = ROOT / "tests"
 SPLIT = ("chats", "contextpolicy")
 WHOLE = ("project", "replay", "speed")
@@ -42,3 +46,39 @@ def test_every_room_is_used() -> None:
     for file in TESTS.rglob("test_*.py"):
         used |= used_by(file)
     assert rooms() - used == set()
+
+
+def find_imported_tests(graph: grimp.ImportGraph) -> list[str]:
+    """Return each import of a test module, as `importer -> test module`."""
+    return sorted(
+        f"{importer} -> {module}"
+        for module in graph.modules
+        if module.rpartition(".")[2].startswith("test_")
+        for importer in graph.find_modules_that_directly_import(module)
+    )
+
+
+def test_no_module_imports_a_test() -> None:
+    found = find_imported_tests(grimp.build_graph("tests", "benchmarks", cache_dir=None))
+    assert not found, f"Shared helpers belong to tests/support: {found}"
+
+
+def test_an_import_of_a_test_is_found_wherever_it_is(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    own = "tests_of_a_sample"
+    folder = tmp_path / own
+    (folder / "deep").mkdir(parents=True)
+    for name, text in {
+        "deep/test_a.py": "def find(): ...",
+        "test_b.py": f"from {own}.deep.test_a import find",
+        "test_c.py": f"def test() -> None:\n    from {own}.deep import test_a",
+        "helpers.py": f"import {own}.deep.test_a",
+        "test_d.py": f"from {own} import helpers",
+    }.items():
+        (folder / name).write_text(text, encoding="utf-8")
+    monkeypatch.syspath_prepend(tmp_path)
+    graph = grimp.build_graph(own, cache_dir=None)
+    assert find_imported_tests(graph) == [
+        f"{own}.{name} -> {own}.deep.test_a" for name in ("helpers", "test_b", "test_c")
+    ]

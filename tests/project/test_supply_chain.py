@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.project.test_backup_documentation import ROOT
+from tests.support.repository import ROOT
 
 # Licences that allow use in a service and distribution with it. LGPL: psycopg, unmodified.
 ALLOWED = re.compile(

@@ -3,7 +3,7 @@
 import ast
 from collections import defaultdict
 
-from tests.project.test_docstrings import product
+from tests.support.product_sources import read_product_sources
 
 # Django's names; messages, as a row and as the engine's value; and functions with one purpose in
 # several places: a hook of the sweep, entry points, and helpers of the admin and of the pages.
@@ -23,7 +23,7 @@ PUBLIC = ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef
 
 def test_no_two_classes_or_functions_have_one_name() -> None:
     places: dict[str, list[str]] = defaultdict(list)
-    for source in product():
+    for source in read_product_sources():
         for node in source.tree.body:
             if source.path not in APART and isinstance(node, PUBLIC) and node.name[0] != "_":
                 places[node.name].append(source.path)

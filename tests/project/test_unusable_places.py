@@ -16,7 +16,8 @@ from django.db import ProgrammingError
 
 from project import addresses, data_folder, instance, launcher, redis_url, trouble, versions
 from project.env import Misconfigured
-from tests.faults.programs import MANAGE, ROOT, python
+from tests.faults.programs import MANAGE, python
+from tests.support.repository import ROOT
 
 NOBODY = 65_534
 

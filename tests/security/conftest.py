@@ -9,15 +9,11 @@ import httpx2
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
-from django.utils import timezone
 from pytest_django import Settings
 
 from chats.ground import rates
-from chats.people import keys
 from chats.providers import accounts
-from contextpolicy import roles
-from tests.chats.api.programs import Program
-from tests.contextpolicy.people import person, signed_in
+from tests.contextpolicy.people import signed_in
 from tests.fakes.fake_server import FakeServer
 from tests.faults.harness import new_folder
 from tests.faults.programs import python, run
@@ -26,11 +22,9 @@ from tests.faults.stores import Cluster, Database, Postgres, SQLite
 from tests.security.instance import SETUP, Instance, new_client
 from tests.security.world import World, build
 
-SUPERUSER = "superuser"
 HERE = Path(__file__).parent
 # Runs every day: erased text that stays anywhere would be the worst fault.
 ERASURE = "test_S27_erased_instance.py"
-WHO = [roles.USER, roles.POLICY_ADMIN, roles.OPERATOR, roles.AUDITOR, roles.OWNER, SUPERUSER]
 
 
 def pytest_ignore_collect(collection_path: Path, config: pytest.Config) -> bool | None:
@@ -117,17 +111,3 @@ def http(instance: Instance) -> Iterator[httpx2.Client]:
     """A client without a session that does not follow redirects."""
     with new_client(instance) as client:
         yield client
-
-
-def browser_of(who: str) -> Client:
-    """The browser of a person with this role, who signed in just now."""
-    if who == SUPERUSER:
-        return signed_in(User.objects.create_superuser("root"))
-    return signed_in(person("charles", who))
-
-
-def program_of(user: User) -> Program:
-    """An API client with a key that has all of its owner's permissions."""
-    scopes = keys.SCOPES
-    _, secret = keys.create_key(owner=user, name="p", scopes=scopes, now=timezone.now())
-    return Program(secret)

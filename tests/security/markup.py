@@ -3,7 +3,7 @@
 from html.parser import HTMLParser
 
 from chats.rendering.sanitize import TAGS
-from tests.chats.rendering.test_S4_hostile_markdown import ALLOWED_ATTRIBUTES
+from tests.support.allowed_markup import ALLOWED_ATTRIBUTES
 
 # Strings that become active if they are not escaped; each would set a mark named pwn.
 HOSTILE = (

@@ -15,10 +15,6 @@ from typing import Any
 import httpx2
 import pytest
 
-from tests.chats.api.test_doors import READ_ONLY
-from tests.chats.api.test_S01_other_peoples_things import BODIES, METHODS, PATHS, absent_ids
-from tests.chats.rendering.test_S20_worst_inputs import WORST
-from tests.contextpolicy.test_S02_roles_in_the_admin import TABLE, A, O, P, S, W
 from tests.faults.client import parsed
 from tests.faults.programs import MANAGE, free_port, python, run, until
 from tests.faults.stores import count, wait_for_rows
@@ -36,7 +32,10 @@ from tests.security.instance import (
     token_of,
 )
 from tests.security.markup import HOSTILE, read
-from tests.security.test_S10_every_page import READ, check_headers
+from tests.support.api_operations import METHODS, PATHS, READ_ONLY_FIELDS, VALID_BODIES, replace_ids
+from tests.support.page_headers import READABLE_ROUTES, check_headers
+from tests.support.role_table import ROLE_TABLE, A, O, P, S, W
+from tests.support.worst_markdown import WORST_TEXTS
 
 pytestmark = [
     pytest.mark.processes,
@@ -189,12 +188,12 @@ def test_S01_as_served_foreign_and_absent_ids_get_the_same_answer(
     door: str, instance: Instance, of_alice: dict[str, str]
 ) -> None:
     before = everything(instance, of_alice)
-    absent = absent_ids(of_alice)
+    absent = replace_ids(of_alice)
     opened = program(instance, "charlie") if door == "key" else browser(instance, "charlie")
     with opened as charlie:
         for path in sorted(path for path in PATHS if "{" in path):
             for method in METHODS:
-                body = BODIES.get(PATHS[path].get(method.lower(), {}).get("operationId", ""))
+                body = VALID_BODIES.get(PATHS[path].get(method.lower(), {}).get("operationId", ""))
                 told = [
                     bare(over_rest(charlie, method, path.format(**ids), body))
                     for ids in (of_alice, absent)
@@ -234,7 +233,7 @@ def test_S01_as_served_no_page_of_alices_opens_for_charlie(
 def test_S02_as_served_each_role_opens_what_the_table_says(who: str, instance: Instance) -> None:
     short = {"policies": P, "operator": O, "auditor": A, "owner": W, ROOT: S, "alice": ""}[who]
     with browser(instance, who) as person:
-        for model, (reads, adds, changes, deletes) in TABLE.items():
+        for model, (reads, adds, changes, deletes) in ROLE_TABLE.items():
             page = f"/admin/{model.replace('_', '/', 1)}/"
             # The last one: the first groups are the roles, which cannot be deleted.
             found = instance.database.rows(f"SELECT * FROM {model}")[-1:]  # noqa: S608  # own
@@ -259,7 +258,7 @@ def test_S03_as_served_what_is_not_offered_cannot_be_set(
     before = everything(instance, of_alice)
     path = f"/api/v1/chats/{of_alice['chat_id']}"
     with program(instance, "alice") as alice:
-        for field in READ_ONLY:
+        for field in READ_ONLY_FIELDS:
             for method, address, body in (
                 ("PATCH", path, {"title": "New"}),
                 ("POST", f"{path}/messages", {"text": "Hello"}),
@@ -402,7 +401,7 @@ def test_S10_as_served_every_answer_carries_the_headers(
     nonces, asked = set(), 0
     for who in ("", "alice", ROOT):
         with browser(instance, who) as person:
-            for route in READ:
+            for route in READABLE_ROUTES:
                 answer = person.get(address(route, of_alice))
                 check_headers(answer, (who, route.text))
                 if answer.headers.get("Content-Type", "").startswith("text/html"):
@@ -636,11 +635,11 @@ def test_S19_as_served_a_broken_body_is_refused_in_words(body: bytes, instance: 
     assert logs(instance).count("Traceback") == errors
 
 
-@pytest.mark.parametrize("name", sorted(WORST)[::7])
+@pytest.mark.parametrize("name", sorted(WORST_TEXTS)[::7])
 def test_S20_as_served_the_worst_text_is_rendered_once(
     name: str, instance: Instance, answers: None
 ) -> None:
-    instance.fake.configure(replies=[{"text": WORST[name], "match": "worst"}])
+    instance.fake.configure(replies=[{"text": WORST_TEXTS[name], "match": "worst"}])
     rendered = []
     with browser(instance, "alice") as alice:
         chat, _ = answered(instance, alice, f"the worst: {name}")

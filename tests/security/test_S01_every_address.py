@@ -7,7 +7,6 @@ import zipfile
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
@@ -18,12 +17,13 @@ from chats.models import ApiKey, Branch, Chat, Compaction, Folder, Message, Turn
 from chats.record import access
 from chats.turns.start import get_active_branch
 from contextpolicy.models import AuditEvent
-from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
 from tests.faults.shares import EVERY_ROW
 from tests.security.addresses import METHODS, Route, routes
-from tests.security.conftest import WHO, browser_of, program_of
 from tests.security.world import CANARY, World
+from tests.support.chat_pages import HTMX
+from tests.support.role_clients import WHO, create_client_of, open_browser_as
+from tests.support.streamed_responses import read_stream
 
 pytestmark = pytest.mark.wide
 
@@ -60,17 +60,12 @@ def body_of(answer: Any) -> str:
     if answer.streaming:
         kind = answer["Content-Type"]
         assert kind in {"application/zip", LEDGER}, "a stranger holds an event stream"
-        held: bytes = async_to_sync(read)(answer)
+        held: bytes = read_stream(answer)
         return held.decode() if kind == LEDGER else unpacked(held)
     text: str = answer.content.decode()
     text = text.replace(answer["X-Request-ID"], "")
     # CSRF tokens and nonces are new for each page.
     return text.partition("<main")[2] or text
-
-
-async def read(answer: Any) -> bytes:
-    """The bytes of a stream that ends."""
-    return b"".join([part async for part in answer.streaming_content])
 
 
 def unpacked(archive: bytes) -> str:
@@ -139,10 +134,12 @@ def test_S01_an_id_beside_the_address_opens_nothing_of_alices(world: World, char
     assert said.erased_at
     assert not Message.objects.filter(branch__chat=world.chat).exclude(erased_at=None).exists()
     theirs = dict.fromkeys(("older", "newer"), str(world.ids["compaction_id"]))
-    compared = program_of(charlie).get(f"chats/{own.pk}/compactions/compare", **theirs)
+    compared = create_client_of(charlie).get(f"chats/{own.pk}/compactions/compare", **theirs)
     assert compared.status_code == 404
-    cursor = program_of(world.chat.owner).get(f"chats/{world.chat.pk}/messages", limit=1).json()
-    moved = program_of(charlie).get(f"chats/{own.pk}/messages", cursor=cursor["next_cursor"])
+    cursor = (
+        create_client_of(world.chat.owner).get(f"chats/{world.chat.pk}/messages", limit=1).json()
+    )
+    moved = create_client_of(charlie).get(f"chats/{own.pk}/messages", cursor=cursor["next_cursor"])
     assert (moved.status_code, moved.json()["error"]["code"]) == (400, "invalid_cursor")
 
 
@@ -152,7 +149,7 @@ def test_S01_the_list_of_public_addresses_has_no_dead_entry() -> None:
 
 @pytest.mark.parametrize("who", WHO)
 def test_S01_no_answer_holds_a_word_of_alices(who: str, world: World) -> None:
-    client = browser_of(who)
+    client = open_browser_as(who)
     leaks = []
     for route in routes():
         # Every user has an event stream; separate tests check that it has no events of others.
@@ -174,7 +171,7 @@ def test_S01_nothing_of_alices_was_changed(who: str, world: World) -> None:
         kinds: list[Any] = [Chat, Folder, Turn, Message, Compaction, ApiKey]
         return [list(kind.objects.order_by("pk").values()) for kind in kinds]
 
-    client = browser_of(who)
+    client = open_browser_as(who)
     before, events = state(), AuditEvent.objects.exclude(scope="instance").count()
     for route in OF_ALICE:
         for method in METHODS:
@@ -187,7 +184,7 @@ def test_S01_nothing_of_alices_was_changed(who: str, world: World) -> None:
 def test_S01_foreign_and_absent_ids_get_the_same_answer_at_the_same_cost(
     route: Route, world: World, charlie: User
 ) -> None:
-    browser, program = Client(), program_of(charlie).client
+    browser, program = Client(), create_client_of(charlie).client
     browser.force_login(charlie)
     absent = {**world.ids, **{name: uuid.uuid4() for name in world.ids if name.endswith("_id")}}
     clients = [browser, program] if route.text.startswith("api/") else [browser]

@@ -10,8 +10,8 @@ from django.test import Client
 
 from chats.models import Branch, Chat, Message, Turn
 from tests.chats.api.programs import Program
-from tests.chats.signin.conftest import PASSWORD
 from tests.security.world import World
+from tests.support.role_clients import PASSWORD
 
 FIELDS = sorted(
     {

@@ -4,28 +4,26 @@ import re
 import uuid
 from dataclasses import fields
 from datetime import datetime
-from pathlib import Path
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync
-from django.conf import settings
 from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.streams import connection
 from chats.streams.follow import Beginning, Delta, Snapshot, TurnNotice, Update
 from chats.streams.web import ReplyView
-from tests.chats.web.conftest import HTMX
 from tests.contextpolicy.people import signed_in
 from tests.security.addresses import routes
-from tests.security.conftest import SUPERUSER, browser_of
 from tests.security.markup import HOSTILE, read
 from tests.security.world import Texts, World, build
+from tests.support.chat_pages import HTMX
+from tests.support.repository import ROOT
+from tests.support.role_clients import SUPERUSER, open_browser_as
 
 pytestmark = pytest.mark.wide
 
-ROOT = Path(settings.BASE_DIR)
 # A column may be shorter than a hostile text.
 SHORT = {"group": 150, "model": 200, "provider": 200, "title": 200, "key": 200}
 HARMLESS = Texts(**{field.name: "harmless" for field in fields(Texts)})
@@ -67,7 +65,7 @@ def test_S04_no_page_makes_an_element_of_a_text(hostile: str, alice: User, now: 
     User.objects.filter(pk=alice.pk).update(first_name=hostile[:150], last_name=hostile[:150])
     world = build(alice=alice, now=now, texts=texts_of(hostile))
     alice.refresh_from_db()
-    html = pages_of(world, signed_in(alice), browser_of(SUPERUSER))
+    html = pages_of(world, signed_in(alice), open_browser_as(SUPERUSER))
     assert len(html) > 80
     wrong = {where: page.wrong for where, text in html.items() if (page := read(text)).wrong}
     assert wrong == {}

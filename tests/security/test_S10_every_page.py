@@ -9,35 +9,15 @@ from django.test import Client
 
 from chats.models import ApiKey, Chat, Compaction, Message, Turn
 from chats.record import access
-from chats.streams.files import SANDBOX_POLICY
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from tests.security.addresses import Route, routes
-from tests.security.conftest import SUPERUSER, browser_of
 from tests.security.markup import read
 from tests.security.world import World
+from tests.support.page_headers import READABLE_ROUTES, check_headers, is_users_content
+from tests.support.role_clients import SUPERUSER, open_browser_as
 
 pytestmark = pytest.mark.wide
 
-FIXED = {
-    "X-Content-Type-Options": "nosniff",
-    "X-Frame-Options": "DENY",
-    "Referrer-Policy": "same-origin",
-    "Cross-Origin-Opener-Policy": "same-origin",
-    "Cross-Origin-Resource-Policy": "same-origin",
-    "Permissions-Policy": "camera=(), microphone=(), geolocation=(), payment=(), usb=()",
-}
-POLICY = (
-    "default-src 'none'",
-    "img-src 'self' data:",
-    "font-src 'self'",
-    "connect-src 'self'",
-    "form-action 'self'",
-    "base-uri 'none'",
-    "frame-ancestors 'none'",
-    "object-src 'none'",
-)
-READ = [route for route in routes() if not route.text.endswith(("stream", "}/events"))]
-READ = [r for r in READ if "turn_id>/events" not in r.text and "logout" not in r.text]
 UNSAFE = [
     route
     for route in routes()
@@ -51,35 +31,6 @@ def filled(route: Route, world: World) -> str:
     return route.filled({**world.ids, "object_id": row.pk if row else 1})
 
 
-def is_users_content(answer: Any) -> bool:
-    """Return True for bytes of a user's image or file, to which the product adds nothing."""
-    kind = str(answer.headers["Content-Type"])
-    return kind.startswith("image/png") or kind == "application/octet-stream"
-
-
-def check_headers(answer: Any, where: object) -> None:
-    """Check the headers of §6, whatever the status."""
-    for name, value in FIXED.items():
-        assert answer.headers.get(name) == value, (where, name)
-    policy = answer.headers["Content-Security-Policy"]
-    assert "unsafe" not in policy
-    assert "*" not in policy
-    if "jsi18n/" not in str(where):
-        # The sentences of the scripts are the same for everyone.
-        assert "no-store" in answer.headers["Cache-Control"], where
-    for name in ("Server", "X-Powered-By", "Access-Control-Allow-Origin"):
-        assert name not in answer.headers, where
-    if is_users_content(answer):
-        assert policy == SANDBOX_POLICY, where
-        return
-    rules = policy.split("; ")
-    assert set(POLICY) <= set(rules), where
-    for kind in ("script-src", "style-src"):
-        (rule,) = [rule for rule in rules if rule.startswith(kind)]
-        assert rule.startswith(f"{kind} 'self' 'nonce-")
-        assert len(rule.partition("nonce-")[2]) > 16
-
-
 def check_html(answer: Any, where: object) -> None:
     """Check for inline code, handlers, styles and content of other origins."""
     if answer.headers.get("Content-Type", "").startswith("text/html"):
@@ -88,8 +39,8 @@ def check_html(answer: Any, where: object) -> None:
 
 def test_S10_every_page_of_every_part_carries_the_headers(world: World, page: Client) -> None:
     nonces, pages = set(), 0
-    for browser in (Client(), page, browser_of(SUPERUSER)):
-        for route in READ:
+    for browser in (Client(), page, open_browser_as(SUPERUSER)):
+        for route in READABLE_ROUTES:
             for method in ("GET", "PUT"):
                 answer: Any = browser.generic(method, filled(route, world))
                 check_headers(answer, (route.text, method))
@@ -97,7 +48,7 @@ def test_S10_every_page_of_every_part_carries_the_headers(world: World, page: Cl
                 if not is_users_content(answer):
                     pages += 1
                     nonces.add(answer.headers["Content-Security-Policy"])
-    assert len(nonces) == pages > 5 * len(READ)
+    assert len(nonces) == pages > 5 * len(READABLE_ROUTES)
 
 
 def test_S10_errors_carry_them_too(
@@ -135,7 +86,7 @@ def test_S10_errors_carry_them_too(
 
 @pytest.mark.parametrize("route", UNSAFE, ids=lambda route: route.text or "home")
 def test_S09_no_page_changes_anything_without_its_token(route: Route, world: World) -> None:
-    browser = browser_of(SUPERUSER)
+    browser = open_browser_as(SUPERUSER)
     browser.handler.enforce_csrf_checks = True
     for method in ("POST", "PUT", "PATCH", "DELETE"):
         if route.text.endswith("/events"):
@@ -147,7 +98,7 @@ def test_S09_no_page_changes_anything_without_its_token(route: Route, world: Wor
 
 
 def test_S09_the_administration_changes_nothing_without_its_token(world: World) -> None:
-    browser = browser_of(SUPERUSER)
+    browser = open_browser_as(SUPERUSER)
     browser.handler.enforce_csrf_checks = True
     for route in routes():
         if route.text.startswith("admin/"):
@@ -168,9 +119,9 @@ def test_S09_reading_changes_nothing(method: str, world: World, page: Client) ->
             events = events.exclude(type="chat.exported")
         return [*rows, chats, events.count(), Session.objects.count()]
 
-    browsers = [page, browser_of(SUPERUSER)]
+    browsers = [page, open_browser_as(SUPERUSER)]
     before = state()
     for browser in browsers:
-        for route in READ:
+        for route in READABLE_ROUTES:
             browser.generic(method, filled(route, world))
     assert state() == before

@@ -11,11 +11,10 @@ from typing import Any
 
 import httpx2
 import pytest
-from redis import Redis
 
 from tests.faults.programs import MANAGE, python, run
-from tests.faults.stores import SQLite
 from tests.security.instance import EMAIL, PASSWORD, SECRET, Instance, logs, sign_in, token_of
+from tests.support.stored_bytes import read_everything_stored, wait_for_newest_turn
 
 pytestmark = [
     pytest.mark.processes,
@@ -40,31 +39,9 @@ def talk(instance: Instance, http: httpx2.Client) -> str:
     assert answer.status_code == 302
     address = answer.headers["Location"]
     http.post(f"{address}rename", data={"title": TITLE, **token_of(http)})
-    wait_for_newest(instance)
+    wait_for_newest_turn(instance)
     assert REPLY in http.get(address).text
     return address
-
-
-def wait_for_newest(instance: Instance) -> None:
-    """Wait until the last turn has ended."""
-    row = instance.database.rows("SELECT id FROM chats_turn ORDER BY queued_at DESC LIMIT 1")[0]
-    instance.wait_until_over(str(row["id"]))
-
-
-def everything_stored(instance: Instance) -> bytes:
-    """All bytes of the database and of the broker."""
-    with Redis.from_url(instance.broker.url) as client:
-        stored = b"".join(client.dump(key) or b"" for key in client.scan_iter())
-    if isinstance(instance.database, SQLite):
-        files = instance.folder.glob("palimpsest.sqlite3*")
-        return stored + b"".join(path.read_bytes() for path in files)
-    tables = instance.database.rows(
-        "SELECT table_name AS t FROM information_schema.tables WHERE table_schema = 'public'"
-    )
-    for table in tables:
-        rows = instance.database.rows(f'SELECT * FROM "{table["t"]}"')  # noqa: S608  # own tables
-        stored += repr(rows).encode()
-    return stored
 
 
 def test_S13_S14_S24_S25_a_provider_key_and_the_texts_stay_where_they_belong(
@@ -77,7 +54,7 @@ def test_S13_S14_S24_S25_a_provider_key_and_the_texts_stay_where_they_belong(
     instance.fake.configure(reply="", fault="401")
     failed = http.post(f"{address}messages", data={"text": MESSAGE, **token_of(http)})
     assert failed.status_code == 302
-    wait_for_newest(instance)
+    wait_for_newest_turn(instance)
     seen = [instance.said_at_setup.partition("link")[0]]
     for path in ("/setup/", "/admin/", "/admin/chats/provideraccount/", "/api/v1/models", address):
         seen.append(http.get(path).text)
@@ -85,11 +62,11 @@ def test_S13_S14_S24_S25_a_provider_key_and_the_texts_stay_where_they_belong(
     seen += [http.get(f"/admin/chats/provideraccount/{a['id']}/change/").text for a in accounts]
     assert all(SECRET not in text for text in seen)
     assert any(SECRET[-4:] in text for text in seen)
-    assert SECRET.encode() not in everything_stored(instance)
-    assert PASSWORD.encode() not in everything_stored(instance)
+    assert SECRET.encode() not in read_everything_stored(instance)
+    assert PASSWORD.encode() not in read_everything_stored(instance)
     api_keys = list(instance.keys.values())
     assert api_keys
-    assert not any(key.encode() in everything_stored(instance) for key in api_keys)
+    assert not any(key.encode() in read_everything_stored(instance) for key in api_keys)
     ledger = repr(instance.database.rows("SELECT * FROM contextpolicy_auditevent"))
     assert "provider.changed" in ledger
     for words in (SECRET, MESSAGE, REPLY, TITLE, EMAIL, PASSWORD):
@@ -224,7 +201,7 @@ def test_S19_no_value_breaks_the_database(instance: Instance, http: httpx2.Clien
 
 
 def test_S14_the_keys_of_the_instance_are_outside_of_its_database(instance: Instance) -> None:
-    stored = everything_stored(instance)
+    stored = read_everything_stored(instance)
     for name in ("secret_key", "encryption_key"):
         path = Path(instance.folder / name)
         assert path.stat().st_mode & 0o077 == 0

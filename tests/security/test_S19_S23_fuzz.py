@@ -11,11 +11,11 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from chats.models import Chat, Message
-from tests.chats.web.conftest import HTMX
 from tests.faults.shares import EVERY_ROW
 from tests.security.addresses import Route, routes
-from tests.security.conftest import SUPERUSER, browser_of, program_of
 from tests.security.world import World
+from tests.support.chat_pages import HTMX
+from tests.support.role_clients import SUPERUSER, create_client_of, open_browser_as
 
 pytestmark = pytest.mark.wide
 
@@ -149,7 +149,7 @@ def test_S19_no_form_is_broken_by_a_value(route: Route, client: Client, world: W
 def test_S23_no_list_of_the_administration_is_broken_by_a_parameter(
     route: Route, world: World
 ) -> None:
-    client = browser_of(SUPERUSER)
+    client = open_browser_as(SUPERUSER)
     client.raise_request_exception = False
     path = route.filled({"object_id": "x", **world.ids})
     is_list = path.count("/") == 4
@@ -219,7 +219,7 @@ def test_S19_too_many_fields_are_refused(client: Client) -> None:
     ids=["brackets", "objects", "5 MB", "NUL", "no text"],
 )
 def test_S19_no_body_breaks_the_api(body: bytes, world: World, alice: User) -> None:
-    program = program_of(alice)
+    program = create_client_of(alice)
     program.client.raise_request_exception = False
     for route in routes():
         if route.text.startswith("api/") and "docs" not in route.text:
@@ -232,7 +232,7 @@ def test_S19_no_body_breaks_the_api(body: bytes, world: World, alice: User) -> N
 
 
 def test_S19_every_text_of_the_api_takes_or_names_what_it_gets(world: World, alice: User) -> None:
-    program = program_of(alice)
+    program = create_client_of(alice)
     program.client.raise_request_exception = False
     chat = world.chat.pk
     values: list[Any] = [*HOSTILE, "\ud800", "\udfff\ud800", None, 7, [], {}, True, 1e308]
@@ -257,7 +257,7 @@ def test_S19_every_text_of_the_api_takes_or_names_what_it_gets(world: World, ali
 @pytest.mark.slow
 @pytest.mark.in_turn
 def test_S19_no_query_breaks_the_api(world: World, alice: User) -> None:
-    program = program_of(alice)
+    program = create_client_of(alice)
     program.client.raise_request_exception = False
     times = ("0001-01-01T00:00:00+14:00", "9999-12-31T23:59:59-14:00", "2026-02-30", "1e9")
     for route in routes():

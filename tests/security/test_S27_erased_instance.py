@@ -17,7 +17,7 @@ from tests.chats.web.markup import tight
 from tests.faults.programs import MANAGE, python, run, until
 from tests.faults.stores import Postgres, SQLite
 from tests.security.instance import Instance, logs, sign_in, token_of
-from tests.security.test_S14_S24_instance import everything_stored, wait_for_newest
+from tests.support.stored_bytes import read_everything_stored, wait_for_newest_turn
 
 pytestmark = [
     pytest.mark.processes,
@@ -75,7 +75,7 @@ def places(instance: Instance) -> set[str]:
 def say(instance: Instance, http: httpx2.Client, address: str, text: str) -> None:
     """One round, and a page view."""
     http.post(f"{address}messages", data={"text": text, **token_of(http)})
-    wait_for_newest(instance)
+    wait_for_newest_turn(instance)
     http.get(address)
 
 
@@ -85,7 +85,7 @@ def told(instance: Instance, http: httpx2.Client) -> str:
     instance.desk.ask("save_account", slug="fake")
     answer = http.post("/chats/new", data={"text": LONG, "key": "mark", **token_of(http)})
     address = answer.headers["Location"]
-    wait_for_newest(instance)
+    wait_for_newest_turn(instance)
     instance.desk.ask("fold_early", chat=address.strip("/").split("/")[-1])
     instance.fake.configure(reply="summary")
     for number in range(4):
@@ -118,14 +118,14 @@ def test_S27_what_was_erased_is_nowhere(instance: Instance, http: httpx2.Client)
     address = told(instance, http)
     kept = {"message", "compaction", "prompttext", "rendering", "searchtext"}
     assert places(instance) >= {f"chats_{name}" for name in kept}
-    assert MARK.encode() in everything_stored(instance)
+    assert MARK.encode() in read_everything_stored(instance)
     assert files_with(instance, MARK)
 
     salts = erased(instance, http, address)
     clear_up(instance)
 
     assert places(instance) == set()
-    assert MARK.encode() not in everything_stored(instance)
+    assert MARK.encode() not in read_everything_stored(instance)
     for word in (MARK, *salts):
         assert files_with(instance, word) == []
         assert word not in logs(instance)

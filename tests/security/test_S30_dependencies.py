@@ -11,7 +11,8 @@ from packaging.markers import Marker
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-ROOT = Path(__file__).resolve().parents[2]
+from tests.support.repository import ROOT
+
 LOCKS = ("constraints.txt", "constraints-test.txt")
 SMALL = "constraints-small.txt"
 ANTHROPIC = "constraints-anthropic.txt"

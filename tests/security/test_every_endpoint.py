@@ -23,8 +23,8 @@ from schemathesis.checks import load_all_checks
 from schemathesis.core.parameters import ParameterLocation
 
 from chats.api.core.schema import Generator
-from tests.security.conftest import program_of
 from tests.security.world import World
+from tests.support.role_clients import create_client_of
 
 pytestmark = pytest.mark.slow
 # `make schema-fuzz EXAMPLES=…` runs more.
@@ -72,7 +72,7 @@ def program(world: World, alice: User) -> dict[str, str]:
     """The headers of an API client with all permissions of a key."""
     alice.is_superuser = alice.is_staff = True
     alice.save()
-    authorization = str(program_of(alice).client.defaults["HTTP_AUTHORIZATION"])
+    authorization = str(create_client_of(alice).client.defaults["HTTP_AUTHORIZATION"])
     # The checks do not decompress responses.
     return {"Authorization": authorization, "Accept-Encoding": "identity"}
 

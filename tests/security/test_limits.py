@@ -26,19 +26,15 @@ from contextpolicy.engine.summaries.acceptance import SHORTEST_SUMMARY
 from contextpolicy.linter import errors
 from project import settings as product
 from tests.chats.api.programs import Program
-from tests.security.conftest import program_of
 from tests.security.world import World
+from tests.support.error_codes import read_status_and_code
+from tests.support.role_clients import create_client_of
 
 
 @pytest.fixture
 def program(alice: User, demo_model: object) -> Program:
     """Alice's API client."""
-    return program_of(alice)
-
-
-def code_of(answer: Any) -> tuple[int, str]:
-    """The status and the code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
+    return create_client_of(alice)
 
 
 def test_every_default_is_the_table_s() -> None:
@@ -111,14 +107,17 @@ CASES: list[tuple[str, str, Any, int, str]] = [
 def test_a_limit_has_its_code(
     method: str, path: str, body: Any, status: int, code: str, program: Program, chat: Chat
 ) -> None:
-    assert code_of(program.call(method, path.format(chat=chat.pk), body)) == (status, code)
+    assert read_status_and_code(program.call(method, path.format(chat=chat.pk), body)) == (
+        status,
+        code,
+    )
     assert not Message.objects.exists()
 
 
 @pytest.mark.parametrize("key", ["", "k" * 256, "é", "a\tb"])
 def test_an_idempotency_key_has_a_form(key: str, program: Program, chat: Chat) -> None:
     answer = program.post(f"chats/{chat.pk}/messages", {"text": "x"}, HTTP_IDEMPOTENCY_KEY=key)
-    assert code_of(answer) == (400, "invalid_idempotency_key")
+    assert read_status_and_code(answer) == (400, "invalid_idempotency_key")
 
 
 def test_an_idempotency_key_is_known_for_a_day_by_owner_and_route(
@@ -160,11 +159,11 @@ def test_S28_each_key_has_so_many_replies_at_once(
     settings.TURNS_PER_USER = 1
     answers = [program.post("chats", {"text": "x"}) for _ in range(3)]
     assert [answer.status_code for answer in answers[:2]] == [202, 202]
-    assert code_of(answers[2]) == (429, "too_many_runs")
+    assert read_status_and_code(answers[2]) == (429, "too_many_runs")
     assert answers[2].json()["error"]["message"] == TooManyTurnsOfKey(limit=2).sentence
     assert int(answers[2]["Retry-After"]) > 0
     # Another key and the person's session have separate limits.
-    assert program_of(alice).post("chats", {"text": "x"}).status_code == 202
+    assert create_client_of(alice).post("chats", {"text": "x"}).status_code == 202
     assert page.post("/chats/new", {"text": "x"}).status_code == 302
     assert page.post("/chats/new", {"text": "x"}).status_code == 429
     # Messages that wait in the same chat do not count twice.
@@ -176,7 +175,7 @@ def test_S28_each_key_has_so_many_replies_at_once(
     assert Turn.objects.filter(status="queued").count() == 2
     last = answers[1].json()
     again = f"chats/{last['id']}/turns/{last['turn']['id']}/retry"
-    assert code_of(program.post(again)) == (429, "too_many_runs")
+    assert read_status_and_code(program.post(again)) == (429, "too_many_runs")
 
 
 def test_a_chat_has_so_many_waiting_messages_and_so_many_in_all(
@@ -185,9 +184,9 @@ def test_a_chat_has_so_many_waiting_messages_and_so_many_in_all(
     path = f"chats/{chat.pk}/messages"
     settings.WAITING_PER_CHAT = 1
     assert program.post(path, {"text": "x"}).status_code == 202
-    assert code_of(program.post(path, {"text": "x"})) == (409, "chat_busy")
+    assert read_status_and_code(program.post(path, {"text": "x"})) == (409, "chat_busy")
     settings.MESSAGES_PER_CHAT = 0
-    assert code_of(program.post(path, {"text": "x"})) == (409, "chat_full")
+    assert read_status_and_code(program.post(path, {"text": "x"})) == (409, "chat_full")
 
 
 def test_S28_both_doors_have_the_same_rate_of_messages(
@@ -202,7 +201,7 @@ def test_S28_both_doors_have_the_same_rate_of_messages(
     assert answer.status_code == 429
     assert "keep this text" in answer.content.decode()
     refused = program.post(f"chats/{chat.pk}/messages", {"text": "x"})
-    assert code_of(refused) == (429, "rate_limit_exceeded")
+    assert read_status_and_code(refused) == (429, "rate_limit_exceeded")
     assert int(refused["Retry-After"]) > 0
     assert (refused["X-RateLimit-Limit"], refused["X-RateLimit-Remaining"]) == ("2", "0")
     assert Message.objects.count() == 2
@@ -216,7 +215,7 @@ def test_S28_requests_have_a_rate_that_each_answer_tells(
     answers = [program.get("chats") for _ in range(3)]
     assert [answer.status_code for answer in answers] == [200, 200, 429]
     assert [answer["X-RateLimit-Remaining"] for answer in answers[:2]] == ["1", "0"]
-    assert code_of(answers[2]) == (429, "rate_limit_exceeded")
+    assert read_status_and_code(answers[2]) == (429, "rate_limit_exceeded")
 
 
 class SilentBus:

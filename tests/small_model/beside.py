@@ -16,8 +16,9 @@ from project.small_model import PACKAGES
 from tests.browser.product import Product
 from tests.faults.client import Event, parsed
 from tests.faults.harness import Desk
-from tests.faults.programs import ROOT, absent, until
+from tests.faults.programs import absent, until
 from tests.faults.stores import Row, SQLite
+from tests.support.repository import ROOT
 
 TOKEN = re.compile(r'name="csrfmiddlewaretoken" value="(\w+)"')
 COMMAND = "small_model_server"

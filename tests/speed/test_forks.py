@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from speed.forks import can_fork
-from tests.faults.programs import ROOT
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.skipif(not can_fork(), reason="Forks are used on Linux only.")
 

@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 from pytest_django import Settings
 
-from contextpolicy.roles import OPERATOR
+from contextpolicy.roles import OPERATOR, OWNER
 from tests.chats.compaction.conftest import (
     fold,
     long_chat,
@@ -42,3 +42,9 @@ def fake(running_fake: FakeServer, settings: Settings) -> FakeServer:
 def operator(db: None) -> Client:
     """The browser of Otto, an operator with a recent sign-in."""
     return signed_in(person("otto", OPERATOR))
+
+
+@pytest.fixture
+def owner(db: None) -> Client:
+    """The browser of Olga, an Owner with a recent sign-in."""
+    return signed_in(person("olga", OWNER))

@@ -18,12 +18,12 @@ from chats.turns.start import start_turn
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import assign_policy
 from contextpolicy.roles import POLICY_ADMIN
-from tests.chats.admin.test_operator_pages import ADD, LIST, page_of
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.turns.test_warm_ups_on_the_wire import OnTheWire
 from tests.contextpolicy.pages import opened, submitted
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
+from tests.support.provider_pages import ADD_PROVIDER, PROVIDER_LIST, get_provider_page
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.wire_worker import WireWorker
 
 pytestmark = pytest.mark.django_db
 POLICIES = "/admin/contextpolicy/contextpolicy/add/"
@@ -47,13 +47,13 @@ def server(running: FakeServer, settings: Settings) -> FakeServer:
 def made(operator: Client, **values: str) -> Any:
     """Return the response to the form of a new account."""
     given = {"name": "Claude", "slug": "claude", "kind": "anthropic", "enabled": "on"}
-    return submitted(operator, ADD, **given, **values)
+    return submitted(operator, ADD_PROVIDER, **given, **values)
 
 
 def ask(user: User, chat: Chat, text: str, now: datetime) -> None:
     """Send a message and get its reply over HTTP."""
     turn = start_turn(user=user, chat=chat, text=text, now=now).turn
-    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+    async_to_sync(WireWorker(ScriptedProvider([])).whole_turn)(turn)
 
 
 @pytest.mark.requirement("S0.6", by="admin")
@@ -64,7 +64,7 @@ def test_administrators_connect_it_let_it_think_and_switch_marks_off(
     assert made(operator, base_url=server.base_url, api_key="sk-ant-canary").status_code == 302
     account = ProviderAccount.objects.get(slug="claude")
     action = {"action": "fetch_models", "_selected_action": [str(account.pk)]}
-    assert "1 new model." in operator.post(LIST, action, follow=True).content.decode()
+    assert "1 new model." in operator.post(PROVIDER_LIST, action, follow=True).content.decode()
     model = ModelSpec.objects.get(provider="claude")
     page = reverse("admin:contextpolicy_modelspec_change", args=[model.pk])
     assert submitted(operator, page, thinking="1024").status_code == 302
@@ -106,12 +106,12 @@ def test_without_its_package_the_form_says_how_it_is_installed(
     (sentence,) = answer.context["adminform"].form.errors["kind"]
     assert "make anthropic" in sentence
     # A stored account can still be renamed. Its server is not called.
-    assert submitted(operator, page_of(stored), name="Other").status_code == 302
+    assert submitted(operator, get_provider_page(stored), name="Other").status_code == 302
     action = {"action": "fetch_models", "_selected_action": [str(stored.pk)]}
     assert "make anthropic" in opened_after(operator, action)
 
 
 def opened_after(operator: Client, action: dict[str, Any]) -> str:
     """Return the page after an action."""
-    operator.post(LIST, action)
-    return opened(operator, LIST).words
+    operator.post(PROVIDER_LIST, action)
+    return opened(operator, PROVIDER_LIST).words

@@ -4,7 +4,6 @@ import json
 import re
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -22,15 +21,23 @@ from chats.people import keys
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, in_force, later, wrote
-from tests.chats.conftest import ScriptedProvider
-from tests.contextpolicy.pages import Page, message_codes, opened
+from tests.contextpolicy.pages import message_codes, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.admin_actions import COMPACTION_LIST, list_actions, run_list_action
+from tests.support.chat_summaries import (
+    SENTENCE,
+    Fold,
+    Say,
+    SetPolicy,
+    add_minutes,
+    find_active_summary,
+    script_summary,
+)
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
 IN_USE = f"Status: {Compaction.Status.PUBLISHED.label}"
-LIST = "/admin/chats/compaction/"
 MODELS = "/admin/contextpolicy/modelspec/"
 Draft = Callable[..., Compaction]
 
@@ -56,32 +63,6 @@ def draft(
     return drafting
 
 
-class Answered(Page):
-    """The page after an action: the action it asks about, and the codes of its messages."""
-
-    def __init__(self, answer: Any) -> None:
-        html = answer.content.decode()
-        super().__init__(html)
-        self.codes = message_codes(answer)
-        self.asks = re.findall(r'data-note="consequence" data-reason="([^"]+)">[^<]+<', html)
-
-
-def act(client: Client, action: str, *keys: object, where: str = LIST, **more: str) -> Answered:
-    """Run an action on rows and return the next page."""
-    chosen = {"action": action, "_selected_action": [str(key) for key in keys]}
-    answer = client.post(where, {**chosen, **more}, follow=True)
-    assert answer.status_code == 200
-    return Answered(answer)
-
-
-def actions_of(client: Client, where: str = LIST) -> set[str]:
-    """Return the actions of a list."""
-    form = client.get(where).context["action_form"]
-    if form is None:
-        return set()
-    return {name for name, _ in form.fields["action"].choices if name}
-
-
 def test_a_compaction_is_shown_in_words_and_never_its_text(
     operator: Client,
     long_chat: Chat,
@@ -92,12 +73,12 @@ def test_a_compaction_is_shown_in_words_and_never_its_text(
     alice: User,
 ) -> None:
     # Enough calls to read the whole chat, because the policy allows only small requests.
-    provider = writes(*[wrote()] * 9)
+    provider = writes(*[script_summary()] * 9)
     controls.compact_now(
         user=alice, chat=long_chat, now=now, focus="canary-focus", model=writer.slug
     )
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=counter, now=now)
-    row = in_force(long_chat)
+    row = find_active_summary(long_chat)
     assert row is not None
     page = opened(operator, reverse("admin:chats_compaction_change", args=[row.pk]))
     for words in (
@@ -123,10 +104,10 @@ def test_of_several_summaries_one_is_in_force(
     first = fold(long_chat)
     for number in range(6):
         say(long_chat, f"Question {number}. {SENTENCE}", f"Answer {number}. " + SENTENCE * 6)
-    second = fold(long_chat, later(now, 1))
+    second = fold(long_chat, add_minutes(now, 1))
 
     auditor = signed_in(person("ada", AUDITOR))
-    rows = {row.pk: row for row in auditor.get(LIST).context["cl"].queryset}
+    rows = {row.pk: row for row in auditor.get(COMPACTION_LIST).context["cl"].queryset}
     shown = {
         row.pk: opened(auditor, reverse("admin:chats_compaction_change", args=[row.pk])).words
         for row in (first, second)
@@ -153,9 +134,9 @@ def test_each_role_is_offered_its_own_actions(
 ) -> None:
     draft()
     auditor = signed_in(person("ada", AUDITOR))
-    assert actions_of(operator) == {"reset_breaker", "stop_writing"}
-    assert actions_of(policy_admin) == {"approve_waiting", "reject_waiting", *DEEDS}
-    assert actions_of(auditor) == set()
+    assert list_actions(operator) == {"reset_breaker", "stop_writing"}
+    assert list_actions(policy_admin) == {"approve_waiting", "reject_waiting", *DEEDS}
+    assert list_actions(auditor) == set()
 
 
 def test_an_action_of_another_role_does_nothing(
@@ -171,7 +152,7 @@ def test_an_action_of_another_role_does_nothing(
         (auditor, "approve_waiting"),
         (auditor, "reset_breaker"),
     ):
-        act(client, action, row.pk, confirmed="yes")
+        run_list_action(client, action, row.pk, confirmed="yes")
     row.refresh_from_db()
     assert row.status == "prepared"
     assert AuditEvent.objects.count() == before
@@ -179,11 +160,11 @@ def test_an_action_of_another_role_does_nothing(
 
 def test_the_breaker_is_reset_after_asking(operator: Client, draft: Draft) -> None:
     row = draft()
-    asked = act(operator, "reset_breaker", row.pk)
+    asked = run_list_action(operator, "reset_breaker", row.pk)
     assert asked.asks == ["reset_breaker"]
     assert asked.inline == []
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is None
-    done = act(operator, "reset_breaker", row.pk, confirmed="yes")
+    done = run_list_action(operator, "reset_breaker", row.pk, confirmed="yes")
     assert f"Chat {row.branch.chat_id}: Failure count reset." in done.words
     assert Branch.objects.get(pk=row.branch_id).breaker_reset_at is not None
     event = AuditEvent.objects.get(type="compaction.breaker_reset")
@@ -195,7 +176,7 @@ def test_two_compactions_of_one_chat_reset_it_once(
 ) -> None:
     row = draft()
     keys = Compaction.objects.filter(branch=row.branch_id).values_list("pk", flat=True)
-    act(operator, "reset_breaker", *keys, confirmed="yes")
+    run_list_action(operator, "reset_breaker", *keys, confirmed="yes")
     assert AuditEvent.objects.filter(type="compaction.breaker_reset").count() == 1
 
 
@@ -203,22 +184,26 @@ def test_a_policy_administrator_approves_after_asking(
     policy_admin: Client, draft: Draft, long_chat: Chat
 ) -> None:
     row = draft()
-    asked = act(policy_admin, "approve_waiting", row.pk)
+    asked = run_list_action(policy_admin, "approve_waiting", row.pk)
     assert asked.asks == ["approve_waiting"]
-    assert in_force(long_chat) != row
-    act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
-    assert in_force(long_chat) == row
+    assert find_active_summary(long_chat) != row
+    run_list_action(policy_admin, "approve_waiting", row.pk, confirmed="yes")
+    assert find_active_summary(long_chat) == row
     event = AuditEvent.objects.get(type="compaction.approved")
     assert event.actor == f"user:{User.objects.get(username='paula').pk}"
 
 
 def test_a_policy_administrator_rejects_with_a_reason(policy_admin: Client, draft: Draft) -> None:
     row = draft()
-    asked = act(policy_admin, "reject_waiting", row.pk)
+    asked = run_list_action(policy_admin, "reject_waiting", row.pk)
     assert "reason" in asked.fields
-    too_long = act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="x" * 401)
+    too_long = run_list_action(
+        policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="x" * 401
+    )
     assert "The limit is 400" in too_long.words
-    act(policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="Too much was lost.")
+    run_list_action(
+        policy_admin, "reject_waiting", row.pk, confirmed="yes", reason="Too much was lost."
+    )
     row.refresh_from_db()
     assert (row.status, row.remark) == ("rejected", "Too much was lost.")
     assert AuditEvent.objects.filter(type="compaction.rejected").count() == 1
@@ -228,7 +213,7 @@ def test_where_the_owner_approves_an_administrator_may_not(
     policy_admin: Client, draft: Draft
 ) -> None:
     row = draft("owner")
-    said = act(policy_admin, "approve_waiting", row.pk, confirmed="yes")
+    said = run_list_action(policy_admin, "approve_waiting", row.pk, confirmed="yes")
     assert "does not allow you to approve a summary." in said.words
     row.refresh_from_db()
     assert row.status == "prepared"
@@ -238,19 +223,19 @@ def test_a_policy_administrator_undoes_and_redoes_where_the_policy_says_so(
     policy_admin: Client, long_chat: Chat, fold: Fold, set_policy: SetPolicy
 ) -> None:
     row = fold(long_chat)
-    refused = act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
+    refused = run_list_action(policy_admin, "undo_compaction", row.pk, confirmed="yes")
     assert "does not allow you to undo or redo a compaction." in refused.words
     set_policy(undo_right="admins")
-    asked = act(policy_admin, "undo_compaction", row.pk)
+    asked = run_list_action(policy_admin, "undo_compaction", row.pk)
     assert asked.asks == ["undo_compaction"]
-    assert in_force(long_chat) == row
-    act(policy_admin, "undo_compaction", row.pk, confirmed="yes")
-    assert in_force(long_chat) is None
+    assert find_active_summary(long_chat) == row
+    run_list_action(policy_admin, "undo_compaction", row.pk, confirmed="yes")
+    assert find_active_summary(long_chat) is None
     assert Branch.objects.get(pk=row.branch_id).compaction_paused
-    act(policy_admin, "end_pause", row.pk, confirmed="yes")
+    run_list_action(policy_admin, "end_pause", row.pk, confirmed="yes")
     assert not Branch.objects.get(pk=row.branch_id).compaction_paused
-    act(policy_admin, "redo_compaction", row.pk, confirmed="yes")
-    assert in_force(long_chat) == row
+    run_list_action(policy_admin, "redo_compaction", row.pk, confirmed="yes")
+    assert find_active_summary(long_chat) == row
     event = AuditEvent.objects.get(type="compaction.redone")
     assert event.actor == f"user:{User.objects.get(username='paula').pk}"
 
@@ -259,12 +244,12 @@ def test_a_policy_administrator_asks_for_summaries(
     policy_admin: Client, long_chat: Chat, fold: Fold, set_policy: SetPolicy
 ) -> None:
     row = fold(long_chat)
-    act(policy_admin, "compact_now", row.pk, confirmed="yes")
+    run_list_action(policy_admin, "compact_now", row.pk, confirmed="yes")
     branch = Branch.objects.get(pk=row.branch_id)
     by = f"user:{User.objects.get(username='paula').pk}"
     assert (branch.asked["by"], branch.asked["compaction"]) == (by, "")
     set_policy(edit_right="admins")
-    act(policy_admin, "write_again", row.pk, confirmed="yes")
+    run_list_action(policy_admin, "write_again", row.pk, confirmed="yes")
     branch.refresh_from_db()
     assert branch.asked["compaction"] == str(row.pk)
 
@@ -273,23 +258,23 @@ def test_an_operator_stops_a_summary_that_is_being_written(
     operator: Client, long_chat: Chat, fold: Fold, now: datetime
 ) -> None:
     row = fold(long_chat)
-    said = act(operator, "stop_writing", row.pk, confirmed="yes")
+    said = run_list_action(operator, "stop_writing", row.pk, confirmed="yes")
     assert said.codes == ["not_being_written"]
     row.pk, row.status, row.lease_token = None, "preparing", "t"
-    row.lease_until = later(now, 60)
+    row.lease_until = add_minutes(now, 60)
     row.save(force_insert=True)
-    act(operator, "stop_writing", row.pk, confirmed="yes")
+    run_list_action(operator, "stop_writing", row.pk, confirmed="yes")
     row.refresh_from_db()
     assert (row.status, row.reason) == ("failed", "cancelled")
 
 
 def test_a_learned_limit_is_forgotten_after_asking(operator: Client, demo_model: ModelSpec) -> None:
     ModelSpec.objects.filter(pk=demo_model.pk).update(learned_window=4000)
-    asked = act(operator, "forget_limit", demo_model.pk, where=MODELS)
+    asked = run_list_action(operator, "forget_limit", demo_model.pk, where=MODELS)
     assert asked.asks == ["forget_limit"]
     demo_model.refresh_from_db()
     assert demo_model.learned_window == 4000
-    done = act(operator, "forget_limit", demo_model.pk, where=MODELS, confirmed="yes")
+    done = run_list_action(operator, "forget_limit", demo_model.pk, where=MODELS, confirmed="yes")
     assert done.codes == ["forget_limit"]
     assert ModelSpec.objects.get(pk=demo_model.pk).learned_window is None
     event = AuditEvent.objects.get(type="model.limit_reset")
@@ -306,9 +291,9 @@ def test_an_approver_reads_summary_and_sources_after_a_reason(
     row = draft()
     address = REVIEW.format(row.pk)
     first = row.branch.messages.get(seq=1).text
-    assert address in policy_admin.get(f"{LIST}{row.pk}/change/").content.decode().replace(
-        "&amp;", "&"
-    )
+    assert address in policy_admin.get(
+        f"{COMPACTION_LIST}{row.pk}/change/"
+    ).content.decode().replace("&amp;", "&")
     closed = policy_admin.get(address).content.decode()
     assert 'name="reason"' in closed
     assert row.text[:40] not in closed
@@ -327,7 +312,7 @@ def test_an_approver_reads_summary_and_sources_after_a_reason(
 
     answer = policy_admin.post(address, {"approve": "1"}, follow=True)
     assert message_codes(answer) == ["summary_approved"]
-    assert in_force(long_chat) == row
+    assert find_active_summary(long_chat) == row
 
 
 def test_a_review_can_end_with_a_rejection(policy_admin: Client, draft: Draft) -> None:
@@ -341,7 +326,7 @@ def test_a_review_can_end_with_a_rejection(policy_admin: Client, draft: Draft) -
 
 @pytest.mark.parametrize("key", ["", "x", "00000000-0000-0000-0000-000000000000"])
 def test_a_review_of_nothing_leads_to_the_list(policy_admin: Client, key: str) -> None:
-    assert policy_admin.get(REVIEW.format(key)).headers["Location"] == LIST
+    assert policy_admin.get(REVIEW.format(key)).headers["Location"] == COMPACTION_LIST
 
 
 def test_only_who_may_approve_reads_it(draft: Draft) -> None:

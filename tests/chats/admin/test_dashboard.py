@@ -21,8 +21,8 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN
-from tests.chats.compaction.conftest import Fold, Work, branch_of
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import Fold, Work, reload_branch
 
 pytestmark = pytest.mark.django_db
 
@@ -48,7 +48,7 @@ def counted(alice: User, long_chat: Chat, fold: Fold, work: Work) -> Chat:
     model.currency = "USD"
     model.save()
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=ApproximateCounter(), now=now)
-    publish_prepared(branch_id=branch_of(long_chat).pk, now=now)
+    publish_prepared(branch_id=reload_branch(long_chat).pk, now=now)
     for cached in (0, 900):
         turn = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
         report = UsageReport(1_000, 10, cached, 0)

@@ -20,12 +20,6 @@ PAGE = "/admin/auth/user/invite/"
 NEW = "correct horse battery staple"
 
 
-@pytest.fixture
-def owner(db: None) -> Client:
-    """The browser of an Owner with a recent sign-in."""
-    return signed_in(person("olga", OWNER))
-
-
 def link_in(response: object) -> str:
     found = re.search(r"https?://testserver(/login/link/[\w-]+/)", response.content.decode())  # type: ignore[attr-defined]
     assert found is not None

@@ -17,11 +17,10 @@ from contextpolicy.roles import OPERATOR
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
+from tests.support.provider_pages import ADD_PROVIDER, PROVIDER_LIST, get_provider_page
 
 pytestmark = pytest.mark.django_db
 
-ADD = "/admin/chats/provideraccount/add/"
-LIST = "/admin/chats/provideraccount/"
 KEY = "sk-canary-0123456789abcdef"
 
 
@@ -42,15 +41,10 @@ def account(now: datetime) -> ProviderAccount:
     )
 
 
-def page_of(account: ProviderAccount) -> str:
-    """Return the page of the account."""
-    return reverse("admin:chats_provideraccount_change", args=[account.pk])
-
-
 def test_an_account_is_made_with_its_key(operator: Client) -> None:
     answer = submitted(
         operator,
-        ADD,
+        ADD_PROVIDER,
         name="Hosted",
         slug="hosted",
         kind="openai",
@@ -67,9 +61,12 @@ def test_an_account_is_made_with_its_key(operator: Client) -> None:
 
 
 def test_S14_the_key_is_on_no_page(operator: Client, account: ProviderAccount) -> None:
-    wrong = submitted(operator, page_of(account), api_key=KEY, base_url="nowhere")
+    wrong = submitted(operator, get_provider_page(account), api_key=KEY, base_url="nowhere")
     history = reverse("admin:chats_provideraccount_history", args=[account.pk])
-    pages = [wrong, *(operator.get(url) for url in (page_of(account), LIST, history))]
+    pages = [
+        wrong,
+        *(operator.get(url) for url in (get_provider_page(account), PROVIDER_LIST, history)),
+    ]
 
     for page in pages:
         html = page.content.decode()
@@ -83,7 +80,7 @@ def test_S14_the_key_is_on_no_page(operator: Client, account: ProviderAccount) -
 def test_saving_without_a_key_keeps_the_stored_one(
     operator: Client, account: ProviderAccount
 ) -> None:
-    submitted(operator, page_of(account), name="Better")
+    submitted(operator, get_provider_page(account), name="Better")
 
     account.refresh_from_db()
     assert account.name == "Better"
@@ -93,11 +90,11 @@ def test_saving_without_a_key_keeps_the_stored_one(
 def test_S15_another_host_clears_the_key_and_says_so(
     operator: Client, account: ProviderAccount
 ) -> None:
-    submitted(operator, page_of(account), base_url="https://evil.example.net/v1")
+    submitted(operator, get_provider_page(account), base_url="https://evil.example.net/v1")
 
     account.refresh_from_db()
     assert account.encrypted_key == ""
-    assert message_codes(operator.get(LIST))[:1] == ["key_deleted"]
+    assert message_codes(operator.get(PROVIDER_LIST))[:1] == ["key_deleted"]
 
 
 @pytest.mark.parametrize(
@@ -107,7 +104,7 @@ def test_S15_another_host_clears_the_key_and_says_so(
 def test_S15_an_address_that_may_not_be_called_is_said_at_its_field(
     base_url: str, operator: Client, account: ProviderAccount
 ) -> None:
-    answer = submitted(operator, page_of(account), base_url=base_url)
+    answer = submitted(operator, get_provider_page(account), base_url=base_url)
 
     assert answer.status_code == 200
     assert "base_url" in answer.context["adminform"].form.errors
@@ -118,7 +115,7 @@ def test_S15_an_address_that_may_not_be_called_is_said_at_its_field(
 def test_a_key_that_cannot_be_sent_is_said_at_its_field(
     operator: Client, account: ProviderAccount
 ) -> None:
-    answer = submitted(operator, page_of(account), api_key="two words")
+    answer = submitted(operator, get_provider_page(account), api_key="two words")
 
     assert answer.context["adminform"].form.errors["api_key"] == [accounts.KeyNotPlain.sentence]
 
@@ -128,7 +125,7 @@ def test_S03_fields_that_are_not_offered_are_not_taken(
 ) -> None:
     submitted(
         operator,
-        page_of(account),
+        get_provider_page(account),
         encrypted_key="mine",
         key_last_four="0000",
         slug="other",
@@ -144,18 +141,22 @@ def test_S11_keys_ask_for_a_fresh_sign_in(account: ProviderAccount) -> None:
     otto = person("otto", OPERATOR)
     stale = signed_in(otto, at=timezone.now() - timedelta(minutes=20))
 
-    for url in (ADD, page_of(account), f"{page_of(account)[:-7]}delete/"):
+    for url in (
+        ADD_PROVIDER,
+        get_provider_page(account),
+        f"{get_provider_page(account)[:-7]}delete/",
+    ):
         for answer in (stale.get(url), stale.post(url, {"name": "x", "post": "yes"})):
             assert answer.status_code == 302
             assert answer.headers["Location"] == f"/account/confirm/?next={url}"
     assert ProviderAccount.objects.get().name == "Hosted"
-    assert stale.get(LIST).status_code == 200
+    assert stale.get(PROVIDER_LIST).status_code == 200
 
 
 def test_the_servers_models_are_fetched_by_an_action(operator: Client, fake: FakeServer) -> None:
     submitted(
         operator,
-        ADD,
+        ADD_PROVIDER,
         name="Here",
         slug="here",
         kind="openai",
@@ -164,9 +165,9 @@ def test_the_servers_models_are_fetched_by_an_action(operator: Client, fake: Fak
     )
     account = ProviderAccount.objects.get()
 
-    operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
+    operator.post(PROVIDER_LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
 
-    assert "Here: 2 new models." in opened(operator, LIST).words
+    assert "Here: 2 new models." in opened(operator, PROVIDER_LIST).words
     assert ModelSpec.objects.filter(provider="here").count() == 2
 
 
@@ -178,9 +179,11 @@ def test_a_server_that_fails_is_named(
 
     monkeypatch.setattr(accounts, "refresh_models", refuse)
 
-    operator.post(LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
+    operator.post(PROVIDER_LIST, {"action": "fetch_models", "_selected_action": [account.pk]})
 
-    assert "Hosted: The server responded but has no models." in opened(operator, LIST).words
+    assert (
+        "Hosted: The server responded but has no models." in opened(operator, PROVIDER_LIST).words
+    )
 
 
 def test_an_account_is_removed_with_a_record(operator: Client, account: ProviderAccount) -> None:

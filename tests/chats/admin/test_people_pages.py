@@ -18,12 +18,6 @@ pytestmark = pytest.mark.django_db
 
 
 @pytest.fixture
-def owner(db: None) -> Client:
-    """The browser of Olga, an Owner with a recent sign-in."""
-    return signed_in(person("olga", OWNER))
-
-
-@pytest.fixture
 def bob(db: None) -> User:
     """Bob, without a role."""
     return User.objects.create_user("bob", password=PASSWORD)

@@ -5,10 +5,10 @@ from django.urls import reverse
 
 from chats.models import Chat, Receipt
 from contextpolicy.roles import AUDITOR
-from tests.chats.api.test_requests_sent import said
-from tests.chats.compaction.conftest import Work
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import Work
+from tests.support.sent_requests import reply_and_get_receipt
 
 pytestmark = pytest.mark.django_db
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def receipt(chat: Chat, work: Work) -> Receipt:
     """A call in Alice's chat."""
-    return said(chat, work, "my secret canary")
+    return reply_and_get_receipt(chat, work, "my secret canary")
 
 
 def test_receipts_name_person_chat_and_zone_and_are_found_by_them(

@@ -25,15 +25,7 @@ from chats.admin.retention.runs import CERTIFIED
 from chats.ground import queue
 from chats.ground.leases import LeaseLost
 from chats.memory.preferences import memory_settings
-from chats.models import (
-    Chat,
-    Compaction,
-    Message,
-    Preference,
-    RetentionEntry,
-    RetentionRun,
-    Turn,
-)
+from chats.models import Chat, Compaction, Message, Preference, RetentionEntry, RetentionRun, Turn
 from chats.people import keys
 from chats.turns.start import start_turn
 from contextpolicy import holds, ledger
@@ -43,9 +35,9 @@ from contextpolicy.roles import AUDITOR, OPERATOR, POLICY_ADMIN
 from tests.chats.api.programs import Program
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.django_db
-ROOT = Path(__file__).parents[3]
 PREVIEW = "/admin/chats/retentionrun/preview/"
 NEVER: Callable[[], bool] = lambda: False  # noqa: E731  # a name for what it says
 

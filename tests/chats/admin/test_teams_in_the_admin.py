@@ -16,10 +16,9 @@ from chats.teams import rosters
 from chats.teams.rosters import AgentDraft, TeamDraft
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN, USER
-from tests.chats.admin import test_compaction_pages
-from tests.chats.admin.test_compaction_pages import Answered, actions_of
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.admin_actions import ActionPage, list_actions, run_list_action
 
 pytestmark = pytest.mark.django_db
 
@@ -60,9 +59,9 @@ def page_of(client: Client, team: Team) -> Page:
     return opened(client, reverse("admin:chats_team_change", args=[team.pk]))
 
 
-def act(client: Client, action: str, *keys: object, **more: str) -> Answered:
+def act(client: Client, action: str, *keys: object, **more: str) -> ActionPage:
     """Run an action on teams and return the next page."""
-    return test_compaction_pages.act(client, action, *keys, where=LIST, **more)
+    return run_list_action(client, action, *keys, where=LIST, **more)
 
 
 def listed(client: Client, query: str = "") -> list[str]:
@@ -219,7 +218,7 @@ def test_a_persons_deleted_team_is_that_persons_matter(
 def test_an_auditor_gets_no_actions(make: Make, alice: User, now: datetime) -> None:
     ours = make("Ours", shared=True)
     auditor = signed_in(person("ada", AUDITOR))
-    assert actions_of(auditor, LIST) == set()
+    assert list_actions(auditor, LIST) == set()
     act(auditor, "delete_shared", ours.pk, confirmed="yes")
     ours.refresh_from_db()
     assert ours.deleted_at is None

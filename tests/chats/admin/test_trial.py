@@ -24,11 +24,11 @@ from chats.simulation.proposals import PolicyProposal
 from contextpolicy.engine.policy.costs import Money
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.roles import POLICY_ADMIN, seed_roles
-from tests.chats.compaction.conftest import GOOD, VALUES, Writes, wrote
-from tests.chats.compaction.test_ladder import ONE_REQUEST
-from tests.chats.conftest import ScriptedProvider
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import GOOD_SUMMARY, SMALL_POLICY, Writes, script_summary
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.summary_attempts import SUMMARY_IN_ONE_REQUEST
 
 pytestmark = pytest.mark.django_db
 
@@ -37,7 +37,7 @@ Try = Callable[..., trial.Trial]
 
 def proposal(**values: Any) -> PolicyProposal:
     """Return a proposed policy whose summaries use the writer model."""
-    said = {**VALUES, **ONE_REQUEST, "summarization_model": "writer", **values}
+    said = {**SMALL_POLICY, **SUMMARY_IN_ONE_REQUEST, "summarization_model": "writer", **values}
     return PolicyProposal(slug="trial", name="Trial", version=0, values=said, locks=[])
 
 
@@ -67,11 +67,11 @@ def test_it_is_one_call_of_which_only_the_account_stays(
 ) -> None:
     writer.currency = "USD"
     writer.save()
-    provider = writes(wrote())
+    provider = writes(script_summary())
     before = Compaction.objects.count()
     made = attempt()
     assert len(provider.requests) == 1
-    assert (made.text, made.reasons) == (GOOD, ())
+    assert (made.text, made.reasons) == (GOOD_SUMMARY, ())
     assert made.cost == Money({"USD": Decimal("0.003")})
     assert (made.input, made.output) == (1_000, 100)
     assert made.replaced > made.tokens > 0
@@ -95,7 +95,7 @@ def test_it_is_one_call_of_which_only_the_account_stays(
 
 
 def test_a_summary_that_would_be_rejected_says_why(attempt: Try, writes: Writes) -> None:
-    writes(wrote("I'm sorry, but no."))
+    writes(script_summary("I'm sorry, but no."))
     assert attempt().reasons
 
 
@@ -121,7 +121,7 @@ def test_a_failure_is_accounted_for_too(
 def test_what_cannot_be_tried_costs_nothing(
     attempt: Try, writes: Writes, values: dict[str, Any], refusal: type[Exception]
 ) -> None:
-    provider = writes(wrote())
+    provider = writes(script_summary())
     with pytest.raises(refusal):
         attempt(**values)
     assert provider.requests == []
@@ -132,7 +132,7 @@ def test_more_than_one_call_would_take_is_refused(
     attempt: Try, writes: Writes, writer: ModelSpec
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=450)
-    writes(wrote())
+    writes(script_summary())
     with pytest.raises(trial.TooLongForOneCall, match="context window"):
         attempt()
 
@@ -140,20 +140,20 @@ def test_more_than_one_call_would_take_is_refused(
 def test_one_at_a_time_and_a_killed_one_is_told_as_lost(
     attempt: Try, writes: Writes, writer: ModelSpec, alice: User
 ) -> None:
-    writes(wrote())
+    writes(script_summary())
     passed_on.start_summary_trial(owner=alice, model=writer, now=timezone.now())
     with pytest.raises(passed_on.TrialUnderWay):
         attempt()
     later = timezone.now() + timedelta(hours=2)
     assert passed_on.sweep_passthrough(now=later) == 1
     assert AuditEvent.objects.get(type="summary.tried").data["outcome"] == "lost"
-    assert attempt().text == GOOD
+    assert attempt().text == GOOD_SUMMARY
 
 
 def test_charlies_trial_of_alices_chat_finds_nothing(
     attempt: Try, writes: Writes, charlie: User
 ) -> None:
-    provider = writes(wrote())
+    provider = writes(script_summary())
     with pytest.raises(Exception, match="not exist"):
         attempt(user=charlie)
     assert provider.requests == []
@@ -162,7 +162,7 @@ def test_charlies_trial_of_alices_chat_finds_nothing(
 def test_the_button_shows_the_summary_and_saves_nothing(
     editor: Client, long_chat: Chat, writes: Writes, now: datetime
 ) -> None:
-    provider = writes(wrote())
+    provider = writes(script_summary())
     policy = ContextPolicy.objects.get(slug="small")
     version = policy.current
     address = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])
@@ -189,7 +189,7 @@ def test_the_button_shows_the_summary_and_saves_nothing(
 def test_on_somebody_elses_chat_there_is_no_button(
     long_chat: Chat, writes: Writes, small_policy: Any
 ) -> None:
-    provider = writes(wrote())
+    provider = writes(script_summary())
     governor = signed_in(person("paula", POLICY_ADMIN))
     policy = ContextPolicy.objects.get(slug="small")
     address = reverse("admin:contextpolicy_contextpolicy_change", args=[policy.pk])

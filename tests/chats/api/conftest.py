@@ -9,11 +9,10 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Turn
 from chats.people import keys, sessions
 from chats.turns.start import start_turn
+from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.listed_refusals import listed_refusals
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (
-    SetPolicy,
-    branch_of,
     fold,
     long_chat,
     say,
@@ -22,6 +21,8 @@ from tests.chats.compaction.conftest import (
     writer,
     writes,
 )
+from tests.support.chat_summaries import SetPolicy, reload_branch
+from tests.support.team_endpoints import TeamEndpoints
 
 # The long chats come from the fixtures of the compaction tests.
 __all__ = [
@@ -70,7 +71,7 @@ def turn(chat: Chat, alice: User, now: datetime) -> Turn:
 def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
     """A long chat that fits the prompt without a summary, and has no active one."""
     set_policy(token_budget=9000, reserve_tokens=1000)
-    branch = branch_of(long_chat)
+    branch = reload_branch(long_chat)
     branch.active_compaction = None
     branch.save()
     Compaction.objects.all().delete()
@@ -86,3 +87,17 @@ def browser(alice: User) -> Program:
     sessions.begin_session(session=session, now=timezone.now())
     session.save()
     return program
+
+
+@pytest.fixture
+def with_summaries(now: datetime) -> None:
+    """A policy under which users can correct summaries."""
+    values = {"strategy": "dynamic_summary", "turn_threshold": None}
+    made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
+    assign_policy(policy=made, level="instance", actor="system", now=now)
+
+
+@pytest.fixture
+def team(of_alice: Program, chat: Chat) -> "TeamEndpoints":
+    """Alice's chat, accessed by her client."""
+    return TeamEndpoints(of_alice, chat)

@@ -10,7 +10,7 @@ import yaml
 from rest_framework.response import Response
 
 from chats.api.core.base import Endpoint
-from tests.faults.programs import ROOT
+from tests.support.repository import ROOT
 
 # Any request can get these; the description of the API names them.
 EVERYWHERE = {"method_not_allowed", "not_acceptable", "database_busy"}

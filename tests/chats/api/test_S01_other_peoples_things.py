@@ -10,7 +10,6 @@ from django.contrib.auth.models import User
 from django.db import transaction
 
 from chats.actions import lifecycle, organising
-from chats.api.core.schema import Generator
 from chats.files import uploads
 from chats.memory.preferences import memory_settings, preferences
 from chats.models import (
@@ -40,38 +39,11 @@ from contextpolicy.models import (
     PolicyAssignment,
 )
 from tests.chats.api.programs import MakeProgram, Program
+from tests.support.api_operations import METHODS, PATHS, VALID_BODIES, replace_ids
 
 CANARY = "canary-5f1c"
-METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
-BODIES: dict[str, Any] = {
-    "chats_create": {"title": "mine"},
-    "chats_change": {"title": "stolen"},
-    "chats_messages_send": {"text": "hello"},
-    "chats_messages_edit": {"text": "other words"},
-    "chats_compactions_create": {"focus": "the price"},
-    "chats_compactions_revise": {"text": "stolen"},
-    "folders_create": {"name": "mine"},
-    "folders_rename": {"name": "stolen"},
-    "chats_state_restore": {"version": 1, "to": 1},
-    "preferences_change": {"text": "stolen"},
-    "keys_create": {"name": "k", "scopes": ["chats:read"]},
-    "policies_change": {"name": "stolen"},
-    "policies_versions_create": {"values": {"strategy": "simple"}, "based_on": 1},
-    "teams_create": {"name": "mine", "agents": [{"name": "Writer"}]},
-    "teams_change": {"name": "stolen", "agents": [{"name": "Writer"}]},
-    "webhooks_change": {"is_on": False},
-    "holds_release": {"reason": "stolen"},
-}
 
 
-def paths() -> dict[str, Any]:
-    """Return every path of the schema with its operations."""
-    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
-    found: dict[str, Any] = schema["paths"]
-    return found
-
-
-PATHS = paths()
 ABOUT_ONE = sorted(path for path in PATHS if "{" in path)
 # Paths without a list in the response. The export of all data is an archive with a separate test.
 # Users without access to policies, holds, retention or counts get a refusal.
@@ -199,18 +171,11 @@ def receipt_of(turn: Turn, policy: EffectivePolicy) -> Receipt:
     )
 
 
-def absent_ids(ids: dict[str, str]) -> dict[str, str]:
-    """The same names with ids that do not exist."""
-    return {
-        name: "987654321" if value.isdecimal() else str(uuid.uuid4()) for name, value in ids.items()
-    }
-
-
 def answer_of(client: Any, path: str, method: str, ids: dict[str, str]) -> tuple[int, str]:
     """Return status and body without the request id."""
     operation = PATHS[path].get(method.lower(), {}).get("operationId", "")
     filled = path.format(**ids).removeprefix("/api/v1/")
-    answer = client.call(method, filled, BODIES.get(operation))
+    answer = client.call(method, filled, VALID_BODIES.get(operation))
     assert not answer.streaming, f"{method} {path} opened a stream"
     text = answer.content.decode()
     return answer.status_code, text.replace(answer["X-Request-ID"], "")
@@ -242,7 +207,7 @@ def test_S01_foreign_and_absent_ids_get_the_same_answer(
     for path in ABOUT_ONE:
         for method in METHODS:
             foreign = answer_of(client, path, method, of_alice_ids)
-            absent = answer_of(client, path, method, absent_ids(of_alice_ids))
+            absent = answer_of(client, path, method, replace_ids(of_alice_ids))
             is_right = foreign == absent and foreign[0] == refusal_of(path, method, door)
             if not is_right or CANARY in foreign[1]:
                 wrong.append((method, path, foreign, absent))

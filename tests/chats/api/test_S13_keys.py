@@ -16,8 +16,8 @@ from chats.models import ApiKey, Chat, LoginFailure
 from chats.people import keys
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
+from tests.support.api_bodies import NEW_KEY
 
-NEW = {"name": "CI", "scopes": ["chats:read"], "lifetime_days": 7}
 # The scope of each operation. None: any key. Session: no key is accepted.
 MATRIX = {
     "audit_events_list": "audit:read",
@@ -208,7 +208,7 @@ MATRIX = {
 def test_S13_secret_is_shown_once_and_nowhere_stored(
     alice: User, browser: Program, demo_model: object
 ) -> None:
-    made = browser.post("keys", NEW)
+    made = browser.post("keys", NEW_KEY)
     secret = made.json()["secret"]
     assert (made.status_code, secret[:4], len(secret)) == (201, "plm_", 47)
     assert "secret" not in browser.get("keys").json()["data"][0]
@@ -248,7 +248,7 @@ def test_S13_missing_scope_is_named(alice: User, program: MakeProgram, chat: Cha
 def test_S13_ended_keys_open_nothing_at_once(
     alice: User, browser: Program, demo_model: object
 ) -> None:
-    made = browser.post("keys", NEW).json()
+    made = browser.post("keys", NEW_KEY).json()
     client = Program(made["secret"])
     assert client.get("models").status_code == 200
     revoked = browser.call("DELETE", f"keys/{made['id']}")
@@ -332,7 +332,7 @@ def test_S12_twelve_wrong_keys_end_in_429(
 
 def test_keys_need_a_fresh_sign_in(browser: Program) -> None:
     with time_machine.travel(timezone.now() + timedelta(minutes=16)):
-        answer = browser.post("keys", NEW)
+        answer = browser.post("keys", NEW_KEY)
     assert answer.json()["error"]["code"] == "reauthentication_required"
     assert not ApiKey.objects.exists()
 
@@ -356,18 +356,18 @@ REFUSED = {
 def test_bad_key_is_refused(
     change: dict[str, object], status: int, code: str, browser: Program
 ) -> None:
-    answer = browser.post("keys", {**NEW, **change})
+    answer = browser.post("keys", {**NEW_KEY, **change})
     assert (answer.status_code, answer.json()["error"]["code"]) == (status, code)
     assert not ApiKey.objects.exists()
 
 
 def test_twenty_living_keys_are_enough(alice: User, browser: Program) -> None:
-    made = [browser.post("keys", {**NEW, "name": str(n)}) for n in range(20)]
+    made = [browser.post("keys", {**NEW_KEY, "name": str(n)}) for n in range(20)]
     assert {answer.status_code for answer in made} == {201}
-    refused = browser.post("keys", NEW)
+    refused = browser.post("keys", NEW_KEY)
     assert (refused.status_code, refused.json()["error"]["code"]) == (422, "too_many_keys")
     browser.call("DELETE", f"keys/{made[0].json()['id']}")
-    assert browser.post("keys", NEW).status_code == 201
+    assert browser.post("keys", NEW_KEY).status_code == 201
 
 
 def test_S13_a_key_lives_ninety_days_unless_it_is_told_otherwise(browser: Program) -> None:

@@ -1,61 +1,22 @@
 """S18: the event stream is exact, resumable, and closed when read access ends."""
 
 import json
-import uuid
-from collections.abc import AsyncIterator, Callable, Iterable
-from contextlib import asynccontextmanager
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync, sync_to_async
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
 from chats.ground.live import Frame
 from chats.models import ApiKey, Chat, Message, Turn
 from chats.people import keys
-from chats.streams import connection
 from tests.chats.api.programs import MakeProgram, Program
+from tests.support.live_events import ScriptedBus, Step
+from tests.support.streamed_responses import read_stream
 
 REPLY = "Good morning.\n\nevent: done\ndata: {}\r\n\n:x\u2028\u00e9\U0001f642"
-# The next step of the bus: a frame, a side effect, or None for silence.
-Step = Frame | Callable[[], object] | None
-
-
-class Bus:
-    """A bus that plays scripted frames and then sends nothing."""
-
-    def __init__(self) -> None:
-        self.steps: list[Step] = []
-        # Frames that arrived together with the next one.
-        self.frames: list[Frame] = []
-        self.lagged = False
-
-    @asynccontextmanager
-    async def follow(self, turn_id: uuid.UUID) -> AsyncIterator["Bus"]:
-        """Open a subscription, as the hub does."""
-        yield self
-
-    async def next(self, *, seconds: float) -> Frame | None:
-        """Return the next frame, as a subscription does."""
-        while self.steps:
-            step = self.steps.pop(0)
-            if step is None or isinstance(step, Frame):
-                return step
-            await sync_to_async(step)()
-        return None
-
-
-@pytest.fixture
-def bus(monkeypatch: pytest.MonkeyPatch) -> Bus:
-    """The bus of every stream in the test."""
-    bus = Bus()
-    streams = connection.Streams()
-    monkeypatch.setattr(streams, "hub", lambda: bus)
-    monkeypatch.setattr(connection, "STREAMS", streams)
-    monkeypatch.setattr(connection, "PING_SECONDS", 0.01)
-    return bus
 
 
 @pytest.fixture
@@ -100,11 +61,7 @@ def events_of(answer: Any) -> list[tuple[str, dict[str, Any], str]]:
     assert answer.status_code == 200
     assert answer["Content-Type"].startswith("text/event-stream")
     assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
-
-    async def collect() -> str:
-        return b"".join([chunk async for chunk in answer.streaming_content]).decode()
-
-    return list(parsed(async_to_sync(collect)()))
+    return list(parsed(read_stream(answer).decode()))
 
 
 def parsed(text: str) -> Iterable[tuple[str, dict[str, Any], str]]:
@@ -143,7 +100,7 @@ def frames(text: str, size: int = 5) -> list[Step]:
 
 
 def test_S18_text_arrives_whole_and_cannot_make_events(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     bus.steps = [*frames(REPLY), lambda: finish(running, now), Frame("end", 1, 1)]
     events = read(of_alice, running)
@@ -155,7 +112,7 @@ def test_S18_text_arrives_whole_and_cannot_make_events(
 
 
 def test_S18_frames_that_the_bus_lost_come_from_the_stored_reply(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     bus.steps = [*frames(REPLY)[:2], lambda: finish(running, now), Frame("end", 1, 1)]
     assert text_of(read(of_alice, running)) == REPLY
@@ -163,7 +120,7 @@ def test_S18_frames_that_the_bus_lost_come_from_the_stored_reply(
 
 @pytest.mark.parametrize("seen", range(0, len(REPLY), 7))
 def test_F07_stream_resumes_without_a_lost_or_doubled_character(
-    seen: int, of_alice: Program, running: Turn, bus: Bus, now: datetime
+    seen: int, of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     Turn.objects.filter(pk=running.pk).update(partial_text=REPLY[:20])
     bus.steps = [*frames(REPLY), lambda: finish(running, now), Frame("end", 1, 1)]
@@ -175,7 +132,7 @@ def test_F07_stream_resumes_without_a_lost_or_doubled_character(
 
 @pytest.mark.parametrize("last", ["", "0.0.0", "1.1.4", "9.9.9", "x", "1.1.99999999999999999"])
 def test_finished_turn_gives_its_text_and_ends(
-    last: str, of_alice: Program, running: Turn, bus: Bus, now: datetime
+    last: str, of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     finish(running, now)
     events = read(of_alice, running, last=last)
@@ -184,7 +141,7 @@ def test_finished_turn_gives_its_text_and_ends(
 
 
 def test_turn_that_ended_without_a_text_ends_the_stream(
-    of_alice: Program, running: Turn, bus: Bus
+    of_alice: Program, running: Turn, bus: ScriptedBus
 ) -> None:
     Turn.objects.filter(pk=running.pk).update(
         status="failed", error_code="content_filtered", lease_token="", lease_until=None
@@ -195,7 +152,7 @@ def test_turn_that_ended_without_a_text_ends_the_stream(
 
 
 def test_new_attempt_replaces_the_text(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     def again() -> None:
         Turn.objects.filter(pk=running.pk).update(attempt=2)
@@ -208,7 +165,7 @@ def test_new_attempt_replaces_the_text(
 
 
 def test_text_of_a_call_that_does_not_count_is_taken_back(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     second: list[Step] = [Frame("anew", 1, 1, anew=1), Frame("text", 1, 1, 0, "New", anew=1)]
     late: list[Step] = [Frame("text", 1, 1, 8, " of before"), None]
@@ -234,7 +191,7 @@ LONG = "".join(f"{number:04d};" for number in range(40))
 
 @pytest.mark.parametrize("stored", [0, 10, 90, 99])
 def test_F07_who_resumes_past_the_checkpoint_on_a_wiped_bus_keeps_its_text(
-    stored: int, of_alice: Program, running: Turn, bus: Bus, now: datetime
+    stored: int, of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     rows = Turn.objects.filter(pk=running.pk)
     rows.update(partial_text=LONG[:stored])
@@ -253,7 +210,7 @@ def test_F07_who_resumes_past_the_checkpoint_on_a_wiped_bus_keeps_its_text(
 
 @pytest.mark.parametrize("wiped", [False, True])
 def test_F07_who_resumes_in_a_text_that_was_taken_back_is_told_so(
-    wiped: bool, of_alice: Program, running: Turn, bus: Bus, now: datetime
+    wiped: bool, of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     anew(running, "New te")()
     known: list[Step] = [
@@ -273,7 +230,7 @@ def test_F07_who_resumes_in_a_text_that_was_taken_back_is_told_so(
 
 
 def test_F07_who_knows_more_than_was_stored_is_told_so(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     bus.steps = [*frames("Good morning"), end(running, now, "Good"), Frame("end", 1, 1)]
     events = read(of_alice, running)
@@ -282,7 +239,7 @@ def test_F07_who_knows_more_than_was_stored_is_told_so(
 
 
 def test_F07_who_resumes_in_an_earlier_step_is_told_so(
-    of_alice: Program, running: Turn, bus: Bus, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     Turn.objects.filter(pk=running.pk).update(step=2, partial_text="Two")
     bus.steps = [end(running, now, "Two."), None]
@@ -291,7 +248,7 @@ def test_F07_who_resumes_in_an_earlier_step_is_told_so(
     assert text_of(events, before="x" * 50) == "Two."
 
 
-def test_state_is_told(of_alice: Program, running: Turn, bus: Bus, now: datetime) -> None:
+def test_state_is_told(of_alice: Program, running: Turn, bus: ScriptedBus, now: datetime) -> None:
     sentence = "Next attempt at 10:41:30."
     waits = Frame("state", 1, 1, 0, sentence)
     bus.steps = [waits, lambda: finish(running, now), Frame("end", 1, 1)]
@@ -300,7 +257,7 @@ def test_state_is_told(of_alice: Program, running: Turn, bus: Bus, now: datetime
 
 
 def test_S18_revoked_key_closes_the_stream(
-    of_alice: Program, running: Turn, bus: Bus, settings: Settings, now: datetime
+    of_alice: Program, running: Turn, bus: ScriptedBus, settings: Settings, now: datetime
 ) -> None:
     settings.STREAM_RECHECK_SECONDS = 0
     bus.steps = [lambda: ApiKey.objects.update(revoked_at=now), *frames(REPLY)]
@@ -310,7 +267,7 @@ def test_S18_revoked_key_closes_the_stream(
 
 
 def test_S18_logout_closes_the_stream(
-    alice: User, running: Turn, bus: Bus, settings: Settings
+    alice: User, running: Turn, bus: ScriptedBus, settings: Settings
 ) -> None:
     settings.STREAM_RECHECK_SECONDS = 0
     browser = Program("")
@@ -320,7 +277,7 @@ def test_S18_logout_closes_the_stream(
 
 
 def test_S18_deleted_chat_closes_the_stream(
-    of_alice: Program, running: Turn, bus: Bus, settings: Settings
+    of_alice: Program, running: Turn, bus: ScriptedBus, settings: Settings
 ) -> None:
     settings.STREAM_RECHECK_SECONDS = 0
     bus.steps = [lambda: Chat.objects.all().delete(), *frames(REPLY)]
@@ -328,7 +285,7 @@ def test_S18_deleted_chat_closes_the_stream(
 
 
 def test_session_of_the_owner_may_follow(
-    alice: User, running: Turn, bus: Bus, now: datetime
+    alice: User, running: Turn, bus: ScriptedBus, now: datetime
 ) -> None:
     browser = Program("")
     browser.client.force_login(alice)
@@ -337,7 +294,12 @@ def test_session_of_the_owner_may_follow(
 
 
 def test_S18_stream_is_refused_before_it_begins(
-    alice: User, charlie: User, program: MakeProgram, running: Turn, bus: Bus, settings: Settings
+    alice: User,
+    charlie: User,
+    program: MakeProgram,
+    running: Turn,
+    bus: ScriptedBus,
+    settings: Settings,
 ) -> None:
     def refused(client: Program, **options: Any) -> tuple[int, str]:
         answer = client.client.get(path(running), **options)
@@ -373,7 +335,7 @@ def begin_and_end(now: datetime) -> list[Step]:
 
 @pytest.mark.parametrize("door", ["key", "session"])
 def test_S18_message_and_its_reply_in_one_request(
-    door: str, of_alice: Program, alice: User, chat: Chat, bus: Bus, now: datetime
+    door: str, of_alice: Program, alice: User, chat: Chat, bus: ScriptedBus, now: datetime
 ) -> None:
     client = of_alice if door == "key" else Program("")
     client.client.force_login(alice)
@@ -387,7 +349,7 @@ def test_S18_message_and_its_reply_in_one_request(
 
 
 def test_S18_a_client_that_accepts_events_alone_gets_them(
-    of_alice: Program, chat: Chat, bus: Bus, now: datetime
+    of_alice: Program, chat: Chat, bus: ScriptedBus, now: datetime
 ) -> None:
     bus.steps = begin_and_end(now)
     path, alone = f"chats/{chat.pk}/messages", {"Accept": "text/event-stream; charset=utf-8"}
@@ -401,7 +363,7 @@ def test_S18_a_client_that_accepts_events_alone_gets_them(
 
 
 def test_S18_repeated_message_follows_the_turn_of_the_first(
-    of_alice: Program, chat: Chat, bus: Bus, now: datetime
+    of_alice: Program, chat: Chat, bus: ScriptedBus, now: datetime
 ) -> None:
     bus.steps = begin_and_end(now)
     key = {"Idempotency-Key": "one"}
@@ -418,7 +380,7 @@ def test_S18_who_may_not_follow_sends_nothing(
     of_alice: Program,
     program: MakeProgram,
     chat: Chat,
-    bus: Bus,
+    bus: ScriptedBus,
     settings: Settings,
 ) -> None:
     def refused(client: Program) -> tuple[int, str]:
@@ -434,7 +396,7 @@ def test_S18_who_may_not_follow_sends_nothing(
 
 
 def test_S18_what_was_accepted_is_told_when_there_is_no_room_to_follow(
-    of_alice: Program, chat: Chat, bus: Bus, settings: Settings
+    of_alice: Program, chat: Chat, bus: ScriptedBus, settings: Settings
 ) -> None:
     answer = send(of_alice, chat)
     settings.STREAMS_PER_USER = 0
@@ -444,7 +406,7 @@ def test_S18_what_was_accepted_is_told_when_there_is_no_room_to_follow(
 
 
 def test_S18_revoked_key_closes_the_stream_of_a_message(
-    of_alice: Program, chat: Chat, bus: Bus, settings: Settings, now: datetime
+    of_alice: Program, chat: Chat, bus: ScriptedBus, settings: Settings, now: datetime
 ) -> None:
     settings.STREAM_RECHECK_SECONDS = 0
     bus.steps = [lambda: ApiKey.objects.update(revoked_at=now), *begin_and_end(now)]

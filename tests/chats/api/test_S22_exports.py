@@ -19,9 +19,9 @@ from chats.models import ApiKey, Chat, Message
 from contextpolicy.audit.export import format_csv_row
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_exchange import body_of
-from tests.chats.test_outlook import fill
 from tests.security.addresses import routes
+from tests.support.chat_messages import fill_with_every_kind
+from tests.support.exchange_files import read_body
 
 # Texts that spreadsheets evaluate or look up.
 FORMULAS = [
@@ -93,11 +93,11 @@ class Page(HTMLParser):
 def test_S22_a_page_runs_and_asks_for_nothing(
     text: str, chat: Chat, of_alice: Program, now: datetime
 ) -> None:
-    branch = fill(chat, 2, now=now)
+    branch = fill_with_every_kind(chat, 2, now=now)
     Message.objects.filter(branch=branch).update(parts=[{"type": "text", "text": text}])
     Chat.objects.filter(pk=chat.pk).update(title=text)
     page = Page()
-    page.feed(body_of(of_alice.get(f"chats/{chat.pk}/export", form="html")).decode())
+    page.feed(read_body(of_alice.get(f"chats/{chat.pk}/export", form="html")).decode())
     (policy,) = page.policies
     assert dict(each.split(" ", 1) for each in policy.split("; ")) == {
         "default-src": "'none'",
@@ -123,7 +123,7 @@ def test_S22_addresses_of_files_have_no_key_of_their_own() -> None:
 def test_S22_an_address_opens_to_its_person_alone_and_no_longer_than_they_may(
     door: str, chat: Chat, alice: User, bob: User, program: MakeProgram, now: datetime
 ) -> None:
-    fill(chat, 2, now=now)
+    fill_with_every_kind(chat, 2, now=now)
     if door == "API":
         paths = [f"/api/v1/chats/{chat.pk}/export", "/api/v1/export"]
         of_alice, of_bob = program(alice).client, program(bob).client
@@ -134,7 +134,7 @@ def test_S22_an_address_opens_to_its_person_alone_and_no_longer_than_they_may(
         of_bob.force_login(bob)
     told = AuditEvent.objects.filter(type="chat.exported", actor=f"user:{alice.pk}")
     for count, path in enumerate(paths, start=1):
-        assert body_of(of_alice.get(path))
+        assert read_body(of_alice.get(path))
         assert told.count() == count
         assert Client().get(path).status_code in {302, 401}
     assert of_bob.get(paths[0]).status_code == 404

@@ -13,14 +13,12 @@ from chats.models import Branch, Chat, Compaction
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
-from tests.chats.api.test_chats import code
-from tests.chats.api.test_teams import ANN, PLANNER, Team, team
-
-__all__ = ["team"]
+from tests.support.error_codes import read_status_and_code
+from tests.support.team_endpoints import ANN, PLANNER, TeamEndpoints
 
 
 @pytest.fixture
-def find(team: Team, chat: Chat) -> Callable[..., Any]:
+def find(team: TeamEndpoints, chat: Chat) -> Callable[..., Any]:
     """Add messages of two members outside the window, and return a search function."""
     team.add("The heron stood at the lake", ANN)
     team.add("A heron is a bird", PLANNER)
@@ -72,7 +70,7 @@ def test_originals_are_found_by_words_and_speaker(find: Callable[..., Any], chat
 def test_a_bad_question_is_refused(
     find: Callable[..., Any], query: dict[str, object], refusal: tuple[int, str]
 ) -> None:
-    assert code(find(**query)) == refusal
+    assert read_status_and_code(find(**query)) == refusal
 
 
 def test_a_policy_closes_the_archive(find: Callable[..., Any], chat: Chat) -> None:
@@ -81,7 +79,7 @@ def test_a_policy_closes_the_archive(find: Callable[..., Any], chat: Chat) -> No
         slug="closed", name="Closed", values={"archive": False}, actor="system", now=now
     )
     assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
-    assert code(find(q="heron")) == (403, "archive_closed")
+    assert read_status_and_code(find(q="heron")) == (403, "archive_closed")
 
 
 def test_nobody_else_finds_anything(
@@ -89,5 +87,5 @@ def test_nobody_else_finds_anything(
 ) -> None:
     archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
     address = f"chats/{chat.pk}/archive?{urlencode({'q': 'heron'})}"
-    assert code(of_charlie.get(address)) == (404, "not_found")
+    assert read_status_and_code(of_charlie.get(address)) == (404, "not_found")
     assert client.get(f"/api/v1/{address}").status_code == 401

@@ -14,11 +14,7 @@ from chats.models import Chat, Message, Turn
 from chats.record.idempotency import IdempotentRequest
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
-
-
-def code(answer: Any) -> tuple[int, str]:
-    """Return status and error code."""
-    return answer.status_code, answer.json()["error"]["code"]
+from tests.support.error_codes import read_status_and_code
 
 
 def test_empty_chat_is_made_listed_and_read(of_alice: Program) -> None:
@@ -54,7 +50,7 @@ def test_same_key_makes_one_chat(body: dict[str, str], of_alice: Program) -> Non
     assert len({answer.json()["id"] for answer in answers}) == 1
     assert Chat.objects.count() == 1
     other = of_alice.post("chats", {**body, "model": "demo"}, **key)
-    assert code(other) == (422, "idempotency_key_reused")
+    assert read_status_and_code(other) == (422, "idempotency_key_reused")
 
 
 @pytest.mark.parametrize("first", ["", "Plans"])
@@ -63,7 +59,7 @@ def test_a_key_stands_for_its_title_too(first: str, of_alice: Program) -> None:
     made = of_alice.post("chats", {"text": "Hello", "title": first}, **key)
     other = of_alice.post("chats", {"text": "Hello", "title": "Other"}, **key)
     assert made.status_code == 202
-    assert code(other) == (422, "idempotency_key_reused")
+    assert read_status_and_code(other) == (422, "idempotency_key_reused")
     assert Chat.objects.get().title == (first or "Hello")
 
 
@@ -85,7 +81,10 @@ def test_a_key_makes_one_chat_with_a_text_or_without(
     key, bodies = {"HTTP_IDEMPOTENCY_KEY": "k1"}, [{"text": "Hello"}, {}]
     first, second = bodies if with_text_first else reversed(bodies)
     made = of_alice.post("chats", first, **key)
-    assert code(of_alice.post("chats", second, **key)) == (422, "idempotency_key_reused")
+    assert read_status_and_code(of_alice.post("chats", second, **key)) == (
+        422,
+        "idempotency_key_reused",
+    )
     assert of_alice.post("chats", first, **key).json()["id"] == made.json()["id"]
     assert Chat.objects.count() == 1
 
@@ -106,7 +105,7 @@ def test_a_key_makes_one_chat_with_a_text_or_without(
 def test_bad_chat_is_refused_and_nothing_is_made(
     body: dict[str, Any], expected: tuple[int, str], of_alice: Program
 ) -> None:
-    assert code(of_alice.post("chats", body)) == expected
+    assert read_status_and_code(of_alice.post("chats", body)) == expected
     assert not Chat.objects.exists()
     assert not Message.objects.exists()
 
@@ -118,7 +117,7 @@ def test_title_and_model_change_together_or_not_at_all(
     changed = of_alice.call("PATCH", path, {"title": "New", "model": "demo"}).json()
     assert (changed["title"], changed["model"]) == ("New", "demo")
     refused = of_alice.call("PATCH", path, {"title": "Newer", "model": "gpt-99"})
-    assert code(refused) == (422, "unknown_model")
+    assert read_status_and_code(refused) == (422, "unknown_model")
     chat.refresh_from_db()
     assert chat.title == "New"
     assert AuditEvent.objects.filter(type="chat.model_changed").count() == 1
@@ -166,15 +165,18 @@ def test_cursor_of_another_list_or_person_or_maker_is_refused(
     cursor = of_alice.get("chats", limit=1).json()["next_cursor"]
     bad = [cursor[:-1], cursor + "x", "x", "[]", cursor.replace(":", "."), "\x00"]
     for text in bad:
-        assert code(of_alice.get("chats", cursor=text)) == (400, "invalid_cursor")
-    assert code(of_alice.get("audit/events", cursor=cursor)) == (400, "invalid_cursor")
-    assert code(of_alice.get("chats", page=2)) == (400, "unknown_field")
+        assert read_status_and_code(of_alice.get("chats", cursor=text)) == (400, "invalid_cursor")
+    assert read_status_and_code(of_alice.get("audit/events", cursor=cursor)) == (
+        400,
+        "invalid_cursor",
+    )
+    assert read_status_and_code(of_alice.get("chats", page=2)) == (400, "unknown_field")
 
 
 def test_too_many_chats_are_refused(of_alice: Program, settings: Settings) -> None:
     settings.CHATS_PER_USER = 1
     assert of_alice.post("chats", {}).status_code == 201
-    assert code(of_alice.post("chats", {})) == (409, "chat_full")
+    assert read_status_and_code(of_alice.post("chats", {})) == (409, "chat_full")
 
 
 def test_models_say_what_can_be_chosen(of_alice: Program) -> None:
@@ -189,5 +191,5 @@ def test_without_a_model_a_message_is_refused(
 ) -> None:
     chat = lifecycle.create_chat(owner=alice, now=now)
     answer = program(alice).post(f"chats/{chat.pk}/messages", {"text": "Hello"})
-    assert code(answer) == (409, "no_model")
+    assert read_status_and_code(answer) == (409, "no_model")
     assert not Turn.objects.exists()

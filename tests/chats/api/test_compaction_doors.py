@@ -15,27 +15,23 @@ from chats.models import Branch, Chat, Compaction, Message, Turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.compaction.conftest import (
-    GOOD,
+from tests.security.addresses import routes
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
     SENTENCE,
     Say,
     SetPolicy,
     Writes,
-    branch_of,
-    in_force,
-    prompt_of,
-    wrote,
+    compose_next_prompt,
+    find_active_summary,
+    reload_branch,
+    script_summary,
 )
-from tests.security.addresses import routes
+from tests.support.error_codes import read_status_and_code
 
 COUNTER = ApproximateCounter()
 Fold = Callable[..., Compaction]
 ROOM = {"token_budget": 9000, "reserve_tokens": 1000}
-
-
-def said(answer: Any) -> tuple[int, str]:
-    """Return status and code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.fixture
@@ -47,7 +43,7 @@ def compact(of_alice: Program, roomy: Chat, now: datetime) -> Fold:
         assert answer.status_code == 202, answer.content
         assert answer.json()["compaction_asked_at"]
         maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
-        row = in_force(roomy)
+        row = find_active_summary(roomy)
         assert row is not None
         return row
 
@@ -62,7 +58,7 @@ def place(row: Compaction) -> str:
 def test_compact_now_with_focus_and_model_and_read_everything_about_it(
     compact: Fold, of_alice: Program, alice: User, writer: ModelSpec, writes: Writes
 ) -> None:
-    writes(wrote(GOOD.replace("[#1, #2]", "[#1, #99]")))
+    writes(script_summary(GOOD_SUMMARY.replace("[#1, #2]", "[#1, #99]")))
     row = compact(focus="the price", model=writer.slug)
     seen = of_alice.get(place(row)).json()
     assert (seen["focus"], seen["model"], seen["trigger"]) == ("the price", "writer", "manual")
@@ -82,19 +78,19 @@ def test_compact_now_with_focus_and_model_and_read_everything_about_it(
 def test_undo_and_redo_bring_back_the_exact_prompt(
     compact: Fold, of_alice: Program, roomy: Chat
 ) -> None:
-    before = prompt_of(roomy)
+    before = compose_next_prompt(roomy)
     row = compact()
-    with_summary = prompt_of(roomy)
+    with_summary = compose_next_prompt(roomy)
     for _ in range(2):
         undone = of_alice.post(f"{place(row)}/undo")
         assert (undone.status_code, undone.json()["status"]) == (200, "undone")
-        assert prompt_of(roomy) == before
+        assert compose_next_prompt(roomy) == before
     (branch,) = of_alice.get(f"chats/{roomy.pk}/branches").json()["data"]
     assert (branch["compaction_paused"], branch["compaction"]) == (True, None)
     for _ in range(2):
         redone = of_alice.post(f"{place(row)}/redo")
         assert (redone.status_code, redone.json()["status"]) == (200, "published")
-        assert prompt_of(roomy) == with_summary
+        assert compose_next_prompt(roomy) == with_summary
 
 
 def test_resume_ends_the_pause_of_an_undo(compact: Fold, of_alice: Program, roomy: Chat) -> None:
@@ -112,7 +108,7 @@ def test_undo_is_refused_with_the_numbers_when_the_originals_do_not_fit(
     for _ in range(4):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 4)
     answer = of_alice.post(f"{place(row)}/undo")
-    assert said(answer) == (409, "undo_does_not_fit")
+    assert read_status_and_code(answer) == (409, "undo_does_not_fit")
     assert "2,000" in answer.json()["error"]["message"]
 
 
@@ -120,7 +116,7 @@ def test_a_correction_is_a_new_one_and_is_compared_with_the_old(
     compact: Fold, of_alice: Program, roomy: Chat, alice: User
 ) -> None:
     row = compact()
-    text = GOOD.replace("Oslo", "Bergen").strip()
+    text = GOOD_SUMMARY.replace("Oslo", "Bergen").strip()
     made = of_alice.post(f"{place(row)}/revise", {"text": text})
     assert made.status_code == 200
     new = made.json()
@@ -145,11 +141,11 @@ def test_a_summary_is_written_again_from_its_originals(
     writes: Writes,
 ) -> None:
     row = compact()
-    writes(wrote())
+    writes(script_summary())
     asked = of_alice.post(f"{place(row)}/rerun", {"model": writer.slug})
     assert (asked.status_code, asked.json()["compaction"]) == (202, str(row.pk))
     maintain.maintain_chat_context(chat_id=roomy.pk, counter=COUNTER, now=now)
-    new = in_force(roomy)
+    new = find_active_summary(roomy)
     assert new is not None
     assert (new.revises, new.model_name) == (row, "writer")
 
@@ -167,26 +163,29 @@ def test_a_draft_is_approved(draft: Compaction, of_alice: Program, roomy: Chat) 
     assert of_alice.get(place(draft)).json()["needs_approval"] is True
     approved = of_alice.post(f"{place(draft)}/approve")
     assert (approved.status_code, approved.json()["status"]) == (200, "published")
-    assert in_force(roomy) == draft
-    assert said(of_alice.post(f"{place(draft)}/approve")) == (409, "not_waiting")
+    assert find_active_summary(roomy) == draft
+    assert read_status_and_code(of_alice.post(f"{place(draft)}/approve")) == (409, "not_waiting")
 
 
 def test_a_draft_is_rejected_with_a_reason(
     draft: Compaction, of_alice: Program, roomy: Chat
 ) -> None:
     too_long = of_alice.post(f"{place(draft)}/reject", {"reason": "x" * 401})
-    assert said(too_long) == (422, "reason_too_long")
+    assert read_status_and_code(too_long) == (422, "reason_too_long")
     rejected = of_alice.post(f"{place(draft)}/reject", {"reason": "The price is wrong."})
     assert (rejected.status_code, rejected.json()["status"]) == (200, "rejected")
     assert rejected.json()["remark"] == "The price is wrong."
-    assert in_force(roomy) is None
+    assert find_active_summary(roomy) is None
 
 
 def test_a_draft_that_the_chat_outgrew_says_so(
     draft: Compaction, of_alice: Program, roomy: Chat
 ) -> None:
     Branch.objects.filter(pk=draft.branch_id).update(context_revision=99)
-    assert said(of_alice.post(f"{place(draft)}/approve")) == (409, "draft_overtaken")
+    assert read_status_and_code(of_alice.post(f"{place(draft)}/approve")) == (
+        409,
+        "draft_overtaken",
+    )
     assert of_alice.get(place(draft)).json()["status"] == "overtaken"
 
 
@@ -194,7 +193,7 @@ def test_a_summary_that_is_being_written_can_be_stopped(
     compact: Fold, of_alice: Program, now: datetime
 ) -> None:
     row = compact()
-    assert said(of_alice.post(f"{place(row)}/cancel")) == (409, "not_being_written")
+    assert read_status_and_code(of_alice.post(f"{place(row)}/cancel")) == (409, "not_being_written")
     Compaction.objects.filter(pk=row.pk).update(
         status="preparing", lease_token="t", lease_until=now
     )
@@ -218,7 +217,7 @@ REFUSED: dict[str, tuple[str, dict[str, Any], int, str]] = {
     "a redo of nothing": ("{other}/redo", {}, 409, "nothing_to_redo"),
     "an undo of the past": ("{other}/undo", {}, 409, "not_in_force"),
     "a rerun of the past": ("{other}/rerun", {}, 409, "not_in_force"),
-    "words for the past": ("{other}/revise", {"text": GOOD}, 409, "not_in_force"),
+    "words for the past": ("{other}/revise", {"text": GOOD_SUMMARY}, 409, "not_in_force"),
 }
 
 
@@ -236,19 +235,22 @@ def test_what_cannot_be_done_is_refused_with_a_code_and_changes_nothing(
     fields = [f.attname for f in Compaction._meta.fields if f.name not in {"id", "status"}]
     values = {name: getattr(row, name) for name in fields}
     other = Compaction.objects.create(**values, status="overtaken")
-    state = list(Compaction.objects.order_by("pk").values()), prompt_of(roomy)
+    state = list(Compaction.objects.order_by("pk").values()), compose_next_prompt(roomy)
     names = {"row": f"compactions/{row.pk}", "other": f"compactions/{other.pk}"}
     answer = of_alice.post(f"chats/{roomy.pk}/{path.format(**names)}", body)
-    assert said(answer) == (status, code)
+    assert read_status_and_code(answer) == (status, code)
     assert len(answer.json()["error"]["message"]) > 15
-    assert (list(Compaction.objects.order_by("pk").values()), prompt_of(roomy)) == state
+    assert (list(Compaction.objects.order_by("pk").values()), compose_next_prompt(roomy)) == state
 
 
 def test_a_policy_without_summaries_says_so(
     of_alice: Program, roomy: Chat, set_policy: SetPolicy
 ) -> None:
     set_policy(strategy="simple")
-    assert said(of_alice.post(f"chats/{roomy.pk}/compactions", {})) == (409, "no_summaries")
+    assert read_status_and_code(of_alice.post(f"chats/{roomy.pk}/compactions", {})) == (
+        409,
+        "no_summaries",
+    )
 
 
 def test_a_policy_can_leave_undo_and_edit_to_others(
@@ -256,9 +258,14 @@ def test_a_policy_can_leave_undo_and_edit_to_others(
 ) -> None:
     row = compact()
     set_policy(undo_right="admins", edit_right="admins", **ROOM)
-    for action, body in (("undo", {}), ("redo", {}), ("revise", {"text": GOOD}), ("rerun", {})):
+    for action, body in (
+        ("undo", {}),
+        ("redo", {}),
+        ("revise", {"text": GOOD_SUMMARY}),
+        ("rerun", {}),
+    ):
         answer = of_alice.post(f"{place(row)}/{action}", body)
-        assert said(answer) == (403, "not_allowed_by_policy")
+        assert read_status_and_code(answer) == (403, "not_allowed_by_policy")
     alice.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
     assert of_alice.post(f"{place(row)}/undo").status_code == 200
 
@@ -289,9 +296,15 @@ def test_compare_needs_two_compactions_of_this_chat(
 ) -> None:
     path = f"chats/{roomy.pk}/compactions/compare"
     row = compact()
-    assert said(of_alice.get(path, older=row.pk)) == (400, "missing_field")
-    assert said(of_alice.get(path, older=row.pk, newer="x")) == (400, "invalid_value")
-    assert said(of_alice.get(path, older=row.pk, newer=roomy.pk)) == (404, "not_found")
+    assert read_status_and_code(of_alice.get(path, older=row.pk)) == (400, "missing_field")
+    assert read_status_and_code(of_alice.get(path, older=row.pk, newer="x")) == (
+        400,
+        "invalid_value",
+    )
+    assert read_status_and_code(of_alice.get(path, older=row.pk, newer=roomy.pk)) == (
+        404,
+        "not_found",
+    )
 
 
 def test_nothing_of_somebody_elses_chat_can_be_named_from_ones_own(
@@ -301,13 +314,13 @@ def test_nothing_of_somebody_elses_chat_can_be_named_from_ones_own(
     own = of_charlie.post("chats", {"title": "mine"}).json()["id"]
     own_path = f"chats/{own}/compactions"
     compared = of_charlie.get(f"{own_path}/compare", older=row.pk, newer=row.pk)
-    assert said(compared) == (404, "not_found")
+    assert read_status_and_code(compared) == (404, "not_found")
     for action in ("cancel", "undo", "redo", "rerun", "revise", "approve", "reject"):
         for chat_id in (own, roomy.pk):
             answer = of_charlie.post(
                 f"chats/{chat_id}/compactions/{row.pk}/{action}", {"text": "x"}
             )
-            assert said(answer) == (404, "not_found"), action
+            assert read_status_and_code(answer) == (404, "not_found"), action
 
 
 def test_a_turn_says_why_it_was_followed_by_no_summary(
@@ -344,6 +357,6 @@ def test_the_schema_has_an_example_of_each_body_of_a_compaction() -> None:
 
 def test_branch_of_the_active_one_is_told(of_alice: Program, roomy: Chat) -> None:
     (seen,) = of_alice.get(f"chats/{roomy.pk}/branches").json()["data"]
-    branch = branch_of(roomy)
+    branch = reload_branch(roomy)
     assert (seen["id"], seen["active"], seen["parent"]) == (str(branch.pk), True, None)
     assert seen["message_count"] == branch.last_seq

@@ -16,8 +16,8 @@ from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import get_active_branch
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_chats import code
-from tests.chats.api.test_S13_keys import NEW
+from tests.support.api_bodies import NEW_KEY
+from tests.support.error_codes import read_status_and_code
 
 
 def again(program: Program, path: str, body: Any = None, *, key: str = "k1") -> Any:
@@ -49,15 +49,21 @@ def test_a_repetition_gets_the_first_answer_and_does_nothing(of_alice: Program) 
     assert second["Idempotent-Replayed"] == "true"
     assert Folder.objects.count() == 1
     # Without the key the name is refused as a duplicate.
-    assert code(of_alice.post("folders", {"name": "Cases"})) == (409, "folder_exists")
+    assert read_status_and_code(of_alice.post("folders", {"name": "Cases"})) == (
+        409,
+        "folder_exists",
+    )
 
 
 def test_another_body_or_an_empty_key_is_refused(of_alice: Program) -> None:
     again(of_alice, "folders", {"name": "Cases"})
-    assert code(again(of_alice, "folders", {"name": "B"})) == (422, "idempotency_key_reused")
+    assert read_status_and_code(again(of_alice, "folders", {"name": "B"})) == (
+        422,
+        "idempotency_key_reused",
+    )
     for bad in ("", "é", "x" * 256):
         answer = again(of_alice, "folders", {"name": "B"}, key=bad)
-        assert code(answer) == (400, "invalid_idempotency_key")
+        assert read_status_and_code(answer) == (400, "invalid_idempotency_key")
     assert Folder.objects.count() == 1
 
 
@@ -73,7 +79,10 @@ def test_a_key_is_somebodys_and_of_one_address(
 
 def test_what_was_refused_may_be_tried_again_with_its_key(of_alice: Program) -> None:
     of_alice.post("folders", {"name": "Cases"})
-    assert code(again(of_alice, "folders", {"name": "Cases"})) == (409, "folder_exists")
+    assert read_status_and_code(again(of_alice, "folders", {"name": "Cases"})) == (
+        409,
+        "folder_exists",
+    )
     Folder.objects.all().delete()
     assert again(of_alice, "folders", {"name": "Cases"}).status_code == 201
 
@@ -81,7 +90,10 @@ def test_what_was_refused_may_be_tried_again_with_its_key(of_alice: Program) -> 
 def test_after_a_day_the_key_is_new(of_alice: Program) -> None:
     again(of_alice, "folders", {"name": "Cases"})
     IdempotencyRecord.objects.update(created_at=timezone.now() - timedelta(hours=25))
-    assert code(again(of_alice, "folders", {"name": "Cases"})) == (409, "folder_exists")
+    assert read_status_and_code(again(of_alice, "folders", {"name": "Cases"})) == (
+        409,
+        "folder_exists",
+    )
 
 
 def test_of_two_at_once_the_second_gets_the_answer_of_the_first(
@@ -116,7 +128,7 @@ def test_an_error_of_the_store_that_is_none_of_the_keys_stays_one(
 
 
 def test_a_new_keys_secret_is_shown_once_only(browser: Program, alice: User) -> None:
-    first, second = again(browser, "keys", NEW), again(browser, "keys", NEW)
+    first, second = again(browser, "keys", NEW_KEY), again(browser, "keys", NEW_KEY)
     assert first.status_code == second.status_code == 201
     assert "secret" in first.json()
     assert second.json() == {name: v for name, v in first.json().items() if name != "secret"}
@@ -130,7 +142,7 @@ def test_no_answer_outlives_the_words_of_its_chat(of_alice: Program, chat: Chat,
     assert "4711" not in str(IdempotencyRecord.objects.get().result)
     erasure.erase_message(user=chat.owner, message=other, now=now)
     assert IdempotencyRecord.objects.get().result == {}
-    assert code(again(of_alice, path)) == (422, "idempotency_key_reused")
+    assert read_status_and_code(again(of_alice, path)) == (422, "idempotency_key_reused")
 
 
 def test_one_event_for_an_act_that_was_sent_twice(of_alice: Program, chat: Chat, now: Any) -> None:

@@ -14,33 +14,12 @@ from rest_framework import exceptions
 from chats.api.core.errors import convert_exception
 from chats.api.core.schema import Generator
 from chats.ground import rates
-from chats.models import Branch, Chat, Message, Turn
+from chats.models import Chat, Message, Turn
 from chats.record import access
 from tests.chats.api.programs import Program
+from tests.support.api_operations import READ_ONLY_FIELDS
 
 NOBODY = "00000000-0000-4000-8000-000000000000"
-OFFERED = {
-    "title",
-    "model",
-    "text",
-    "system_text",
-    "pinned",
-    "archived",
-    "folder",
-    "temporary",
-    "team",
-}
-# Every column, its raw ids, and some names often used in mass-assignment attacks.
-READ_ONLY = sorted(
-    {
-        name
-        for row in (Chat, Branch, Message, Turn, User)
-        for field in row._meta.get_fields()
-        for name in (field.name, f"{field.name}_id")
-    }
-    - OFFERED
-    | {"pk", "policy", "tokens", "_state", "__class__", "role"}
-)
 # Every request body with all its fields.
 OFFERS = {
     "NewWebhook": ["events", "url"],
@@ -171,7 +150,7 @@ def test_S03_fields_that_are_not_offered_cannot_be_set(
         ("POST", "chats", {"title": "New"}),
         ("POST", f"chats/{chat.pk}/messages", {"text": "Hello"}),
     )
-    for field in READ_ONLY:
+    for field in READ_ONLY_FIELDS:
         rates.REQUESTS.clear()
         for method, path, body in wanted:
             answer = of_alice.call(method, path, {**body, field: bob.pk})

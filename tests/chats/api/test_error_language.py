@@ -1,7 +1,5 @@
 """Error bodies of the API are in the language of `Accept-Language`; codes and fields stay."""
 
-from collections.abc import Iterator
-
 import pytest
 from django.utils.translation import gettext_lazy
 
@@ -11,13 +9,9 @@ from chats.api.core.inputs import FIELD_UNKNOWN
 from chats.api.core.strict_json import KEY_TWICE, InvalidJSON
 from chats.ground.refusals import Refusal
 from tests.chats.api.programs import Program
-from tests.chats.marked_language import LANGUAGE, render_marked, use_marked_catalogue
+from tests.chats.marked_language import LANGUAGE, render_marked
 
-
-@pytest.fixture(autouse=True)
-def _marked() -> Iterator[None]:
-    with use_marked_catalogue():
-        yield
+pytestmark = pytest.mark.usefixtures("marked_catalogue")
 
 
 @pytest.mark.parametrize(

@@ -8,31 +8,28 @@ from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure, lifecycle, organising
 from chats.exchange import everything, import_job
-from chats.ground import databases
 from chats.models import Chat, FileImport, Folder, Message, MessageImage
-from chats.streams import connection
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from tests.chats.api.bringing import bring, refused, send, work
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import HASH, PNG, lines, ui
-from tests.chats.test_outlook import fill
+from tests.support.chat_messages import fill_with_every_kind
+from tests.support.exchange_files import (
+    PNG,
+    PNG_HASH,
+    build_ui_message,
+    export_account,
+    join_json_lines,
+    replace_entries,
+)
 
-pytestmark = pytest.mark.requirement("S4.8", by="integrator")
-
-
-@pytest.fixture(autouse=True)
-def streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Separate stream counters for this test."""
-    monkeypatch.setattr(connection, "STREAMS", connection.Streams())
-    monkeypatch.setattr(databases, "close_old_connections", list)
+pytestmark = [pytest.mark.requirement("S4.8", by="integrator"), pytest.mark.usefixtures("streams")]
 
 
 @pytest.fixture
@@ -41,49 +38,23 @@ def three(alice: User, chat: Chat, now: datetime) -> list[Chat]:
     other = [lifecycle.create_chat(owner=alice, now=now, title=name) for name in ("Two", "Three")]
     made = [chat, *(Chat.objects.get(pk=one.pk) for one in other)]
     for number, one in enumerate(made):
-        fill(one, 4, now=now)
+        fill_with_every_kind(one, 4, now=now)
         Chat.objects.filter(pk=one.pk).update(created_at=now + timedelta(minutes=number))
     Chat.objects.filter(pk=chat.pk).update(title="One", pinned=True)
     Chat.objects.filter(pk=made[2].pk).update(archived=True, system_text="Be brief.")
     organising.move_to_named_folder(chat=made[1], user=alice, name="Work")
     first = Message.objects.get(branch__chat=chat, seq=1)
-    image = FilePart("image/png", "", Image(1000, "low", sha256=HASH, size=len(PNG)).reference)
+    image = FilePart("image/png", "", Image(1000, "low", sha256=PNG_HASH, size=len(PNG)).reference)
     first.parts = [{"type": "text", "text": "This:"}, *serialize_parts([image])]
     first.save()
-    MessageImage.objects.create(message=first, sha256=HASH, media_type="image/png", data=PNG)
+    MessageImage.objects.create(message=first, sha256=PNG_HASH, media_type="image/png", data=PNG)
     return made
-
-
-def whole(program: Program, form: str = "ui") -> bytes:
-    """Return the archive of a user."""
-    answer = program.get("export", form=form)
-    if not answer.streaming:
-        return bytes(answer.content)
-
-    async def joined() -> bytes:
-        return b"".join([part async for part in answer.streaming_content])
-
-    return async_to_sync(joined)()
-
-
-def rewritten(archive: bytes, *, account: Any = None, **entries: bytes | None) -> bytes:
-    """Replace entries of an archive. None removes one. `__` stands for a slash."""
-    changed = {name.replace("__", "/"): data for name, data in entries.items()}
-    held = io.BytesIO()
-    with zipfile.ZipFile(io.BytesIO(archive)) as old, zipfile.ZipFile(held, "w") as new:
-        told = json.loads(old.read("account.json"))
-        changed["account.json"] = json.dumps(account(told) if account else told).encode()
-        for name in [*old.namelist(), *(set(changed) - set(old.namelist()))]:
-            data = changed.get(name, old.read(name) if name in old.namelist() else None)
-            if data is not None:
-                new.writestr(name, data)
-    return held.getvalue()
 
 
 def test_another_account_gets_all_of_it(
     three: list[Chat], of_alice: Program, of_charlie: Program
 ) -> None:
-    written = whole(of_alice)
+    written = export_account(of_alice)
     found = bring(of_charlie, written)
     assert (found.row["state"], found.row["form"]) == ("done", "everything")
     assert (found.row["found"], found.row["added"], found.not_taken) == (3, 3, [])
@@ -94,7 +65,7 @@ def test_another_account_gets_all_of_it(
     folder = Folder.objects.get(owner__username="charlie")
     assert (folder.name, made["Two"].folder) == ("Work", folder)
     image = MessageImage.objects.get(message__branch__chat=made["One"])
-    assert (image.sha256, bytes(image.data)) == (HASH, PNG)
+    assert (image.sha256, bytes(image.data)) == (PNG_HASH, PNG)
     texts = [
         list(Message.objects.filter(branch__chat=chat).order_by("seq").values_list("parts"))
         for chat in (three[1], made["Two"])
@@ -108,7 +79,7 @@ def test_another_account_gets_all_of_it(
 def test_ones_own_brings_back_only_what_is_gone(
     alice: User, three: list[Chat], of_alice: Program, now: datetime
 ) -> None:
-    written = whole(of_alice)
+    written = export_account(of_alice)
     erasure.erase_chat(user=alice, chat=three[1], now=timezone.now())
     found = bring(of_alice, written)
     assert (found.row["added"], found.row["were_here"]) == (1, 2)
@@ -124,7 +95,7 @@ def test_somebody_elses_chat_is_not_ones_own(
     def stolen(account: dict[str, Any]) -> dict[str, Any]:
         return {**account, "chats": account["chats"][:1]}
 
-    found = bring(of_charlie, rewritten(whole(of_alice), account=stolen))
+    found = bring(of_charlie, replace_entries(export_account(of_alice), account=stolen))
     (made,) = found.chats
     assert found.row["added"] == 1
     assert Chat.objects.get(pk=made["chat"]).owner.username == "charlie"
@@ -133,7 +104,7 @@ def test_somebody_elses_chat_is_not_ones_own(
 def test_each_chat_that_cannot_be_read_is_told_and_holds_up_no_other(
     three: list[Chat], of_alice: Program, of_charlie: Program
 ) -> None:
-    written = whole(of_alice)
+    written = export_account(of_alice)
 
     def changed(account: dict[str, Any]) -> dict[str, Any]:
         one, two, last = account["chats"]
@@ -143,8 +114,8 @@ def test_each_chat_that_cannot_be_read_is_told_and_holds_up_no_other(
 
     with zipfile.ZipFile(io.BytesIO(written)) as archive:
         names = [chat["file"] for chat in json.loads(archive.read("account.json"))["chats"]]
-    broken = {names[0].replace("/", "__"): lines(ui("a", "x"))[:-9]}
-    found = bring(of_charlie, rewritten(written, account=changed, **broken))
+    broken = {names[0].replace("/", "__"): join_json_lines(build_ui_message("a", "x"))[:-9]}
+    found = bring(of_charlie, replace_entries(written, account=changed, **broken))
     assert found.row["state"] == "done"
     assert found.not_taken == [
         ("One", "import_malformed"),
@@ -157,9 +128,9 @@ def test_each_chat_that_cannot_be_read_is_told_and_holds_up_no_other(
 
 
 def test_what_is_no_archive_to_import_is_refused(three: list[Chat], of_alice: Program) -> None:
-    code, sentence = refused(of_alice, whole(of_alice, form="markdown"))
+    code, sentence = refused(of_alice, export_account(of_alice, form="markdown"))
     assert (code, "JSONL format" in sentence) == ("import_unknown_form", True)
-    written = whole(of_alice)
+    written = export_account(of_alice)
     for account, expected in (
         (lambda _: [], "import_malformed"),
         (lambda _: {"chats": {}}, "import_malformed"),
@@ -168,7 +139,7 @@ def test_what_is_no_archive_to_import_is_refused(three: list[Chat], of_alice: Pr
         (lambda told: {"chats": [{**told["chats"][0], "id": "1"}]}, "import_malformed"),
         (lambda told: {"chats": [{**told["chats"][0], "file": "/etc/x"}]}, "import_malformed"),
     ):
-        assert refused(of_alice, rewritten(written, account=account))[0] == expected
+        assert refused(of_alice, replace_entries(written, account=account))[0] == expected
 
 
 def test_it_may_not_have_any_number_of_entries(of_charlie: Program, settings: Settings) -> None:
@@ -178,7 +149,9 @@ def test_it_may_not_have_any_number_of_entries(of_charlie: Program, settings: Se
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
         for number, chat in enumerate(chats):
-            archive.writestr(chat["file"], lines(ui(f"m{number}", f"Hello {number}")))
+            archive.writestr(
+                chat["file"], join_json_lines(build_ui_message(f"m{number}", f"Hello {number}"))
+            )
         archive.writestr("account.json", json.dumps({"chats": chats}))
     settings.IMPORT_ENTRIES = 31
     assert bring(of_charlie, held.getvalue()).row["added"] == 30
@@ -198,7 +171,7 @@ def test_a_later_task_reads_only_the_chats_behind_its_place(
 
     monkeypatch.setattr(everything, "read_archived_chat", counted)
     monkeypatch.setattr(import_job, "SECONDS", 0.0)
-    answer = send(of_charlie, whole(of_alice))
+    answer = send(of_charlie, export_account(of_alice))
     for _ in range(3):
         work(answer.json()["id"])
     assert read == ["One", "Two", "Three"]

@@ -8,17 +8,14 @@ import uuid
 import zipfile
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from chats.actions import branching, erasure
 from chats.exchange import bounds
-from chats.ground import databases
 from chats.models import (
     Branch,
     Chat,
@@ -30,14 +27,24 @@ from chats.models import (
     MessageImage,
 )
 from chats.prompt.stored_messages import MATCHED
-from chats.streams import connection
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring, brought, refused, send
 from tests.chats.api.programs import Program
-from tests.chats.test_outlook import fill, fold
+from tests.support.chat_messages import activate_compaction, fill_with_every_kind
+from tests.support.exchange_files import (
+    PNG,
+    PNG_HASH,
+    build_ui_message,
+    export_chat,
+    join_json_lines,
+    read_body,
+    zip_entries,
+)
+
+pytestmark = pytest.mark.usefixtures("streams")
 
 CALL = [
     {"type": "reasoning", "text": "hm"},
@@ -45,62 +52,19 @@ CALL = [
 ]
 
 
-@pytest.fixture(autouse=True)
-def streams(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Separate stream counters for this test."""
-    monkeypatch.setattr(connection, "STREAMS", connection.Streams())
-    monkeypatch.setattr(databases, "close_old_connections", list)
-
-
 @pytest.fixture
 def told(chat: Chat, now: datetime) -> Chat:
     """A chat of 20 messages with tools, a pin, an exclusion, and a summary of the first eight."""
-    branch = fill(chat, 20, now=now)
-    fold(branch, 8, now=now, exceptions=[3])
+    branch = fill_with_every_kind(chat, 20, now=now)
+    activate_compaction(branch, 8, now=now, exceptions=[3])
     return Chat.objects.get(pk=chat.pk)
-
-
-@pytest.fixture
-def with_summaries(now: datetime) -> None:
-    """A policy under which users can correct summaries."""
-    values = {"strategy": "dynamic_summary", "turn_threshold": None}
-    made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-    assign_policy(policy=made, level="instance", actor="system", now=now)
-
-
-def body_of(answer: Any) -> bytes:
-    """Return the bytes of a response, streamed or not."""
-    assert answer.status_code == 200, answer.content
-    if not answer.streaming:
-        return bytes(answer.content)
-
-    async def collect() -> bytes:
-        return b"".join([chunk async for chunk in answer.streaming_content])
-
-    return bytes(async_to_sync(collect)())
-
-
-def export(program: Program, chat_id: object, **query: str) -> bytes:
-    """Export a chat as a file."""
-    return body_of(program.get(f"chats/{chat_id}/export", **query))
-
-
-def ui(own: str, text: str, role: str = "user", **metadata: object) -> dict[str, object]:
-    """Return a UI message."""
-    parts = [{"type": "text", "text": text}]
-    return {"id": own, "role": role, "parts": parts, "metadata": {"kind": "normal", **metadata}}
-
-
-def lines(*values: object) -> bytes:
-    """Return the values as JSON lines."""
-    return b"".join(json.dumps(value).encode() + b"\n" for value in values)
 
 
 @pytest.mark.requirement("S4.1", by="integrator")
 def test_S4_1_a_chat_is_a_list_of_ui_messages_with_the_summary_in_it(
     told: Chat, of_alice: Program
 ) -> None:
-    listed = [json.loads(line) for line in export(of_alice, told.pk).splitlines()]
+    listed = [json.loads(line) for line in export_chat(of_alice, told.pk).splitlines()]
     summary, kept = listed[0], listed[1:]
     rows = list(Message.objects.order_by("seq"))
     assert summary["role"] == "assistant"
@@ -143,9 +107,9 @@ def test_S4_8_out_in_and_out_again_is_the_same_to_the_byte(
         created_at=now,
     )
     Branch.objects.filter(pk=branch.pk).update(last_seq=14)
-    first = export(of_alice, told.pk, scope=scope)
+    first = export_chat(of_alice, told.pk, scope=scope)
     made = brought(of_alice, first)
-    again = export(of_alice, made["chat"], scope=scope)
+    again = export_chat(of_alice, made["chat"], scope=scope)
     assert again == first
     assert made["chat"] != str(told.pk)
     ids = {json.loads(line)["id"] for line in first.splitlines()}
@@ -164,7 +128,7 @@ def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
     told: Chat, of_alice: Program, with_summaries: None
 ) -> None:
     Chat.objects.filter(pk=told.pk).update(title="Eva", system_text="Be kind.")
-    first = export(of_alice, told.pk, form="bundle")
+    first = export_chat(of_alice, told.pk, form="bundle")
     with zipfile.ZipFile(io.BytesIO(first)) as archive:
         names = archive.namelist()
         meta = json.loads(archive.read("meta.json"))
@@ -176,7 +140,7 @@ def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
     assert len(archived) == 8
     made = brought(of_alice, first)
     assert (made["messages"], made["losses"]) == (20, [])
-    assert export(of_alice, made["chat"], form="bundle") == first
+    assert export_chat(of_alice, made["chat"], form="bundle") == first
     row = Compaction.objects.get(branch__chat=made["chat"])
     assert (row.status, row.from_seq, row.to_seq, row.exceptions) == ("published", 1, 8, [3])
     context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
@@ -185,7 +149,7 @@ def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
 
 
 def test_S21_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None:
-    data = export(of_alice, told.pk, scope="full")
+    data = export_chat(of_alice, told.pk, scope="full")
     made = brought(of_alice, data)
     before = Message.objects.count()
     again = bring(of_alice, data)
@@ -197,7 +161,7 @@ def test_S21_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> 
 
 
 def test_what_a_chat_was_is_kept(told: Chat, of_alice: Program) -> None:
-    made = brought(of_alice, export(of_alice, told.pk, scope="full"))
+    made = brought(of_alice, export_chat(of_alice, told.pk, scope="full"))
     rows = Message.objects.filter(branch__chat=made["chat"])
     old = Message.objects.filter(branch__chat=told)
     fields = ("seq", "role", "parts", "excluded", "finish", "created_at")
@@ -207,55 +171,55 @@ def test_what_a_chat_was_is_kept(told: Chat, of_alice: Program) -> None:
     assert ImportedChat.objects.get().source_id == str(told.pk)
 
 
-def zipped(**entries: bytes) -> bytes:
-    """Return an archive. `__` stands for a slash, `_dot_` for a dot."""
-    held = io.BytesIO()
-    with zipfile.ZipFile(held, "w", zipfile.ZIP_DEFLATED) as archive:
-        for name, data in entries.items():
-            archive.writestr(name.replace("__", "/").replace("_dot_", "."), data)
-    return held.getvalue()
-
-
 META = b'{"version": 1}'
-GOOD = lines(ui("a", "Hello"))
+GOOD = join_json_lines(build_ui_message("a", "Hello"))
 DEEP = b'{"id":"a","role":"user","parts":' + b"[" * 5_000 + b"]" * 5_000 + b"}"
 REFUSED: dict[str, tuple[bytes, str]] = {
     "nothing": (b"", "import_empty"),
     "blank": (b"\n\n", "import_empty"),
     "no JSON": (b'{"id": \n', "import_malformed"),
     "no UTF-8": (b'{"id": "\xff"}\n', "import_malformed"),
-    "cut": (lines(ui("a", "x"))[:-20], "import_malformed"),
+    "cut": (join_json_lines(build_ui_message("a", "x"))[:-20], "import_malformed"),
     "NaN": (b'{"id":"a","role":"user","parts":[],"metadata":{"x":NaN}}', "import_malformed"),
-    "system": (lines({"id": "a", "role": "system", "parts": []}), "import_malformed"),
-    "twice": (lines(ui("a", "x"), ui("a", "y")), "import_malformed"),
-    "NUL": (lines(ui("a", "x\0")), "import_malformed"),
-    "unknown parent": (lines(ui("a", "x", parentId="z")), "import_malformed"),
-    "later parent": (lines(ui("a", "x", parentId="b"), ui("b", "y")), "import_malformed"),
+    "system": (join_json_lines({"id": "a", "role": "system", "parts": []}), "import_malformed"),
+    "twice": (
+        join_json_lines(build_ui_message("a", "x"), build_ui_message("a", "y")),
+        "import_malformed",
+    ),
+    "NUL": (join_json_lines(build_ui_message("a", "x\0")), "import_malformed"),
+    "unknown parent": (
+        join_json_lines(build_ui_message("a", "x", parentId="z")),
+        "import_malformed",
+    ),
+    "later parent": (
+        join_json_lines(build_ui_message("a", "x", parentId="b"), build_ui_message("b", "y")),
+        "import_malformed",
+    ),
     "error at its end": (GOOD + b'{"error": {"code": "list_cut"}}\n', "import_malformed"),
     "deep": (DEEP, "import_too_deep"),
     "deep document": (b"[" * 100_000, "import_too_deep"),
     "another document": (b'[{"name": "x"}]', "import_unknown_form"),
     "no archive": (b"PK\x03\x04 but nothing else", "import_bad_archive"),
-    "another archive": (zipped(readme_dot_txt=b"x"), "import_unknown_form"),
-    "no meta": (zipped(history_dot_jsonl=GOOD), "import_bad_archive"),
+    "another archive": (zip_entries(readme_dot_txt=b"x"), "import_unknown_form"),
+    "no meta": (zip_entries(history_dot_jsonl=GOOD), "import_bad_archive"),
     "stranger": (
-        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, other=b"x"),
+        zip_entries(history_dot_jsonl=GOOD, meta_dot_json=META, other=b"x"),
         "import_bad_archive",
     ),
     "traversal": (
-        zipped(history_dot_jsonl=GOOD, meta_dot_json=META, **{"../x": b"x"}),
+        zip_entries(history_dot_jsonl=GOOD, meta_dot_json=META, **{"../x": b"x"}),
         "import_bad_archive",
     ),
     "bomb": (
-        zipped(history_dot_jsonl=b" " * 30_000_000, meta_dot_json=META),
+        zip_entries(history_dot_jsonl=b" " * 30_000_000, meta_dot_json=META),
         "import_bad_archive",
     ),
     "another version": (
-        zipped(history_dot_jsonl=GOOD, meta_dot_json=b'{"version": 2}'),
+        zip_entries(history_dot_jsonl=GOOD, meta_dot_json=b'{"version": 2}'),
         "import_malformed",
     ),
     "many entries": (
-        zipped(**{f"e{number}": b"" for number in range(20_001)}),
+        zip_entries(**{f"e{number}": b"" for number in range(20_001)}),
         "import_too_many",
     ),
 }
@@ -291,14 +255,21 @@ def test_S21_limits_are_refused_whole(
     def code(data: bytes) -> str:
         return refused(of_alice, data)[0]
 
-    three = lines(ui("a", "x"), ui("b", "y", "assistant"), ui("c", "z"))
+    three = join_json_lines(
+        build_ui_message("a", "x"),
+        build_ui_message("b", "y", "assistant"),
+        build_ui_message("c", "z"),
+    )
     monkeypatch.setattr(bounds, "LINES", 2)
     assert code(three) == "import_too_many"
     monkeypatch.setattr(bounds, "LINES", 3)
     settings.MESSAGES_PER_CHAT = 2
     assert code(three) == "chat_full"
     monkeypatch.setattr(bounds, "LINE_BYTES", 200)
-    assert code(lines(ui("a", "x"), ui("b", "y" * 200))) == "import_too_large"
+    assert (
+        code(join_json_lines(build_ui_message("a", "x"), build_ui_message("b", "y" * 200)))
+        == "import_too_large"
+    )
     settings.IMPORT_FILE_BYTES = 30
     assert code(three) == "request_too_large"
     settings.CHATS_PER_USER = 0
@@ -321,14 +292,14 @@ def test_S22_nobody_exports_what_is_somebody_elses(
 def test_S22_a_chat_is_read_as_a_document(
     form: str, chat: Chat, of_alice: Program, now: datetime
 ) -> None:
-    branch = fill(chat, 12, now=now)
+    branch = fill_with_every_kind(chat, 12, now=now)
     first = Message.objects.get(branch=branch, seq=1)
     first.parts = [{"type": "text", "text": "See <script>alert(1)</script> **this**"}]
     first.save()
     answer = of_alice.get(f"chats/{chat.pk}/export", form=form)
     assert "attachment" in answer["Content-Disposition"]
-    text = body_of(answer).decode()
-    assert "Message 2 tells of Eva" in text
+    text = read_body(answer).decode()
+    assert "Message 2 asks for Eva" in text
     assert "look_up" in text
     if form == "html":
         assert "<script" not in text
@@ -340,41 +311,39 @@ def test_S22_a_chat_is_read_as_a_document(
         assert len(json.loads(text)["messages"]) == 12
 
 
-PNG = b"\x89PNG\r\n\x1a\n the picture"
-HASH = hashlib.sha256(PNG).hexdigest()
-ENTRY = f"images/{HASH}.png"
+ENTRY = f"images/{PNG_HASH}.png"
 
 
 @pytest.fixture
 def pictured(chat: Chat, now: datetime) -> Chat:
     """A chat whose first and third messages have the same image."""
     Chat.objects.filter(pk=chat.pk).update(title="Pictures")
-    branch = fill(chat, 12, now=now)
-    image = Image(1000, "low", sha256=HASH, size=len(PNG))
+    branch = fill_with_every_kind(chat, 12, now=now)
+    image = Image(1000, "low", sha256=PNG_HASH, size=len(PNG))
     for seq in (1, 3):
         row = Message.objects.get(branch=branch, seq=seq)
         row.parts = [{"type": "text", "text": "This:"}, *serialize_parts([part_of(image)])]
         row.save()
-        MessageImage.objects.create(message=row, sha256=HASH, media_type="image/png", data=PNG)
+        MessageImage.objects.create(message=row, sha256=PNG_HASH, media_type="image/png", data=PNG)
     return chat
 
 
 def test_messages_as_lines_name_an_image_by_its_hash(pictured: Chat, of_alice: Program) -> None:
-    written = export(of_alice, pictured.pk)
+    written = export_chat(of_alice, pictured.pk)
     made = brought(of_alice, written)
     row = Message.objects.get(branch__chat=made["chat"], seq=1)
     assert row.parts == Message.objects.get(branch__chat=pictured, seq=1).parts
     assert (b"the picture" in written, row.images.exists()) == (False, False)
-    assert export(of_alice, made["chat"]) == written
+    assert export_chat(of_alice, made["chat"]) == written
     # Without the image data, the model gets a text line in its place. Exports show the same line.
     context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
     told = f"Image: image/png, {len(PNG)} bytes"
     assert f"[{told}]" in context["text"]
-    assert told in body_of(of_alice.get(f"chats/{pictured.pk}/export", form="markdown")).decode()
+    assert told in read_body(of_alice.get(f"chats/{pictured.pk}/export", form="markdown")).decode()
 
 
 def test_a_bundle_takes_images_out_and_in_again(pictured: Chat, of_alice: Program) -> None:
-    written = export(of_alice, pictured.pk, form="bundle")
+    written = export_chat(of_alice, pictured.pk, form="bundle")
     with zipfile.ZipFile(io.BytesIO(written)) as archive:
         assert archive.namelist() == ["history.jsonl", "meta.json", ENTRY]
         assert archive.read(ENTRY) == PNG
@@ -382,9 +351,9 @@ def test_a_bundle_takes_images_out_and_in_again(pictured: Chat, of_alice: Progra
     assert made["losses"] == []
     rows = MessageImage.objects.filter(message__branch__chat=made["chat"])
     assert [(row.sha256, row.media_type, bytes(row.data)) for row in rows] == [
-        (HASH, "image/png", PNG)
+        (PNG_HASH, "image/png", PNG)
     ] * 2
-    assert export(of_alice, made["chat"], form="bundle") == written
+    assert export_chat(of_alice, made["chat"], form="bundle") == written
 
 
 def test_a_bundle_may_have_thousands_of_images(of_alice: Program) -> None:
@@ -396,7 +365,9 @@ def test_a_bundle_may_have_thousands_of_images(of_alice: Program) -> None:
     ]
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:
-        archive.writestr("history.jsonl", lines({"id": "a", "role": "user", "parts": parts}))
+        archive.writestr(
+            "history.jsonl", join_json_lines({"id": "a", "role": "user", "parts": parts})
+        )
         archive.writestr("meta.json", META)
         for one, data in zip(hashes, pictures, strict=True):
             archive.writestr(f"images/{one}.png", data)
@@ -429,14 +400,14 @@ def test_an_image_that_is_not_what_it_says_stays_out(
     }
     if why == "too large":
         settings.GATEWAY_IMAGE_BYTES = len(PNG) - 1
-    bundle = export(of_alice, pictured.pk, form="bundle")
+    bundle = export_chat(of_alice, pictured.pk, form="bundle")
     if why == "no image":
         Message.objects.filter(branch__chat=pictured, seq=1).update(
             parts=serialize_parts(
                 [part_of(Image(1, sha256=hashlib.sha256(words).hexdigest(), size=len(words)))]
             )
         )
-        bundle = export(of_alice, pictured.pk, form="bundle")
+        bundle = export_chat(of_alice, pictured.pk, form="bundle")
     name, data = false[why]
     made = brought(of_alice, with_entries(bundle, **{name: data}))
     assert made["losses"] == [f"image_dropped:{name[7:19]}"]
@@ -449,12 +420,12 @@ def test_an_erased_image_goes_out_no_more(
     for seq in (1, 3):
         row = Message.objects.get(branch__chat=pictured, seq=seq)
         erasure.erase_message(user=alice, message=row, now=now)
-    assert PNG not in export(of_alice, pictured.pk, form="bundle")
-    assert b"<img" not in export(of_alice, pictured.pk, form="html")
+    assert PNG not in export_chat(of_alice, pictured.pk, form="bundle")
+    assert b"<img" not in export_chat(of_alice, pictured.pk, form="html")
 
 
 def test_a_page_has_its_images_in_it(pictured: Chat, of_alice: Program) -> None:
-    html = export(of_alice, pictured.pk, form="html").decode()
+    html = export_chat(of_alice, pictured.pk, form="html").decode()
     assert html.count(f'src="data:image/png;base64,{base64.b64encode(PNG).decode()}"') == 2
     assert "img-src data:" in html
 
@@ -463,7 +434,7 @@ def test_a_page_has_its_images_in_it(pictured: Chat, of_alice: Program) -> None:
 def test_the_archive_of_everything_has_each_image_once(
     form: str, pictured: Chat, of_alice: Program
 ) -> None:
-    with zipfile.ZipFile(io.BytesIO(body_of(of_alice.get("export", form=form)))) as archive:
+    with zipfile.ZipFile(io.BytesIO(read_body(of_alice.get("export", form=form)))) as archive:
         names = archive.namelist()
         (chat,) = [name for name in names if name.startswith("chats/")]
         text = archive.read(chat).decode()
@@ -481,28 +452,28 @@ def part_of(image: Image) -> FilePart:
 def test_everything_of_a_person_is_one_archive(
     told: Chat, of_alice: Program, of_charlie: Program
 ) -> None:
-    with zipfile.ZipFile(io.BytesIO(body_of(of_alice.get("export")))) as archive:
+    with zipfile.ZipFile(io.BytesIO(read_body(of_alice.get("export")))) as archive:
         account = json.loads(archive.read("account.json"))
         (chat,) = account["chats"]
         history = archive.read(chat["file"])
     assert (account["name"], chat["id"]) == ("alice", str(told.pk))
     assert "plm_" not in json.dumps(account).replace(account["api_keys"][0]["prefix"], "")
-    assert history == export(of_alice, told.pk, scope="all")
-    with zipfile.ZipFile(io.BytesIO(body_of(of_charlie.get("export")))) as archive:
+    assert history == export_chat(of_alice, told.pk, scope="all")
+    with zipfile.ZipFile(io.BytesIO(read_body(of_charlie.get("export")))) as archive:
         assert archive.namelist() == ["account.json"]
 
 
 def test_an_imported_summary_is_witnessed_and_all_goes_with_the_chat(
     told: Chat, alice: User, of_alice: Program, with_summaries: None
 ) -> None:
-    made = brought(of_alice, export(of_alice, told.pk, form="bundle"))
+    made = brought(of_alice, export_chat(of_alice, told.pk, form="bundle"))
     # The original chat was inserted directly, without events.
     call_command("ledger_verify", scope=f"chat:{made['chat']}")
     first = Message.objects.get(branch__chat=made["chat"], seq=9)
     assert of_alice.post(f"chats/{made['chat']}/messages/{first.pk}/erase", {}).status_code == 200
     first.refresh_from_db()
     assert (first.parts, list(first.metadata)) == ([], ["erasedId"])
-    data = export(of_alice, made["chat"], scope="full")
+    data = export_chat(of_alice, made["chat"], scope="full")
     assert b"Message 9 tells" not in data
     again = json.loads(data.splitlines()[8])
     assert again["parts"] == [{"type": "text", "text": ""}]
@@ -519,7 +490,7 @@ def test_a_policy_that_keeps_summaries_to_itself_gets_none_from_a_file(
     values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
     made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
     assign_policy(policy=made, level="instance", actor="system", now=now)
-    chat = brought(of_alice, export(of_alice, told.pk, form="bundle"))
+    chat = brought(of_alice, export_chat(of_alice, told.pk, form="bundle"))
     assert chat["losses"] == ["summary_left_out:not_allowed_by_policy"]
     assert not Compaction.objects.filter(branch__chat=chat["chat"]).exists()
     assert Message.objects.filter(branch__chat=chat["chat"]).count() == 20
@@ -538,8 +509,11 @@ def verify_chat(chat_id: object) -> str:
 def test_a_message_of_an_import_that_is_changed_by_sql_is_found(
     of_alice: Program, now: datetime, count: int, how: str
 ) -> None:
-    said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(count)]
-    chat = brought(of_alice, lines(*said))["chat"]
+    said = [
+        build_ui_message(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant")
+        for n in range(count)
+    ]
+    chat = brought(of_alice, join_json_lines(*said))["chat"]
     assert f"{MATCHED}: {count}" in verify_chat(chat)
     rows = Message.objects.filter(branch__chat=chat)
     second = rows.get(seq=2)
@@ -562,9 +536,12 @@ def test_a_message_of_an_import_that_is_changed_by_sql_is_found(
 
 
 def test_an_erased_message_of_an_import_and_an_extension_stay_accepted(of_alice: Program) -> None:
-    said = [ui(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant") for n in range(60)]
-    chat = brought(of_alice, lines(*said[:30]))["chat"]
-    assert bring(of_alice, lines(*said)).row["grown"] == 1
+    said = [
+        build_ui_message(f"m{n}", f"Message {n}", "user" if n % 2 else "assistant")
+        for n in range(60)
+    ]
+    chat = brought(of_alice, join_json_lines(*said[:30]))["chat"]
+    assert bring(of_alice, join_json_lines(*said)).row["grown"] == 1
     assert f"{MATCHED}: 60" in verify_chat(chat)
     for seq in (7, 50):
         row = Message.objects.get(branch__chat=chat, seq=seq)

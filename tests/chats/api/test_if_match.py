@@ -10,8 +10,8 @@ from django.test.utils import CaptureQueriesContext
 from chats.api.core.schema import Generator
 from chats.models import Chat
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_chats import code
-from tests.chats.api.test_policies import WINDOW
+from tests.support.api_bodies import WINDOW_POLICY
+from tests.support.error_codes import read_status_and_code
 
 
 def edit(program: Program, method: str, path: str, body: Any, tag: str) -> Any:
@@ -35,7 +35,7 @@ def things(program: Program) -> dict[str, tuple[str, Any, Any]]:
     team = {"name": "Desk", "agents": [{"name": "Writer", "role_id": "", "model": ""}]}
     made = program.post("teams", team)
     assert made.status_code == 201, made.json()
-    policy = program.post("policies", {"slug": "house", "name": "House", "values": WINDOW})
+    policy = program.post("policies", {"slug": "house", "name": "House", "values": WINDOW_POLICY})
     assert policy.status_code == 201, policy.json()
     hook = program.post("webhooks", {"url": "https://example.org/x", "events": ["turn.finished"]})
     assert hook.status_code == 201, hook.json()
@@ -65,7 +65,7 @@ def test_an_edit_of_what_changed_meanwhile_does_nothing(of_ines: Program, thing:
     assert of_ines.get(path)["ETag"] == tag  # stable between reads
     assert of_ines.call(method, path, theirs).status_code == 200
     answer = edit(of_ines, method, path, mine, tag)
-    assert code(answer) == (412, "changed_meanwhile")
+    assert read_status_and_code(answer) == (412, "changed_meanwhile")
     now = of_ines.get(path)
     assert now["ETag"] != tag
     # A tag weakened by compression still matches, and `*` matches any version.
@@ -73,7 +73,10 @@ def test_an_edit_of_what_changed_meanwhile_does_nothing(of_ines: Program, thing:
     assert weak.status_code == 200, weak.json()
     assert weak["ETag"] == of_ines.get(path)["ETag"] != now["ETag"]
     assert edit(of_ines, method, path, theirs, "*").status_code == 200
-    assert code(edit(of_ines, method, path, mine, "no tag")) == (412, "changed_meanwhile")
+    assert read_status_and_code(edit(of_ines, method, path, mine, "no tag")) == (
+        412,
+        "changed_meanwhile",
+    )
 
 
 def test_what_changed_meanwhile_is_not_deleted(of_ines: Program) -> None:
@@ -82,7 +85,10 @@ def test_what_changed_meanwhile_is_not_deleted(of_ines: Program) -> None:
             continue
         tag = of_ines.get(path)["ETag"]
         of_ines.call("PUT" if thing == "teams" else "PATCH", path, theirs)
-        assert code(edit(of_ines, "DELETE", path, None, tag)) == (412, "changed_meanwhile")
+        assert read_status_and_code(edit(of_ines, "DELETE", path, None, tag)) == (
+            412,
+            "changed_meanwhile",
+        )
         assert of_ines.get(path).status_code == 200
         gone = edit(of_ines, "DELETE", path, None, of_ines.get(path)["ETag"])
         assert gone.status_code == 204
@@ -104,7 +110,7 @@ def test_of_another_persons_thing_no_tag_tells(
     tag = of_alice.get(path)["ETag"]
     for given in (tag, "*", '"x"'):
         answer = edit(of_charlie, "PATCH", path, {"title": "X"}, given)
-        assert code(answer) == (404, "not_found")
+        assert read_status_and_code(answer) == (404, "not_found")
 
 
 def test_the_schema_tells_of_the_tags() -> None:

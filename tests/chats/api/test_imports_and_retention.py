@@ -10,10 +10,11 @@ from contextpolicy import holds
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import send
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, ui
+from tests.support.exchange_files import build_ui_message, join_json_lines
 
-__all__ = ["streams"]
-FILE = lines(ui("a", "Hello"))
+pytestmark = pytest.mark.usefixtures("streams")
+
+FILE = join_json_lines(build_ui_message("a", "Hello"))
 
 
 @pytest.fixture

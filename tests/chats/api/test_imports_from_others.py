@@ -1,40 +1,20 @@
 """Imports from other products: message trees, tools, and reported losses."""
 
 import json
-from typing import Any
 
 import pytest
 
-from chats.models import Branch, Chat, Message
-from chats.record import history
+from chats.models import Branch, Message
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, zipped
+from tests.support.exchange_files import (
+    build_chatgpt_node,
+    join_json_lines,
+    list_path_texts,
+    zip_entries,
+)
 
-__all__ = ["streams"]
-
-
-def gpt_node(
-    own: str,
-    parent: str | None,
-    children: list[str],
-    role: str = "",
-    *texts: object,
-    **more: Any,
-) -> dict[str, Any]:
-    """Return a node of ChatGPT's tree."""
-    message = None
-    if role:
-        content = more.pop("content", {"content_type": "text", "parts": list(texts)})
-        message = {
-            "id": own,
-            "author": {"role": role},
-            "create_time": 1_700_000_000.5,
-            "content": content,
-            "recipient": more.pop("recipient", "all"),
-            "metadata": more,
-        }
-    return {"id": own, "message": message, "parent": parent, "children": children}
+pytestmark = pytest.mark.usefixtures("streams")
 
 
 GPT = {
@@ -44,17 +24,17 @@ GPT = {
     "mapping": {
         node["id"]: node
         for node in (
-            gpt_node("root", None, ["sys"]),
-            gpt_node(
+            build_chatgpt_node("root", None, ["sys"]),
+            build_chatgpt_node(
                 "sys", "root", ["u1"], "system", "", is_visually_hidden_from_conversation=True
             ),
-            gpt_node("u1", "sys", ["a1", "a2"], "user", "What do cats eat?\0"),
-            gpt_node("a1", "u1", [], "assistant", "Fish."),
-            gpt_node("call", "u2", ["tool"], "assistant", '{"q": 1}', recipient="search"),
-            gpt_node("tool", "call", ["a3"], "tool", "found it"),
-            gpt_node("a3", "tool", [], "assistant", "Look.", model_slug="gpt-x"),
-            gpt_node("a2", "u1", ["u2"], "assistant", "Meat."),
-            gpt_node(
+            build_chatgpt_node("u1", "sys", ["a1", "a2"], "user", "What do cats eat?\0"),
+            build_chatgpt_node("a1", "u1", [], "assistant", "Fish."),
+            build_chatgpt_node("call", "u2", ["tool"], "assistant", '{"q": 1}', recipient="search"),
+            build_chatgpt_node("tool", "call", ["a3"], "tool", "found it"),
+            build_chatgpt_node("a3", "tool", [], "assistant", "Look.", model_slug="gpt-x"),
+            build_chatgpt_node("a2", "u1", ["u2"], "assistant", "Meat."),
+            build_chatgpt_node(
                 "u2",
                 "a2",
                 ["call"],
@@ -138,7 +118,7 @@ LIBRE = {
         }
     ],
 }
-CODE = lines(
+CODE = join_json_lines(
     {"type": "summary", "summary": "Tidy up", "leafUuid": "x"},
     {
         "type": "user",
@@ -174,7 +154,7 @@ CODE = lines(
         "message": {"role": "assistant", "content": [{"type": "text", "text": "Done."}]},
     },
 )
-PI = lines(
+PI = join_json_lines(
     {"type": "session", "id": "pi-1"},
     {"type": "message", "message": {"role": "user", "content": "Tidy up"}},
     {
@@ -194,7 +174,7 @@ PI = lines(
     },
     {"type": "message", "message": {"role": "assistant", "content": "Done."}},
 )
-CODEX = lines(
+CODEX = join_json_lines(
     {"type": "session_meta", "payload": {"id": "cx-1"}},
     {
         "type": "response_item",
@@ -221,7 +201,7 @@ CODEX = lines(
         },
     },
 )
-PLAIN = lines(
+PLAIN = join_json_lines(
     {"role": "system", "content": "Obey."},
     {"role": "user", "content": "Tidy up"},
     {"role": "assistant", "content": "Done."},
@@ -236,15 +216,6 @@ ALL = {
     "codex": (CODEX, 3, 1),
     "plain": (PLAIN, 2, 1),
 }
-
-
-def said(chat_id: str) -> list[tuple[str, str]]:
-    """Return roles and texts of the active path of a chat."""
-    chat = Chat.objects.get(pk=chat_id)
-    branch = chat.active_branch
-    assert branch is not None
-    rows = history.select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
-    return [(row.role, row.text) for row in rows]
 
 
 @pytest.mark.parametrize("form", list(ALL))
@@ -262,10 +233,10 @@ def test_each_form_is_told_by_its_content_and_taken_once(form: str, of_alice: Pr
 
 
 def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> None:
-    chat = brought(of_alice, zipped(conversations_dot_json=json.dumps([GPT]).encode()))
+    chat = brought(of_alice, zip_entries(conversations_dot_json=json.dumps([GPT]).encode()))
     assert chat["title"] == "Cats"
     assert chat["losses"] == ["file_by_name_only"]
-    assert said(chat["chat"]) == [
+    assert list_path_texts(chat["chat"]) == [
         ("user", "What do cats eat?\ufffd"),
         ("assistant", "Fish."),
     ]
@@ -279,7 +250,7 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> No
 def test_what_claude_attached_stays_and_what_is_unknown_is_named(of_alice: Program) -> None:
     chat = brought(of_alice, json.dumps(CLAUDE).encode())
     assert chat["losses"] == ["content_dropped:hologram"]
-    assert said(chat["chat"])[0] == ("user", "What do dogs eat?\n\nlist.txt\n\nbones")
+    assert list_path_texts(chat["chat"])[0] == ("user", "What do dogs eat?\n\nlist.txt\n\nbones")
     reply = Message.objects.get(role="assistant")
     kinds = [part["type"] for part in reply.parts]
     assert kinds == ["reasoning", "tool_call", "tool_result", "text"]
@@ -298,11 +269,11 @@ def test_one_bad_chat_of_many_keeps_no_other_out(of_alice: Program) -> None:
 def test_S21_loops_and_strange_values_do_no_harm(of_alice: Program) -> None:
     loop = {
         "mapping": {
-            "a": gpt_node("a", "b", ["b"], "user", "x"),
-            "b": gpt_node("b", "a", ["a", 5, "z"], "assistant", "y"),  # type: ignore[list-item]  # a number among texts, as a broken export has it
-            "c": gpt_node("c", None, ["c"], "user", {"text": 4}, "ok"),
+            "a": build_chatgpt_node("a", "b", ["b"], "user", "x"),
+            "b": build_chatgpt_node("b", "a", ["a", 5, "z"], "assistant", "y"),  # type: ignore[list-item]  # a number among texts, as a broken export has it
+            "c": build_chatgpt_node("c", None, ["c"], "user", {"text": 4}, "ok"),
         },
         "title": 7,
     }
     chat = brought(of_alice, json.dumps([loop]).encode())
-    assert said(chat["chat"]) == [("user", "ok")]
+    assert list_path_texts(chat["chat"]) == [("user", "ok")]

@@ -31,9 +31,9 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import bring, brought, send, work
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, ui
+from tests.support.exchange_files import build_ui_message, join_json_lines
 
-__all__ = ["streams"]
+pytestmark = pytest.mark.usefixtures("streams")
 
 
 def chats_of(*names: str) -> bytes:
@@ -136,7 +136,7 @@ def test_the_ledger_tells_of_an_import_in_numbers(of_alice: Program) -> None:
 
 def test_nothing_of_the_file_is_left_at_the_end(of_alice: Program) -> None:
     size = upload.PIECE * 2 + 5
-    data = lines(ui("a", "Hello")) + b" " * size
+    data = join_json_lines(build_ui_message("a", "Hello")) + b" " * size
     own = send(of_alice, data).json()["id"]
     pieces = FilePiece.objects.order_by("number")
     assert b"".join(bytes(piece.data) for piece in pieces) == data

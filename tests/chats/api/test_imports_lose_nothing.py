@@ -13,20 +13,24 @@ from chats.models import Branch, Chat, Message
 from chats.turns import start
 from tests.chats.api.bringing import Brought, bring, brought, refused
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, ui
-from tests.chats.api.test_imports_from_others import gpt_node, said
+from tests.support.exchange_files import (
+    build_chatgpt_node,
+    build_ui_message,
+    join_json_lines,
+    list_path_texts,
+)
 
-__all__ = ["streams"]
+pytestmark = pytest.mark.usefixtures("streams")
 
 
 def gpt(own: str, turns: int, *, children: bool = True, **more: Any) -> dict[str, Any]:
     """Return a ChatGPT conversation with this number of consecutive turns."""
-    nodes = [gpt_node("root", None, ["n0"] if children else [])]
+    nodes = [build_chatgpt_node("root", None, ["n0"] if children else [])]
     for turn in range(turns):
         below = [f"n{turn + 1}"] if children and turn + 1 < turns else []
         before = f"n{turn - 1}" if turn else "root"
         role = "assistant" if turn % 2 else "user"
-        nodes.append(gpt_node(f"n{turn}", before, below, role, f"{own} says {turn}"))
+        nodes.append(build_chatgpt_node(f"n{turn}", before, below, role, f"{own} says {turn}"))
     mapping = {node["id"]: node for node in nodes}
     return {
         "title": own,
@@ -55,7 +59,7 @@ def counts(found: Brought) -> tuple[int, int]:
 
 def texts(chat_id: str) -> list[str]:
     """Return the texts of the active path."""
-    return [text for _, text in said(chat_id)]
+    return [text for _, text in list_path_texts(chat_id)]
 
 
 @pytest.mark.parametrize("width", [1, 3])
@@ -70,7 +74,9 @@ def test_an_archive_in_several_files_is_imported_as_one(width: int, of_alice: Pr
 
 
 def test_an_archive_of_sessions_is_imported_file_by_file(of_alice: Program) -> None:
-    plain = lines({"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."})
+    plain = join_json_lines(
+        {"role": "user", "content": "One?"}, {"role": "assistant", "content": "Two."}
+    )
     entries = {"a_dot_jsonl": plain, "b__c_dot_json": gpt("tree", 2), "d_dot_json": {"x": 1}}
     found = bring(of_alice, archive(**entries, readme_dot_txt=b"x"))
     assert [row["messages"] for row in found.chats] == [2, 2]
@@ -109,10 +115,10 @@ def test_a_node_that_names_itself_follows_the_node_whose_child_it_is(
 
 def test_children_order_the_branches_and_nothing_else(of_alice: Program) -> None:
     nodes = [
-        gpt_node("late", "u", [], "assistant", "Second reply"),
-        gpt_node("early", "u", [], "assistant", "First reply"),
-        gpt_node("u", "root", ["early", "gone", "late"], "user", "Question"),
-        gpt_node("root", None, []),
+        build_chatgpt_node("late", "u", [], "assistant", "Second reply"),
+        build_chatgpt_node("early", "u", [], "assistant", "First reply"),
+        build_chatgpt_node("u", "root", ["early", "gone", "late"], "user", "Question"),
+        build_chatgpt_node("root", None, []),
     ]
     chat = {"title": "t", "conversation_id": "o", "mapping": {node["id"]: node for node in nodes}}
     made = brought(of_alice, json.dumps(chat).encode())
@@ -203,8 +209,8 @@ REFERENCE = {
 )
 def test_marks_of_citations_become_links_or_go(written: str, read: str, of_alice: Program) -> None:
     nodes = [
-        gpt_node("u", None, ["a"], "user", "When?"),
-        gpt_node("a", "u", [], "assistant", written, content_references=[REFERENCE]),
+        build_chatgpt_node("u", None, ["a"], "user", "When?"),
+        build_chatgpt_node("a", "u", [], "assistant", written, content_references=[REFERENCE]),
     ]
     chat = {"title": "t", "conversation_id": "c", "mapping": {node["id"]: node for node in nodes}}
     assert texts(brought(of_alice, json.dumps([chat]).encode())["chat"])[1] == read
@@ -212,7 +218,7 @@ def test_marks_of_citations_become_links_or_go(written: str, read: str, of_alice
 
 def test_a_link_of_a_citation_is_one_of_the_web(of_alice: Program) -> None:
     bad = {"matched_text": "\ue200cite\ue202x\ue201", "items": [{"url": "javascript:alert(1)"}]}
-    nodes = [gpt_node("u", None, [], "assistant", "A \ue200cite\ue202x\ue201.")]
+    nodes = [build_chatgpt_node("u", None, [], "assistant", "A \ue200cite\ue202x\ue201.")]
     nodes[0]["message"]["metadata"]["content_references"] = [bad]
     chat = {"title": "t", "conversation_id": "c", "mapping": {"u": nodes[0]}}
     assert texts(brought(of_alice, json.dumps([chat]).encode())["chat"]) == ["A."]
@@ -253,7 +259,7 @@ def test_a_new_reply_to_an_old_question_is_a_branch(of_alice: Program) -> None:
     made = brought(of_alice, json.dumps([gpt("grows", 2)]).encode())
     newer = gpt("grows", 2)
     newer["mapping"]["n0"]["children"].append("other")
-    newer["mapping"]["other"] = gpt_node("other", "n0", [], "assistant", "Another reply")
+    newer["mapping"]["other"] = build_chatgpt_node("other", "n0", [], "assistant", "Another reply")
     newer["current_node"] = "other"
     bring(of_alice, json.dumps([newer]).encode())
     assert texts(made["chat"]) == ["grows says 0", "Another reply"]
@@ -270,9 +276,14 @@ def test_a_newer_file_brings_no_erased_message_back(of_alice: Program) -> None:
 
 
 def test_a_grown_list_of_ui_messages_is_continued(of_alice: Program) -> None:
-    first = [ui("a", "One?", chatId="x"), ui("b", "Two.", "assistant")]
-    made = brought(of_alice, lines(*first))
-    found = bring(of_alice, lines(*first, ui("c", "Three?"), ui("d", "Four.", "assistant")))
+    first = [build_ui_message("a", "One?", chatId="x"), build_ui_message("b", "Two.", "assistant")]
+    made = brought(of_alice, join_json_lines(*first))
+    found = bring(
+        of_alice,
+        join_json_lines(
+            *first, build_ui_message("c", "Three?"), build_ui_message("d", "Four.", "assistant")
+        ),
+    )
     assert found.chats[0]["messages"] == 2
     assert texts(made["chat"]) == ["One?", "Two.", "Three?", "Four."]
 
@@ -287,7 +298,7 @@ def test_other_words_of_a_known_message_are_reported(of_alice: Program) -> None:
 
 def test_unknown_forms_are_refused_by_name(of_alice: Program) -> None:
     other = {"type": "session", "harness": "harbour", "id": "1"}
-    code, sentence = refused(of_alice, lines(other, {"type": "message"}))
+    code, sentence = refused(of_alice, join_json_lines(other, {"type": "message"}))
     assert (code, "a session of harbour" in sentence) == ("import_unknown_form", True)
     code, sentence = refused(of_alice, json.dumps([{"pier": 1, "quay": 2}]).encode())
     assert (code, '"pier", "quay"' in sentence) == ("import_unknown_form", True)
@@ -297,7 +308,7 @@ def test_unknown_forms_are_refused_by_name(of_alice: Program) -> None:
 
 def test_what_is_lost_is_counted(of_alice: Program) -> None:
     chat = gpt("lost", 2)
-    chat["mapping"]["t"] = gpt_node("t", "n1", [], "tool", "A result without a call")
+    chat["mapping"]["t"] = build_chatgpt_node("t", "n1", [], "tool", "A result without a call")
     found = bring(of_alice, json.dumps([chat]).encode())
     assert (counts(found), found.chats[0]["losses"]) == ((2, 3), ["stray_result:t"])
 
@@ -371,7 +382,7 @@ def test_content_of_an_unknown_type_is_counted(form: str, value: object, of_alic
             ],
         },
     }
-    code = lines(
+    code = join_json_lines(
         *(
             {
                 "type": roles[n],
@@ -459,7 +470,9 @@ PLAIN = [
 def test_a_grown_chat_without_an_id_is_continued(form: str, of_alice: Program) -> None:
     listed: list[Any] = PLAIN
     if form == "ui":
-        listed = [ui(f"m{n}", one["content"], one["role"]) for n, one in enumerate(PLAIN)]
+        listed = [
+            build_ui_message(f"m{n}", one["content"], one["role"]) for n, one in enumerate(PLAIN)
+        ]
     made = brought(of_alice, json.dumps(listed[:2]).encode())
     found = bring(of_alice, json.dumps(listed).encode())
     assert (found.chats[0]["chat"], found.chats[0]["messages"]) == (made["chat"], 2)

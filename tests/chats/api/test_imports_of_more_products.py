@@ -11,10 +11,9 @@ from chats.models import Branch, Compaction, Message
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring, brought, refused
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import lines, streams, with_summaries, zipped
-from tests.chats.api.test_imports_from_others import said
+from tests.support.exchange_files import join_json_lines, list_path_texts, zip_entries
 
-__all__ = ["streams", "with_summaries"]
+pytestmark = pytest.mark.usefixtures("streams")
 
 
 def fragment_node(own: str, parent: str | None, *fragments: tuple[str, str]) -> dict[str, Any]:
@@ -103,7 +102,7 @@ OPENCODE = {
         },
     ],
 }
-LLAMA = lines(
+LLAMA = join_json_lines(
     {"type": "session", "harness": "llama.app", "id": "ll", "name": "Quay", "currNode": "n4"},
     {"type": "message", "message": {"id": "n1", "parent": "n0", "role": "user", "content": "Hi"}},
     {
@@ -200,7 +199,7 @@ def test_each_form_is_recognised_and_imported_once(name: str, of_alice: Program)
 
 def test_chats_one_a_line_are_all_imported(of_alice: Program) -> None:
     other = {**DEEPSEEK, "id": "ds-2", "title": "Pier"}
-    found = bring(of_alice, lines(DEEPSEEK, other))
+    found = bring(of_alice, join_json_lines(DEEPSEEK, other))
     assert [made["title"] for made in found.chats] == ["Quay", "Pier"]
 
 
@@ -218,7 +217,10 @@ def test_deepseek_keeps_thoughts_and_search_results_become_links(of_alice: Progr
 
 def test_grok_keeps_moments_and_no_cards(of_alice: Program) -> None:
     made = brought(of_alice, json.dumps(GROK).encode())
-    assert said(made["chat"]) == [("user", "When is high tide?"), ("assistant", "At six.")]
+    assert list_path_texts(made["chat"]) == [
+        ("user", "When is high tide?"),
+        ("assistant", "At six."),
+    ]
     assert Message.objects.get(role="user").created_at.year == 2025
 
 
@@ -226,13 +228,13 @@ def test_gemini_is_grouped_by_conversation_or_by_day(of_alice: Program) -> None:
     found = bring(of_alice, json.dumps(GEMINI).encode())
     titles = {made["title"]: made["chat"] for made in found.chats}
     assert set(titles) == {"When?", "Gemini, 2026-03-04"}
-    assert said(titles["When?"]) == [
+    assert list_path_texts(titles["When?"]) == [
         ("user", "When?"),
         ("assistant", "- At five"),
         ("user", "And then?"),
         ("assistant", "Then **six**."),
     ]
-    assert said(titles["Gemini, 2026-03-04"])[1] == ("assistant", "```\na  b\n```")
+    assert list_path_texts(titles["Gemini, 2026-03-04"])[1] == ("assistant", "```\na  b\n```")
 
 
 def test_opencode_keeps_calls_with_their_results(of_alice: Program) -> None:
@@ -245,20 +247,20 @@ def test_opencode_keeps_calls_with_their_results(of_alice: Program) -> None:
 
 def test_llama_cpp_shows_the_branch_that_was_shown(of_alice: Program) -> None:
     made = brought(of_alice, LLAMA)
-    assert [text for _, text in said(made["chat"])] == ["Hi", "Two", "On"]
+    assert [text for _, text in list_path_texts(made["chat"])] == ["Hi", "Two", "On"]
     assert made["losses"] == []
 
 
 def test_each_start_of_aider_with_words_is_a_chat(of_alice: Program) -> None:
     found = bring(of_alice, AIDER)
     assert (found.row["form"], found.row["found"]) == ("aider", 2)
-    assert said(found.chats[0]["chat"]) == [
+    assert list_path_texts(found.chats[0]["chat"]) == [
         ("user", "Move the crane\nto the left"),
         ("assistant", "I move it.\n\n```python\nx = 1\n```"),
     ]
     grown = AIDER + b"\nYou are welcome.\n"
     assert bring(of_alice, grown).row["grown"] == 1
-    assert said(found.chats[1]["chat"])[1] == ("assistant", "You are welcome.")
+    assert list_path_texts(found.chats[1]["chat"])[1] == ("assistant", "You are welcome.")
 
 
 def test_a_system_message_of_the_ai_sdk_is_reported(of_alice: Program) -> None:
@@ -306,9 +308,9 @@ COMPACTED = [
 def test_a_compacted_session_is_one_chat_with_its_summary(
     of_alice: Program, with_summaries: None
 ) -> None:
-    made = brought(of_alice, lines(*COMPACTED))
+    made = brought(of_alice, join_json_lines(*COMPACTED))
     assert made["losses"] == []
-    assert [text[:14] for _, text in said(made["chat"])] == [
+    assert [text[:14] for _, text in list_path_texts(made["chat"])] == [
         "First question",
         "First answer. ",
         "Second questio",
@@ -326,7 +328,7 @@ def test_of_two_compactions_the_newer_summary_counts(
         entry("c2", "b2", "user", SUMMARY.replace("three", "four"), isCompactSummary=True),
         entry("u3", "c2", "user", "Third question"),
     ]
-    made = brought(of_alice, lines(*COMPACTED, *newer))
+    made = brought(of_alice, join_json_lines(*COMPACTED, *newer))
     assert made["losses"] == ["summary_replaced"]
     row = Compaction.objects.get(branch__chat=made["chat"])
     assert (row.from_seq, row.to_seq, "four" in row.text) == (1, 4, True)
@@ -336,23 +338,23 @@ def test_a_summary_that_the_policy_forbids_is_reported(of_alice: Program, now: d
     values = {"strategy": "dynamic_summary", "turn_threshold": None, "edit_right": "nobody"}
     made = create_policy(slug="q", name="Q", values=values, actor="system", now=now)
     assign_policy(policy=made, level="instance", actor="system", now=now)
-    chat = brought(of_alice, lines(*COMPACTED))
+    chat = brought(of_alice, join_json_lines(*COMPACTED))
     assert [loss.partition(":")[0] for loss in chat["losses"]] == ["summary_left_out"]
-    assert len(said(chat["chat"])) == 4
+    assert len(list_path_texts(chat["chat"])) == 4
 
 
 def test_a_session_of_an_agent_goes_on_in_its_main_chain(of_alice: Program) -> None:
     side = entry("x", "u1", "user", "A task of its own", isSidechain=True)
-    made = brought(of_alice, lines(*COMPACTED[:2], side))
-    assert [role for role, _ in said(made["chat"])] == ["user", "assistant"]
+    made = brought(of_alice, join_json_lines(*COMPACTED[:2], side))
+    assert [role for role, _ in list_path_texts(made["chat"])] == ["user", "assistant"]
     assert Branch.objects.filter(chat=made["chat"]).count() == 2
 
 
 def test_a_session_that_was_compacted_since_gets_its_summary(
     of_alice: Program, with_summaries: None
 ) -> None:
-    made = brought(of_alice, lines(*COMPACTED[:2]))
-    found = bring(of_alice, lines(*COMPACTED))
+    made = brought(of_alice, join_json_lines(*COMPACTED[:2]))
+    found = bring(of_alice, join_json_lines(*COMPACTED))
     assert (found.chats[0]["messages"], found.chats[0]["losses"]) == (2, [])
     row = Compaction.objects.get(branch__chat=made["chat"])
     assert (row.from_seq, row.to_seq) == (1, 2)
@@ -360,14 +362,14 @@ def test_a_session_that_was_compacted_since_gets_its_summary(
 
 def test_an_older_compaction_that_names_nothing_is_joined_too(of_alice: Program) -> None:
     boundary = {**COMPACTED[2], "logicalParentUuid": None}
-    made = brought(of_alice, lines(*COMPACTED[:2], boundary, *COMPACTED[3:]))
-    assert len(said(made["chat"])) == 4
+    made = brought(of_alice, join_json_lines(*COMPACTED[:2], boundary, *COMPACTED[3:]))
+    assert len(list_path_texts(made["chat"])) == 4
     assert Branch.objects.filter(chat=made["chat"]).count() == 1
 
 
 def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
     name = "Takeout__My Activity__Gemini Apps__MyActivity_dot_html"
-    code, sentence = refused(of_alice, zipped(**{name: b"<p>x</p>"}))
+    code, sentence = refused(of_alice, zip_entries(**{name: b"<p>x</p>"}))
     assert (code, "choose JSON" in sentence) == ("import_unknown_form", True)
 
 

@@ -12,9 +12,7 @@ from django.db.migrations.executor import MigrationExecutor
 from chats.models import Chat, Message
 from chats.models.parts import DEFLATED, LONG
 from tests.chats.api.programs import Program
-from tests.chats.api.test_teams import PLANNER, Team, team
-
-__all__ = ["team"]
+from tests.support.team_endpoints import PLANNER, TeamEndpoints
 
 SENTENCE = "In {0} the heron at pond {1} took {2} frogs. "
 SENTENCES = [SENTENCE.format(year, year % 17, year % 7) for year in range(3_999)]
@@ -34,7 +32,9 @@ def rows_of(chat: Chat) -> list[Message]:
 
 
 @pytest.mark.requirement("S3.12", by="integrator")
-def test_a_long_text_takes_little_room_and_comes_back_as_it_was(team: Team, chat: Chat) -> None:
+def test_a_long_text_takes_little_room_and_comes_back_as_it_was(
+    team: TeamEndpoints, chat: Chat
+) -> None:
     team.add(LONG_TEXT, PLANNER)
     team.add("Short.", PLANNER)
     first, second = team.program.get(f"{team.path}/messages").json()["data"]
@@ -48,7 +48,7 @@ def test_a_long_text_takes_little_room_and_comes_back_as_it_was(team: Team, chat
 
 @pytest.mark.requirement("S3.12", by="integrator")
 def test_an_erasure_leaves_nothing_of_a_long_text(
-    team: Team, chat: Chat, of_alice: Program
+    team: TeamEndpoints, chat: Chat, of_alice: Program
 ) -> None:
     team.add(LONG_TEXT, PLANNER)
     (row,) = rows_of(chat)
@@ -56,7 +56,7 @@ def test_an_erasure_leaves_nothing_of_a_long_text(
     assert json.loads(stored(row.pk)) == []
 
 
-def test_every_length_and_script_comes_back(chat: Chat, team: Team) -> None:
+def test_every_length_and_script_comes_back(chat: Chat, team: TeamEndpoints) -> None:
     for length in (0, 1, LONG - 40, LONG - 35, LONG, LONG + 1):
         for letter in ("x", "鷺", "😀", "\n", '"', "é"):
             team.add(letter * length, PLANNER)
@@ -68,7 +68,7 @@ def test_every_length_and_script_comes_back(chat: Chat, team: Team) -> None:
     ]
 
 
-def test_parts_cannot_pose_as_compressed_ones(team: Team, chat: Chat) -> None:
+def test_parts_cannot_pose_as_compressed_ones(team: TeamEndpoints, chat: Chat) -> None:
     posing = json.dumps({DEFLATED: "x"})
     team.add(posing, PLANNER)
     (row,) = rows_of(chat)
@@ -76,7 +76,7 @@ def test_parts_cannot_pose_as_compressed_ones(team: Team, chat: Chat) -> None:
 
 
 def test_texts_from_before_are_read_and_the_release_before_reads_ours(
-    team: Team, chat: Chat
+    team: TeamEndpoints, chat: Chat
 ) -> None:
     team.add(LONG_TEXT, PLANNER)
     team.add("Short.", PLANNER)

@@ -1,7 +1,6 @@
 """Actions on a message over the API: mark, edit, regenerate, branch, erase."""
 
 from datetime import timedelta
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
@@ -11,14 +10,16 @@ from chats.models import Branch, Chat, Message, Turn
 from chats.people import sessions
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.compaction.conftest import Fold, Say, SetPolicy, in_force, prompt_of
+from tests.support.chat_summaries import (
+    Fold,
+    Say,
+    SetPolicy,
+    compose_next_prompt,
+    find_active_summary,
+)
+from tests.support.error_codes import read_status_and_code
 
 DEEDS = ("pin", "unpin", "exclude", "include", "keep", "edit", "regenerate", "branch", "erase")
-
-
-def said(answer: Any) -> tuple[int, str]:
-    """Return status and code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def message(chat: Chat, seq: int) -> Message:
@@ -58,7 +59,7 @@ def test_pins_are_refused_when_their_room_is_full(
 ) -> None:
     set_policy(token_budget=9000, reserve_tokens=1000, pins_tokens=10)
     answer = of_alice.post(f"{place(roomy, 2)}/pin")
-    assert said(answer) == (409, "pins_full")
+    assert read_status_and_code(answer) == (409, "pins_full")
     assert "Unpin another" in answer.json()["error"]["message"]
 
 
@@ -67,13 +68,16 @@ def test_an_excluded_message_leaves_the_prompt_and_its_summaries(
 ) -> None:
     row = fold(long_chat)
     assert of_alice.post(f"{place(long_chat, 1)}/exclude").json()["excluded"] is True
-    assert in_force(long_chat) != row
-    assert not any("Question 0" in text for text in prompt_of(long_chat)[1])
+    assert find_active_summary(long_chat) != row
+    assert not any("Question 0" in text for text in compose_next_prompt(long_chat)[1])
     assert of_alice.post(f"{place(long_chat, 1)}/include").json()["excluded"] is False
 
 
 def test_only_an_incomplete_reply_can_be_kept(of_alice: Program, roomy: Chat) -> None:
-    assert said(of_alice.post(f"{place(roomy, 2)}/keep")) == (409, "nothing_to_keep")
+    assert read_status_and_code(of_alice.post(f"{place(roomy, 2)}/keep")) == (
+        409,
+        "nothing_to_keep",
+    )
     Message.objects.filter(pk=message(roomy, 2).pk).update(finish="incomplete")
     assert of_alice.post(f"{place(roomy, 2)}/keep").json()["kept"] is True
 
@@ -81,9 +85,12 @@ def test_only_an_incomplete_reply_can_be_kept(of_alice: Program, roomy: Chat) ->
 def test_a_waiting_message_cannot_be_marked_or_branched_from(of_alice: Program, turn: Turn) -> None:
     at = f"chats/{turn.branch.chat_id}/messages/{turn.trigger_id}"
     for action in ("pin", "unpin", "exclude", "include"):
-        assert said(of_alice.post(f"{at}/{action}")) == (409, "not_taken_up")
-    assert said(of_alice.post(f"{at}/edit", {"text": "x"})) == (409, "still_waiting")
-    assert said(of_alice.post(f"{at}/branch")) == (409, "still_waiting")
+        assert read_status_and_code(of_alice.post(f"{at}/{action}")) == (409, "not_taken_up")
+    assert read_status_and_code(of_alice.post(f"{at}/edit", {"text": "x"})) == (
+        409,
+        "still_waiting",
+    )
+    assert read_status_and_code(of_alice.post(f"{at}/branch")) == (409, "still_waiting")
 
 
 def test_an_edit_is_a_new_branch_with_its_turn_once_per_key(of_alice: Program, roomy: Chat) -> None:
@@ -96,7 +103,7 @@ def test_an_edit_is_a_new_branch_with_its_turn_once_per_key(of_alice: Program, r
     assert first.json()["turn"]["id"] == again.json()["turn"]["id"]
     assert first.json()["message"]["text"] == " other words "
     reused = of_alice.post(path, {"text": "else"}, HTTP_IDEMPOTENCY_KEY="k")
-    assert said(reused) == (422, "idempotency_key_reused")
+    assert read_status_and_code(reused) == (422, "idempotency_key_reused")
     branches = of_alice.get(f"chats/{roomy.pk}/branches").json()["data"]
     assert [(row["fork_seq"], row["active"]) for row in branches] == [(0, False), (2, True)]
     assert branches[1]["parent"] == str(old)
@@ -110,17 +117,20 @@ def test_a_reply_is_asked_for_again_once_per_key(of_alice: Program, roomy: Chat)
     assert (turns[0]["status"], turns[0]["message"]) == ("queued", str(message(roomy, 3).pk))
     assert Branch.objects.filter(chat=roomy).count() == 2
     bad = of_alice.post(path, {}, HTTP_IDEMPOTENCY_KEY="ü")
-    assert said(bad) == (400, "invalid_idempotency_key")
+    assert read_status_and_code(bad) == (400, "invalid_idempotency_key")
 
 
 def test_only_ones_own_words_are_edited_and_only_replies_asked_for_again(
     of_alice: Program, roomy: Chat
 ) -> None:
     edited = of_alice.post(f"{place(roomy, 2)}/edit", {"text": "x"})
-    assert said(edited) == (409, "not_a_user_message")
-    assert said(of_alice.post(f"{place(roomy, 1)}/regenerate")) == (409, "not_a_reply")
+    assert read_status_and_code(edited) == (409, "not_a_user_message")
+    assert read_status_and_code(of_alice.post(f"{place(roomy, 1)}/regenerate")) == (
+        409,
+        "not_a_reply",
+    )
     empty = of_alice.post(f"{place(roomy, 1)}/edit", {"text": " "})
-    assert said(empty) == (422, "message_empty")
+    assert read_status_and_code(empty) == (422, "message_empty")
     assert Branch.objects.filter(chat=roomy).count() == 1
 
 
@@ -133,7 +143,10 @@ def test_a_chat_goes_on_from_a_message_and_back(of_alice: Program, roomy: Chat) 
     back = of_alice.post(f"chats/{roomy.pk}/branches/{old}/choose")
     assert (back.status_code, back.json()["active"]) == (200, True)
     assert len(of_alice.get(f"chats/{roomy.pk}/messages").json()["data"]) == 16
-    assert said(of_alice.post(f"chats/{roomy.pk}/branches/{roomy.pk}/choose")) == (404, "not_found")
+    assert read_status_and_code(of_alice.post(f"chats/{roomy.pk}/branches/{roomy.pk}/choose")) == (
+        404,
+        "not_found",
+    )
 
 
 def test_erasing_takes_the_words_and_leaves_a_certificate(of_alice: Program, roomy: Chat) -> None:
@@ -143,7 +156,10 @@ def test_erasing_takes_the_words_and_leaves_a_certificate(of_alice: Program, roo
         assert (erased.json()["erased"], erased.json()["text"]) == (True, "")
     assert AuditEvent.objects.filter(type="message.erased").count() == 1
     for action in ("pin", "branch"):
-        assert said(of_alice.post(f"{place(roomy, 1)}/{action}")) == (409, "message_erased")
+        assert read_status_and_code(of_alice.post(f"{place(roomy, 1)}/{action}")) == (
+            409,
+            "message_erased",
+        )
 
 
 def test_what_quotes_it_is_told_and_erased_when_asked(
@@ -156,7 +172,7 @@ def test_what_quotes_it_is_told_and_erased_when_asked(
     at = f"chats/{roomy.pk}/messages/{question.pk}/erase"
 
     assert of_alice.post(at).json()["quoted_by"] == [str(reply.pk)]
-    assert said(of_alice.post(at, {"quotes": "all"}))[0] == 400
+    assert read_status_and_code(of_alice.post(at, {"quotes": "all"}))[0] == 400
     assert of_alice.post(at, {"quotes": "erase"}).json()["quoted_by"] == []
     reply.refresh_from_db()
     assert reply.erased_at is not None
@@ -174,7 +190,7 @@ def test_a_chat_is_erased(of_alice: Program, roomy: Chat) -> None:
 def test_nothing_is_erased_while_its_reply_is_written(of_alice: Program, turn: Turn) -> None:
     chat = f"chats/{turn.branch.chat_id}"
     for path in (f"{chat}/erase", f"{chat}/messages/{turn.trigger_id}/erase"):
-        assert said(of_alice.post(path)) == (409, "turn_not_over")
+        assert read_status_and_code(of_alice.post(path)) == (409, "turn_not_over")
 
 
 @pytest.mark.parametrize("what", ["chat", "message"])
@@ -183,9 +199,9 @@ def test_erasing_needs_its_own_scope_or_a_fresh_sign_in(
 ) -> None:
     at = f"chats/{roomy.pk}/erase" if what == "chat" else f"{place(roomy, 1)}/erase"
     writer = program(alice, scopes=("chats:read", "chats:write"))
-    assert said(writer.post(at)) == (403, "insufficient_scope")
+    assert read_status_and_code(writer.post(at)) == (403, "insufficient_scope")
     stale = alices_session(alice, minutes_ago=20)
-    assert said(stale.post(at)) == (403, "reauthentication_required")
+    assert read_status_and_code(stale.post(at)) == (403, "reauthentication_required")
     assert not AuditEvent.objects.filter(type__endswith=".erased").exists()
     assert alices_session(alice).post(at).status_code in {200, 204}
     assert AuditEvent.objects.filter(type=f"{what}.erased").exists()
@@ -197,9 +213,11 @@ def test_somebody_elses_message_does_not_exist(of_charlie: Program, roomy: Chat,
     for chat_id in (roomy.pk, own):
         for action in DEEDS:
             at = f"chats/{chat_id}/messages/{message(roomy, 1).pk}/{action}"
-            assert said(of_charlie.post(at, {"text": "x"})) == (404, "not_found"), action
+            assert read_status_and_code(of_charlie.post(at, {"text": "x"})) == (404, "not_found"), (
+                action
+            )
         choose = f"chats/{chat_id}/branches/{roomy.active_branch_id}/choose"
-        assert said(of_charlie.post(choose)) == (404, "not_found")
-    assert said(of_charlie.get(f"chats/{roomy.pk}/pins")) == (404, "not_found")
-    assert said(of_charlie.get(f"chats/{roomy.pk}/branches")) == (404, "not_found")
+        assert read_status_and_code(of_charlie.post(choose)) == (404, "not_found")
+    assert read_status_and_code(of_charlie.get(f"chats/{roomy.pk}/pins")) == (404, "not_found")
+    assert read_status_and_code(of_charlie.get(f"chats/{roomy.pk}/branches")) == (404, "not_found")
     assert AuditEvent.objects.filter(chat_id=roomy.pk).count() == events

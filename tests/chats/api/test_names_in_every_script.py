@@ -7,7 +7,7 @@ import pytest
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
 from tests.chats.api.programs import Program
-from tests.chats.api.test_roster_doors import BODY
+from tests.support.api_bodies import NEW_TEAM
 
 NAMES = ["کتاب\u200cها", "東京\u3000出張", "Budget\u00a02027", "👩\u200d💻 Work", "Tom\u0303"]
 REFUSED = ["a\nb", "a\u202eb", "\u200b\u200b", "a\u2028b"]
@@ -20,7 +20,7 @@ def test_a_name_of_any_script_is_accepted(name: str, of_alice: Program, chat: Ch
     of_alice.call("PATCH", "memory", {"consent": True})
     kept = of_alice.post("memory/preferences", {"slot": "name", "text": name})
     assert (kept.status_code, kept.json()["text"]) == (201, name)
-    team = of_alice.post("teams", {**BODY, "name": name})
+    team = of_alice.post("teams", {**NEW_TEAM, "name": name})
     assert (team.status_code, team.json()["name"]) == (201, name)
     titled = of_alice.call("PATCH", f"chats/{chat.pk}", {"title": name})
     assert titled.json()["title"] == name
@@ -32,7 +32,7 @@ def test_a_name_that_would_mislead_is_refused(name: str, of_alice: Program, chat
     of_alice.call("PATCH", "memory", {"consent": True})
     body = {"slot": "name", "text": name}
     assert of_alice.post("memory/preferences", body).status_code == 422
-    assert of_alice.post("teams", {**BODY, "name": name}).status_code == 422
+    assert of_alice.post("teams", {**NEW_TEAM, "name": name}).status_code == 422
     assert of_alice.post("chats", {"title": name}).status_code == 422
     assert of_alice.call("PATCH", f"chats/{chat.pk}", {"title": name}).status_code == 422
 

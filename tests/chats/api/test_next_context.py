@@ -12,9 +12,9 @@ from chats.providers.base import Finished, TextDelta
 from chats.teams import rosters
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.openai_chat import format_chat_messages
-from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
-from tests.chats.test_outlook import QUESTION, fill, fold
+from tests.support.chat_messages import activate_compaction, fill_with_every_kind
+from tests.support.context_preview import QUESTION
 
 SAID = [
     ("user", "狗吃什么"),
@@ -46,17 +46,6 @@ NOON = "2026-11-20T12:00:00Z"
 
 
 @pytest.fixture
-def policy(db: None, now: datetime) -> Callable[..., None]:
-    """Assign a policy to the whole instance."""
-
-    def setting(**values: Any) -> None:
-        made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
-        assign_policy(policy=made, level="instance", actor="system", now=now)
-
-    return setting
-
-
-@pytest.fixture
 def pets(chat: Chat, now: datetime) -> Chat:
     """A chat about pets, with a summary of its first two messages, one of them pinned."""
     branch = Branch.objects.get(chat=chat)
@@ -76,7 +65,7 @@ def pets(chat: Chat, now: datetime) -> Chat:
     Branch.objects.filter(pk=branch.pk).update(last_seq=len(SAID))
     Chat.objects.filter(pk=chat.pk).update(accepted_count=len(SAID), system_text="Be kind.")
     text = "## Facts\n- The user asked about dogs [#1]."
-    fold(branch, 2, now=now, exceptions=[], text=text)
+    activate_compaction(branch, 2, now=now, exceptions=[], text=text)
     return Chat.objects.get(pk=chat.pk)
 
 
@@ -141,8 +130,8 @@ def test_what_is_told_as_sent_is_what_the_model_gets(
     work: Callable[..., Any],
 ) -> None:
     policy(strategy="dynamic_summary", turn_threshold=None, layout=layout, system_text="Brief.")
-    branch = fill(chat, 20, now=now)
-    fold(branch, 6, now=now, exceptions=[3, 5])
+    branch = fill_with_every_kind(chat, 20, now=now)
+    activate_compaction(branch, 6, now=now, exceptions=[3, 5])
     told = of_alice.post(f"chats/{chat.pk}/context", {"question": QUESTION}).json()
     turn = start_turn(user=alice, chat=Chat.objects.get(pk=chat.pk), text=QUESTION, now=now).turn
     worker = work(turn, REPLY)

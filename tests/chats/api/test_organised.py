@@ -11,7 +11,7 @@ from chats.people import keys
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_chats import code
+from tests.support.error_codes import read_status_and_code
 
 
 def ids(program: Program, **query: object) -> list[str]:
@@ -36,7 +36,7 @@ def test_a_chat_is_pinned_archived_and_filed(of_alice: Program, chat: Chat) -> N
 def test_a_change_is_made_whole_or_not_at_all(of_alice: Program, chat: Chat) -> None:
     nowhere = "00000000-0000-4000-8000-000000000000"
     refused = of_alice.call("PATCH", f"chats/{chat.pk}", {"title": "New", "folder": nowhere})
-    assert code(refused) == (422, "unknown_folder")
+    assert read_status_and_code(refused) == (422, "unknown_folder")
     chat.refresh_from_db()
     assert chat.title == ""
 
@@ -46,12 +46,15 @@ def test_folders_are_made_renamed_and_deleted_and_keep_their_chats(
 ) -> None:
     first, second = (of_alice.post("folders", {"name": name}).json() for name in ("B", "A"))
     assert [row["name"] for row in of_alice.get("folders").json()["data"]] == ["A", "B"]
-    assert code(of_alice.post("folders", {"name": " A "})) == (409, "folder_exists")
-    assert code(of_alice.post("folders", {"name": "a"})) == (409, "folder_exists")
-    assert code(of_alice.post("folders", {"name": " "})) == (422, "invalid_name")
-    assert code(of_alice.post("folders", {"name": "x" * 101})) == (422, "too_long")
+    assert read_status_and_code(of_alice.post("folders", {"name": " A "})) == (409, "folder_exists")
+    assert read_status_and_code(of_alice.post("folders", {"name": "a"})) == (409, "folder_exists")
+    assert read_status_and_code(of_alice.post("folders", {"name": " "})) == (422, "invalid_name")
+    assert read_status_and_code(of_alice.post("folders", {"name": "x" * 101})) == (422, "too_long")
     path = f"folders/{first['id']}"
-    assert code(of_alice.call("PATCH", path, {"name": "A"})) == (409, "folder_exists")
+    assert read_status_and_code(of_alice.call("PATCH", path, {"name": "A"})) == (
+        409,
+        "folder_exists",
+    )
     assert of_alice.call("PATCH", path, {"name": "B"}).status_code == 200
     assert of_alice.call("PATCH", path, {"name": "C"}).json()["name"] == "C"
     of_alice.call("PATCH", f"chats/{chat.pk}", {"folder": first["id"]})
@@ -68,7 +71,7 @@ def test_charlie_has_none_of_alices_folders(
     assert of_charlie.call("PATCH", f"folders/{folder}", {"name": "X"}).status_code == 404
     assert of_charlie.call("DELETE", f"folders/{folder}").status_code == 404
     assert ids(of_charlie, folder=folder) == []
-    assert code(of_charlie.post(f"chats/{chat.pk}/restore")) == (404, "not_found")
+    assert read_status_and_code(of_charlie.post(f"chats/{chat.pk}/restore")) == (404, "not_found")
 
 
 @pytest.mark.parametrize(
@@ -80,7 +83,7 @@ def test_a_key_that_only_reads_changes_nothing(
 ) -> None:
     reader = program(alice, scopes=("chats:read",))
     answer = reader.call(method, path.format(chat=chat.pk), {})
-    assert code(answer) == (403, "insufficient_scope")
+    assert read_status_and_code(answer) == (403, "insufficient_scope")
     assert reader.get("folders").status_code == 200
 
 
@@ -89,7 +92,10 @@ def test_a_deleted_chat_is_brought_back(of_alice: Program, chat: Chat) -> None:
     (row,) = of_alice.get("chats", deleted="true").json()["data"]
     assert row["id"] == str(chat.pk)
     assert row["deleted_at"] < row["erase_at"]
-    assert code(of_alice.post(f"chats/{chat.pk}/messages", {"text": "x"})) == (404, "not_found")
+    assert read_status_and_code(of_alice.post(f"chats/{chat.pk}/messages", {"text": "x"})) == (
+        404,
+        "not_found",
+    )
     for _ in range(2):
         back = of_alice.post(f"chats/{chat.pk}/restore")
         assert (back.status_code, back.json()["deleted_at"]) == (200, None)
@@ -114,7 +120,7 @@ def test_a_temporary_chat_cannot_be_brought_back(of_alice: Program) -> None:
     of_alice.call("DELETE", f"chats/{chat['id']}")
     assert ids(of_alice, deleted="true") == []
     answer = of_alice.post(f"chats/{chat['id']}/restore")
-    assert code(answer) == (409, "chat_cannot_come_back")
+    assert read_status_and_code(answer) == (409, "chat_cannot_come_back")
 
 
 def test_a_policy_may_forbid_temporary_chats(of_alice: Program) -> None:
@@ -123,7 +129,7 @@ def test_a_policy_may_forbid_temporary_chats(of_alice: Program) -> None:
     policy = create_policy(slug="kept", name="Kept", values=values, actor="system", now=now)
     assign_policy(policy=policy, level="instance", actor="system", now=now)
     for body in ({"temporary": True}, {"temporary": True, "text": "hello"}):
-        assert code(of_alice.post("chats", body)) == (403, "temporary_not_allowed")
+        assert read_status_and_code(of_alice.post("chats", body)) == (403, "temporary_not_allowed")
     assert not Chat.objects.exists()
 
 
@@ -131,7 +137,7 @@ def test_a_cursor_of_another_filter_is_refused(of_alice: Program, chat: Chat) ->
     of_alice.post("chats", {})
     cursor = of_alice.get("chats", limit=1).json()["next_cursor"]
     other = of_alice.get("chats", limit=1, archived="false", cursor=cursor)
-    assert code(other) == (400, "invalid_cursor")
+    assert read_status_and_code(other) == (400, "invalid_cursor")
 
 
 def test_the_schema_names_the_scopes() -> None:

@@ -11,9 +11,9 @@ from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ContextPolicy
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_chats import code
-from tests.chats.compaction.conftest import SetPolicy
-from tests.conftest import NOON
+from tests.support.chat_summaries import SetPolicy
+from tests.support.clocks import NOON
+from tests.support.error_codes import read_status_and_code
 
 OWN = "Answer like a pirate."
 
@@ -50,7 +50,7 @@ def test_what_cannot_be_is_refused_and_changes_nothing(
 ) -> None:
     set_policy()
     refused = change(of_alice, chat, system_text=text, title="New")
-    assert code(refused) == expected
+    assert read_status_and_code(refused) == expected
     assert refused.json()["error"]["param"] == "system_text"
     chat.refresh_from_db()
     assert (chat.system_text, chat.title) == ("", "")
@@ -61,7 +61,7 @@ def test_a_policy_that_locks_it_refuses_with_a_stable_code(
 ) -> None:
     set_policy(chat_system="ignore")
     refused = change(of_alice, chat, system_text=OWN)
-    assert code(refused) == (403, "system_text_locked")
+    assert read_status_and_code(refused) == (403, "system_text_locked")
     locked = system_texts.SystemTextLocked(policy=f"{ContextPolicy.objects.get().name} v1")
     assert refused.json()["error"]["message"] == locked.sentence
 

@@ -15,8 +15,8 @@ from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, Po
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.people import person
-
-WINDOW = {"strategy": "simple", "window_size": 20, "token_budget": 8_000, "reserve_tokens": 1_000}
+from tests.support.api_bodies import WINDOW_POLICY
+from tests.support.error_codes import read_status_and_code
 
 
 @pytest.fixture
@@ -34,7 +34,7 @@ def audrey(program: MakeProgram, demo_model: object) -> Program:
 def made(ines: Program, **fields: Any) -> dict[str, Any]:
     """Send a new policy *Support*."""
     answer = ines.post(
-        "policies", {"slug": "support", "name": "Support", "values": WINDOW, **fields}
+        "policies", {"slug": "support", "name": "Support", "values": WINDOW_POLICY, **fields}
     )
     assert answer.status_code == 201, answer.json()
     found: dict[str, Any] = answer.json()
@@ -43,13 +43,8 @@ def made(ines: Program, **fields: Any) -> dict[str, Any]:
 
 def next_version(ines: Program, based_on: int, **fields: Any) -> Any:
     """Send a version of *Support* with another window."""
-    body = {"values": {**WINDOW, "window_size": 12}, "based_on": based_on, **fields}
+    body = {"values": {**WINDOW_POLICY, "window_size": 12}, "based_on": based_on, **fields}
     return ines.post("policies/support/versions", body)
-
-
-def error_of(answer: Any) -> tuple[int, str]:
-    """Return the status and the code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def events() -> list[str]:
@@ -61,7 +56,10 @@ def events() -> list[str]:
 def test_a_policy_is_made_read_and_changed_by_versions(ines: Program) -> None:
     first = made(ines, locks=["window_size"], note="As agreed", description="For the desk")
     assert (first["version"], first["draft"], first["places"]) == (1, None, 0)
-    assert (first["current"]["values"], first["current"]["locks"]) == (WINDOW, ["window_size"])
+    assert (first["current"]["values"], first["current"]["locks"]) == (
+        WINDOW_POLICY,
+        ["window_size"],
+    )
     assert [each["code"] for each in first["current"]["findings"]] == ["window_slides_each_turn"]
     assert first["current"]["findings"][0]["mend"] == {"strategy": "sliding_window"}
     assert ines.get("policies/support").json() == first
@@ -85,16 +83,20 @@ def test_a_policy_is_made_read_and_changed_by_versions(ines: Program) -> None:
     assert (told["version"], told["draft"], told["current"]["number"]) == (2, 3, 2)
 
     assert ines.post("policies/support/versions/3/activate").json()["state"] == "active"
-    assert error_of(ines.post("policies/support/versions/1/activate")) == (
+    assert read_status_and_code(ines.post("policies/support/versions/1/activate")) == (
         409,
         "policy_changed_meanwhile",
     )
     back = ines.post("policies/support/versions/1/restore")
-    assert (back.status_code, back.json()["number"], back.json()["values"]) == (201, 4, WINDOW)
+    assert (back.status_code, back.json()["number"], back.json()["values"]) == (
+        201,
+        4,
+        WINDOW_POLICY,
+    )
     assert back.json()["locks"] == ["window_size"]
     for path in ("versions/9", "versions/9/activate", "versions/9/restore"):
         answer = ines.call("GET" if path.endswith("9") else "POST", f"policies/support/{path}")
-        assert error_of(answer) == (404, "no_such_version")
+        assert read_status_and_code(answer) == (404, "no_such_version")
     page = ines.get("policies/support/versions", limit=3).json()
     assert [row["number"] for row in page["data"]] == [4, 3, 2]
     rest = ines.get("policies/support/versions", cursor=page["next_cursor"]).json()
@@ -112,9 +114,9 @@ def test_a_policy_is_made_read_and_changed_by_versions(ines: Program) -> None:
 def test_somebody_elses_version_is_shown_field_by_field_and_nothing_is_lost(ines: Program) -> None:
     made(ines)
     assert next_version(ines, 1).status_code == 201
-    mine = {**WINDOW, "window_size": 30, "token_budget": 9_000}
+    mine = {**WINDOW_POLICY, "window_size": 30, "token_budget": 9_000}
     answer = next_version(ines, 1, values=mine, locks=["token_budget"])
-    assert error_of(answer) == (409, "policy_changed_meanwhile")
+    assert read_status_and_code(answer) == (409, "policy_changed_meanwhile")
     assert answer.json()["error"]["details"] == [
         {
             "field": "token_budget",
@@ -132,9 +134,9 @@ def test_somebody_elses_version_is_shown_field_by_field_and_nothing_is_lost(ines
         },
     ]
     assert PolicyVersion.objects.count() == 2
-    assert error_of(next_version(ines, 7)) == (404, "no_such_version")
-    without = ines.post("policies/support/versions", {"values": WINDOW})
-    assert error_of(without) == (400, "missing_field")
+    assert read_status_and_code(next_version(ines, 7)) == (404, "no_such_version")
+    without = ines.post("policies/support/versions", {"values": WINDOW_POLICY})
+    assert read_status_and_code(without) == (400, "missing_field")
     assert next_version(ines, 2, values=mine).status_code == 201
 
 
@@ -149,13 +151,13 @@ def test_all_that_cannot_work_is_told_at_once_and_nothing_is_written(ines: Progr
     }
     for path, body in bodies.items():
         answer = ines.post(path, body)
-        assert error_of(answer) == (422, "policy_impossible"), path
+        assert read_status_and_code(answer) == (422, "policy_impossible"), path
         details = answer.json()["error"]["details"]
         assert {each["code"] for each in details} == codes
         assert all(each["fields"] and each["message"] for each in details)
     found = ines.post("policies/lint", {"values": bad}).json()["findings"]
     assert {each["code"] for each in found if each["level"] == "error"} == codes
-    unlocked = ines.post("policies/lint", {"values": WINDOW, "locks": ["layout"]}).json()
+    unlocked = ines.post("policies/lint", {"values": WINDOW_POLICY, "locks": ["layout"]}).json()
     assert unlocked["findings"][0]["code"] == "lock_without_value"
     assert (ContextPolicy.objects.count(), PolicyVersion.objects.count()) == (1, 1)
     assert len(events()) == 2
@@ -185,7 +187,7 @@ def test_a_policy_is_not_renamed_to_another_ones_name(ines: Program) -> None:
     made(ines)
     made(ines, slug="help", name="Help")
     taken = ines.call("PATCH", "policies/help", {"name": "sUPPORT"})
-    assert error_of(taken) == (409, "policy_name_taken")
+    assert read_status_and_code(taken) == (409, "policy_name_taken")
     own = ines.call("PATCH", "policies/help", {"name": "HELP"})
     assert (own.status_code, own.json()["name"]) == (200, "HELP")
 
@@ -198,15 +200,15 @@ def test_policies_of_one_name_from_older_versions_stay_editable(ines: Program) -
     for slug in ("support", "SUPPORT"):
         answer = ines.call("PATCH", f"policies/{slug}", {"description": "Both stay."})
         assert answer.status_code == 200
-        answer = ines.post(f"policies/{slug}/versions", {"values": WINDOW, "based_on": 1})
+        answer = ines.post(f"policies/{slug}/versions", {"values": WINDOW_POLICY, "based_on": 1})
         assert answer.status_code == 201
 
 
 def test_a_bad_policy_is_refused(ines: Program) -> None:
     made(ines)
     for name, (change, status, code) in REFUSED.items():
-        body = {"slug": "support", "name": "Support", "values": WINDOW, **change}
-        assert error_of(ines.post("policies", body)) == (status, code), name
+        body = {"slug": "support", "name": "Support", "values": WINDOW_POLICY, **change}
+        assert read_status_and_code(ines.post("policies", body)) == (status, code), name
     assert ContextPolicy.objects.count() == 1
 
 
@@ -228,9 +230,9 @@ def test_a_policy_is_renamed_retired_and_listed(ines: Program) -> None:
     assert [row["slug"] for row in ines.get("policies", retired="true").json()["data"]] == ["b"]
     assert ines.get("policies", retired="true", cursor=page["next_cursor"]).status_code == 400
     refused = ines.post("policies/assignments", {"policy": "b", "level": "instance"})
-    assert error_of(refused) == (409, "policy_not_in_use")
-    form = {"palimpsest_policy": 1, "values": WINDOW}
-    assert error_of(ines.post("policies/import", {"form": form, "into": "b"})) == (
+    assert read_status_and_code(refused) == (409, "policy_not_in_use")
+    form = {"palimpsest_policy": 1, "values": WINDOW_POLICY}
+    assert read_status_and_code(ines.post("policies/import", {"form": form, "into": "b"})) == (
         409,
         "policy_not_in_use",
     )
@@ -255,7 +257,7 @@ def test_a_policy_is_assigned_everywhere_and_taken_back(
         assert answer.json().items() >= target.items()
     told = ines.get("policies/support").json()
     assert (told["places"], len(told["assignments"])) == (4, 4)
-    assert error_of(ines.call("PATCH", "policies/support", {"retired": True})) == (
+    assert read_status_and_code(ines.call("PATCH", "policies/support", {"retired": True})) == (
         409,
         "policy_in_use",
     )
@@ -279,20 +281,28 @@ def test_a_policy_is_assigned_everywhere_and_taken_back(
         {"level": "chat", "chat": str(uuid.uuid4())},
     ):
         answer = ines.post("policies/assignments", {"policy": "support", **target})
-        assert error_of(answer) == (400, "invalid_value"), target
+        assert read_status_and_code(answer) == (400, "invalid_value"), target
     assert PolicyAssignment.objects.count() == 3
 
 
 def test_a_policy_is_exported_and_imported(ines: Program) -> None:
     # The maximum length. With escaped characters the body would exceed the size limit.
-    wide = {**WINDOW, "window_size": 40, "token_budget": 90_000, "system_text": "漢" * 19_000}
+    wide = {
+        **WINDOW_POLICY,
+        "window_size": 40,
+        "token_budget": 90_000,
+        "system_text": "漢" * 19_000,
+    }
     made(ines, values=wide, locks=["strategy"])
     form = ines.get("policies/support/export").json()
     assert (form["slug"], form["values"], form["locks"]) == ("support", wide, ["strategy"])
     copy = ines.post("policies/import", {"form": form, "name": "Copy"})
     assert (copy.status_code, copy.json()["slug"]) == (201, "copy")
     assert copy.json()["current"]["values"] == wide
-    assert error_of(ines.post("policies/import", {"form": form})) == (409, "policy_exists")
+    assert read_status_and_code(ines.post("policies/import", {"form": form})) == (
+        409,
+        "policy_exists",
+    )
     history = {"context.history.keepLastMessages": 6, "context": {"history": {}}}
     into = ines.post("policies/import", {"form": history, "into": "support"}).json()
     assert (into["version"], into["current"]["values"]["keep_last_messages"]) == (2, 6)
@@ -303,7 +313,9 @@ def test_a_policy_is_exported_and_imported(ines: Program) -> None:
         ({"palimpsest_policy": 1, "name": "a\0"}, "malformed_strategy_import"),
         ({"palimpsest_policy": 9, "name": "New", "more": 1}, "policy_impossible"),
     ):
-        assert error_of(ines.post("policies/import", {"form": form})) == (422, code), form
+        assert read_status_and_code(ines.post("policies/import", {"form": form})) == (422, code), (
+            form
+        )
     assert ines.post("policies/import", {"form": {}, "into": "absent"}).status_code == 404
     assert ContextPolicy.objects.count() == 2
 
@@ -351,11 +363,11 @@ def test_who_may_only_look_changes_nothing_and_others_see_nothing(
 
 
 def test_a_repeated_request_makes_one_policy(ines: Program) -> None:
-    body = {"slug": "support", "name": "Support", "values": WINDOW}
+    body = {"slug": "support", "name": "Support", "values": WINDOW_POLICY}
     answers = [ines.post("policies", body, HTTP_IDEMPOTENCY_KEY="once") for _ in range(2)]
     assert [answer.status_code for answer in answers] == [201, 201]
     assert answers[1]["Idempotent-Replayed"] == "true"
     assert answers[0].json() == answers[1].json()
     taken = ines.post("policies", body, HTTP_IDEMPOTENCY_KEY="another")
-    assert error_of(taken) == (409, "policy_exists")
+    assert read_status_and_code(taken) == (409, "policy_exists")
     assert ContextPolicy.objects.count() == 1

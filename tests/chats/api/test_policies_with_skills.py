@@ -16,9 +16,10 @@ from contextpolicy.roles import POLICY_ADMIN
 from contextpolicy.skills import save_skill
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.people import person, signed_in
+from tests.support.error_codes import read_status_and_code
+from tests.support.skill_bodies import POLICY_SCOPES
 
 pytestmark = pytest.mark.django_db
-KEYS = ("policy:read", "policy:write")
 FILES = {"a.md": "One", "forms/b.csv": "x,y"}
 
 
@@ -26,7 +27,7 @@ FILES = {"a.md": "One", "forms/b.csv": "x,y"}
 def ines(program: MakeProgram, demo_model: object) -> Program:
     """A client of Ines, who administers policies and skills."""
     del demo_model
-    return program(person("ines", POLICY_ADMIN), scopes=KEYS)
+    return program(person("ines", POLICY_ADMIN), scopes=POLICY_SCOPES)
 
 
 @pytest.fixture
@@ -35,7 +36,7 @@ def dora(program: MakeProgram) -> Program:
     user = User.objects.create(username="dora", is_staff=True)
     allowed = ("view_contextpolicy", "add_contextpolicy", "change_contextpolicy")
     user.user_permissions.set(Permission.objects.filter(codename__in=allowed))
-    return program(user, scopes=KEYS)
+    return program(user, scopes=POLICY_SCOPES)
 
 
 @pytest.fixture
@@ -47,10 +48,6 @@ def house(ines: Program, now: datetime) -> ContextPolicy:
         save_skill(skill=skill, actor="system", now=now, files=FILES if mode == "always" else {})
     values = {"skills": ["refunds", "mail"]}
     return create_policy(slug="house", name="House", values=values, actor="system", now=now)
-
-
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def clear() -> None:
@@ -99,7 +96,10 @@ def test_only_administrators_of_skills_create_them(ines: Program, dora: Program)
     # Without missing skills, nothing is created.
     assert dora.post("policies/import", {"form": form, "name": "Second"}).status_code == 201
     clear()
-    assert code(dora.post("policies/import", {"form": form})) == (403, "policy_skills_refused")
+    assert read_status_and_code(dora.post("policies/import", {"form": form})) == (
+        403,
+        "policy_skills_refused",
+    )
     assert not Skill.objects.exists()
     assert not ContextPolicy.objects.exists()
 
@@ -111,7 +111,7 @@ def test_an_export_without_skills_is_read(ines: Program) -> None:
     assert ines.post("policies/import", {"form": form, "name": "Old"}).status_code == 201
     clear()
     answer = ines.post("policies/import", {"form": form})
-    assert code(answer) == (422, "policy_impossible")
+    assert read_status_and_code(answer) == (422, "policy_impossible")
     assert answer.json()["error"]["details"][0]["code"] == "unknown_skill"
 
 
@@ -139,7 +139,7 @@ def test_a_forged_export_creates_nothing(
     form = ines.get("policies/house/export").json()
     clear()
     form["skills"][0] |= change
-    assert code(ines.post("policies/import", {"form": form})) == (422, refusal)
+    assert read_status_and_code(ines.post("policies/import", {"form": form})) == (422, refusal)
     assert not Skill.objects.exists()
     assert not ContextPolicy.objects.exists()
 
@@ -186,7 +186,7 @@ def test_an_import_names_the_skills_that_the_export_left_out(ines: Program) -> N
     archive = ines.client.get("/api/v1/skills/mail/export").content
     clear()
     answer = ines.post("policies/import", {"form": form})
-    assert code(answer) == (422, "policy_impossible")
+    assert read_status_and_code(answer) == (422, "policy_impossible")
     (problem,) = answer.json()["error"]["details"]
     assert problem["code"] == "skill_left_out"
     assert "mail" in problem["message"]

@@ -13,7 +13,7 @@ from chats.models import Chat, Message
 from chats.record.recent import list_recent_messages
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.programs import Program
-from tests.chats.api.test_chats import code
+from tests.support.error_codes import read_status_and_code
 
 Say = Callable[..., None]
 
@@ -115,8 +115,14 @@ def test_what_is_nobodys_business_is_not_there(
     assert of_alice.call("DELETE", f"chats/{deleted.pk}").status_code in {200, 204}
     assert texts(of_alice.get("messages/recent")) == ["kept", "reply"]
     assert texts(of_charlie.get("messages/recent")) == []
-    assert code(of_charlie.get("messages/recent", chat=str(first.pk))) == (404, "not_found")
-    assert code(of_alice.get("messages/recent", chat=str(deleted.pk))) == (404, "not_found")
+    assert read_status_and_code(of_charlie.get("messages/recent", chat=str(first.pk))) == (
+        404,
+        "not_found",
+    )
+    assert read_status_and_code(of_alice.get("messages/recent", chat=str(deleted.pk))) == (
+        404,
+        "not_found",
+    )
     branch_from_message(user=alice, message=Message.objects.get(parts__0__text="kept"), now=now)
     assert texts(of_alice.get("messages/recent")) == ["kept"]
 

@@ -6,36 +6,34 @@ from typing import Any
 
 import pytest
 import time_machine
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.utils import timezone
 
 from chats.models import Chat, Compaction, Message, PassedOn, Receipt
 from chats.prompt.sent_request import FAULTS
-from chats.providers.base import Finished, TextDelta
 from chats.record import audit_access
-from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.compaction.conftest import (
-    GOOD,
+from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
     SENTENCE,
-    VALUES,
+    SMALL_POLICY,
     Fold,
     Say,
     SetPolicy,
     Work,
     Writes,
-    wrote,
+    script_summary,
 )
-from tests.chats.compaction.test_ladder import ONE_REQUEST
-from tests.conftest import NOON
-from tests.contextpolicy.people import person, signed_in
-
-REASON = "Complaint 2026-118"
+from tests.support.clocks import NOON
+from tests.support.error_codes import read_status_and_code
+from tests.support.sent_requests import REASON, list_read_events, reply_and_get_receipt
+from tests.support.streamed_responses import read_stream
+from tests.support.summary_attempts import SUMMARY_IN_ONE_REQUEST
 
 
 @pytest.fixture
@@ -43,16 +41,9 @@ def asked_summary(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, fold: Fold
 ) -> Compaction:
     """A summary that a model wrote in one call."""
-    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
-    writes(*[wrote()] * 3)
+    set_policy(summarization_model=writer.slug, **SUMMARY_IN_ONE_REQUEST)
+    writes(*[script_summary()] * 3)
     return fold(long_chat)
-
-
-def said(chat: Chat, work: Work, text: str) -> Receipt:
-    """Return the receipt of the call that replied to a message."""
-    turn = start_turn(user=chat.owner, chat=chat, text=text, now=timezone.now()).turn
-    work(turn, [TextDelta("An answer."), Finished("stop")])
-    return Receipt.objects.select_related("turn__branch").get(turn=turn)
 
 
 def address(receipt: Receipt) -> str:
@@ -61,24 +52,12 @@ def address(receipt: Receipt) -> str:
     return f"chats/{chat_id}/turns/{receipt.turn_id}/receipts/{receipt.pk}/request"
 
 
-def code(answer: Any) -> tuple[int, str]:
-    """Return the status and the code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
-
-
-def rows(kind: str, chat: Chat) -> list[dict[str, Any]]:
-    """Return the ledger events about reads of a chat."""
-    return list(
-        AuditEvent.objects.filter(chat_id=chat.pk, type=kind)
-        .order_by("seq")
-        .values_list("data", flat=True)
-    )
-
-
 def test_the_owner_reads_piece_by_piece_what_was_sent(
     of_alice: Program, chat: Chat, work: Work
 ) -> None:
-    first, second = (said(chat, work, text) for text in ("the first", "the second"))
+    first, second = (
+        reply_and_get_receipt(chat, work, text) for text in ("the first", "the second")
+    )
     body = of_alice.get(address(second)).json()
     assert (body["fault"], body["sha256"]) == ("", second.prompt_sha256)
     assert [line["text"] for line in body["messages"] if line["kind"] == "new"][-1] == "the second"
@@ -90,7 +69,7 @@ def test_the_owner_reads_piece_by_piece_what_was_sent(
 
 
 def test_the_file_is_what_the_page_gives(of_alice: Program, chat: Chat, work: Work) -> None:
-    receipt, page = said(chat, work, "it's $HOME"), signed_in(chat.owner)
+    receipt, page = reply_and_get_receipt(chat, work, "it's $HOME"), signed_in(chat.owner)
     web = f"/chats/{chat.pk}/turns/{receipt.turn_id}/request?call={receipt.pk}&as="
     for form in ("json", "curl"):
         file = of_alice.get(f"{address(receipt)}/file", form=form)
@@ -103,12 +82,15 @@ def test_the_file_is_what_the_page_gives(of_alice: Program, chat: Chat, work: Wo
 def test_what_cannot_be_given_whole_is_no_file_and_says_why(
     of_alice: Program, chat: Chat, work: Work
 ) -> None:
-    receipt = said(chat, work, "the order is 4711")
+    receipt = reply_and_get_receipt(chat, work, "the order is 4711")
     Message.objects.filter(seq=1).update(parts=[{"type": "text", "text": "the order is 4712"}])
     body = of_alice.get(address(receipt)).json()
     assert (body["fault"], body["messages"]) == ("differs", [])
     assert body["reason"] == FAULTS["differs"]
-    assert code(of_alice.get(f"{address(receipt)}/file")) == (409, "request_not_whole")
+    assert read_status_and_code(of_alice.get(f"{address(receipt)}/file")) == (
+        409,
+        "request_not_whole",
+    )
 
 
 def test_a_hidden_text_stays_hidden_from_the_owner_alone(
@@ -117,11 +99,14 @@ def test_a_hidden_text_stays_hidden_from_the_owner_alone(
     hide = {"system_text": "The secret recipe.", "hide_system_text": True}
     policy = create_policy(slug="hide", name="Hide", values=hide, actor="system", now=NOON)
     assign_policy(policy=policy, level="instance", actor="system", now=NOON)
-    receipt = said(chat, work, "hello")
+    receipt = reply_and_get_receipt(chat, work, "hello")
     body = of_alice.get(address(receipt))
     assert body.json()["hidden"] is True
     assert "secret recipe" not in body.content.decode()
-    assert code(of_alice.get(f"{address(receipt)}/file")) == (409, "request_not_whole")
+    assert read_status_and_code(of_alice.get(f"{address(receipt)}/file")) == (
+        409,
+        "request_not_whole",
+    )
     auditor = program(person("priya", AUDITOR))
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     told = auditor.get(f"audit/receipts/{receipt.pk}/request").content.decode()
@@ -131,32 +116,34 @@ def test_a_hidden_text_stays_hidden_from_the_owner_alone(
 def test_an_auditor_reads_only_what_a_reason_opened_and_the_ledger_has_it_first(
     program: MakeProgram, chat: Chat, work: Work, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    receipt = said(chat, work, "my secret canary")
+    receipt = reply_and_get_receipt(chat, work, "my secret canary")
     auditor = program(person("priya", AUDITOR))
     request = f"audit/receipts/{receipt.pk}/request"
     for path in (request, f"{request}/file"):
         refused = auditor.get(path)
-        assert code(refused) == (403, "reading_not_open")
+        assert read_status_and_code(refused) == (403, "reading_not_open")
         assert "canary" not in refused.content.decode()
     for reason in ("because", "x" * 301):
         answer = auditor.post("audit/readings", {"chat": str(chat.pk), "reason": reason})
-        assert code(answer) == (400, "reason_needed")
+        assert read_status_and_code(answer) == (400, "reason_needed")
     nul = auditor.post("audit/readings", {"chat": str(chat.pk), "reason": f"{REASON}\x00"})
     assert nul.status_code in {400, 422}
     nobodys = {"chat": str(receipt.pk), "reason": REASON}
     assert auditor.post("audit/readings", nobodys).status_code == 404
-    assert rows("content.opened", chat) == []
+    assert list_read_events("content.opened", chat) == []
 
     opened = auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert opened.status_code == 201
     assert auditor.get(f"audit/readings/{chat.pk}").json() == opened.json()
     assert auditor.get("audit/readings").json()["data"] == [opened.json()]
-    assert [row["reason"] for row in rows("content.opened", chat)] == [REASON]
+    assert [row["reason"] for row in list_read_events("content.opened", chat)] == [REASON]
     assert "my secret canary" in auditor.get(request).content.decode()
-    assert rows("content.read", chat) == [{"receipt": str(receipt.pk)}]
+    assert list_read_events("content.read", chat) == [{"receipt": str(receipt.pk)}]
     sent = json.loads(auditor.get(f"{request}/file", form="json").content)
     assert sent["messages"][-1]["content"] == "my secret canary"
-    assert rows("content.downloaded", chat) == [{"receipt": str(receipt.pk), "form": "json"}]
+    assert list_read_events("content.downloaded", chat) == [
+        {"receipt": str(receipt.pk), "form": "json"}
+    ]
     # If the ledger event cannot be written, the content is not shown.
     with monkeypatch.context() as patched:
         patched.setattr(ledger, "EVENT_TYPES", ledger.EVENT_TYPES - {"content.read"})
@@ -167,21 +154,21 @@ def test_an_auditor_reads_only_what_a_reason_opened_and_the_ledger_has_it_first(
 def test_a_reading_is_ones_own_and_ends_by_hand_or_after_half_an_hour(
     program: MakeProgram, chat: Chat, work: Work
 ) -> None:
-    receipt = said(chat, work, "my secret canary")
+    receipt = reply_and_get_receipt(chat, work, "my secret canary")
     auditor, other = (program(person(name, AUDITOR)) for name in ("priya", "otto"))
     request = f"audit/receipts/{receipt.pk}/request"
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
-    assert code(other.get(request)) == (403, "reading_not_open")
+    assert read_status_and_code(other.get(request)) == (403, "reading_not_open")
     assert other.get("audit/readings").json()["data"] == []
     assert other.call("DELETE", f"audit/readings/{chat.pk}").status_code == 404
     with time_machine.travel(timezone.now() + timedelta(minutes=31)):
-        assert code(auditor.get(request)) == (403, "reading_not_open")
+        assert read_status_and_code(auditor.get(request)) == (403, "reading_not_open")
         assert auditor.get("audit/readings").json()["data"] == []
     assert auditor.get(request).status_code == 200
 
     assert auditor.call("DELETE", f"audit/readings/{chat.pk}").status_code == 204
-    assert len(rows("content.closed", chat)) == 1
-    assert code(auditor.get(request)) == (403, "reading_not_open")
+    assert len(list_read_events("content.closed", chat)) == 1
+    assert read_status_and_code(auditor.get(request)) == (403, "reading_not_open")
     assert auditor.call("DELETE", f"audit/readings/{chat.pk}").status_code == 404
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert auditor.get(request).status_code == 200
@@ -190,14 +177,14 @@ def test_a_reading_is_ones_own_and_ends_by_hand_or_after_half_an_hour(
 def test_who_is_no_auditor_is_told_of_no_reading(
     program: MakeProgram, of_charlie: Program, chat: Chat, work: Work
 ) -> None:
-    receipt = said(chat, work, "my secret canary")
+    receipt = reply_and_get_receipt(chat, work, "my secret canary")
     wanted = {"chat": str(chat.pk), "reason": REASON}
     for client, status in ((of_charlie, 404), (program(person("petra", POLICY_ADMIN)), 403)):
         assert client.get(f"audit/receipts/{receipt.pk}/request").status_code == status
         assert client.post("audit/readings", wanted).status_code == status
         assert client.get(address(receipt)).status_code == 404
         assert client.post("audit/export", {}).status_code == status
-    assert rows("content.opened", chat) == []
+    assert list_read_events("content.opened", chat) == []
 
 
 def test_the_request_of_a_summary_is_read_by_the_same_rule(
@@ -208,10 +195,10 @@ def test_the_request_of_a_summary_is_read_by_the_same_rule(
     assert (own.status_code, own.json()["compaction"]) == (200, str(summary.pk))
     auditor = program(person("priya", AUDITOR))
     request = f"audit/compactions/{summary.pk}/request"
-    assert code(auditor.get(request)) == (403, "reading_not_open")
+    assert read_status_and_code(auditor.get(request)) == (403, "reading_not_open")
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert auditor.get(request).json() == own.json()
-    assert rows("content.read", chat) == [{"compaction": str(summary.pk)}]
+    assert list_read_events("content.read", chat) == [{"compaction": str(summary.pk)}]
 
 
 def test_the_request_of_a_summary_is_a_file_by_the_same_rule(
@@ -227,21 +214,21 @@ def test_the_request_of_a_summary_is_a_file_by_the_same_rule(
     curl = of_alice.get(own, form="curl").content.decode()
     assert "$API_KEY" in curl
     assert "/chat/completions" in curl
-    assert code(of_alice.get(own, call=9)) == (404, "no_such_call")
+    assert read_status_and_code(of_alice.get(own, call=9)) == (404, "no_such_call")
 
     auditor = program(person("priya", AUDITOR))
     theirs = f"audit/compactions/{asked_summary.pk}/request/file"
-    assert code(auditor.get(theirs)) == (403, "reading_not_open")
+    assert read_status_and_code(auditor.get(theirs)) == (403, "reading_not_open")
     auditor.post("audit/readings", {"chat": str(chat.pk), "reason": REASON})
     assert auditor.get(theirs).content == body.content
     downloaded = {"compaction": str(asked_summary.pk), "form": "json"}
-    assert rows("content.downloaded", chat) == [downloaded]
+    assert list_read_events("content.downloaded", chat) == [downloaded]
 
     # A summary by extraction has no model request, so there is no file.
     Compaction.objects.filter(pk=asked_summary.pk).update(calls=[], salt="")
-    assert code(of_alice.get(own)) == (409, "request_not_whole")
-    assert code(auditor.get(theirs)) == (409, "request_not_whole")
-    assert len(rows("content.downloaded", chat)) == 1
+    assert read_status_and_code(of_alice.get(own)) == (409, "request_not_whole")
+    assert read_status_and_code(auditor.get(theirs)) == (409, "request_not_whole")
+    assert len(list_read_events("content.downloaded", chat)) == 1
 
 
 def test_the_request_of_a_summary_stands_beside_the_call_before(
@@ -293,7 +280,7 @@ def test_the_pages_have_the_file_of_a_summary_too(asked_summary: Compaction, ali
 
 
 def test_the_page_ends_a_reading_too(chat: Chat, work: Work) -> None:
-    receipt = said(chat, work, "my secret canary")
+    receipt = reply_and_get_receipt(chat, work, "my secret canary")
     browser = signed_in(person("priya", AUDITOR))
     words = f"/admin/chats/receipt/words/?receipt={receipt.pk}"
     shown = browser.post(words, {"reason": REASON}, follow=True).content.decode()
@@ -303,20 +290,11 @@ def test_the_page_ends_a_reading_too(chat: Chat, work: Work) -> None:
     assert "canary" not in ended
 
 
-def all_of(answer: Any) -> bytes:
-    """Return the bytes of a finite stream."""
-
-    async def read() -> bytes:
-        return b"".join([part async for part in answer.streaming_content])
-
-    return bytes(async_to_sync(read)())
-
-
 def test_the_ledger_is_exported_as_the_page_does_it(program: MakeProgram, chat: Chat) -> None:
     auditor = program(person("priya", AUDITOR))
     answer = auditor.post("audit/export", {"q": f"chat:{chat.pk}"})
     assert answer["Content-Type"] == "application/jsonl"
-    lines = all_of(answer).splitlines()
+    lines = read_stream(answer).splitlines()
     foot = json.loads(lines[-1])
     assert (foot["rows"], foot["search"]) == (len(lines) - 1, f"chat:{chat.pk}")
     assert (
@@ -327,9 +305,9 @@ def test_the_ledger_is_exported_as_the_page_does_it(program: MakeProgram, chat: 
     found = AuditEvent.objects.filter(type__in=kinds).order_by("pk")
     assert [row.type for row in found] == kinds
     assert found[1].data["rows"] == foot["rows"]
-    table = all_of(auditor.post("audit/export", {"form": "csv"}))
+    table = read_stream(auditor.post("audit/export", {"form": "csv"}))
     assert table.startswith(b'\xef\xbb\xbf"scope","seq"')
-    assert code(auditor.post("audit/export", {"q": "colour:red"}))[0] == 400
+    assert read_status_and_code(auditor.post("audit/export", {"q": "colour:red"}))[0] == 400
 
 
 @pytest.fixture
@@ -344,26 +322,29 @@ def editor(alice: User, program: MakeProgram) -> Program:
 def test_the_summariser_is_run_for_real_for_ones_own_chat_alone(
     editor: Program, program: MakeProgram, writes: Writes, writer: ModelSpec, long_chat: Chat
 ) -> None:
-    provider = writes(wrote())
-    values = {**VALUES, **ONE_REQUEST, "summarization_model": "writer"}
+    provider = writes(script_summary())
+    values = {**SMALL_POLICY, **SUMMARY_IN_ONE_REQUEST, "summarization_model": "writer"}
     asked = {"chat": str(long_chat.pk), "values": values}
     governor = program(person("petra", POLICY_ADMIN))
     assert governor.post("policies/preview/trial", asked).status_code == 404
     narrow = program(long_chat.owner, scopes=("policy:write",))
-    assert code(narrow.post("policies/preview/trial", asked)) == (403, "insufficient_scope")
+    assert read_status_and_code(narrow.post("policies/preview/trial", asked)) == (
+        403,
+        "insufficient_scope",
+    )
     broken = editor.post("policies/preview/trial", {**asked, "values": {"strategy": "none"}})
-    assert code(broken) == (422, "policy_impossible")
+    assert read_status_and_code(broken) == (422, "policy_impossible")
     assert provider.requests == []
 
     made = editor.post("policies/preview/trial", asked)
     assert made.status_code == 200
-    assert (made.json()["text"], made.json()["input"]) == (GOOD, 1_000)
+    assert (made.json()["text"], made.json()["input"]) == (GOOD_SUMMARY, 1_000)
     assert made.json()["cost"]["unknown"] in {0, 1}
     assert len(provider.requests) == PassedOn.objects.count() == 1
     assert AuditEvent.objects.filter(type="summary.tried").count() == 1
     idle = {**values, "summarization_model": ""}
     refused = editor.post("policies/preview/trial", {**asked, "values": idle})
-    assert code(refused) == (409, "no_summariser")
+    assert read_status_and_code(refused) == (409, "no_summariser")
 
 
 def test_an_owner_hears_who_read_what_unless_the_instance_does_not_tell(

@@ -13,7 +13,7 @@ from chats.api.operation_refusals import OPERATIONS
 from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Compaction, Round
 from tests.chats.api.listed_refusals import is_listed
-from tests.faults.programs import ROOT
+from tests.support.repository import ROOT
 
 
 def test_the_file_is_what_the_endpoints_say() -> None:

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Folder, Message
 from tests.chats.api.programs import Program
-from tests.chats.api.test_chats import code
+from tests.support.error_codes import read_status_and_code
 
 
 @pytest.fixture
@@ -60,7 +60,7 @@ def test_the_filters(of_alice: Program, herons: Chat, now: datetime) -> None:
 
 @pytest.mark.memory_case(33)
 def test_bad_questions_are_refused_or_find_nothing(of_alice: Program, herons: Chat) -> None:
-    assert code(of_alice.get("search", q="x" * 401)) == (422, "question_too_long")
+    assert read_status_and_code(of_alice.get("search", q="x" * 401)) == (422, "question_too_long")
     assert of_alice.get("search").status_code == 400
     assert of_alice.get("search", q="a", role="system").status_code == 400
     for question in ("", '"x" OR (y', "*", "\x00"):

@@ -15,10 +15,11 @@ from chats.people.accounts import save_user_account
 from chats.record import audit_access
 from contextpolicy.roles import AUDITOR, OWNER, POLICY_ADMIN, change_roles
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_requests_sent import REASON, code, rows, said
-from tests.chats.compaction.conftest import Work
 from tests.contextpolicy.pages import message_codes
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import Work
+from tests.support.error_codes import read_status_and_code
+from tests.support.sent_requests import REASON, list_read_events, reply_and_get_receipt
 
 CANARY = "my secret canary"
 
@@ -32,7 +33,7 @@ def two_persons(settings: Any) -> None:
 @pytest.fixture
 def receipt(chat: Chat, work: Work) -> Receipt:
     """A call whose prompt is requested."""
-    return said(chat, work, CANARY)
+    return reply_and_get_receipt(chat, work, CANARY)
 
 
 @pytest.fixture
@@ -63,27 +64,27 @@ def test_who_asks_reads_once_another_one_granted_it_and_the_ledger_has_both(
     asked = ask(priya, chat)
     pk = User.objects.get(username="priya").pk
     assert (asked["chat"], asked["reason"], asked["user"]) == (str(chat.pk), REASON, pk)
-    assert code(priya.get(request)) == (403, "reading_not_open")
+    assert read_status_and_code(priya.get(request)) == (403, "reading_not_open")
     assert priya.get("audit/readings").json()["data"] == []
     grant = f"audit/readings/asked/{asked['id']}/grant"
-    assert code(priya.post(grant)) == (409, "second_auditor_needed")
+    assert read_status_and_code(priya.post(grant)) == (409, "second_auditor_needed")
     assert otto.get("audit/readings/asked").json()["data"] == [asked]
 
     # The half hour starts with the grant.
     with time_machine.travel(timezone.now() + timedelta(hours=5)):
         assert otto.post(grant).json() == asked
         assert CANARY in priya.get(request).content.decode()
-        assert code(otto.get(request)) == (403, "reading_not_open")
+        assert read_status_and_code(otto.get(request)) == (403, "reading_not_open")
         assert otto.get("audit/readings/asked").json()["data"] == []
         assert otto.post(grant).status_code == 404
         (told,) = priya.get("audit/readings").json()["data"]
         assert (told["chat"], told["reason"]) == (str(chat.pk), REASON)
     with time_machine.travel(timezone.now() + timedelta(hours=5, minutes=31)):
-        assert code(priya.get(request)) == (403, "reading_not_open")
-    assert [row["reason"] for row in rows("content.asked", chat)] == [REASON]
-    (granted,) = rows("content.granted", chat)
+        assert read_status_and_code(priya.get(request)) == (403, "reading_not_open")
+    assert [row["reason"] for row in list_read_events("content.asked", chat)] == [REASON]
+    (granted,) = list_read_events("content.granted", chat)
     assert (granted["user"], granted["reason"]) == (pk, REASON)
-    assert rows("content.opened", chat) == []
+    assert list_read_events("content.opened", chat) == []
 
 
 def test_what_was_granted_can_be_ended_and_asked_for_anew(
@@ -92,7 +93,7 @@ def test_what_was_granted_can_be_ended_and_asked_for_anew(
     request = f"audit/receipts/{receipt.pk}/request"
     otto.post(f"audit/readings/asked/{ask(priya, chat)['id']}/grant")
     assert priya.call("DELETE", f"audit/readings/{chat.pk}").status_code == 204
-    assert code(priya.get(request)) == (403, "reading_not_open")
+    assert read_status_and_code(priya.get(request)) == (403, "reading_not_open")
     # Only the newest request of an auditor for a chat is pending.
     first, second = ask(priya, chat), ask(priya, chat)
     assert otto.post(f"audit/readings/asked/{first['id']}/grant").status_code == 404
@@ -107,8 +108,8 @@ def test_what_is_refused_forgotten_or_of_an_erased_chat_opens_nothing(
     asked = ask(priya, chat)
     assert otto.post(f"audit/readings/asked/{asked['id']}/refuse").json() == asked
     assert otto.post(f"audit/readings/asked/{asked['id']}/grant").status_code == 404
-    assert code(priya.get(request)) == (403, "reading_not_open")
-    assert len(rows("content.refused", chat)) == 1
+    assert read_status_and_code(priya.get(request)) == (403, "reading_not_open")
+    assert len(list_read_events("content.refused", chat)) == 1
 
     late = ask(priya, chat)
     with time_machine.travel(timezone.now() + timedelta(hours=25)):
@@ -139,7 +140,7 @@ def test_a_reading_ends_with_the_role_and_does_not_return_with_it(
     assert priya.get(path).status_code == 200
     give()
     give(auditors)
-    assert code(priya.get(path)) == (403, "reading_not_open")
+    assert read_status_and_code(priya.get(path)) == (403, "reading_not_open")
 
 
 def test_a_reading_ends_when_its_account_is_deactivated(
@@ -168,7 +169,7 @@ def test_nobody_but_auditors_hears_or_answers(
         for verb in ("grant", "refuse"):
             answer = client.post(f"audit/readings/asked/{asked['id']}/{verb}")
             assert answer.status_code == status
-    assert rows("content.granted", chat) == []
+    assert list_read_events("content.granted", chat) == []
 
 
 def test_pages_ask_and_answer_too(chat: Chat, receipt: Receipt) -> None:

@@ -12,39 +12,27 @@ from django.contrib.auth.models import Group, User
 from chats.exchange import skill_folders
 from contextpolicy.models import AuditEvent, GroupOwner, Skill, SkillFile
 from tests.chats.api.programs import MakeProgram, Program
+from tests.support.error_codes import read_status_and_code
+from tests.support.skill_bodies import NEW_SKILL, POLICY_SCOPES
 
 pytestmark = pytest.mark.django_db
-NEW = {"name": "Refunds", "description": "Answer refunds.", "text": "Ask for the number."}
 SKILL_MD = "---\nname: Refunds\ndescription: Answer.\n---\n\nAsk.\n"
-KEYS = ("policy:read", "policy:write")
-
-
-@pytest.fixture
-def sales(alice: User, bob: User) -> Group:
-    """A group with the members Alice, who owns it, and Bob."""
-    group = Group.objects.create(name="Sales")
-    for user in (alice, bob):
-        user.groups.add(group)
-    GroupOwner.objects.create(group=group, user=alice)
-    return group
 
 
 @pytest.fixture
 def owner(alice: User, program: MakeProgram, sales: Group) -> Program:
     """A client of Alice, who owns the group."""
     del sales
-    return program(alice, scopes=KEYS)
+    return program(alice, scopes=POLICY_SCOPES)
 
 
 @pytest.fixture
 def slug(owner: Program, sales: Group) -> str:
     """The slug of a skill of the group with two files."""
     files = [{"name": "reference.md", "text": "# All"}, {"name": "forms/refund.csv", "text": "a,b"}]
-    return str(owner.post("skills", {**NEW, "group": sales.pk, "files": files}).json()["slug"])
-
-
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+    return str(
+        owner.post("skills", {**NEW_SKILL, "group": sales.pk, "files": files}).json()["slug"]
+    )
 
 
 def packed(*files: tuple[str, str | bytes]) -> str:
@@ -94,7 +82,7 @@ def test_who_may_not_edit_a_skill_may_not_edit_its_files(
     slug: str, bob: User, charlie: User, program: MakeProgram
 ) -> None:
     for user, seen in ((bob, 200), (charlie, 404)):
-        client = program(user, scopes=KEYS)
+        client = program(user, scopes=POLICY_SCOPES)
         assert client.get(f"skills/{slug}/files").status_code == seen
         change = {"files": [{"name": "reference.md", "text": "Stolen."}]}
         assert client.call("PATCH", f"skills/{slug}", change).status_code == 404
@@ -134,7 +122,7 @@ def test_each_limit_of_files_refuses_the_change(
     answer = owner.call("PATCH", f"skills/{slug}", {"text": "Changed.", "files": files})
     assert answer.status_code in {400, 422}
     assert answer.json()["error"]["code"] == refusal
-    assert Skill.objects.get().text == NEW["text"]
+    assert Skill.objects.get().text == NEW_SKILL["text"]
     assert SkillFile.objects.count() == 2
 
 
@@ -235,12 +223,12 @@ def test_one_name_twice_in_an_archive_is_refused(owner: Program, sales: Group) -
     with pytest.warns(UserWarning, match="Duplicate name"):
         archive = packed(("a/SKILL.md", SKILL_MD), ("a/x.md", "one"), ("a/x.md", "two"))
     answer = owner.post("skills/import", {"archive": archive, "group": sales.pk})
-    assert code(answer) == (422, "skill_file_name_taken")
+    assert read_status_and_code(answer) == (422, "skill_file_name_taken")
 
 
 def test_the_largest_skill_is_exported_and_imported(owner: Program, sales: Group) -> None:
     files = [{"name": f"f{n}", "text": noise(100_000)} for n in range(5)]
-    slug = owner.post("skills", {**NEW, "group": sales.pk, "files": files}).json()["slug"]
+    slug = owner.post("skills", {**NEW_SKILL, "group": sales.pk, "files": files}).json()["slug"]
     file = owner.get(f"skills/{slug}/export")
     assert len(file.content) < skill_folders.MOST_BYTES
     body = {"archive": base64.b64encode(file.content).decode(), "group": sales.pk}

@@ -21,8 +21,8 @@ from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.skills import save_skill
 from tests.chats.api.bringing import brought
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import export
-from tests.chats.test_outlook import fill, fold
+from tests.support.chat_messages import activate_compaction, fill_with_every_kind
+from tests.support.exchange_files import export_chat
 
 Work = Callable[..., Any]
 pytestmark = pytest.mark.django_db
@@ -46,7 +46,7 @@ def told(alice: User, chat: Chat, now: datetime, work: Work, of_alice: Program) 
     values = {"strategy": "dynamic_summary", "turn_threshold": None, "skills": ["mail"]}
     made = create_policy(slug="p", name="P", values=values, actor="system", now=now)
     assign_policy(policy=made, level="instance", actor="system", now=now)
-    fold(fill(chat, 20, now=now), 8, now=now)
+    activate_compaction(fill_with_every_kind(chat, 20, now=now), 8, now=now)
     Compaction.objects.update(skills=MOVED)
     chat = Chat.objects.get(pk=chat.pk)
     turn = start_turn(user=alice, chat=chat, text="Write a mail", now=now).turn
@@ -73,10 +73,10 @@ def ask(
 def test_a_bundle_comes_back_with_its_loaded_skills(
     told: Chat, alice: User, of_alice: Program, work: Work, now: datetime
 ) -> None:
-    first = export(of_alice, told.pk, form="bundle")
+    first = export_chat(of_alice, told.pk, form="bundle")
     made = brought(of_alice, first)
     assert made["losses"] == []
-    assert export(of_alice, made["chat"], form="bundle") == first
+    assert export_chat(of_alice, made["chat"], form="bundle") == first
     assert Compaction.objects.get(branch__chat=made["chat"]).skills == MOVED
     system, notes = ask(alice, made["chat"], work=work, now=now)
     assert "Skill file: mail/a.md\n[Characters 0 to 5 of 5]\nMoved" in system
@@ -103,7 +103,7 @@ def test_a_forged_bundle_moves_only_skills_of_the_chat(
     secret = Skill(slug="secret", name="Secret", description="None.", text="Hidden.")
     save_skill(skill=secret, actor="system", now=now)
     forged = io.BytesIO()
-    data = export(of_alice, told.pk, form="bundle")
+    data = export_chat(of_alice, told.pk, form="bundle")
     with zipfile.ZipFile(io.BytesIO(data)) as old, zipfile.ZipFile(forged, "w") as new:
         for name in old.namelist():
             text = old.read(name).decode()

@@ -18,31 +18,17 @@ from contextpolicy.models.skills import LONGEST_SKILL
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.people import person
+from tests.support.error_codes import read_status_and_code
+from tests.support.skill_bodies import NEW_SKILL, POLICY_SCOPES
 
 pytestmark = pytest.mark.django_db
-NEW = {"name": "Refunds", "description": "Answer refunds.", "text": "Ask for the number."}
-ZIP_KEYS = ("policy:read", "policy:write")
-
-
-@pytest.fixture
-def sales(alice: User, bob: User) -> Group:
-    """A group with the members Alice, who owns it, and Bob."""
-    group = Group.objects.create(name="Sales")
-    for user in (alice, bob):
-        user.groups.add(group)
-    GroupOwner.objects.create(group=group, user=alice)
-    return group
 
 
 @pytest.fixture
 def owner(alice: User, program: MakeProgram, sales: Group) -> Program:
     """A client of Alice, who owns the group."""
     del sales
-    return program(alice, scopes=ZIP_KEYS)
-
-
-def code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
+    return program(alice, scopes=POLICY_SCOPES)
 
 
 def packed(*files: tuple[str, str], **options: Any) -> str:
@@ -64,7 +50,7 @@ def folder(name: str = "Refunds", text: str = "Ask.") -> str:
 def test_an_owner_creates_changes_and_deletes_skills_of_the_group(
     owner: Program, sales: Group
 ) -> None:
-    made = owner.post("skills", {**NEW, "group": sales.pk})
+    made = owner.post("skills", {**NEW_SKILL, "group": sales.pk})
     assert made.status_code == 201
     assert made.json()["mode"] == "on_demand"
     slug = made.json()["slug"]
@@ -82,29 +68,32 @@ def test_an_owner_creates_changes_and_deletes_skills_of_the_group(
 def test_members_read_and_others_see_nothing(
     owner: Program, sales: Group, bob: User, charlie: User, program: MakeProgram
 ) -> None:
-    slug = owner.post("skills", {**NEW, "group": sales.pk}).json()["slug"]
+    slug = owner.post("skills", {**NEW_SKILL, "group": sales.pk}).json()["slug"]
     support = Group.objects.create(name="Support")
     charlie.groups.add(support)
     GroupOwner.objects.create(group=support, user=charlie)
     # Bob is a member, Charlie owns another group.
     for user, seen in ((bob, 200), (charlie, 404)):
-        client = program(user, scopes=ZIP_KEYS)
+        client = program(user, scopes=POLICY_SCOPES)
         assert client.get(f"skills/{slug}").status_code == seen
         assert client.get(f"skills/{slug}/export").status_code == seen
         assert len(client.get("skills").json()["data"]) == (seen == 200)
         for method, body in (("PATCH", {"text": "Stolen."}), ("DELETE", None)):
             assert client.call(method, f"skills/{slug}", body).status_code == 404
-        stolen = {**NEW, "group": sales.pk}
-        assert code(client.post("skills", stolen)) == (403, "skill_place_refused")
+        stolen = {**NEW_SKILL, "group": sales.pk}
+        assert read_status_and_code(client.post("skills", stolen)) == (403, "skill_place_refused")
         taken = {"archive": packed(("a/SKILL.md", folder())), "group": sales.pk}
-        assert code(client.post("skills/import", taken)) == (403, "skill_place_refused")
-    assert Skill.objects.get().text == NEW["text"]
+        assert read_status_and_code(client.post("skills/import", taken)) == (
+            403,
+            "skill_place_refused",
+        )
+    assert Skill.objects.get().text == NEW_SKILL["text"]
 
 
 def test_an_owner_who_left_the_group_edits_nothing(
     owner: Program, sales: Group, alice: User
 ) -> None:
-    slug = owner.post("skills", {**NEW, "group": sales.pk}).json()["slug"]
+    slug = owner.post("skills", {**NEW_SKILL, "group": sales.pk}).json()["slug"]
     alice.groups.remove(sales)
     assert owner.call("PATCH", f"skills/{slug}", {"text": "Late."}).status_code == 404
 
@@ -112,28 +101,34 @@ def test_an_owner_who_left_the_group_edits_nothing(
 def test_only_administrators_write_for_everyone_or_into_each_prompt(
     owner: Program, sales: Group, program: MakeProgram
 ) -> None:
-    assert code(owner.post("skills", NEW)) == (403, "skill_place_refused")
-    always = {**NEW, "group": sales.pk, "mode": "always"}
-    assert code(owner.post("skills", always)) == (403, "skill_mode_refused")
-    ines = program(person("ines", POLICY_ADMIN), scopes=ZIP_KEYS)
-    made = ines.post("skills", {**NEW, "mode": "always"})
+    assert read_status_and_code(owner.post("skills", NEW_SKILL)) == (403, "skill_place_refused")
+    always = {**NEW_SKILL, "group": sales.pk, "mode": "always"}
+    assert read_status_and_code(owner.post("skills", always)) == (403, "skill_mode_refused")
+    ines = program(person("ines", POLICY_ADMIN), scopes=POLICY_SCOPES)
+    made = ines.post("skills", {**NEW_SKILL, "mode": "always"})
     assert (made.status_code, made.json()["mode"]) == (201, "always")
     slug = made.json()["slug"]
-    assert code(ines.call("DELETE", f"skills/{slug}")) == (409, "skill_of_installation")
+    assert read_status_and_code(ines.call("DELETE", f"skills/{slug}")) == (
+        409,
+        "skill_of_installation",
+    )
 
 
 def test_a_team_has_skills_of_its_owner(
     alice: User, bob: User, program: MakeProgram, now: datetime, chat: Any
 ) -> None:
     del chat
-    client, other = (program(user, scopes=(*ZIP_KEYS, "chats:write")) for user in (alice, bob))
+    client, other = (program(user, scopes=(*POLICY_SCOPES, "chats:write")) for user in (alice, bob))
     crew = client.post("teams", {"name": "Crew", "agents": [{"name": "Writer"}]}).json()
-    made = client.post("skills", {**NEW, "team": crew["id"]})
+    made = client.post("skills", {**NEW_SKILL, "team": crew["id"]})
     assert (made.status_code, made.json()["team"]) == (201, crew["id"])
     assert other.get(f"skills/{made.json()['slug']}").status_code == 404
-    assert code(other.post("skills", {**NEW, "team": crew["id"]})) == (403, "skill_place_refused")
+    assert read_status_and_code(other.post("skills", {**NEW_SKILL, "team": crew["id"]})) == (
+        403,
+        "skill_place_refused",
+    )
     # The owner's team is personal: an administrator reads none of its texts.
-    ines = program(person("ines", POLICY_ADMIN), scopes=ZIP_KEYS)
+    ines = program(person("ines", POLICY_ADMIN), scopes=POLICY_SCOPES)
     assert ines.get(f"skills/{made.json()['slug']}").status_code == 404
     assert Team.objects.get().owner == alice
 
@@ -154,8 +149,8 @@ def test_a_team_has_skills_of_its_owner(
 def test_each_field_has_its_limit(
     owner: Program, sales: Group, values: dict[str, Any], refusal: str
 ) -> None:
-    owner.post("skills", {**NEW, "group": sales.pk})
-    answer = owner.post("skills", {**NEW, "name": "Other", "group": sales.pk, **values})
+    owner.post("skills", {**NEW_SKILL, "group": sales.pk})
+    answer = owner.post("skills", {**NEW_SKILL, "name": "Other", "group": sales.pk, **values})
     assert answer.status_code in {400, 422}
     assert answer.json()["error"]["code"] == refusal
     assert Skill.objects.count() == 1
@@ -166,7 +161,8 @@ def test_two_places_may_use_one_name(owner: Program, sales: Group, alice: User) 
     alice.groups.add(other)
     GroupOwner.objects.create(group=other, user=alice)
     slugs = [
-        owner.post("skills", {**NEW, "group": group.pk}).json()["slug"] for group in (sales, other)
+        owner.post("skills", {**NEW_SKILL, "group": group.pk}).json()["slug"]
+        for group in (sales, other)
     ]
     assert slugs == ["refunds", "refunds-2"]
 
@@ -198,7 +194,7 @@ def test_an_exported_skill_can_be_imported_unchanged(
 def test_an_import_elsewhere_keeps_slug_and_mode(
     mode: str, described: str, program: MakeProgram
 ) -> None:
-    ines = program(person("ines", POLICY_ADMIN), scopes=ZIP_KEYS)
+    ines = program(person("ines", POLICY_ADMIN), scopes=POLICY_SCOPES)
     # Its slug does not follow from its name.
     values = {"name": "退款 – Money back", "description": described, "text": "Ask.", "mode": mode}
     Skill.objects.create(slug="refunds_eu", updated_at=timezone.now(), **values)

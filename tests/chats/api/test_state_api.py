@@ -10,13 +10,6 @@ from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.states import SCHEMA, keep_a_state, lay
 
 
-@pytest.fixture
-def kept(chat: Chat, now: datetime) -> ChatState:
-    """A state with one field."""
-    keep_a_state(now=now)
-    return lay(chat, {"destination": "Oslo"}, now=now)
-
-
 @pytest.mark.requirement("S2.5")
 def test_the_state_is_read_with_its_schema_and_sources(
     of_alice: Program, chat: Chat, kept: ChatState, now: datetime

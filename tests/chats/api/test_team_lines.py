@@ -6,7 +6,6 @@ from datetime import timedelta
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.db import connection as database
 from django.test import Client
@@ -19,8 +18,9 @@ from chats.models import ApiKey, Branch, Chat, Message
 from chats.streams import connection, lines
 from chats.teams import lookup
 from tests.chats.api.programs import Program
-from tests.chats.api.test_chats import code
-from tests.chats.api.test_teams import ANN, PLANNER
+from tests.support.error_codes import read_status_and_code
+from tests.support.streamed_responses import read_stream
+from tests.support.team_endpoints import ANN, PLANNER
 
 COUNT = 5_000
 
@@ -63,11 +63,7 @@ def read(answer: Any) -> list[dict[str, Any]]:
     assert answer.status_code == 200
     assert answer["Content-Type"] == "application/x-ndjson"
     assert (answer["Cache-Control"], answer["X-Accel-Buffering"]) == ("no-store", "no")
-
-    async def collect() -> bytes:
-        return b"".join([chunk async for chunk in answer.streaming_content])
-
-    text = async_to_sync(collect)()
+    text = read_stream(answer)
     assert text.endswith(b"\n") or not text
     return [json.loads(line) for line in text.splitlines()]
 
@@ -128,18 +124,21 @@ def test_what_is_added_meanwhile_is_not_in_it(of_alice: Program, long_chat: Chat
 
 def test_a_stream_has_no_pages_but_begins_at_a_cursor(of_alice: Program, long_chat: Chat) -> None:
     refused = of_alice.get(path(long_chat), stream="true", limit=5)
-    assert code(refused) == (400, "invalid_value")
+    assert read_status_and_code(refused) == (400, "invalid_value")
     assert refused.json()["error"]["param"] == "limit"
     cursor = of_alice.get(path(long_chat), limit=100).json()["next_cursor"]
     assert read(of_alice.get(path(long_chat), stream="true", cursor=cursor))[0]["id"] == "msg-101"
     wrong = of_alice.get(path(long_chat), stream="true", cursor=cursor, speaker="ann")
-    assert code(wrong) == (400, "invalid_cursor")
+    assert read_status_and_code(wrong) == (400, "invalid_cursor")
 
 
 def test_a_stranger_and_another_person_get_nothing(
     of_charlie: Program, client: Client, long_chat: Chat
 ) -> None:
-    assert code(of_charlie.get(path(long_chat), stream="true")) == (404, "not_found")
+    assert read_status_and_code(of_charlie.get(path(long_chat), stream="true")) == (
+        404,
+        "not_found",
+    )
     assert client.get(f"/api/v1/{path(long_chat)}", {"stream": "true"}).status_code == 401
 
 
@@ -188,7 +187,10 @@ def test_no_more_are_open_at_once_than_a_person_may_have(
     of_alice: Program, long_chat: Chat, settings: Settings
 ) -> None:
     settings.STREAMS_PER_USER = 0
-    assert code(of_alice.get(path(long_chat), stream="true")) == (429, "too_many_streams")
+    assert read_status_and_code(of_alice.get(path(long_chat), stream="true")) == (
+        429,
+        "too_many_streams",
+    )
 
 
 def test_the_schema_tells_of_lines(of_alice: Program) -> None:

@@ -19,67 +19,17 @@ from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_chats import code
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
 from tests.engine import contract_texts
+from tests.support.error_codes import read_status_and_code
+from tests.support.team_endpoints import ANN, PLANNER, TeamEndpoints, build_team_message
 
-PLANNER = {"roleId": "planner", "roleName": "Planner", "type": "ai"}
 CRITIC = {"roleId": "critic", "roleName": "Critic", "type": "ai"}
-ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
-
-
-def said(content: object, speaker: object = ANN, *to: str, **more: object) -> dict[str, Any]:
-    """Return the body of a request that adds a message."""
-    message = {"content": content, "speaker": speaker, **more}
-    if to:
-        message["routing"] = {"resolvedAddressees": list(to)}
-    return {"message": message}
-
-
-@pytest.fixture
-def team(of_alice: Program, chat: Chat) -> "Team":
-    """Alice's chat, accessed by her client."""
-    return Team(of_alice, chat)
-
-
-class Team:
-    """The team endpoints of one chat."""
-
-    def __init__(self, program: Program, chat: Chat) -> None:
-        self.program = program
-        self.path = f"chats/{chat.pk}/team"
-
-    def add(self, content: object, speaker: object = ANN, *to: str, **more: object) -> Any:
-        """Send a message."""
-        return self.program.post(f"{self.path}/messages", said(content, speaker, *to, **more))
-
-    def listed(self) -> list[dict[str, Any]]:
-        """Return all messages."""
-        rows: list[dict[str, Any]] = self.program.get(f"{self.path}/messages").json()["data"]
-        return rows
-
-    def view(self) -> dict[str, Any]:
-        """Return the task and the newest message."""
-        found: dict[str, Any] = self.program.get(self.path).json()
-        return found
-
-    def context(self, agent: str = "planner", **options: object) -> Any:
-        """Request an agent's context."""
-        return self.program.post(f"{self.path}/context", {"agentId": agent, **options})
-
-    def snapshot(self) -> dict[str, Any]:
-        """Return the exported state."""
-        found: dict[str, Any] = self.program.get(f"{self.path}/snapshot").json()
-        return found
-
-    def read(self, snapshot: object) -> Any:
-        """Import a state."""
-        return self.program.post(f"{self.path}/snapshot", {"snapshot": snapshot})
 
 
 @pytest.mark.requirement("S3.1")
-def test_messages_carry_speaker_and_addressees_and_count_from_one(team: Team) -> None:
+def test_messages_carry_speaker_and_addressees_and_count_from_one(team: TeamEndpoints) -> None:
     assert team.view()["latestMessage"] is None
     first = team.add("Hello", ANN, "Planner", id="msg-77")
     second = team.add("A plan [NEXT:Critic]", PLANNER)
@@ -94,13 +44,15 @@ def test_messages_carry_speaker_and_addressees_and_count_from_one(team: Team) ->
     assert team.view()["messageCount"] == 2
 
 
-def test_every_door_shows_the_same_speaker(team: Team, of_alice: Program, chat: Chat) -> None:
+def test_every_door_shows_the_same_speaker(
+    team: TeamEndpoints, of_alice: Program, chat: Chat
+) -> None:
     team.add("Hello", PLANNER, "Ann")
     (row,) = of_alice.get(f"chats/{chat.pk}/messages").json()["data"]
     assert (row["role"], row["speaker"], row["addressees"]) == ("assistant", PLANNER, ["Ann"])
 
 
-def test_messages_of_a_plain_chat_have_speakers_too(team: Team, turn: Turn) -> None:
+def test_messages_of_a_plain_chat_have_speakers_too(team: TeamEndpoints, turn: Turn) -> None:
     turn.trigger.seq = turn.branch.last_seq = 1  # type: ignore[union-attr]  # it has one
     turn.trigger.save()  # type: ignore[union-attr]  # it has one
     turn.branch.save()
@@ -115,18 +67,22 @@ def test_messages_of_a_plain_chat_have_speakers_too(team: Team, turn: Turn) -> N
     [
         ({"message": None}, contract_texts.MESSAGE_REQUIRED, "message_required"),
         ({}, contract_texts.MESSAGE_REQUIRED, "message_required"),
-        (said(5, None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
-        (said(None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
-        (said("x", None), contract_texts.SPEAKER_REQUIRED, "speaker_required"),
-        (said("x", {}), contract_texts.ROLE_ID_REQUIRED, "role_id_required"),
-        (said("x", {"roleId": ""}), contract_texts.ROLE_ID_REQUIRED, "role_id_required"),
+        (build_team_message(5, None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
+        (build_team_message(None), contract_texts.CONTENT_NOT_TEXT, "content_not_text"),
+        (build_team_message("x", None), contract_texts.SPEAKER_REQUIRED, "speaker_required"),
+        (build_team_message("x", {}), contract_texts.ROLE_ID_REQUIRED, "role_id_required"),
+        (
+            build_team_message("x", {"roleId": ""}),
+            contract_texts.ROLE_ID_REQUIRED,
+            "role_id_required",
+        ),
     ],
 )
 def test_what_is_missing_is_said_in_the_documents_words(
-    team: Team, body: object, sentence: str, stable: str
+    team: TeamEndpoints, body: object, sentence: str, stable: str
 ) -> None:
     refused = team.program.post(f"{team.path}/messages", body)
-    assert code(refused) == (422, stable)
+    assert read_status_and_code(refused) == (422, stable)
     assert refused.json()["error"]["message"] == sentence
     assert team.add("").json()["id"] == "msg-1"
     assert not AuditEvent.objects.filter(type="team.message_added", seq=1).exists()
@@ -140,14 +96,14 @@ def test_what_is_missing_is_said_in_the_documents_words(
         {**PLANNER, "roleId": "a\x00b"},
     ],
 )
-def test_a_name_cannot_forge_a_speaker(team: Team, speaker: object) -> None:
-    assert code(team.add("x", speaker)) == (422, "invalid_speaker")
-    assert code(team.add("x", ANN, "a\nb")) == (422, "invalid_speaker")
-    assert code(team.add("x", ANN, *["a"] * 51)) == (422, "invalid_speaker")
+def test_a_name_cannot_forge_a_speaker(team: TeamEndpoints, speaker: object) -> None:
+    assert read_status_and_code(team.add("x", speaker)) == (422, "invalid_speaker")
+    assert read_status_and_code(team.add("x", ANN, "a\nb")) == (422, "invalid_speaker")
+    assert read_status_and_code(team.add("x", ANN, *["a"] * 51)) == (422, "invalid_speaker")
     assert team.listed() == []
 
 
-def test_words_obey_the_chats_policy(team: Team, chat: Chat, alice: User) -> None:
+def test_words_obey_the_chats_policy(team: TeamEndpoints, chat: Chat, alice: User) -> None:
     policy = create_policy(
         slug="short",
         name="Short",
@@ -157,40 +113,49 @@ def test_words_obey_the_chats_policy(team: Team, chat: Chat, alice: User) -> Non
     )
     assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=timezone.now())
     assert team.add("ten charac").status_code == 201
-    assert code(team.add("eleven char")) == (422, "message_too_long")
-    assert code(team.add("a\x00")) == (422, "invalid_character")
-    long = {"messages": [{"id": "msg-1", **said("eleven char")["message"]}], "teamTask": None}
-    assert code(team.read({**long, "version": 1})) == (422, "message_too_long")
+    assert read_status_and_code(team.add("eleven char")) == (422, "message_too_long")
+    assert read_status_and_code(team.add("a\x00")) == (422, "invalid_character")
+    long = {
+        "messages": [{"id": "msg-1", **build_team_message("eleven char")["message"]}],
+        "teamTask": None,
+    }
+    assert read_status_and_code(team.read({**long, "version": 1})) == (422, "message_too_long")
     assert len(team.listed()) == 1
 
 
-def test_nothing_is_added_while_a_reply_is_written(team: Team, turn: Turn) -> None:
-    assert code(team.add("x")) == (409, "reply_under_way")
+def test_nothing_is_added_while_a_reply_is_written(team: TeamEndpoints, turn: Turn) -> None:
+    assert read_status_and_code(team.add("x")) == (409, "reply_under_way")
     Turn.objects.filter(pk=turn.pk).update(status="stopped")
     assert team.add("x").status_code == 201
 
 
-def test_a_full_chat_takes_no_more(team: Team, settings: Any) -> None:
+def test_a_full_chat_takes_no_more(team: TeamEndpoints, settings: Any) -> None:
     settings.MESSAGES_PER_CHAT = 1
     assert team.add("x").status_code == 201
-    assert code(team.add("y")) == (409, "chat_full")
-    two = [{"id": f"msg-{number}", **said("x")["message"]} for number in (1, 2)]
-    assert code(team.read({"messages": two, "teamTask": None, "version": 1})) == (409, "chat_full")
+    assert read_status_and_code(team.add("y")) == (409, "chat_full")
+    two = [{"id": f"msg-{number}", **build_team_message("x")["message"]} for number in (1, 2)]
+    assert read_status_and_code(team.read({"messages": two, "teamTask": None, "version": 1})) == (
+        409,
+        "chat_full",
+    )
 
 
-def test_a_repeated_request_adds_nothing(team: Team) -> None:
+def test_a_repeated_request_adds_nothing(team: TeamEndpoints) -> None:
     key = {"HTTP_IDEMPOTENCY_KEY": "one"}
     path = f"{team.path}/messages"
-    first = team.program.post(path, said("x"), **key)
-    again = team.program.post(path, said("x"), **key)
+    first = team.program.post(path, build_team_message("x"), **key)
+    again = team.program.post(path, build_team_message("x"), **key)
     assert first.json() == again.json()
     assert len(team.listed()) == 1
-    assert code(team.program.post(path, said("y"), **key)) == (422, "idempotency_key_reused")
+    assert read_status_and_code(team.program.post(path, build_team_message("y"), **key)) == (
+        422,
+        "idempotency_key_reused",
+    )
 
 
 @pytest.mark.requirement("S3.3")
 def test_a_long_task_is_cut_and_everybody_hears_of_it(
-    team: Team, caplog: pytest.LogCaptureFixture, django_capture_on_commit_callbacks: Any
+    team: TeamEndpoints, caplog: pytest.LogCaptureFixture, django_capture_on_commit_callbacks: Any
 ) -> None:
     heard: list[object] = []
 
@@ -209,7 +174,7 @@ def test_a_long_task_is_cut_and_everybody_hears_of_it(
     )
     assert "TeamTask exceeded 5KB limit (5122 bytes), truncated to 5120 bytes" in caplog.text
     assert heard == ["x" * 5_120, "é" * 2_560]
-    assert code(team.program.call("PATCH", team.path, {"teamTask": "\x00"})) == (
+    assert read_status_and_code(team.program.call("PATCH", team.path, {"teamTask": "\x00"})) == (
         422,
         "invalid_character",
     )
@@ -218,7 +183,7 @@ def test_a_long_task_is_cut_and_everybody_hears_of_it(
 @pytest.mark.requirement("S3.4", by="integrator")
 @pytest.mark.requirement("S3.5")
 @pytest.mark.requirement("S3.7")
-def test_an_agent_is_shown_its_window(team: Team) -> None:
+def test_an_agent_is_shown_its_window(team: TeamEndpoints) -> None:
     empty = team.context().json()
     assert (empty["contextMessages"], empty["currentMessage"]) == ([], "")
     team.program.call("PATCH", team.path, {"teamTask": "Sell apples"})
@@ -239,13 +204,13 @@ def test_an_agent_is_shown_its_window(team: Team) -> None:
     assert (shown["systemInstruction"], shown["instructionFileText"]) == ("Be brief", "# Rules")
     assert shown["leftOut"] == [{"message": "msg-1", "reason": "window"}]
     assert team.context(windowSizeOverride=0).json()["contextMessages"] == []
-    assert code(team.context(windowSizeOverride=-1)) == (422, "invalid_window")
-    assert code(team.context(windowSizeOverride=101)) == (422, "invalid_window")
-    assert code(team.context(systemInstruction="x" * 200_001)) == (422, "too_long")
+    assert read_status_and_code(team.context(windowSizeOverride=-1)) == (422, "invalid_window")
+    assert read_status_and_code(team.context(windowSizeOverride=101)) == (422, "invalid_window")
+    assert read_status_and_code(team.context(systemInstruction="x" * 200_001)) == (422, "too_long")
 
 
 @pytest.mark.requirement("S3.6")
-def test_an_ai_message_that_repeats_the_last_one_is_shown_once(team: Team) -> None:
+def test_an_ai_message_that_repeats_the_last_one_is_shown_once(team: TeamEndpoints) -> None:
     for content in ("First", "Same", "Same [NEXT:Ann]"):
         team.add(content, PLANNER)
     shown = team.context().json()
@@ -254,7 +219,7 @@ def test_an_ai_message_that_repeats_the_last_one_is_shown_once(team: Team) -> No
 
 
 def test_what_was_excluded_erased_or_cut_is_shown_to_nobody(
-    team: Team, of_alice: Program, chat: Chat
+    team: TeamEndpoints, of_alice: Program, chat: Chat
 ) -> None:
     rows = [team.add(f"Number {number}").json()["message"] for number in range(1, 5)]
     of_alice.post(f"chats/{chat.pk}/messages/{rows[0]}/exclude")
@@ -267,7 +232,9 @@ def test_what_was_excluded_erased_or_cut_is_shown_to_nobody(
 
 
 @pytest.mark.requirement("S3.8", by="integrator")
-def test_each_kind_of_agent_gets_its_own_form(team: Team, caplog: pytest.LogCaptureFixture) -> None:
+def test_each_kind_of_agent_gets_its_own_form(
+    team: TeamEndpoints, caplog: pytest.LogCaptureFixture
+) -> None:
     team.add("A question")
     team.add("The newest", PLANNER)
 
@@ -288,16 +255,19 @@ def test_each_kind_of_agent_gets_its_own_form(team: Team, caplog: pytest.LogCapt
     assert 'Unknown agentType "own" (normalized: "own"), using PlainTextAssembler' in caplog.text
 
 
-def test_a_message_that_is_too_large_for_an_agent_is_never_cut(team: Team) -> None:
+def test_a_message_that_is_too_large_for_an_agent_is_never_cut(team: TeamEndpoints) -> None:
     team.add("x")
     long = "é" * 200_000
     body = {"agentId": "a", "systemInstruction": long, "instructionFileText": long}
-    assert code(team.program.post(f"{team.path}/prompt", body)) == (422, "agent_prompt_too_large")
+    assert read_status_and_code(team.program.post(f"{team.path}/prompt", body)) == (
+        422,
+        "agent_prompt_too_large",
+    )
 
 
 @pytest.mark.requirement("S3.9", by="integrator")
 def test_a_snapshot_comes_back_as_it_was(
-    team: Team, of_alice: Program, django_capture_on_commit_callbacks: Any
+    team: TeamEndpoints, of_alice: Program, django_capture_on_commit_callbacks: Any
 ) -> None:
     team.add("Hello", ANN, "Planner")
     team.add("A plan", PLANNER)
@@ -310,7 +280,7 @@ def test_a_snapshot_comes_back_as_it_was(
     def hear(signal: object, **told: object) -> None:
         heard.append(told.get("task", "a message"))
 
-    other = Team(of_alice, Chat.objects.get(pk=of_alice.post("chats", {}).json()["id"]))
+    other = TeamEndpoints(of_alice, Chat.objects.get(pk=of_alice.post("chats", {}).json()["id"]))
     other.add("Gone from the view")
     signals.task_changed.connect(hear)
     signals.message_added.connect(hear)
@@ -325,8 +295,8 @@ def test_a_snapshot_comes_back_as_it_was(
     assert [row["id"] for row in other.listed()] == ["msg-1", "msg-9", "msg-10"]
 
 
-def test_ids_of_another_form_count_as_none(team: Team) -> None:
-    rows = [{"id": name, **said(name)["message"]} for name in ("a", "b", "c")]
+def test_ids_of_another_form_count_as_none(team: TeamEndpoints) -> None:
+    rows = [{"id": name, **build_team_message(name)["message"]} for name in ("a", "b", "c")]
     assert team.read({"messages": rows, "teamTask": None, "version": 1}).status_code == 200
     assert team.add("Next").json()["id"] == "msg-1"
     assert team.read({"messages": [], "teamTask": None, "version": 1}).status_code == 200
@@ -342,20 +312,26 @@ def test_ids_of_another_form_count_as_none(team: Team) -> None:
         {"messages": {}, "teamTask": None, "version": 1},
         {"messages": [], "teamTask": 5, "version": 1},
         {"messages": [{"content": "no id"}], "teamTask": None, "version": 1},
-        {"messages": [{"id": "x" * 101, **said("x")["message"]}], "teamTask": None, "version": 1},
+        {
+            "messages": [{"id": "x" * 101, **build_team_message("x")["message"]}],
+            "teamTask": None,
+            "version": 1,
+        },
     ],
 )
-def test_what_is_no_snapshot_changes_nothing(team: Team, snapshot: object) -> None:
+def test_what_is_no_snapshot_changes_nothing(team: TeamEndpoints, snapshot: object) -> None:
     team.add("Hello")
     refused = team.read(snapshot)
-    assert code(refused) == (422, "invalid_snapshot")
+    assert read_status_and_code(refused) == (422, "invalid_snapshot")
     assert refused.json()["error"]["message"] == contract_texts.INVALID_SNAPSHOT
     assert [row["content"] for row in team.listed()] == ["Hello"]
     assert Branch.objects.count() == 1
 
 
-def test_a_snapshot_may_be_larger_than_another_body(team: Team) -> None:
-    rows = [{"id": f"msg-{n}", **said("x" * 200)["message"]} for n in range(1, 15_001)]
+def test_a_snapshot_may_be_larger_than_another_body(team: TeamEndpoints) -> None:
+    rows = [
+        {"id": f"msg-{n}", **build_team_message("x" * 200)["message"]} for n in range(1, 15_001)
+    ]
     assert len(json.dumps(rows)) > 4_000_000
     taken = team.read({"messages": rows, "teamTask": None, "version": 1})
     assert taken.json()["messageCount"] == 15_000
@@ -363,7 +339,7 @@ def test_a_snapshot_may_be_larger_than_another_body(team: Team) -> None:
 
 
 def test_a_chat_that_no_snapshot_takes_is_not_written_down(
-    team: Team, monkeypatch: pytest.MonkeyPatch
+    team: TeamEndpoints, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     team.add("ten bytes!")
     team.add("ten bytes!")
@@ -377,12 +353,12 @@ def test_a_chat_that_no_snapshot_takes_is_not_written_down(
             patched.setattr(snapshots, name, limit)
             answer = team.program.get(f"{team.path}/snapshot")
             assert answer.status_code == 200 if is_written else 409
-            assert is_written or code(answer) == (409, "snapshot_too_large")
+            assert is_written or read_status_and_code(answer) == (409, "snapshot_too_large")
 
 
 @pytest.mark.requirement("S3.10", by="integrator")
 def test_clearing_begins_again_and_keeps_what_was_said(
-    team: Team, of_alice: Program, chat: Chat, django_capture_on_commit_callbacks: Any
+    team: TeamEndpoints, of_alice: Program, chat: Chat, django_capture_on_commit_callbacks: Any
 ) -> None:
     team.add("Hello")
     team.program.call("PATCH", team.path, {"teamTask": "Sell apples"})
@@ -405,7 +381,7 @@ def test_clearing_begins_again_and_keeps_what_was_said(
 
 @pytest.mark.requirement("S3.13", by="auditor")
 def test_an_auditor_finds_what_the_log_says_with_numbers_and_without_words(
-    team: Team, caplog: pytest.LogCaptureFixture
+    team: TeamEndpoints, caplog: pytest.LogCaptureFixture
 ) -> None:
     with caplog.at_level(logging.DEBUG, logger="chats"), caplog.at_level(logging.DEBUG):
         team.add("A secret", PLANNER)
@@ -426,7 +402,7 @@ def test_an_auditor_finds_what_the_log_says_with_numbers_and_without_words(
 
 
 def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(
-    team: Team, chat: Chat, caplog: pytest.LogCaptureFixture
+    team: TeamEndpoints, chat: Chat, caplog: pytest.LogCaptureFixture
 ) -> None:
     for name in ("chats", "contextpolicy"):
         caplog.set_level(logging.DEBUG, logger=name)
@@ -457,27 +433,33 @@ def test_the_ledger_says_what_happened_and_the_log_never_what_was_said(
     assert list(ledger.find_ledger_breaks()) == []
 
 
-def test_others_see_nothing_of_it(of_charlie: Program, chat: Chat, team: Team) -> None:
-    theirs = Team(of_charlie, chat)
-    assert code(theirs.add("x")) == (404, "not_found")
+def test_others_see_nothing_of_it(of_charlie: Program, chat: Chat, team: TeamEndpoints) -> None:
+    theirs = TeamEndpoints(of_charlie, chat)
+    assert read_status_and_code(theirs.add("x")) == (404, "not_found")
     for path in ("", "/messages", "/snapshot"):
         assert of_charlie.get(f"{theirs.path}{path}").status_code == 404
-    assert code(theirs.context()) == (404, "not_found")
-    assert code(theirs.read({"messages": [], "teamTask": None, "version": 1})) == (404, "not_found")
+    assert read_status_and_code(theirs.context()) == (404, "not_found")
+    assert read_status_and_code(theirs.read({"messages": [], "teamTask": None, "version": 1})) == (
+        404,
+        "not_found",
+    )
 
 
 def test_a_key_that_only_reads_may_ask_for_contexts(
-    program: MakeProgram, alice: User, chat: Chat, team: Team
+    program: MakeProgram, alice: User, chat: Chat, team: TeamEndpoints
 ) -> None:
     team.add("x")
-    reader = Team(program(alice, scopes=("chats:read",)), chat)
+    reader = TeamEndpoints(program(alice, scopes=("chats:read",)), chat)
     assert reader.context().json()["currentMessage"] == "x"
-    assert code(reader.add("x")) == (403, "insufficient_scope")
-    assert code(reader.program.post(f"{reader.path}/clear")) == (403, "insufficient_scope")
+    assert read_status_and_code(reader.add("x")) == (403, "insufficient_scope")
+    assert read_status_and_code(reader.program.post(f"{reader.path}/clear")) == (
+        403,
+        "insufficient_scope",
+    )
 
 
 def test_the_context_costs_the_same_in_a_long_chat(
-    team: Team, chat: Chat, django_assert_max_num_queries: Any
+    team: TeamEndpoints, chat: Chat, django_assert_max_num_queries: Any
 ) -> None:
     branch = chat.active_branch
     assert branch is not None
@@ -507,7 +489,7 @@ def test_the_context_costs_the_same_in_a_long_chat(
 
 @pytest.mark.requirement("S3.12", by="integrator")
 def test_messages_are_looked_up_by_speaker_time_and_id(
-    team: Team, of_alice: Program, turn: Turn
+    team: TeamEndpoints, of_alice: Program, turn: Turn
 ) -> None:
     turn.trigger.seq = turn.branch.last_seq = 1  # type: ignore[union-attr]  # it has one
     turn.trigger.save()  # type: ignore[union-attr]  # it has one
@@ -533,7 +515,7 @@ def test_messages_are_looked_up_by_speaker_time_and_id(
 
 
 @pytest.mark.tampers
-def test_messages_of_a_team_that_are_changed_by_sql_are_found(team: Team) -> None:
+def test_messages_of_a_team_that_are_changed_by_sql_are_found(team: TeamEndpoints) -> None:
     team.add("Hello", ANN, "Planner")
     snapshot = team.snapshot()
     assert team.read(snapshot).status_code == 200

@@ -11,16 +11,12 @@ from chats.models import Message, Receipt, Turn
 from chats.providers.base import ProviderError, TextDelta
 from contextpolicy.models import EffectivePolicy
 from tests.chats.api.programs import Program
+from tests.support.error_codes import read_status_and_code
 
 
 def path(turn: Turn, action: str = "") -> str:
     """Return the path of the turn or of an action on it."""
     return f"chats/{turn.branch.chat_id}/turns/{turn.pk}" + (f"/{action}" if action else "")
-
-
-def code(answer: Any) -> tuple[int, str]:
-    """Return status and error code."""
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 def end(turn: Turn, now: datetime, *, status: str, finish: str = "stop", text: str = "Hi") -> None:
@@ -99,26 +95,29 @@ def test_failed_turn_names_the_cause(of_alice: Program, turn: Turn, now: datetim
 def test_queued_turn_is_stopped_once(of_alice: Program, turn: Turn) -> None:
     stopped = of_alice.post(path(turn, "stop"))
     assert (stopped.status_code, stopped.json()["status"]) == (202, "stopped")
-    assert code(of_alice.post(path(turn, "stop"))) == (409, "turn_is_over")
+    assert read_status_and_code(of_alice.post(path(turn, "stop"))) == (409, "turn_is_over")
 
 
 def test_failed_turn_is_tried_again_as_a_new_turn(
     of_alice: Program, turn: Turn, now: datetime
 ) -> None:
-    assert code(of_alice.post(path(turn, "retry"))) == (409, "turn_not_over")
+    assert read_status_and_code(of_alice.post(path(turn, "retry"))) == (409, "turn_not_over")
     end(turn, now, status="failed", finish="incomplete")
     again = of_alice.post(path(turn, "retry"))
     assert again.status_code == 202
     assert again.json()["message"] == str(turn.trigger_id)
     assert again.json()["id"] != str(turn.pk)
-    assert code(of_alice.post(path(turn, "retry"))) == (409, "not_the_last_turn")
+    assert read_status_and_code(of_alice.post(path(turn, "retry"))) == (409, "not_the_last_turn")
 
 
 def test_cut_reply_is_continued_and_a_complete_one_is_not(
     of_alice: Program, turn: Turn, now: datetime
 ) -> None:
     end(turn, now, status="completed", finish="stop")
-    assert code(of_alice.post(path(turn, "continue"))) == (409, "nothing_to_continue")
+    assert read_status_and_code(of_alice.post(path(turn, "continue"))) == (
+        409,
+        "nothing_to_continue",
+    )
     Message.objects.filter(accepted=50).update(finish="length")
     onward = of_alice.post(path(turn, "continue"))
     assert (onward.status_code, onward.json()["continues"]) == (202, str(turn.pk))
@@ -126,7 +125,10 @@ def test_cut_reply_is_continued_and_a_complete_one_is_not(
 
 @pytest.mark.parametrize("action", ["stop", "retry", "continue"])
 def test_actions_take_no_fields(action: str, of_alice: Program, turn: Turn) -> None:
-    assert code(of_alice.post(path(turn, action), {"status": "x"})) == (400, "unknown_field")
+    assert read_status_and_code(of_alice.post(path(turn, action), {"status": "x"})) == (
+        400,
+        "unknown_field",
+    )
     turn.refresh_from_db()
     assert turn.stop_requested_at is None
 
@@ -134,7 +136,7 @@ def test_actions_take_no_fields(action: str, of_alice: Program, turn: Turn) -> N
 def test_retries_count_as_messages(of_alice: Program, turn: Turn, settings: Settings) -> None:
     settings.MESSAGES_PER_MINUTE = 1
     of_alice.post(path(turn, "retry"))
-    assert code(of_alice.post(path(turn, "retry"))) == (429, "rate_limit_exceeded")
+    assert read_status_and_code(of_alice.post(path(turn, "retry"))) == (429, "rate_limit_exceeded")
 
 
 def test_a_reply_cut_by_a_content_filter_says_so_everywhere(

@@ -19,47 +19,19 @@ from chats.providers.base import Finished, TextDelta
 from chats.streams.follow import Beginning, Delta, Done, Reshaped, Snapshot, Thoughts, TurnRow
 from chats.streams.ui_messages import ChunkEncoder
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_S18_events import Bus, bus
-
-__all__ = ["bus"]
+from tests.support.error_codes import read_status_and_code
+from tests.support.live_events import ScriptedBus
+from tests.support.streamed_responses import read_stream
+from tests.support.ui_streams import (
+    UI_CHATS,
+    build_user_message,
+    describe_chunks,
+    join_text_chunks,
+    parse_chunks,
+    read_chunks,
+)
 
 Answer = Callable[..., Turn]
-A = "ui-chats"
-
-
-def said(text: str, own_id: str = "m1", **more: Any) -> dict[str, Any]:
-    """Return a user's UI message."""
-    return {"id": own_id, "role": "user", "parts": [{"type": "text", "text": text}], **more}
-
-
-def chunks(answer: Any) -> list[dict[str, Any]]:
-    """Return the chunks of a response, which must end with [DONE]."""
-    assert answer.status_code == 200, answer.content
-    assert answer["x-vercel-ai-ui-message-stream"] == "v1"
-    return parsed(read(answer))
-
-
-def read(answer: Any) -> str:
-    """Return the whole body of a streamed response."""
-
-    async def collect() -> str:
-        return b"".join([piece async for piece in answer.streaming_content]).decode()
-
-    return async_to_sync(collect)()
-
-
-def parsed(text: str) -> list[dict[str, Any]]:
-    """Return the chunks of a text of events."""
-    events = [
-        block.removeprefix("data: ") for block in text.split("\n\n") if block.startswith("data: ")
-    ]
-    assert events[-1] == "[DONE]"
-    return [json.loads(event) for event in events[:-1]]
-
-
-def text_of(found: list[dict[str, Any]]) -> str:
-    """Return the text of all text parts."""
-    return "".join(chunk["delta"] for chunk in found if chunk["type"] == "text-delta")
 
 
 def newest() -> Turn:
@@ -80,18 +52,18 @@ def reply(work: Callable[..., Any]) -> Answer:
 
 
 @pytest.fixture
-def send(of_alice: Program, bus: Bus) -> Callable[..., Any]:
+def send(of_alice: Program, bus: ScriptedBus) -> Callable[..., Any]:
     """Send a request of `useChat` and return the response, whose stream is not read."""
 
     def sending(*messages: dict[str, Any], chat: str = "front-end 1", **more: Any) -> Any:
-        return of_alice.post(A, {"id": chat, "messages": list(messages), **more})
+        return of_alice.post(UI_CHATS, {"id": chat, "messages": list(messages), **more})
 
     return sending
 
 
 def listed(client: Program, chat: str = "front-end 1", **query: Any) -> list[dict[str, Any]]:
     """Return the UI messages of a chat."""
-    answer = client.get(f"{A}/{chat}", **query)
+    answer = client.get(f"{UI_CHATS}/{chat}", **query)
     assert answer.status_code == 200, answer.content
     found: list[dict[str, Any]] = answer.json()["messages"]
     return found
@@ -116,22 +88,17 @@ def store(
     )
 
 
-def code(answer: Any) -> tuple[int, str]:
-    """Return the status and the code of a refusal."""
-    return answer.status_code, answer.json()["error"]["code"]
-
-
 def test_the_first_message_creates_a_chat_and_its_reply_is_streamed(
-    send: Callable[..., Any], reply: Answer, of_alice: Program, bus: Bus
+    send: Callable[..., Any], reply: Answer, of_alice: Program, bus: ScriptedBus
 ) -> None:
-    answer = send(said("Good morning"))
+    answer = send(build_user_message("Good morning"))
     bus.steps = [reply, None]
 
-    found = chunks(answer)
+    found = read_chunks(answer)
 
     turn = newest()
     assert found[:2] == [{"type": "start", "messageId": str(turn.pk)}, {"type": "start-step"}]
-    assert text_of(found) == "An answer."
+    assert join_text_chunks(found) == "An answer."
     assert [chunk["type"] for chunk in found[-2:]] == ["finish-step", "finish"]
     assert found[-1]["messageMetadata"] == {"model": turn.model_name, "finish": "stop"}
     chat = Chat.objects.get()
@@ -148,7 +115,7 @@ def test_what_the_product_does_not_use_comes_back(
     send: Callable[..., Any], of_alice: Program, reply: Answer
 ) -> None:
     part = {"type": "data-place", "id": "p1", "data": {"city": "Oslo", "at": [59.9, 10.7]}}
-    message = said("Where?", metadata={"mood": "fine", "nested": {"a": [1, None]}})
+    message = build_user_message("Where?", metadata={"mood": "fine", "nested": {"a": [1, None]}})
     message["parts"].append(part)
     send(message, body={"more": 1}, tools={"x": True})
     reply()
@@ -158,29 +125,29 @@ def test_what_the_product_does_not_use_comes_back(
     assert first["parts"] == message["parts"]
     assert first["metadata"].items() >= message["metadata"].items()
     answer = of_alice.get(f"chats/{Chat.objects.get().pk}/export", form="ui")
-    line = json.loads(read(answer).splitlines()[0])
+    line = json.loads(read_stream(answer).decode().splitlines()[0])
     assert (line["id"], line["metadata"]["mood"]) == ("m1", "fine")
     assert line["metadata"]["channel"] == "palimpsest"
 
 
 def test_a_repeated_message_is_stored_once(send: Callable[..., Any], reply: Answer) -> None:
-    send(said("Good morning"))
+    send(build_user_message("Good morning"))
     reply()
 
-    found = chunks(send(said("Good morning")))
+    found = read_chunks(send(build_user_message("Good morning")))
 
-    assert text_of(found) == "An answer."
+    assert join_text_chunks(found) == "An answer."
     assert Turn.objects.count() == 1
 
 
 def test_a_repeated_later_message_is_stored_once(send: Callable[..., Any], reply: Answer) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     first = reply()
-    later = (said("one"), assistant(first), said("two", "m2"))
+    later = (build_user_message("one"), assistant(first), build_user_message("two", "m2"))
     send(*later)
     reply("Two.")
 
-    assert text_of(chunks(send(*later))) == "Two."
+    assert join_text_chunks(read_chunks(send(*later))) == "Two."
     assert (Turn.objects.count(), Branch.objects.count()) == (2, 1)
 
 
@@ -193,9 +160,11 @@ def assistant(turn: Turn) -> dict[str, Any]:
 def test_one_message_alone_continues_the_chat(
     of_alice: Program, send: Callable[..., Any], reply: Answer
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     reply()
-    answer = of_alice.post(A, {"id": "front-end 1", "message": said("two", "m2")})
+    answer = of_alice.post(
+        UI_CHATS, {"id": "front-end 1", "message": build_user_message("two", "m2")}
+    )
     assert answer.status_code == 200
     reply("Two.")
     assert texts(listed(of_alice)) == ["one", "An answer.", "two", "Two."]
@@ -205,12 +174,12 @@ def test_one_message_alone_continues_the_chat(
 def test_messages_removed_by_the_client_make_a_branch(
     send: Callable[..., Any], reply: Answer, of_alice: Program
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     first = reply()
-    send(said("one"), assistant(first), said("two", "m2"))
+    send(build_user_message("one"), assistant(first), build_user_message("two", "m2"))
     reply("Two.")
 
-    send(said("one"), assistant(first), said("other", "m3"))
+    send(build_user_message("one"), assistant(first), build_user_message("other", "m3"))
     reply("Three.")
 
     assert texts(listed(of_alice)) == ["one", "An answer.", "other", "Three."]
@@ -219,10 +188,10 @@ def test_messages_removed_by_the_client_make_a_branch(
 
 
 def test_a_message_is_replaced(send: Callable[..., Any], reply: Answer, of_alice: Program) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     reply()
 
-    send(said("other"), messageId="m1")
+    send(build_user_message("other"), messageId="m1")
     reply("Two.")
 
     assert texts(listed(of_alice)) == ["other", "Two."]
@@ -230,9 +199,9 @@ def test_a_message_is_replaced(send: Callable[..., Any], reply: Answer, of_alice
 
 
 def test_a_reply_is_regenerated(send: Callable[..., Any], reply: Answer, of_alice: Program) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     first = reply()
-    second = (said("one"), assistant(first), said("two", "m2"))
+    second = (build_user_message("one"), assistant(first), build_user_message("two", "m2"))
     send(*second)
     reply("Two.")
 
@@ -240,7 +209,7 @@ def test_a_reply_is_regenerated(send: Callable[..., Any], reply: Answer, of_alic
     reply("Again.")
     assert texts(listed(of_alice)) == ["one", "An answer.", "two", "Again."]
 
-    send(said("one"), trigger="regenerate-message", messageId=str(first.pk))
+    send(build_user_message("one"), trigger="regenerate-message", messageId=str(first.pk))
     reply("Anew.")
     assert texts(listed(of_alice)) == ["one", "Anew."]
 
@@ -248,7 +217,7 @@ def test_a_reply_is_regenerated(send: Callable[..., Any], reply: Answer, of_alic
 def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
     send: Callable[..., Any], reply: Answer, of_alice: Program, now: datetime
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     failed = newest()
     message = Message.objects.get()
     message.seq, message.turn = 1, failed
@@ -257,11 +226,11 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
     Turn.objects.update(
         status="failed", error_code="provider_error", error_sentence="It broke.", finished_at=now
     )
-    found = chunks(send(said("one")))
+    found = read_chunks(send(build_user_message("one")))
     assert found[-1] == {"type": "error", "errorText": "It broke."}
 
     # The client may have an empty reply of the failed turn.
-    send(said("one"), assistant(failed), said("two", "m2"))
+    send(build_user_message("one"), assistant(failed), build_user_message("two", "m2"))
     reply("Two.")
     assert texts(listed(of_alice)) == ["one", "two", "Two."]
     assert Branch.objects.count() == 1
@@ -269,7 +238,7 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
     Turn.objects.exclude(pk=failed.pk).delete()
     Message.objects.filter(seq__gt=1).delete()
     Branch.objects.update(last_seq=1)
-    send(said("one"), trigger="regenerate-message")
+    send(build_user_message("one"), trigger="regenerate-message")
     reply("At last.")
     assert texts(listed(of_alice)) == ["one", "At last."]
 
@@ -279,21 +248,25 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
     [
         ({}, 422, "invalid_ui_request"),
         ({"id": "", "messages": []}, 422, "invalid_ui_request"),
-        ({"id": "a\u0000b", "messages": [said("x")]}, 422, "invalid_ui_request"),
-        ({"id": "x" * 201, "messages": [said("x")]}, 422, "invalid_ui_request"),
+        ({"id": "a\u0000b", "messages": [build_user_message("x")]}, 422, "invalid_ui_request"),
+        ({"id": "x" * 201, "messages": [build_user_message("x")]}, 422, "invalid_ui_request"),
         ({"id": "x", "messages": "all"}, 422, "invalid_ui_request"),
         ({"id": "x", "messages": ["all"]}, 422, "invalid_ui_request"),
         ({"id": "x", "messages": [{"id": "m"}]}, 422, "invalid_ui_request"),
-        ({"id": "x", "messages": [said("x")], "trigger": "resume"}, 422, "invalid_ui_request"),
-        ({"id": "x", "messages": [said("x", "")]}, 422, "invalid_ui_request"),
         (
-            {"id": "x", "messages": [said("x", metadata={"a": "b" * 70_000})]},
+            {"id": "x", "messages": [build_user_message("x")], "trigger": "resume"},
+            422,
+            "invalid_ui_request",
+        ),
+        ({"id": "x", "messages": [build_user_message("x", "")]}, 422, "invalid_ui_request"),
+        (
+            {"id": "x", "messages": [build_user_message("x", metadata={"a": "b" * 70_000})]},
             422,
             "invalid_ui_request",
         ),
         ({"id": "x", "messages": []}, 422, "unsupported_ui_message"),
         (
-            {"id": "x", "messages": [{**said("x"), "role": "assistant"}]},
+            {"id": "x", "messages": [{**build_user_message("x"), "role": "assistant"}]},
             422,
             "unsupported_ui_message",
         ),
@@ -302,7 +275,7 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
                 "id": "x",
                 "messages": [
                     {
-                        **said("x"),
+                        **build_user_message("x"),
                         "parts": [{"type": "file", "mediaType": "image/png", "url": "/elsewhere"}],
                     }
                 ],
@@ -312,7 +285,15 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
         ),
         *(
             (
-                {"id": "x", "messages": [{**said("x"), "parts": [*said("x")["parts"], part]}]},
+                {
+                    "id": "x",
+                    "messages": [
+                        {
+                            **build_user_message("x"),
+                            "parts": [*build_user_message("x")["parts"], part],
+                        }
+                    ],
+                },
                 422,
                 "unsupported_ui_message",
             )
@@ -325,67 +306,88 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
                 {"type": "reasoning", "text": "Hm."},
             )
         ),
-        ({"id": "x", "messages": [said("  ")]}, 422, "message_empty"),
-        ({"id": "x", "messages": [said("a", "m0"), said("b")]}, 409, "history_not_stored"),
-        ({"id": "x", "messages": [said("a")], "trigger": "regenerate-message"}, 404, "not_found"),
-        ({"id": "x", "messages": [said("a")], "model": "none"}, 422, "unknown_model"),
+        ({"id": "x", "messages": [build_user_message("  ")]}, 422, "message_empty"),
+        (
+            {"id": "x", "messages": [build_user_message("a", "m0"), build_user_message("b")]},
+            409,
+            "history_not_stored",
+        ),
+        (
+            {"id": "x", "messages": [build_user_message("a")], "trigger": "regenerate-message"},
+            404,
+            "not_found",
+        ),
+        ({"id": "x", "messages": [build_user_message("a")], "model": "none"}, 422, "unknown_model"),
     ],
 )
 def test_what_cannot_be_done_is_refused_and_leaves_no_chat(
     of_alice: Program, body: dict[str, Any], status: int, name: str
 ) -> None:
-    assert code(of_alice.post(A, body)) == (status, name)
+    assert read_status_and_code(of_alice.post(UI_CHATS, body)) == (status, name)
     assert not Chat.objects.exists()
 
 
 def test_an_unknown_message_before_the_last_is_refused(
     send: Callable[..., Any], reply: Answer
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     reply()
     foreign = {"id": "elsewhere", "role": "assistant", "parts": [{"type": "text", "text": "a"}]}
-    answer = send(said("one"), foreign, said("two", "m2"))
-    assert code(answer) == (409, "history_not_stored")
+    answer = send(build_user_message("one"), foreign, build_user_message("two", "m2"))
+    assert read_status_and_code(answer) == (409, "history_not_stored")
     assert Message.objects.count() == 2
 
 
 def test_the_chats_of_others_do_not_exist(
     send: Callable[..., Any], reply: Answer, of_charlie: Program, of_alice: Program
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     reply()
     own = str(Chat.objects.get().pk)
     for chat in (own, "front-end 1"):
-        assert code(of_charlie.get(f"{A}/{chat}")) == (404, "not_found")
-        assert code(of_charlie.get(f"{A}/{chat}/stream")) == (404, "not_found")
-        assert code(of_charlie.call("DELETE", f"{A}/{chat}/stream")) == (404, "not_found")
-    assert code(of_charlie.post(A, {"id": own, "messages": [said("two")]})) == (404, "not_found")
+        assert read_status_and_code(of_charlie.get(f"{UI_CHATS}/{chat}")) == (404, "not_found")
+        assert read_status_and_code(of_charlie.get(f"{UI_CHATS}/{chat}/stream")) == (
+            404,
+            "not_found",
+        )
+        assert read_status_and_code(of_charlie.call("DELETE", f"{UI_CHATS}/{chat}/stream")) == (
+            404,
+            "not_found",
+        )
+    assert read_status_and_code(
+        of_charlie.post(UI_CHATS, {"id": own, "messages": [build_user_message("two")]})
+    ) == (404, "not_found")
     # The same id of a client names another chat.
-    assert of_charlie.post(A, {"id": "front-end 1", "messages": [said("two")]}).status_code == 200
+    assert (
+        of_charlie.post(
+            UI_CHATS, {"id": "front-end 1", "messages": [build_user_message("two")]}
+        ).status_code
+        == 200
+    )
     assert texts(listed(of_charlie)) == ["two"]
     assert of_alice.call("DELETE", f"chats/{own}").status_code in (200, 204)
-    assert code(send(said("three", "m3"))) == (404, "not_found")
+    assert read_status_and_code(send(build_user_message("three", "m3"))) == (404, "not_found")
 
 
 def test_scopes_and_sessions(
-    program: MakeProgram, alice: User, browser: Program, demo_model: object, bus: Bus
+    program: MakeProgram, alice: User, browser: Program, demo_model: object, bus: ScriptedBus
 ) -> None:
-    body = {"id": "c", "messages": [said("one")]}
+    body = {"id": "c", "messages": [build_user_message("one")]}
     for scopes in (("chats:read",), ("chats:write",)):
-        answer = program(alice, scopes=scopes).post(A, body)
-        assert code(answer) == (403, "insufficient_scope")
+        answer = program(alice, scopes=scopes).post(UI_CHATS, body)
+        assert read_status_and_code(answer) == (403, "insufficient_scope")
     assert not Chat.objects.exists()
-    assert browser.post(A, body).status_code == 200
+    assert browser.post(UI_CHATS, body).status_code == 200
     strict = Client(enforce_csrf_checks=True)
     strict.force_login(alice)
-    answer = strict.post(f"/api/v1/{A}", json.dumps(body), content_type="application/json")
+    answer = strict.post(f"/api/v1/{UI_CHATS}", json.dumps(body), content_type="application/json")
     assert answer.status_code == 403
 
 
 def test_a_running_reply_is_resumed_and_stopped(
-    send: Callable[..., Any], of_alice: Program, bus: Bus, now: datetime
+    send: Callable[..., Any], of_alice: Program, bus: ScriptedBus, now: datetime
 ) -> None:
-    assert send(said("one")).status_code == 200
+    assert send(build_user_message("one")).status_code == 200
     Turn.objects.update(
         status="running", attempt=1, step=1, partial_text="So f", lease_token="t", lease_until=now
     )
@@ -396,18 +398,18 @@ def test_a_running_reply_is_resumed_and_stopped(
 
     bus.steps = [Frame(kind="text", attempt=1, step=1, offset=4, text="ar"), end, None]
     answer = of_alice.client.get(
-        f"/api/v1/{A}/front-end 1/stream", headers={"Accept": "text/event-stream"}
+        f"/api/v1/{UI_CHATS}/front-end 1/stream", headers={"Accept": "text/event-stream"}
     )
-    found = chunks(answer)
-    assert text_of(found) == "So far"
+    found = read_chunks(answer)
+    assert join_text_chunks(found) == "So far"
     assert found[0]["messageId"] == str(turn.pk)
     assert found[-1] == {"type": "abort"}
-    assert of_alice.get(f"{A}/front-end 1/stream").status_code == 204
-    assert of_alice.call("DELETE", f"{A}/front-end 1/stream").status_code == 204
+    assert of_alice.get(f"{UI_CHATS}/front-end 1/stream").status_code == 204
+    assert of_alice.call("DELETE", f"{UI_CHATS}/front-end 1/stream").status_code == 204
 
     Turn.objects.update(status="running", lease_token="t", lease_until=now)
-    assert of_alice.get(f"{A}/front-end 1").json()["running"]
-    assert of_alice.call("DELETE", f"{A}/front-end 1/stream").status_code == 204
+    assert of_alice.get(f"{UI_CHATS}/front-end 1").json()["running"]
+    assert of_alice.call("DELETE", f"{UI_CHATS}/front-end 1/stream").status_code == 204
     assert newest().stop_requested_at is not None
 
 
@@ -415,7 +417,7 @@ def test_a_running_reply_is_resumed_and_stopped(
 def test_a_message_sent_during_a_reply_waits_and_is_answered_in_its_stream(
     send: Callable[..., Any], of_alice: Program, now: datetime
 ) -> None:
-    send(said("one"))
+    send(build_user_message("one"))
     first = newest()
     question = Message.objects.get()
     question.seq, question.turn = 1, first
@@ -423,7 +425,12 @@ def test_a_message_sent_during_a_reply_waits_and_is_answered_in_its_stream(
     Branch.objects.update(last_seq=1)
     Turn.objects.update(status="running", attempt=1, step=1, lease_token="t", lease_until=now)
 
-    assert send(said("one"), assistant(first), said("also", "m2")).status_code == 200
+    assert (
+        send(
+            build_user_message("one"), assistant(first), build_user_message("also", "m2")
+        ).status_code
+        == 200
+    )
 
     assert (Branch.objects.count(), Message.objects.filter(seq=None).count()) == (1, 1)
     assert texts(listed(of_alice)) == ["one", "also"]
@@ -431,26 +438,28 @@ def test_a_message_sent_during_a_reply_waits_and_is_answered_in_its_stream(
     second = Turn.objects.get(status="queued")
     Turn.objects.filter(pk=second.pk).update(status="absorbed", absorbed_by=first)
     found = encode(second, Done(TurnRow("absorbed", is_over=True, beginning=Beginning(), text="")))
-    assert shape(found) == ["start", "start-step", "data-absorbed", "finish"]
+    assert describe_chunks(found) == ["start", "start-step", "data-absorbed", "finish"]
     # The client may name the empty reply of the queued turn.
     Message.objects.filter(seq=None).update(seq=2, turn=first)
     Branch.objects.update(last_seq=2)
-    sent = send(said("also", "m2"), assistant(second), said("three", "m3"))
+    sent = send(
+        build_user_message("also", "m2"), assistant(second), build_user_message("three", "m3")
+    )
     assert (sent.status_code, Branch.objects.count()) == (200, 1)
 
 
 def test_an_interrupted_stream_says_so(
-    send: Callable[..., Any], settings: Settings, bus: Bus
+    send: Callable[..., Any], settings: Settings, bus: ScriptedBus
 ) -> None:
     settings.STREAM_SECONDS = 0
-    found = chunks(send(said("one")))
+    found = read_chunks(send(build_user_message("one")))
     assert found[-1]["type"] == "error"
 
 
 def test_an_erasure_leaves_nothing_of_a_sent_message(
     send: Callable[..., Any], reply: Answer, of_alice: Program, alice: User, now: datetime
 ) -> None:
-    message = said("a secret", "own-id-77", metadata={"note": "also secret"})
+    message = build_user_message("a secret", "own-id-77", metadata={"note": "also secret"})
     message["parts"].append({"type": "data-x", "data": "third secret"})
     send(message)
     reply()
@@ -484,7 +493,7 @@ def test_a_page_of_messages_never_splits_a_reply(
         store(branch, seq=number * 3 + 3, text=f"a{number}", turn=turn)
     Branch.objects.update(last_seq=12)
 
-    newest_page = of_alice.get(f"{A}/long", limit=5).json()
+    newest_page = of_alice.get(f"{UI_CHATS}/long", limit=5).json()
 
     assert newest_page["has_earlier"]
     assert texts(newest_page["messages"]) == ["q3", "Let me see.a3"]
@@ -492,7 +501,7 @@ def test_a_page_of_messages_never_splits_a_reply(
     assert kinds == ["step-start", "text", "tool-look", "step-start", "text"]
     seen = list(newest_page["messages"])
     while newest_page["has_earlier"]:
-        newest_page = of_alice.get(f"{A}/long", limit=5, before=seen[0]["id"]).json()
+        newest_page = of_alice.get(f"{UI_CHATS}/long", limit=5, before=seen[0]["id"]).json()
         seen = newest_page["messages"] + seen
     assert texts(seen) == [
         text for number in range(4) for text in (f"q{number}", f"Let me see.a{number}")
@@ -506,7 +515,7 @@ def test_a_page_of_messages_never_splits_a_reply(
 @pytest.fixture
 def stepped(send: Callable[..., Any], now: datetime) -> Turn:
     """A completed turn with a tool call in its first step."""
-    send(said("one"))
+    send(build_user_message("one"))
     turn = newest()
     call = {"type": "tool_call", "call_id": "c1", "name": "look", "arguments": '{"at":"Oslo"}'}
     result = {"type": "tool_result", "call_id": "c1", "name": "look", "content": "sunny"}
@@ -524,12 +533,7 @@ def encode(turn: Turn, *updates: Any) -> list[dict[str, Any]]:
     async def collect() -> str:
         return "".join([await encoder.encode(update) for update in updates])
 
-    return parsed(async_to_sync(collect)() + ("" if encoder.is_over else "data: [DONE]\n\n"))
-
-
-def shape(found: list[dict[str, Any]]) -> list[str]:
-    """Return the types of the chunks, with the text of deltas."""
-    return [chunk.get("delta") or chunk["type"] for chunk in found]
+    return parse_chunks(async_to_sync(collect)() + ("" if encoder.is_over else "data: [DONE]\n\n"))
 
 
 ENDED = TurnRow("completed", is_over=True, beginning=Beginning(1, 2), text="Sun.")
@@ -540,7 +544,14 @@ SECOND = ["text-start", "Sun.", "text-end", "finish-step", "finish"]
 def test_a_turn_that_is_over_is_sent_whole(stepped: Turn) -> None:
     found = encode(stepped, Snapshot(Beginning(1, 2), "Sun."), Done(ENDED))
     first = ["text-start", "Let me see.", "text-end", *TOOL]
-    assert shape(found) == ["start", "start-step", *first, "finish-step", "start-step", *SECOND]
+    assert describe_chunks(found) == [
+        "start",
+        "start-step",
+        *first,
+        "finish-step",
+        "start-step",
+        *SECOND,
+    ]
     called = next(chunk for chunk in found if chunk["type"] == "tool-input-available")
     assert (called["toolName"], called["input"]) == ("look", {"at": "Oslo"})
     assert found == encode(stepped, Done(ENDED))
@@ -559,7 +570,7 @@ def test_streamed_steps_are_completed_and_lost_frames_are_made_up(stepped: Turn)
     )
     first = ["reasoning-start", "Hm.", "reasoning-end", "text-start", "Let me", " see.", "text-end"]
     second = ["text-start", "Su", "n.", "text-end", "finish-step", "finish"]
-    assert shape(found) == [
+    assert describe_chunks(found) == [
         *("start", "start-step", *first, *TOOL),
         *("finish-step", "start-step", *second),
     ]
@@ -577,4 +588,4 @@ def test_a_text_that_an_attempt_replaces_is_named(stepped: Turn) -> None:
     )
     named = [chunk for chunk in found if chunk["type"] == "data-discarded"]
     assert [chunk["data"]["parts"] for chunk in named] == [["text-1"], ["text-3"]]
-    assert shape(found)[-5:] == SECOND
+    assert describe_chunks(found)[-5:] == SECOND

@@ -23,11 +23,9 @@ from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
-from tests.chats.api.test_exchange import body_of, export, lines, streams, ui
+from tests.support.exchange_files import build_ui_message, export_chat, join_json_lines, read_body
 
-__all__ = ["streams"]
-
-pytestmark = pytest.mark.usefixtures("built_again")
+pytestmark = pytest.mark.usefixtures("built_again", "streams")
 
 MAY = datetime(2023, 5, 8, 12, tzinfo=UTC)
 HERONS = "The heron of Lake Vogt wears ring B-417."
@@ -49,14 +47,18 @@ def imported(of_alice: Program) -> Callable[..., Chat]:
     """Import UI messages as a chat."""
 
     def importing(*messages: dict[str, object]) -> Chat:
-        [chat] = bring(of_alice, lines(*messages)).chats
+        [chat] = bring(of_alice, join_json_lines(*messages)).chats
         return Chat.objects.get(pk=chat["chat"])
 
     return importing
 
 
 def test_messages_without_any_time_have_no_day(imported: Callable[..., Chat]) -> None:
-    chat = imported(ui("a", "Hello"), ui("b", "Hi", "assistant"), ui("c", "Bread?", ts=-5))
+    chat = imported(
+        build_ui_message("a", "Hello"),
+        build_ui_message("b", "Hi", "assistant"),
+        build_ui_message("c", "Bread?", ts=-5),
+    )
     assert days_of(chat) == ["", "", ""]
 
 
@@ -65,11 +67,11 @@ def test_a_message_without_a_time_has_the_day_of_the_message_before_it(
 ) -> None:
     later = MAY + timedelta(days=3)
     chat = imported(
-        ui("a", "Hello"),
-        ui("b", "Hi", "assistant", ts=ts(MAY)),
-        ui("c", "Bread?"),
-        ui("d", "Rye.", "assistant", ts=ts(later)),
-        ui("e", "Thanks", ts=ts(timezone.now() + timedelta(days=9))),
+        build_ui_message("a", "Hello"),
+        build_ui_message("b", "Hi", "assistant", ts=ts(MAY)),
+        build_ui_message("c", "Bread?"),
+        build_ui_message("d", "Rye.", "assistant", ts=ts(later)),
+        build_ui_message("e", "Thanks", ts=ts(timezone.now() + timedelta(days=9))),
     )
     assert days_of(chat) == ["", "2023-05-08", "2023-05-08", "2023-05-11", "2023-05-11"]
     first = Message.objects.get(branch__chat=chat, seq=1)
@@ -77,9 +79,9 @@ def test_a_message_without_a_time_has_the_day_of_the_message_before_it(
 
 
 def test_a_newer_export_continues_the_times(imported: Callable[..., Chat]) -> None:
-    told = [ui("a", "Hello", ts=ts(MAY)), ui("b", "Hi", "assistant")]
+    told = [build_ui_message("a", "Hello", ts=ts(MAY)), build_ui_message("b", "Hi", "assistant")]
     chat = imported(*told)
-    assert imported(*told, ui("c", "Bread?")) == chat
+    assert imported(*told, build_ui_message("c", "Bread?")) == chat
     assert days_of(chat) == ["2023-05-08"] * 3
 
 
@@ -113,7 +115,10 @@ def test_prompts_state_no_day_for_them(
     imported: Callable[..., Chat], alice: User, work: Callable[..., Any], now: datetime
 ) -> None:
     chat = imported(
-        ui("a", HERONS), ui("b", "Noted", "assistant"), ui("c", "Tea?"), ui("d", "Yes", "assistant")
+        build_ui_message("a", HERONS),
+        build_ui_message("b", "Noted", "assistant"),
+        build_ui_message("c", "Tea?"),
+        build_ui_message("d", "Yes", "assistant"),
     )
     archive.index_branch(Branch.objects.get(chat=chat))
     question = "Which ring does the heron of Lake Vogt wear?"
@@ -139,8 +144,10 @@ def test_excerpts_of_undated_chats_precede_days(
     now: datetime,
     chat: Chat,
 ) -> None:
-    dated_chat = imported(ui("a", "The heron of Lake Mira wears ring C-99.", ts=ts(MAY)))
-    undated_chat = imported(ui("x", HERONS))
+    dated_chat = imported(
+        build_ui_message("a", "The heron of Lake Mira wears ring C-99.", ts=ts(MAY))
+    )
+    undated_chat = imported(build_ui_message("x", HERONS))
     for each in (dated_chat, undated_chat):
         archive.index_branch(Branch.objects.get(chat=each))
     policy = create_policy(
@@ -163,9 +170,9 @@ def test_excerpts_of_undated_chats_precede_days(
 
 def test_summaries_state_no_day_for_them(imported: Callable[..., Chat]) -> None:
     chat = imported(
-        ui("a", "I moved to Lisbon with my sister Ada and we opened a bakery there."),
-        ui("b", "Noted.", "assistant"),
-        ui("c", "Our bakery sells 40 loaves of rye bread every Saturday."),
+        build_ui_message("a", "I moved to Lisbon with my sister Ada and we opened a bakery there."),
+        build_ui_message("b", "Noted.", "assistant"),
+        build_ui_message("c", "Our bakery sells 40 loaves of rye bread every Saturday."),
     )
     rows = Message.objects.filter(branch__chat=chat).order_by("seq")
     messages = load_all(rows, counter=O200kCounter(), zone="UTC")
@@ -178,7 +185,9 @@ def test_summaries_state_no_day_for_them(imported: Callable[..., Chat]) -> None:
 def test_the_search_tool_the_index_and_rest_show_no_time_for_them(
     imported: Callable[..., Chat], of_alice: Program
 ) -> None:
-    chat = imported(ui("a", HERONS), ui("b", "Noted", "assistant", ts=ts(MAY)))
+    chat = imported(
+        build_ui_message("a", HERONS), build_ui_message("b", "Noted", "assistant", ts=ts(MAY))
+    )
     archive.index_branch(Branch.objects.get(chat=chat))
     undated, dated = Message.objects.filter(branch__chat=chat).order_by("seq")
     assert "created_at" not in format_history_entry(undated, most=500, zone="UTC")
@@ -195,10 +204,12 @@ def test_the_search_tool_the_index_and_rest_show_no_time_for_them(
 def test_exports_give_no_time_for_them(
     imported: Callable[..., Chat], of_alice: Program, alice: User
 ) -> None:
-    chat = imported(ui("a", HERONS), ui("b", "Noted", "assistant", ts=ts(MAY)))
-    listed = [json.loads(line) for line in export(of_alice, chat.pk).splitlines()]
+    chat = imported(
+        build_ui_message("a", HERONS), build_ui_message("b", "Noted", "assistant", ts=ts(MAY))
+    )
+    listed = [json.loads(line) for line in export_chat(of_alice, chat.pk).splitlines()]
     assert ["ts" in each["metadata"] for each in listed] == [False, True]
-    markdown = body_of(of_alice.get(f"chats/{chat.pk}/export", form="markdown")).decode()
+    markdown = read_body(of_alice.get(f"chats/{chat.pk}/export", form="markdown")).decode()
     assert "## You\n" in markdown
     assert "## Assistant · 2023-05-08 12:00 UTC\n" in markdown
 
@@ -206,7 +217,9 @@ def test_exports_give_no_time_for_them(
 def test_pages_show_no_time_for_them(
     imported: Callable[..., Chat], client: Client, alice: User
 ) -> None:
-    chat = imported(ui("a", HERONS), ui("b", "Noted", "assistant", ts=ts(MAY)))
+    chat = imported(
+        build_ui_message("a", HERONS), build_ui_message("b", "Noted", "assistant", ts=ts(MAY))
+    )
     client.force_login(alice)
     page = client.get(f"/chats/{chat.pk}/").content.decode()
     first, second = Message.objects.filter(branch__chat=chat).order_by("seq")

@@ -11,7 +11,7 @@ from chats.models import ApiKey, Compaction, Receipt, Turn
 from chats.record.usage import GROUPS
 from contextpolicy.models import EffectivePolicy
 from tests.chats.api.programs import Program
-from tests.chats.api.test_turns import code
+from tests.support.error_codes import read_status_and_code
 
 Called = Callable[..., None]
 
@@ -152,7 +152,7 @@ def test_each_key_has_its_own(of_alice: Program, called: Called, turn: Turn, now
     ],
 )
 def test_what_cannot_be_asked_is_refused(of_alice: Program, query: dict[str, str]) -> None:
-    status, name = code(of_alice.get("usage", **query))
+    status, name = read_status_and_code(of_alice.get("usage", **query))
     assert (status, name) in {(400, "invalid_value"), (400, "unknown_field")}
 
 

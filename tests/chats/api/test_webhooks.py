@@ -11,17 +11,17 @@ from pytest_django import Settings
 from chats.models import Chat, Webhook
 from chats.webhooks import delivering, managing
 from contextpolicy.models import AuditEvent
-from tests.chats.api import test_turns
 from tests.chats.api.programs import MakeProgram, Program
-from tests.chats.api.test_teams import PLANNER, said
 from tests.fakes.receiver import Receiver
+from tests.support.error_codes import read_status_and_code
+from tests.support.team_endpoints import PLANNER, build_team_message
 
 NEW = {"url": "https://example.org/told?key=1", "events": ["message.added", "task.changed"]}
 
 
 def code(answer: Any) -> str:
     """Return the code of a refusal."""
-    return test_turns.code(answer)[1]
+    return read_status_and_code(answer)[1]
 
 
 def deliver() -> int:
@@ -97,7 +97,7 @@ def test_a_program_is_told_of_messages_and_tasks_of_its_team(
     of_alice: Program, alice: User, chat: Chat, receiver: Receiver
 ) -> None:
     made = of_alice.post("webhooks", {**NEW, "url": receiver.url}).json()
-    body = said("A plan", PLANNER)
+    body = build_team_message("A plan", PLANNER)
     added = of_alice.post(f"chats/{chat.pk}/team/messages", body)
     assert added.status_code == 201, added.content
     of_alice.call("PATCH", f"chats/{chat.pk}/team", {"teamTask": "Ship it"})

@@ -24,18 +24,16 @@ from chats.webhooks.managing import EventNotAllowed
 from contextpolicy.audit import timestamps
 from contextpolicy.models import LedgerCheckpoint, LedgerTimestamp
 from contextpolicy.roles import AUDITOR
-from tests.chats.checkpoints.test_checkpoints import (
-    CHATS,
-    OFFLINE,
-    PAGE,
-    documented,
-    download,
-    warned,
-)
-from tests.chats.checkpoints.test_checkpoints import said as said
-from tests.chats.checkpoints.test_checkpoints import sign as sign
 from tests.contextpolicy.people import person, signed_in
 from tests.faults.programs import needed
+from tests.support.ledger_checkpoints import (
+    CHECKPOINT_PAGE,
+    LEDGER_CHATS,
+    OFFLINE_PAGE,
+    download_file,
+    list_documented_commands,
+    list_ledger_warnings,
+)
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("said")]
 Sign = Callable[..., LedgerCheckpoint]
@@ -72,11 +70,11 @@ def test_what_could_not_be_written_comes_with_the_next_one(
     path = tmp_path / "away" / "checkpoints.jsonl"
     settings.LEDGER_CHECKPOINT_LIST = str(path)
     first = sign().note
-    assert "list_incomplete" in warned(now)
+    assert "list_incomplete" in list_ledger_warnings(now)
     path.parent.mkdir()
     second = sign(now=now + HOUR).note
     assert notes_in(path) == [first, second]
-    assert "list_incomplete" not in warned(now + HOUR)
+    assert "list_incomplete" not in list_ledger_warnings(now + HOUR)
 
 
 def test_behind_a_line_that_a_crash_cut_off_a_new_one_begins(
@@ -195,12 +193,14 @@ def test_an_authority_stamps_the_newest_checkpoint_and_openssl_verifies_it(
     assert authority.asked == 1
 
     auditor = signed_in(person("priya", AUDITOR))
-    assert 'data-note="last-timestamp"' in auditor.get(PAGE).content.decode()
+    assert 'data-note="last-timestamp"' in auditor.get(CHECKPOINT_PAGE).content.decode()
     for name in ("stamped.txt", "stamped.tsr"):
-        (tmp_path / name).write_bytes(download(auditor, OFFLINE, {"file": name, "scope": ""}))
+        (tmp_path / name).write_bytes(
+            download_file(auditor, OFFLINE_PAGE, {"file": name, "scope": ""})
+        )
     assert (tmp_path / "stamped.txt").read_text() == made.note
     shutil.copy(tmp_path / "tsa.pem", tmp_path / "tsa-ca.pem")
-    command = documented()[5]
+    command = list_documented_commands()[5]
     verified = subprocess.run(["sh", "-c", command], cwd=tmp_path, capture_output=True, text=True)  # noqa: S607  # the one of the system
     assert "Verification: OK" in verified.stdout + verified.stderr
     (tmp_path / "stamped.txt").write_text(made.note.replace("ledger", "lodger"))
@@ -228,11 +228,11 @@ def test_signing_waits_for_no_authority_and_a_failure_is_tried_again(
     later = now + 7 * HOUR
     sign(now=later)
     stamping.request_due_timestamp(clock=lambda: later)
-    assert "timestamp_late" in warned(later)
+    assert "timestamp_late" in list_ledger_warnings(later)
     authority.answer = None
     stamping.request_due_timestamp(clock=lambda: later + HOUR)
     assert LedgerTimestamp.objects.exclude(response="").count() == 1
-    assert "timestamp_late" not in warned(later + HOUR)
+    assert "timestamp_late" not in list_ledger_warnings(later + HOUR)
 
 
 def test_an_address_that_nobody_may_reach_is_not_asked(
@@ -296,9 +296,11 @@ def test_checkpoints_and_proofs_are_read_over_rest(sign: Sign, alice: User, now:
     ]
     assert told[0]["timestamp"] is None
     assert told[1]["timestamp"]["response"] == "MAA="
-    chain = f"chat:{CHATS[4]}"
+    chain = f"chat:{LEDGER_CHATS[4]}"
     proof = auditor.get(f"{root}/proof", {"scope": chain})
-    assert proof.content == download(auditor, OFFLINE, {"file": "chain.tlog-proof", "scope": chain})
+    assert proof.content == download_file(
+        auditor, OFFLINE_PAGE, {"file": "chain.tlog-proof", "scope": chain}
+    )
     none = auditor.get(f"{root}/proof", {"scope": "chat:none"})
     assert (none.status_code, none.json()["error"]["code"]) == (404, "no_proof")
     for path in ("checkpoints", f"proof?scope={chain}"):

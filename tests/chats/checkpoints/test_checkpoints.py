@@ -1,11 +1,9 @@
 """Checkpoints: signing, verification by outsiders, and refusal after a restored backup."""
 
-import importlib
 import re
 import subprocess
 import sys
 import threading
-import uuid
 from collections.abc import Callable
 from datetime import datetime, timedelta
 from io import StringIO
@@ -13,10 +11,9 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from cryptography.fernet import Fernet
 from django.core.management import CommandError, call_command
-from django.db import OperationalError, connection
+from django.db import OperationalError
 from django.test import Client
 from pytest_django import Settings
 
@@ -41,71 +38,30 @@ from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from project import probes
 from tests.contextpolicy.pages import message_codes, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.ledger_checkpoints import (
+    CHECKPOINT_PAGE,
+    LEDGER_CHATS,
+    OFFLINE_PAGE,
+    Capture,
+    download_file,
+    list_documented_commands,
+    list_ledger_warnings,
+    rewrite_chain,
+    run_without_triggers,
+)
+from tests.support.repository import ROOT
 
 pytestmark = pytest.mark.django_db
 
-CHATS = [uuid.UUID(int=number) for number in range(1, 8)]
-PAGE = "/admin/contextpolicy/auditevent/checkpoints/"
 EXPORT = "/admin/contextpolicy/auditevent/export/"
 PROOF = "chain.tlog-proof"
-OFFLINE = "/admin/contextpolicy/auditevent/offline/"
-ROOT = Path(__file__).parents[3]
 HOUR = timedelta(hours=1)
 Sent = list[tuple[str, dict[str, str]]]
-Capture = Callable[..., Any]
-
-
-@pytest.fixture
-def said(now: datetime) -> None:
-    """Seven chats with ledger rows."""
-    for number, chat in enumerate(CHATS):
-        for _ in range(number + 1):
-            ledger.record_event("chat.created", actor="user:1", now=now, chat_id=chat)
-
-
-@pytest.fixture
-def sign(now: datetime, django_capture_on_commit_callbacks: Capture) -> Callable[..., Any]:
-    """Sign as the product does, including the steps after the commit."""
-
-    def signed(**given: Any) -> LedgerCheckpoint:
-        with django_capture_on_commit_callbacks(execute=True):
-            fixed: dict[str, Any] = {"actor": "system", "now": now, "reason": "command"}
-            return signing.sign_checkpoint(**(fixed | given))
-
-    return signed
-
-
-def warned(now: datetime) -> set[str]:
-    """Return the codes of the warnings about the ledger."""
-    return {warning.code for warning in upkeep.list_check_warnings(now=now)}
 
 
 def faults() -> dict[str, str]:
     """Return the findings of the verification, by chain or log."""
     return {found.scope: found.reason for found in ledger.find_ledger_breaks()}
-
-
-def behind_its_back(*statements: str) -> None:
-    """Change the tables as a database owner who disables the triggers."""
-    triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
-    with connection.cursor() as cursor:
-        for statement in [*triggers.DROP[connection.vendor], *statements]:
-            cursor.execute(statement)
-
-
-def written_anew(scope: str) -> None:
-    """Change the first row of a chain and recompute all later hashes."""
-    previous = ledger.GENESIS
-    for event in AuditEvent.objects.filter(scope=scope).order_by("seq"):
-        event.actor, event.previous_hash = "user:9", previous
-        previous = ledger.compute_event_hash(event)
-        with connection.cursor() as cursor:
-            cursor.execute(
-                "UPDATE contextpolicy_auditevent SET actor = 'user:9', previous_hash = %s,"
-                " hash = %s WHERE id = %s",
-                [event.previous_hash, previous, event.pk],
-            )
-    LedgerHead.objects.filter(pk=scope).update(last_hash=previous)
 
 
 def test_trees_and_notes_are_those_of_others() -> None:
@@ -147,39 +103,25 @@ def test_trees_and_notes_are_those_of_others() -> None:
         assert verify_ledger.Key(notes.format_verifier_key("a/ledger", public)).public == public
 
 
-def download(browser: Client, url: str, fields: dict[str, str]) -> bytes:
-    """Return the body of a file."""
-    answer: Any = browser.post(url, fields)
-    assert answer.status_code == 200
-    assert answer["Content-Disposition"].startswith("attachment")
-    if not answer.is_async:
-        return b"".join(answer.streaming_content)
-
-    async def read() -> bytes:
-        return b"".join([piece async for piece in answer.streaming_content])
-
-    return bytes(async_to_sync(read)())
-
-
 @pytest.mark.policy_case(19)
 @pytest.mark.usefixtures("said")
 def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
     sign: Callable[..., Any], tmp_path: Path, now: datetime
 ) -> None:
     sign()
-    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[4])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=LEDGER_CHATS[4])
     sign()
     browser = signed_in(person("priya", AUDITOR))
-    chain = f"chat:{CHATS[4]}"
+    chain = f"chat:{LEDGER_CHATS[4]}"
     for name in ("checkpoint.txt", "log.txt", "ledger-key.pem", "verify_ledger.py", PROOF):
         fields = {"file": name, "scope": chain}
-        (tmp_path / name).write_bytes(download(browser, OFFLINE, fields))
-    searched = {"q": f"chat:{CHATS[4]}", "form": "jsonl"}
-    (tmp_path / "ledger.jsonl").write_bytes(download(browser, EXPORT, searched))
+        (tmp_path / name).write_bytes(download_file(browser, OFFLINE_PAGE, fields))
+    searched = {"q": f"chat:{LEDGER_CHATS[4]}", "form": "jsonl"}
+    (tmp_path / "ledger.jsonl").write_bytes(download_file(browser, EXPORT, searched))
     (tmp_path / "verifier-key.txt").write_text(files.list_public_keys()[0][1])
-    assert files.list_public_keys()[0][1] in opened(browser, PAGE).words
+    assert files.list_public_keys()[0][1] in opened(browser, CHECKPOINT_PAGE).words
 
-    commands = documented()
+    commands = list_documented_commands()
     done = run_shell(tmp_path, commands[:4])
     assert done.returncode == 0, done.stderr
     assert "Signature Verified Successfully" in done.stdout
@@ -190,7 +132,7 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
     found = run_script(tmp_path, *by_program)
     assert found.returncode == 0, found.stdout + found.stderr
     assert f"{chain}: the proof confirms rows 1 to 6" in found.stdout
-    whole_export = download(browser, EXPORT, {"q": "", "form": "jsonl"})
+    whole_export = download_file(browser, EXPORT, {"q": "", "form": "jsonl"})
     (tmp_path / "ledger.jsonl").write_bytes(whole_export)
     found = run_script(tmp_path, *by_program)
     assert found.returncode == 0, found.stdout + found.stderr
@@ -209,15 +151,6 @@ def test_an_outsider_verifies_it_by_the_documented_commands_and_by_the_program(
         assert run_script(tmp_path, *by_program).returncode != 0
 
 
-def documented() -> list[str]:
-    """Return the command blocks of the documentation about checkpoints."""
-    text = (ROOT / "docs" / "audit.md").read_text(encoding="utf-8")
-    text, _, _ = text.partition("## The certificate of a run of retention")
-    commands = re.findall(r"```sh\n(.*?)```", text, re.DOTALL)
-    assert len(commands) == 6
-    return commands
-
-
 def run_shell(folder: Path, commands: list[str]) -> subprocess.CompletedProcess[str]:
     """Run documented commands with a shell that stops at the first failure."""
     whole = "set -e\n" + "\n".join(commands)
@@ -232,22 +165,22 @@ def run_script(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str
 
 def inv_54_scene(how: str) -> None:
     """Change the ledger as a database owner can."""
-    scope = f"chat:{CHATS[2]}"
+    scope = f"chat:{LEDGER_CHATS[2]}"
     events, heads = "contextpolicy_auditevent", "contextpolicy_ledgerhead"
     if how == "written anew":
-        behind_its_back()
-        written_anew(scope)
+        run_without_triggers()
+        rewrite_chain(scope)
     elif how == "cut":
-        behind_its_back(f"DELETE FROM {events} WHERE scope = '{scope}' AND seq = 3")  # noqa: S608
+        run_without_triggers(f"DELETE FROM {events} WHERE scope = '{scope}' AND seq = 3")  # noqa: S608
         last = AuditEvent.objects.get(scope=scope, seq=2)
         LedgerHead.objects.filter(pk=scope).update(count=2, last_hash=last.hash)
     elif how == "a chat dropped":
-        behind_its_back(
+        run_without_triggers(
             f"DELETE FROM {events} WHERE scope = '{scope}'",  # noqa: S608
             f"DELETE FROM {heads} WHERE scope = '{scope}'",  # noqa: S608
         )
     else:
-        behind_its_back(f"DELETE FROM {events}", f"DELETE FROM {heads}")  # noqa: S608
+        run_without_triggers(f"DELETE FROM {events}", f"DELETE FROM {heads}")  # noqa: S608
 
 
 @pytest.mark.policy_case(17)
@@ -263,7 +196,7 @@ def test_inv_54_S26_what_no_chain_shows_the_checkpoint_does(
 
     inv_54_scene(how)
     assert list(ledger.find_chain_breaks()) == []
-    assert faults()[f"chat:{CHATS[2]}"] == checks.ROW_DIFFERS
+    assert faults()[f"chat:{LEDGER_CHATS[2]}"] == checks.ROW_DIFFERS
 
     # An attacker who also rewrites log, keys and checkpoints contradicts the external copy.
     for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
@@ -362,7 +295,7 @@ def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     with pytest.raises(CommandError) as refused:
         call_command("ledger_checkpoint")
     assert isinstance(refused.value.__context__, signing.LedgerIsOlder)
-    assert signing.LedgerIsOlder.code in warned(now + HOUR)
+    assert signing.LedgerIsOlder.code in list_ledger_warnings(now + HOUR)
     upkeep.maintain_ledger(now=now + 2 * HOUR)
     assert LedgerCheckpoint.objects.count() == 1
     out = StringIO()
@@ -390,11 +323,11 @@ def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     now: datetime, sent: Sent, monkeypatch: pytest.MonkeyPatch, sign: Callable[..., Any]
 ) -> None:
     assert not upkeep.is_checkpoint_due(now=now)
-    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=LEDGER_CHATS[0])
     assert not upkeep.is_checkpoint_due(now=now)
     monkeypatch.setattr(upkeep, "ROWS", 5)
     for _ in range(4):
-        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=LEDGER_CHATS[0])
     assert upkeep.is_checkpoint_due(now=now)
     tasks.keep_ledger()
     assert signing.find_newest_checkpoint() is not None
@@ -405,7 +338,7 @@ def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
     sizes = [sign(now=now + HOUR * n).size for n in (1, 2)]
     assert sizes[1] == sizes[0] + 1
     for _ in range(5):
-        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
+        ledger.record_event("chat.titled", actor="worker", now=now, chat_id=LEDGER_CHATS[0])
     assert upkeep.is_checkpoint_due(now=now)
 
 
@@ -432,7 +365,7 @@ def test_a_process_ends_though_nothing_can_be_signed(
 ) -> None:
     assert not upkeep.sign_at_end(now=now), "there is no ledger yet"
     sign()
-    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=CHATS[0])
+    ledger.record_event("chat.created", actor="user:1", now=now, chat_id=LEDGER_CHATS[0])
     LedgerCheckpoint.objects.update(note="another")
     assert not upkeep.sign_at_end(now=now)
 
@@ -476,7 +409,7 @@ def test_each_night_what_is_new_is_verified_and_each_week_all(
     assert (first.since_leaf, first.broken) == (None, 0)
     assert first.told[checks.SIGNED] >= 1
     assert kept(night + timedelta(days=7, hours=1)) is None
-    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[1])
+    ledger.record_event("chat.titled", actor="worker", now=now, chat_id=LEDGER_CHATS[1])
     second = kept(night + timedelta(days=8))
     assert second is not None
     assert second.since_leaf is not None
@@ -491,21 +424,21 @@ def test_what_is_late_or_broken_is_said(
 ) -> None:
     later = now + timedelta(days=30)
     assert len(upkeep.list_check_warnings(now=later)) == 2
-    behind_its_back("UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2")
+    run_without_triggers("UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2")
     with django_capture_on_commit_callbacks(execute=True):
         upkeep.maintain_ledger(now=later)
     verification.run_verification(
         pk=LedgerVerification.objects.latest("pk").pk, clock=lambda: later
     )
     assert LedgerVerification.objects.latest("pk").broken > 0
-    assert "verification_failed" in warned(later)
+    assert "verification_failed" in list_ledger_warnings(later)
 
 
 def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
     now: datetime, client: Client, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ledger.record_event(
-        "chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=CHATS[0]
+        "chat.created", actor="user:1", now=now - timedelta(days=900), chat_id=LEDGER_CHATS[0]
     )
     answer = client.get("/readyz").json()
     assert answer["warnings"] == [probes.AUDIT_LOG_LATE]
@@ -513,12 +446,12 @@ def test_late_is_degraded_for_probes_and_a_sentence_for_auditors(
     browser = signed_in(person("priya", AUDITOR))
     listed = browser.get("/admin/contextpolicy/auditevent/").content.decode()
     assert 'data-reason="checkpoint_late"' in listed
-    assert 'data-note="no-checkpoints"' in browser.get(PAGE).content.decode()
-    said = browser.post(OFFLINE, {"file": "chain.tlog-proof", "scope": "chat:x"})
+    assert 'data-note="no-checkpoints"' in browser.get(CHECKPOINT_PAGE).content.decode()
+    said = browser.post(OFFLINE_PAGE, {"file": "chain.tlog-proof", "scope": "chat:x"})
     assert message_codes(said) == [files.NoProof.code]
     charlie = signed_in(person("charlie", POLICY_ADMIN))
-    assert charlie.get(PAGE).status_code == 403
-    assert charlie.post(OFFLINE, {"file": "log.txt"}).status_code == 403
+    assert charlie.get(CHECKPOINT_PAGE).status_code == 403
+    assert charlie.post(OFFLINE_PAGE, {"file": "log.txt"}).status_code == 403
 
 
 @pytest.mark.usefixtures("said")

@@ -1,6 +1,5 @@
 """The file with the last checkpoint detects changes that the database alone cannot show."""
 
-import io
 import uuid
 from collections.abc import Callable
 from datetime import datetime
@@ -8,18 +7,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from django.core.management import CommandError, call_command
 
 from chats.checkpoints import checks, external_copy, signing
 from chats.management.commands import ledger_verify
 from contextpolicy import ledger, verification
-from contextpolicy.models import (
-    LedgerCheckpoint,
-    LedgerKey,
-    LedgerLeaf,
-    LedgerOrigin,
-)
-from tests.chats.checkpoints.test_checkpoints import behind_its_back, written_anew
+from contextpolicy.models import LedgerCheckpoint, LedgerKey, LedgerLeaf, LedgerOrigin
+from tests.support.ledger_checkpoints import rewrite_chain, run_without_triggers
+from tests.support.stored_messages import run_ledger_verify
 
 pytestmark = pytest.mark.django_db
 CHATS = [uuid.UUID(int=number) for number in range(1, 4)]
@@ -40,16 +34,6 @@ def sign(
     return signed
 
 
-def verified(**options: Any) -> str:
-    """Return the output of `ledger_verify`. A break raises CommandError."""
-    out = io.StringIO()
-    try:
-        call_command("ledger_verify", stdout=out, **options)
-    except CommandError as error:
-        return f"{out.getvalue()}FAILED {error}"
-    return out.getvalue()
-
-
 def forget_checkpoints() -> None:
     """Delete log, checkpoints and keys."""
     for model in (LedgerLeaf, LedgerCheckpoint, LedgerOrigin, LedgerKey):
@@ -62,16 +46,16 @@ def test_a_database_that_was_written_anew_meets_the_file(
 ) -> None:
     sign()
     kept = external_copy.load_checkpoint_note()
-    assert f"{checks.KEPT}: 1" in verified()
+    assert f"{checks.KEPT}: 1" in run_ledger_verify()
 
-    behind_its_back()
-    written_anew(f"chat:{CHATS[0]}")
+    run_without_triggers()
+    rewrite_chain(f"chat:{CHATS[0]}")
     forget_checkpoints()
     if signs_anew:
         external_copy.get_checkpoint_path().unlink()
         sign()
         external_copy.replace_checkpoint_note(kept)
-    said = verified()
+    said = run_ledger_verify()
     assert "FAILED" in said
     assert checks.FILE_KEY_UNKNOWN in said
 
@@ -84,7 +68,7 @@ def test_a_newer_checkpoint_in_the_file_is_told(sign: Callable[[], Any], now: da
     # Simulates a restored backup: the file is newer than the database.
     LedgerLeaf.objects.exclude(pk__in=old[LedgerLeaf]).delete()
     LedgerCheckpoint.objects.filter(pk=newest.pk).delete()
-    said = verified()
+    said = run_ledger_verify()
     assert "FAILED" in said
     assert checks.OTHER_LEDGER in said
 
@@ -95,9 +79,9 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
     ledger.record_event("chat.titled", actor="worker", now=now, chat_id=CHATS[0])
     sign()
     external_copy.replace_checkpoint_note(older)
-    assert f"{checks.KEPT}: 1" in verified()
+    assert f"{checks.KEPT}: 1" in run_ledger_verify()
     external_copy.get_checkpoint_path().unlink()
-    said = verified()
+    said = run_ledger_verify()
     assert "FAILED" not in said
     assert ledger_verify.ALONE in said
 
@@ -106,7 +90,7 @@ def test_an_older_file_and_none_are_no_break(sign: Callable[[], Any], now: datet
 def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[[], Any]) -> None:
     sign()
     external_copy.get_checkpoint_path().write_bytes(content)
-    said = verified()
+    said = run_ledger_verify()
     if content:
         assert checks.FILE_UNREADABLE in said
         assert "FAILED" in said
@@ -117,14 +101,14 @@ def test_a_file_that_holds_no_checkpoint_is_said(content: bytes, sign: Callable[
 def test_one_chain_is_verified_without_the_file(sign: Callable[[], Any]) -> None:
     sign()
     external_copy.get_checkpoint_path().write_text("nonsense")
-    assert "FAILED" not in verified(scope=f"chat:{CHATS[0]}")
+    assert "FAILED" not in run_ledger_verify(scope=f"chat:{CHATS[0]}")
 
 
 def test_the_command_names_what_it_compared(sign: Callable[[], Any], tmp_path: Path) -> None:
     head = sign()
     kept = tmp_path / "kept.txt"
     kept.write_text(head.note, encoding="utf-8")
-    said = verified(anchor=kept)
+    said = run_ledger_verify(anchor=kept)
     for path in (external_copy.get_checkpoint_path(), kept):
         assert f"Compared with {path}: {head.origin.name}, {head.size} entries." in said
 
@@ -134,8 +118,8 @@ def test_the_nightly_run_compares_the_file_too(
 ) -> None:
     sign()
     kept = external_copy.load_checkpoint_note()
-    behind_its_back()
-    written_anew(f"chat:{CHATS[0]}")
+    run_without_triggers()
+    rewrite_chain(f"chat:{CHATS[0]}")
     forget_checkpoints()
     external_copy.get_checkpoint_path().unlink()
     sign()

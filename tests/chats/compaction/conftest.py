@@ -1,53 +1,33 @@
 """Fixtures: a chat long enough for a compaction, an early compaction policy, scripted summaries."""
 
-import uuid
 from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime, timedelta
-from typing import Any, cast
+from datetime import datetime
+from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
 
 from chats.compaction import maintain
-from chats.compaction.coverage import get_active_summary
 from chats.compaction.publish import publish_prepared
-from chats.models import Branch, Chat, Compaction, Turn
-from chats.prompt import built_prompt, composition
+from chats.models import Chat, Compaction, Turn
 from chats.providers import registry
-from chats.providers.base import Finished, ProviderRequest, TextDelta, UsageReport
+from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from contextpolicy.models import (
-    ContextPolicy,
-    ModelSpec,
-    PolicyAssignment,
-    PolicyVersion,
-)
-from tests.chats.conftest import ScriptedProvider
+from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
 from tests.chats.rebuilding import summaries_not_rebuilt
-
-Work = Callable[..., Any]
-Say = Callable[..., Turn]
-Fold = Callable[..., Compaction]
-Writes = Callable[..., ScriptedProvider]
-SetPolicy = Callable[..., PolicyVersion]
-SENTENCE = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, see https://a.example/4711. "
-GOOD = """## Facts
-- The order 4711 of 3 May 2026 goes to Anna Berg in Oslo [#1, #2]
-## Preferences
-## Decisions
-## Open items
-## Done items
-"""
-VALUES: dict[str, Any] = {
-    "strategy": "dynamic_summary",
-    "token_budget": 2400,
-    "reserve_tokens": 400,
-    "keep_last_messages": 2,
-    "summary_max_tokens": 400,
-    # High enough for a summary to be prepared at the first threshold.
-    "compact_to": 0.6,
-}
+from tests.support.chat_summaries import (
+    SENTENCE,
+    SMALL_POLICY,
+    Fold,
+    Say,
+    SetPolicy,
+    Work,
+    Writes,
+    find_active_summary,
+    reload_branch,
+)
+from tests.support.scripted_worker import ScriptedProvider
 
 
 @pytest.fixture(autouse=True)
@@ -70,7 +50,7 @@ def set_policy(db: None, now: datetime) -> SetPolicy:
     def setting(**values: Any) -> PolicyVersion:
         number = policy.versions.count() + 1
         version = PolicyVersion.objects.create(
-            policy=policy, number=number, values={**VALUES, **values}, created_at=now
+            policy=policy, number=number, values={**SMALL_POLICY, **values}, created_at=now
         )
         policy.current = version
         policy.save()
@@ -98,19 +78,6 @@ def long_chat(
     return chat
 
 
-def branch_of(chat: Chat) -> Branch:
-    """Reload the active branch."""
-    chat.refresh_from_db()
-    return Branch.objects.select_related("active_compaction__base", "chat").get(
-        pk=cast(uuid.UUID, chat.active_branch_id)
-    )
-
-
-def in_force(chat: Chat) -> Compaction | None:
-    """Return the active summary of the active branch."""
-    return get_active_summary(branch_of(chat).active_compaction)
-
-
 @pytest.fixture
 def say(alice: User, now: datetime, work: Work) -> Say:
     """Run one turn: `say(chat, question, answer)`."""
@@ -129,8 +96,8 @@ def fold(counter: ApproximateCounter, now: datetime) -> Fold:
 
     def folding(chat: Chat, at: datetime = now) -> Compaction:
         maintain.maintain_chat_context(chat_id=chat.pk, counter=counter, now=at)
-        publish_prepared(branch_id=branch_of(chat).pk, now=at)
-        found = in_force(chat)
+        publish_prepared(branch_id=reload_branch(chat).pk, now=at)
+        found = find_active_summary(chat)
         assert found is not None
         return found
 
@@ -162,32 +129,6 @@ def writes(writer: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Writes:
     return writing
 
 
-def wrote(text: str = GOOD, finish: Any = "stop") -> list[Any]:
-    """Return the script of a summariser that answers with a text."""
-    return [TextDelta(text), UsageReport(1000, 100, 0, 0), Finished(finish)]
-
-
-def asked_for(request: ProviderRequest) -> str:
-    """Return the text of a request to the summariser."""
-    return request.messages[-1].content
-
-
-def prompt_of(chat: Chat) -> tuple[str, list[str]]:
-    """Return hash and content of the prompt that the last turn's question would get now."""
-    branch = branch_of(chat)
-    turns = Turn.objects.select_related("branch__chat", "model", "trigger", "continues")
-    turn = turns.filter(branch=branch).order_by("-accepted").first()
-    assert turn is not None
-    made = composition.compose_prompt(turn=turn, counter=ApproximateCounter())
-    assert isinstance(made, built_prompt.Prompt), made
-    return made.receipt_fields["prompt_sha256"], [m.content for m in made.request.messages]
-
-
-def later(now: datetime, minutes: int = 1) -> datetime:
-    """Return a time after noon."""
-    return now + timedelta(minutes=minutes)
-
-
 @pytest.fixture
 def talk(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[], None]:
     """Run enough turns for the next compaction."""
@@ -202,6 +143,13 @@ def talk(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[[], Non
     return talking
 
 
-def system_of(chat: Chat) -> str:
-    """Return the system text of the prompt that the last turn's question would get now."""
-    return prompt_of(chat)[1][0]
+@pytest.fixture
+def roomy(long_chat: Chat, set_policy: SetPolicy) -> Chat:
+    """A long chat whose original messages fit the prompt as well as their summary does."""
+    set_policy(token_budget=9000, reserve_tokens=1000, keep_last_messages=2, summary_max_tokens=400)
+    Chat.objects.filter(pk=long_chat.pk).update(title="Order")
+    branch = reload_branch(long_chat)
+    branch.active_compaction = None
+    branch.save()
+    Compaction.objects.all().delete()
+    return long_chat

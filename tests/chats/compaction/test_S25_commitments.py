@@ -30,8 +30,8 @@ from contextpolicy import ledger, roles
 from contextpolicy.engine.messages.segments import format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import Fold, Writes, branch_of, later, wrote
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import Fold, Writes, add_minutes, reload_branch, script_summary
 
 Work = Callable[..., Any]
 TRIGGERS = import_module("contextpolicy.migrations.0002_ledger_triggers")
@@ -154,9 +154,9 @@ def test_S25_a_summary_commits_to_its_text_and_to_each_of_its_calls(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: Work, now: datetime
 ) -> None:
     set_policy(summarization_model="writer")
-    provider = writes(*[wrote("Too short")] * 9)
+    provider = writes(*[script_summary("Too short")] * 9)
     maintain.maintain_chat_context(
-        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=add_minutes(now)
     )
     rows = list(Compaction.objects.filter(kind="summary").order_by("attempt"))
     # The next rung calls no model.
@@ -195,15 +195,15 @@ def test_S25_a_failed_summary_and_one_of_a_dead_worker_commit_to_their_calls(
 
     writes([dies])
     again = claims.claim_compaction(
-        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now, 90)
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=add_minutes(now, 90)
     )
     assert again is not None
     with pytest.raises(Killed):
         maintain.run_summary_attempt(
-            again, counter=ApproximateCounter(), clock=lambda: later(now, 90)
+            again, counter=ApproximateCounter(), clock=lambda: add_minutes(now, 90)
         )
     Compaction.objects.filter(pk=again.row.pk).update(lease_until=now)
-    claims.sweep_dead(now=later(now, 95))
+    claims.sweep_dead(now=add_minutes(now, 95))
     again.row.refresh_from_db()
     assert len(again.row.calls) == 1
     rows = AuditEvent.objects.filter(type__startswith="compaction.").order_by("-seq")
@@ -473,7 +473,7 @@ def test_every_text_of_a_chat_is_kept_for_that_chat_alone(
     erasure.erase_chat(user=alice, chat=chat, now=now)
     left = Receipt.objects.get()
     (own,) = [segment for segment in left.segments if segment[1] == "chat"]
-    texts = branch_of(other).chat
+    texts = reload_branch(other).chat
     assert texts.system_text == "Answer like a pirate."
     assert PromptText.objects.get(digest=own[5]).text == "Answer like a pirate."
     assert (left.erased_at, breaks()) == (None, [])

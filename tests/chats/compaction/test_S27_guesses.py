@@ -20,21 +20,14 @@ from django.db import connection
 from chats.actions import erasure
 from chats.compaction.people import revise
 from chats.memory.search import archive
-from chats.models import (
-    Chat,
-    Compaction,
-    IdempotencyRecord,
-    Message,
-    Receipt,
-    SearchText,
-)
+from chats.models import Chat, Compaction, IdempotencyRecord, Message, Receipt, SearchText
 from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
 from chats.rendering.store import compute_rendering_digest, render_texts
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages.segments import format_prompt_json
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import SENTENCE, VALUES, Fold, Say, SetPolicy, branch_of
+from tests.support.chat_summaries import SENTENCE, SMALL_POLICY, Fold, Say, SetPolicy, reload_branch
 
 Work = Callable[..., Any]
 TRUE = "yes"
@@ -162,7 +155,7 @@ def told(
     row = fold(chat)
     told.summary = f"## Facts\n- The answer to it was {TRUE} [#1]\n- {SENTENCE}[#2]"
     revise.revise_summary(user=alice, compaction=row, text=told.summary, now=now)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_branch(chat))
     looked = start_turn(user=alice, chat=chat, text="What was it?", now=now).turn
     call = json.dumps({"query": TRUE})
     told.sent += work(
@@ -178,7 +171,7 @@ def told(
     told.sent += work(
         start_turn(user=alice, chat=chat, text="Thanks.", now=now).turn,
     ).scripted.requests
-    render_texts([TRUE, told.summary, f"The answer to it was {TRUE}"], seen=branch_of(chat))
+    render_texts([TRUE, told.summary, f"The answer to it was {TRUE}"], seen=reload_branch(chat))
     return told
 
 
@@ -186,7 +179,7 @@ def test_S27_a_guess_is_found_before_the_erasure_and_the_guesser_knows_its_trade
     told: Told,
 ) -> None:
     assert len(DICTIONARY) > 300
-    assert VALUES["strategy"] == "dynamic_summary"
+    assert SMALL_POLICY["strategy"] == "dynamic_summary"
     assert SearchText.objects.filter(words__contains=TRUE).exists()
     assert told.guesser.finds(everything()) == {TRUE}
     assert any(TRUE in prompt for prompt in told.guesser.prompts)

@@ -15,13 +15,13 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
 from contextpolicy.skills import save_skill
-from tests.chats.compaction.conftest import (
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     SetPolicy,
-    branch_of,
-    prompt_of,
-    system_of,
+    compose_next_prompt,
+    compose_system_text,
+    reload_branch,
 )
 
 Work = Callable[..., Any]
@@ -61,18 +61,18 @@ def test_a_loaded_file_moves_then_is_dropped_and_loads_again(
     chat: Chat, load: Callable[[], str], talk: Callable[[], None], fold: Fold
 ) -> None:
     assert FORM in load()
-    assert FORM not in system_of(chat)
+    assert FORM not in compose_system_text(chat)
     talk()
     first = fold(chat)
     assert first.skills == [KEY]
-    assert FORM in system_of(chat)
-    assert "".join(prompt_of(chat)[1]).count(FORM) == 1
+    assert FORM in compose_system_text(chat)
+    assert "".join(compose_next_prompt(chat)[1]).count(FORM) == 1
     assert load() == skill_load.FILE_LOADED
     notes = Receipt.objects.order_by("-created_at", "-step")[0].notes
     assert any(note.startswith(f"skill_file:{KEY}:") for note in notes)
     talk()
     assert fold(chat).skills == []
-    assert FORM not in "".join(prompt_of(chat)[1])
+    assert FORM not in "".join(compose_next_prompt(chat)[1])
     assert FORM in load()
     event = AuditEvent.objects.filter(type="compaction.published").order_by("seq")[0]
     assert event.data["skills"] == [KEY]
@@ -90,11 +90,11 @@ def test_an_undo_restores_the_prompt_with_its_moved_file(
     talk()
     fold(chat)
     talk()
-    before = prompt_of(chat)
+    before = compose_next_prompt(chat)
     second = fold(chat)
-    assert FORM not in system_of(chat)
+    assert FORM not in compose_system_text(chat)
     undo.undo_summary(user=alice, compaction=second, now=now)
-    assert prompt_of(chat) == before
+    assert compose_next_prompt(chat) == before
 
 
 def test_a_window_moves_the_file_and_a_changed_file_is_a_changed_skill(
@@ -108,14 +108,14 @@ def test_a_window_moves_the_file_and_a_changed_file_is_a_changed_skill(
     set_policy(skills=["mail"], strategy="sliding_window", compact_to=0.4)
     load()
     talk()
-    active = branch_of(chat).active_compaction
+    active = reload_branch(chat).active_compaction
     assert active is not None
     assert (active.kind, active.skills) == (Compaction.Kind.WINDOW, [KEY])
-    assert FORM in system_of(chat)
+    assert FORM in compose_system_text(chat)
     save_skill(skill=mail, actor="system", now=now, files={"forms/refund.csv": "order\n42\n"})
-    assert "[Characters 0 to 9 of 9]\norder\n42\n" in system_of(chat)
+    assert "[Characters 0 to 9 of 9]\norder\n42\n" in compose_system_text(chat)
     save_skill(skill=mail, actor="system", now=now, files={"forms/refund.csv": None})
-    assert "refund.csv" not in system_of(chat)
+    assert "refund.csv" not in compose_system_text(chat)
 
 
 @pytest.mark.parametrize("is_removed", [True, False])

@@ -18,13 +18,13 @@ from chats.prompt.tools import skill_load
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
-from tests.chats.compaction.conftest import (
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     SetPolicy,
-    branch_of,
-    prompt_of,
-    system_of,
+    compose_next_prompt,
+    compose_system_text,
+    reload_branch,
 )
 
 Work = Callable[..., Any]
@@ -62,20 +62,20 @@ def test_a_loaded_text_moves_then_is_dropped_and_loads_again(
     chat: Chat, load: Callable[[], str], talk: Callable[[], None], fold: Fold, now: datetime
 ) -> None:
     assert TEXT in load()
-    assert TEXT not in system_of(chat)
+    assert TEXT not in compose_system_text(chat)
     talk()
     first = fold(chat)
     assert first.skills == ["mail"]
-    assert TEXT in system_of(chat)
-    assert "".join(prompt_of(chat)[1]).count(TEXT) == 1
+    assert TEXT in compose_system_text(chat)
+    assert "".join(compose_next_prompt(chat)[1]).count(TEXT) == 1
     assert build_meter(chat=chat, now=now).outlook.loaded_skills == ("mail",)
     assert load() == skill_load.LOADED
     talk()
     second = fold(chat)
     assert second.pk != first.pk
     assert second.skills == []
-    assert TEXT not in "".join(prompt_of(chat)[1])
-    assert "- mail: " in system_of(chat)
+    assert TEXT not in "".join(compose_next_prompt(chat)[1])
+    assert "- mail: " in compose_system_text(chat)
     assert TEXT in load()
     event = AuditEvent.objects.filter(type="compaction.published").order_by("seq")[0]
     assert event.data["skills"] == ["mail"]
@@ -93,11 +93,11 @@ def test_an_undo_restores_the_prompt_with_its_moved_text(
     talk()
     fold(chat)
     talk()
-    before = prompt_of(chat)
+    before = compose_next_prompt(chat)
     second = fold(chat)
-    assert TEXT not in system_of(chat)
+    assert TEXT not in compose_system_text(chat)
     undo.undo_summary(user=alice, compaction=second, now=now)
-    assert prompt_of(chat) == before
+    assert compose_next_prompt(chat) == before
 
 
 def test_a_corrected_summary_keeps_the_moved_text(
@@ -112,7 +112,7 @@ def test_a_corrected_summary_keeps_the_moved_text(
     talk()
     row = fold(chat)
     revise.revise_summary(user=alice, compaction=row, text="## Facts\n- Short", now=now)
-    assert TEXT in system_of(chat)
+    assert TEXT in compose_system_text(chat)
 
 
 def test_a_window_moves_the_text_too(
@@ -121,10 +121,10 @@ def test_a_window_moves_the_text_too(
     set_policy(skills=["mail"], strategy="sliding_window", compact_to=0.4)
     load()
     talk()
-    active = branch_of(chat).active_compaction
+    active = reload_branch(chat).active_compaction
     assert active is not None
     assert (active.kind, active.skills) == (Compaction.Kind.WINDOW, ["mail"])
-    assert TEXT in system_of(chat)
+    assert TEXT in compose_system_text(chat)
 
 
 @pytest.mark.parametrize(

@@ -34,8 +34,8 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from tests.chats.compaction.conftest import SENTENCE, VALUES, Work
 from tests.faults.programs import until
+from tests.support.chat_summaries import SENTENCE, SMALL_POLICY, Work
 
 COUNTER = ApproximateCounter()
 ROUNDS = 25
@@ -59,7 +59,7 @@ def busy_chat(transactional_ledger: None, now: datetime, work: Work) -> Chat:
     PolicyAssignment.objects.filter(level="instance").delete()
     PolicyAssignment.objects.create(policy=policy, level="instance")
     policy.current = PolicyVersion.objects.create(
-        policy=policy, number=1, values=VALUES, created_at=now
+        policy=policy, number=1, values=SMALL_POLICY, created_at=now
     )
     policy.save()
     chat = lifecycle.create_chat(owner=alice, now=now)

@@ -19,8 +19,8 @@ from chats.turns.start import start_turn
 from contextpolicy import following, ledger
 from contextpolicy.engine.policy.costs import Money
 from contextpolicy.models import AuditEvent, LedgerReader, ModelSpec
-from tests.chats.compaction.conftest import Fold, SetPolicy, Work, Writes, wrote
-from tests.chats.compaction.test_ladder import ONE_REQUEST
+from tests.support.chat_summaries import Fold, SetPolicy, Work, Writes, script_summary
+from tests.support.summary_attempts import SUMMARY_IN_ONE_REQUEST
 
 D = Decimal
 Ask = Callable[..., Receipt]
@@ -75,8 +75,8 @@ def test_a_compaction_is_weighed_by_what_providers_bill(
 ) -> None:
     writer.currency = "USD"
     writer.save()
-    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
-    writes(wrote())
+    set_policy(summarization_model=writer.slug, **SUMMARY_IN_ONE_REQUEST)
+    writes(script_summary())
     ask(long_chat, sent=3_000, cached=2_900)
     row = fold(long_chat)
     count(now)
@@ -141,8 +141,8 @@ def test_without_a_price_the_balance_is_unknown_and_never_nothing(
 ) -> None:
     writer.input_price = None
     writer.save()
-    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
-    writes(wrote())
+    set_policy(summarization_model=writer.slug, **SUMMARY_IN_ONE_REQUEST)
+    writes(script_summary())
     row = fold(long_chat)
     ask(long_chat, sent=1_200, cached=0)
     count(now)

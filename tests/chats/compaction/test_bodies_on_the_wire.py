@@ -20,9 +20,9 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.summaries.prompts import LOST_FACTS
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import AUDITOR
-from tests.chats.compaction.conftest import GOOD, SetPolicy, later
 from tests.contextpolicy.people import person, signed_in
 from tests.fakes.fake_server import FakeServer
+from tests.support.chat_summaries import GOOD_SUMMARY, SetPolicy, add_minutes
 
 pytestmark = pytest.mark.processes
 # With these values one request reads the whole chat. Later it takes several.
@@ -38,13 +38,15 @@ def server(long_chat: Chat, writer: ModelSpec, settings: Any) -> Iterator[FakeSe
             slug="wire", name="Wire", kind="openai", base_url=fake.base_url
         )
         ModelSpec.objects.filter(pk=writer.pk).update(provider="wire")
-        fake.configure(replies=[{"text": GOOD, "model": "writer"}] * 20)
+        fake.configure(replies=[{"text": GOOD_SUMMARY, "model": "writer"}] * 20)
         yield fake
 
 
 def summarised(chat: Chat, *, now: datetime) -> Compaction:
     """Run the first attempt at a summary."""
-    maintain.maintain_chat_context(chat_id=chat.pk, counter=ApproximateCounter(), now=later(now))
+    maintain.maintain_chat_context(
+        chat_id=chat.pk, counter=ApproximateCounter(), now=add_minutes(now)
+    )
     return Compaction.objects.filter(kind="summary").order_by("attempt")[0]
 
 

@@ -23,13 +23,13 @@ from chats.record.messages import MessageEmpty
 from chats.turns.start import continue_reply, start_turn
 from chats.web.thread.thread import load_thread_page
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.conftest import (
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     Say,
-    branch_of,
-    in_force,
-    later,
+    add_minutes,
+    find_active_summary,
+    reload_branch,
 )
 
 Work = Callable[..., Any]
@@ -37,7 +37,7 @@ Work = Callable[..., Any]
 
 def message(chat: Chat, seq: int) -> Message:
     """Return the message at a position of the active branch's path."""
-    branch = branch_of(chat)
+    branch = reload_branch(chat)
     return (
         select_path_messages(branch, after=seq - 1, before=seq + 1).select_related("branch").get()
     )
@@ -45,7 +45,7 @@ def message(chat: Chat, seq: int) -> Message:
 
 def words(chat: Chat) -> list[str]:
     """Return all texts of the active branch."""
-    branch = branch_of(chat)
+    branch = reload_branch(chat)
     rows = select_path_messages(branch, after=0, before=branch.last_seq + 1).order_by("seq")
     return [row.text for row in rows]
 
@@ -61,11 +61,11 @@ def test_an_edit_leaves_the_old_path_and_answers_on_a_new_one(
 ) -> None:
     say(chat, "One?", "1")
     say(chat, "Two?", "2")
-    old = branch_of(chat)
+    old = reload_branch(chat)
     accepted = edit_message(user=alice, message=message(chat, 3), text="Zwei?", now=now)
     answer(work, accepted.turn, "zwei")
     assert words(chat) == ["One?", "1", "Zwei?", "zwei"]
-    new = branch_of(chat)
+    new = reload_branch(chat)
     assert (new.parent, new.fork_seq, new.last_seq) == (old, 2, 4)
     choose_branch(user=alice, chat=chat, branch_id=old.pk, now=now)
     assert words(chat) == ["One?", "1", "Two?", "2"]
@@ -177,15 +177,15 @@ def test_inv_47_a_branch_starts_with_the_newest_summary_of_its_own_path(
     first = fold(long_chat)
     for _ in range(6):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
-    second = fold(long_chat, at=later(now))
-    main = branch_of(long_chat)
+    second = fold(long_chat, at=add_minutes(now))
+    main = reload_branch(long_chat)
     behind = branch_from_message(user=alice, message=message(long_chat, second.to_seq), now=now)
-    assert in_force(long_chat) == second
+    assert find_active_summary(long_chat) == second
     between = branch_from_message(user=alice, message=message(long_chat, first.to_seq), now=now)
-    assert in_force(long_chat) == first
+    assert find_active_summary(long_chat) == first
     assert between.parent == main
     before = branch_from_message(user=alice, message=message(long_chat, first.to_seq - 1), now=now)
-    assert in_force(long_chat) is None
+    assert find_active_summary(long_chat) is None
     assert [is_range_on_path(second, b) for b in (main, behind, between, before)] == [
         True,
         True,
@@ -212,20 +212,20 @@ def test_inv_47_nested_branches_share_summaries_of_their_common_path_only(
     child = branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(8):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
-    child_summary = fold(long_chat, at=later(now))
+    child_summary = fold(long_chat, at=add_minutes(now))
     assert child_summary.branch == child
     assert child_summary.to_seq > child.fork_seq
     inner = child_summary.to_seq
     branch_from_message(user=alice, message=message(long_chat, inner), now=now)
-    assert in_force(long_chat) == child_summary
+    assert find_active_summary(long_chat) == child_summary
     grandchild = branch_from_message(user=alice, message=message(long_chat, inner - 1), now=now)
-    assert in_force(long_chat) == root_summary
+    assert find_active_summary(long_chat) == root_summary
     assert not is_range_on_path(child_summary, grandchild)
     # On the root, the child's summary would describe messages that do not exist there.
     root = long_chat.branches.get(parent=None)
     assert not is_range_on_path(child_summary, root)
     choose_branch(user=alice, chat=long_chat, branch_id=root.pk, now=now)
-    assert in_force(long_chat) == root_summary
+    assert find_active_summary(long_chat) == root_summary
 
 
 def test_a_summary_replaced_on_one_branch_stays_in_force_on_another(
@@ -235,7 +235,7 @@ def test_a_summary_replaced_on_one_branch_stays_in_force_on_another(
     branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(6):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
-    fold(long_chat, at=later(now))
+    fold(long_chat, at=add_minutes(now))
     shared.refresh_from_db()
     assert shared.status == "published"
     root = long_chat.branches.get(parent=None)
@@ -247,7 +247,7 @@ def test_inv_46_what_was_edited_lives_on_in_no_summary(
 ) -> None:
     row = fold(long_chat)
     accepted = edit_message(user=alice, message=message(long_chat, 3), text="Never mind.", now=now)
-    assert in_force(long_chat) is None
+    assert find_active_summary(long_chat) is None
     worker = work(accepted.turn, [TextDelta("Fine."), Finished("stop")])
     prompt = " ".join(m.content for m in worker.scripted.requests[0].messages)
     assert row.text not in prompt
@@ -261,7 +261,7 @@ def test_inv_46_an_excluded_message_leaves_summaries_on_every_branch_that_has_it
     branch_from_message(user=alice, message=message(long_chat, 14), now=now)
     for _ in range(6):
         say(long_chat, f"On the child. {SENTENCE}", SENTENCE * 6)
-    fold(long_chat, at=later(now))
+    fold(long_chat, at=add_minutes(now))
     early = branch_from_message(user=alice, message=message(long_chat, 2), now=now)
     marks.exclude_message(message=message_at(long_chat, 3), actor="user:1", now=now)
     for branch in long_chat.branches.all():
@@ -281,7 +281,7 @@ def test_a_page_shows_the_replies_of_its_own_path(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
     say(chat, "One?", "1")
-    old = branch_of(chat)
+    old = reload_branch(chat)
     regenerate_reply(user=alice, message=message(chat, 2), now=now)
     chat.refresh_from_db()
     assert load_thread_page(chat=chat, user=alice).is_replying

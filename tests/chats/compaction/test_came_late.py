@@ -9,7 +9,14 @@ from chats.compaction import maintain, plan
 from chats.compaction.people import controls
 from chats.models import Chat, Compaction, Turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, in_force, later
+from tests.support.chat_summaries import (
+    SENTENCE,
+    Say,
+    SetPolicy,
+    add_minutes,
+    find_active_summary,
+    reload_branch,
+)
 
 COUNTER = ApproximateCounter()
 
@@ -21,19 +28,21 @@ def test_summaries_that_came_late_begin_early(
     set_policy(compact_to=0.45)
     while not Compaction.objects.filter(kind="window").exists():
         say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
-    assert plan.has_late_summaries(branch_of(chat))
+    assert plan.has_late_summaries(reload_branch(chat))
     maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
-    row = in_force(chat)
+    row = find_active_summary(chat)
     assert row is not None
     assert row.displaced is not None
-    assert (row.displaced.kind, branch_of(chat).active_compaction) == ("window", row)
+    assert (row.displaced.kind, reload_branch(chat).active_compaction) == ("window", row)
     for number in range(1, 4):
-        assert plan.has_late_summaries(branch_of(chat))
+        assert plan.has_late_summaries(reload_branch(chat))
         for _ in range(2):
             say(chat, f"Question. {SENTENCE}", SENTENCE * 3)
-        controls.compact_now(user=alice, chat=chat, now=later(now, number))
-        maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
-    assert not plan.has_late_summaries(branch_of(chat))
+        controls.compact_now(user=alice, chat=chat, now=add_minutes(now, number))
+        maintain.maintain_chat_context(
+            chat_id=chat.pk, counter=COUNTER, now=add_minutes(now, number)
+        )
+    assert not plan.has_late_summaries(reload_branch(chat))
 
 
 @pytest.mark.parametrize(("came_late", "outcome"), [(True, "started"), (False, "too_early")])

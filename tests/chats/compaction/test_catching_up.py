@@ -11,17 +11,17 @@ from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import (
-    GOOD,
-    VALUES,
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
+    SMALL_POLICY,
     Say,
     SetPolicy,
     Writes,
-    asked_for,
-    branch_of,
-    in_force,
-    later,
-    wrote,
+    add_minutes,
+    find_active_summary,
+    get_summary_prompt,
+    reload_branch,
+    script_summary,
 )
 
 COUNTER = ApproximateCounter()
@@ -42,7 +42,7 @@ def fill(chat: Chat, now: datetime, set_policy: SetPolicy) -> Fill:
     set_policy(**BUDGET)
 
     def filling(count: int) -> None:
-        branch = branch_of(chat)
+        branch = reload_branch(chat)
         texts = ((seq, SAID.format(n=seq)) for seq in range(1, count + 1))
         rows = (
             Message(
@@ -78,7 +78,7 @@ def caught_up(chat: Chat, *, say: Say, now: datetime) -> None:
     """Run a few turns, each followed by maintenance."""
     for minute in range(4):
         say(chat, f"And now, for the {minute + 1}. time?", "Like this.")
-        tend(chat, later(now, minute))
+        tend(chat, add_minutes(now, minute))
 
 
 @pytest.mark.slow
@@ -91,8 +91,8 @@ def test_one_window_and_one_summary_without_a_model_catch_up(
     (window,), (summary,) = rows_of("window"), rows_of("summary")
     assert (summary.status, summary.reason) == ("published", "")
     assert summary.to_seq >= window.to_seq
-    assert 0.2 < summary.tokens_after / 12_000 <= VALUES["compact_to"]
-    assert branch_of(chat).active_compaction == summary
+    assert 0.2 < summary.tokens_after / 12_000 <= SMALL_POLICY["compact_to"]
+    assert reload_branch(chat).active_compaction == summary
     assert AuditEvent.objects.filter(type="window.moved").count() == 1
 
 
@@ -104,14 +104,14 @@ def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
 ) -> None:  # fmt: skip
     fill(MANY)
     set_policy(summarization_model=writer.slug, **BUDGET)
-    wanted = wrote(GOOD)
+    wanted = script_summary(GOOD_SUMMARY)
     say(chat, "And now?", "Like this.")
     provider = writes(*[wanted] * 40)
     tend(chat, now)
     (window,), (summary,) = rows_of("window"), rows_of("summary")
     assert (summary.status, summary.rung, summary.from_seq) == ("published", "model", 1)
     assert summary.to_seq >= window.to_seq
-    requests = [asked_for(request) for request in provider.requests]
+    requests = [get_summary_prompt(request) for request in provider.requests]
     chunks = [text for text in requests if "<transcript>" in text]
     assert len(chunks) == 8
     assert len(requests) <= 12
@@ -122,7 +122,7 @@ def test_one_window_and_one_summary_of_a_bounded_number_of_calls_catch_up(
     asked = len(provider.requests)
     for minute in (1, 2, 3):
         say(chat, "And now?", "Like this.")
-        tend(chat, later(now, minute))
+        tend(chat, add_minutes(now, minute))
     assert (len(rows_of("window")), len(rows_of("summary"))) == (1, 1)
     assert len(provider.requests) == asked
 
@@ -134,7 +134,7 @@ def test_a_chat_that_nobody_opens_keeps_its_window_where_it_is(
 ) -> None:
     fill(MANY)
     tend(chat, now)
-    tend(chat, later(now))
+    tend(chat, add_minutes(now))
     assert rows_of("window") == []
     (summary,) = rows_of("summary")
     assert (summary.status, summary.reason) == ("published", "")
@@ -149,7 +149,7 @@ def test_a_thousand_turns_are_not_folded_five_at_a_time(
     tend(chat, now)
     (summary,) = rows_of("summary")
     assert (summary.trigger, summary.to_seq) == ("turns", 2_002 - 2 * 6)
-    assert branch_of(chat).active_compaction == summary
+    assert reload_branch(chat).active_compaction == summary
 
 
 def test_a_chat_of_more_than_one_plan_looks_at_keeps_its_window_meanwhile(
@@ -160,17 +160,17 @@ def test_a_chat_of_more_than_one_plan_looks_at_keeps_its_window_meanwhile(
     say(chat, "And now?", "Like this.")
     (window,) = rows_of("window")
     tend(chat, now)
-    kept = branch_of(chat).active_compaction
+    kept = reload_branch(chat).active_compaction
     assert kept is not None
-    first = in_force(chat)
+    first = find_active_summary(chat)
     assert (kept.kind, kept.to_seq, kept.base) == ("window", window.to_seq, first)
     assert kept.from_seq == (first.to_seq if first else 0) + 1
-    caught_up(chat, say=say, now=later(now))
+    caught_up(chat, say=say, now=add_minutes(now))
     assert {row.to_seq for row in rows_of("window")} == {window.to_seq}
-    last = in_force(chat)
+    last = find_active_summary(chat)
     assert last is not None
     assert last.to_seq >= window.to_seq
-    assert branch_of(chat).active_compaction == last
+    assert reload_branch(chat).active_compaction == last
     assert len(rows_of("summary")) == 3
 
 
@@ -192,16 +192,16 @@ def test_an_imported_chat_is_indexed_before_it_is_summarised(
     tend(chat, now)
 
     assert not Compaction.objects.exists()
-    assert branch_of(chat).summary_due_at == now
+    assert reload_branch(chat).summary_due_at == now
     assert queue.MAINTAIN_CHAT not in tasks
     for _ in range(100):
         indexing.update_chat_index(chat_id=chat.pk)
         if queue.MAINTAIN_CHAT in tasks:
             break
-    assert archive.count_missing(branch_of(chat)) <= indexing.MANY
-    tend(chat, later(now))
+    assert archive.count_missing(reload_branch(chat)) <= indexing.MANY
+    tend(chat, add_minutes(now))
     assert rows_of("summary")
-    assert branch_of(chat).summary_due_at is None
+    assert reload_branch(chat).summary_due_at is None
 
 
 @pytest.mark.parametrize("case", ["written here", "long ago", "requested", "indexed"])
@@ -215,7 +215,7 @@ def test_other_summaries_do_not_wait_for_the_index(
         asked = {"by": f"user:{chat.owner_id}"}
         Branch.objects.filter(chat=chat).update(asked=asked, asked_at=now)
     if case == "indexed":
-        archive.index_branch(branch_of(chat))
+        archive.index_branch(reload_branch(chat))
 
     tend(chat, now)
 

@@ -18,9 +18,9 @@ from chats.models import Chat, Message
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.roles import AUDITOR
-from tests.chats.compaction.conftest import SENTENCE, Fold, Say, branch_of, later
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import SENTENCE, Fold, Say, add_minutes, reload_branch
 
 pytestmark = pytest.mark.requirement("S4.5")
 COUNTER = ApproximateCounter()
@@ -48,19 +48,19 @@ def talk(chat: Chat, say: Say, rounds: int = 6) -> None:
 
 def cursor(chat: Chat) -> Cursor:
     """Return the cursor of the active branch."""
-    return get_summary_cursor(branch_of(chat))
+    return get_summary_cursor(reload_branch(chat))
 
 
 def test_no_range_is_folded_twice(
     long_chat: Chat, say: Say, fold: Fold, folded: list[list[int]], now: datetime
 ) -> None:
     for number in range(4):
-        row = fold(long_chat, later(now, number))
+        row = fold(long_chat, add_minutes(now, number))
         # A repeated delivery of the task finds no work.
         maintain.maintain_chat_context(
-            chat_id=long_chat.pk, counter=COUNTER, now=later(now, number)
+            chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now, number)
         )
-        assert cursor(long_chat) == Cursor(row.to_seq, later(now, number), number + 1)
+        assert cursor(long_chat) == Cursor(row.to_seq, add_minutes(now, number), number + 1)
         talk(long_chat, say)
     read = [seq for seqs in folded for seq in seqs]
     assert len(folded) == 4
@@ -73,10 +73,10 @@ def test_the_cursor_goes_back_with_an_undo_and_forward_with_a_redo(
 ) -> None:
     assert cursor(long_chat) == Cursor(0, None, 0)
     row = fold(long_chat)
-    undo.undo_summary(user=alice, compaction=row, now=later(now))
+    undo.undo_summary(user=alice, compaction=row, now=add_minutes(now))
     assert cursor(long_chat) == Cursor(0, now, 2)
     row.refresh_from_db()
-    undo.redo_summary(user=alice, compaction=row, now=later(now, 2))
+    undo.redo_summary(user=alice, compaction=row, now=add_minutes(now, 2))
     assert cursor(long_chat).position == row.to_seq
     assert cursor(long_chat).version == 3
 
@@ -85,11 +85,11 @@ def test_after_an_undo_the_same_range_is_folded_only_because_it_is_unfolded_agai
     alice: User, long_chat: Chat, fold: Fold, folded: list[list[int]], now: datetime
 ) -> None:
     row = fold(long_chat)
-    undo.undo_summary(user=alice, compaction=row, now=later(now))
-    pauses.resume_compaction(chat=long_chat, actor="user:1", now=later(now, 2))
+    undo.undo_summary(user=alice, compaction=row, now=add_minutes(now))
+    pauses.resume_compaction(chat=long_chat, actor="user:1", now=add_minutes(now, 2))
     assert cursor(long_chat).position == 0
-    controls.compact_now(user=alice, chat=long_chat, now=later(now, 3))
-    again = fold(long_chat, later(now, 3))
+    controls.compact_now(user=alice, chat=long_chat, now=add_minutes(now, 3))
+    again = fold(long_chat, add_minutes(now, 3))
     assert folded[0] == folded[1][: len(folded[0])]
     assert cursor(long_chat).position == again.to_seq
 
@@ -99,9 +99,9 @@ def test_a_branch_has_the_cursor_of_where_it_begins(
 ) -> None:
     first = fold(long_chat)
     talk(long_chat, say)
-    fold(long_chat, later(now))
+    fold(long_chat, add_minutes(now))
     at = Message.objects.get(branch__chat=long_chat, seq=first.to_seq + 2)
-    branching.branch_from_message(user=alice, message=at, now=later(now, 2))
+    branching.branch_from_message(user=alice, message=at, now=add_minutes(now, 2))
     assert cursor(long_chat).position == first.to_seq
     assert cursor(long_chat).compacted_at == now
 

@@ -23,15 +23,15 @@ from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.conftest import (
+from tests.chats.states import lay
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     Say,
-    branch_of,
-    in_force,
-    later,
+    add_minutes,
+    find_active_summary,
+    reload_branch,
 )
-from tests.chats.states import lay
 
 Work = Callable[..., Any]
 SECRET = "Zanzibar-7781"
@@ -54,7 +54,7 @@ def places_with(word: str) -> list[str]:
 @pytest.fixture
 def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetime) -> Chat:
     """A chat whose third message contains a secret, also present in a summary and in prompts."""
-    row = Message.objects.get(branch=branch_of(long_chat), seq=3)
+    row = Message.objects.get(branch=reload_branch(long_chat), seq=3)
     row.parts = [{"type": "text", "text": f"The code is {SECRET} and it was sent on 3 May 2026."}]
     row.save()
     summary = fold(long_chat)
@@ -62,14 +62,14 @@ def secret_chat(alice: User, long_chat: Chat, say: Say, fold: Fold, now: datetim
     say(long_chat)
     render_texts(
         [row.text, summary.text, *erasure_targets.iter_summary_texts(summary)],
-        seen=branch_of(long_chat),
+        seen=reload_branch(long_chat),
     )
     return long_chat
 
 
 def third(chat: Chat) -> Message:
     """Return the message with the secret."""
-    return Message.objects.select_related("branch").get(branch=branch_of(chat), seq=3)
+    return Message.objects.select_related("branch").get(branch=reload_branch(chat), seq=3)
 
 
 def test_inv_48_erasure_reaches_every_copy(
@@ -83,10 +83,10 @@ def test_inv_48_erasure_reaches_every_copy(
         "Rendering.html",
     }
     message = third(secret_chat)
-    erased = erasure.erase_message(user=alice, message=message, now=later(now)).message
+    erased = erasure.erase_message(user=alice, message=message, now=add_minutes(now)).message
     assert places_with(SECRET) == []
     assert (erased.pk, erased.seq, erased.parts) == (message.pk, 3, [])
-    assert in_force(secret_chat) is None
+    assert find_active_summary(secret_chat) is None
     assert say(secret_chat).status == "completed"
     assert list(ledger.find_ledger_breaks()) == []
 
@@ -94,7 +94,7 @@ def test_inv_48_erasure_reaches_every_copy(
 def test_inv_48_the_certificate_names_what_was_reached_by_ids_and_hashes(
     alice: User, secret_chat: Chat, now: datetime
 ) -> None:
-    summary = in_force(secret_chat)
+    summary = find_active_summary(secret_chat)
     assert summary is not None
     message = third(secret_chat)
     erasure.erase_message(user=alice, message=message, now=now)
@@ -115,9 +115,9 @@ def test_inv_46_later_summaries_that_folded_it_are_erased_too(
 ) -> None:
     for _ in range(6):
         say(secret_chat, f"More. {SENTENCE}", SENTENCE * 6)
-    fold(secret_chat, at=later(now))
+    fold(secret_chat, at=add_minutes(now))
     branch_from_message(user=alice, message=third(secret_chat), now=now)
-    erasure.erase_message(user=alice, message=third_of_root(secret_chat), now=later(now, 2))
+    erasure.erase_message(user=alice, message=third_of_root(secret_chat), now=add_minutes(now, 2))
     assert not Compaction.objects.filter(kind="summary").exclude(text="").exists()
     assert places_with(SECRET) == []
 
@@ -144,7 +144,7 @@ def test_a_title_made_of_the_message_goes_with_it(
     alice: User, chat: Chat, say: Say, now: datetime
 ) -> None:
     say(chat, f"The code is {SECRET}", "Noted.")
-    message = Message.objects.select_related("branch").get(branch=branch_of(chat), seq=1)
+    message = Message.objects.select_related("branch").get(branch=reload_branch(chat), seq=1)
     erasure.erase_message(user=alice, message=message, now=now)
     chat.refresh_from_db()
     assert chat.title == ""
@@ -187,9 +187,9 @@ def test_inv_48_a_state_loses_what_the_message_may_have_told(
     receipt = Receipt.objects.filter(turn__branch__chat=secret_chat).latest("created_at")
     receipt.segments = [*receipt.segments, ["tail", "state", None, 3, None, "f" * 64, None]]
     receipt.save()
-    erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
+    erasure.erase_message(user=alice, message=third(secret_chat), now=add_minutes(now))
     assert places_with(SECRET) == []
-    newest = states.find_newest_state(branch_of(secret_chat))
+    newest = states.find_newest_state(reload_branch(secret_chat))
     assert newest is not None
     assert (newest.kind, newest.values) == ("erased", {"destination": "Oslo"})
     # The new version makes a running extraction, which read the message earlier, outdated.
@@ -200,15 +200,15 @@ def test_a_state_from_before_the_message_stays_as_it_is(
     alice: User, secret_chat: Chat, now: datetime
 ) -> None:
     row = lay(secret_chat, {"destination": "Oslo"}, now=now, seq=2)
-    erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
-    assert states.find_newest_state(branch_of(secret_chat)) == row
+    erasure.erase_message(user=alice, message=third(secret_chat), now=add_minutes(now))
+    assert states.find_newest_state(reload_branch(secret_chat)) == row
 
 
 def test_inv_48_an_erased_message_is_not_found_any_more(
     alice: User, secret_chat: Chat, now: datetime
 ) -> None:
-    archive.index_branch(branch_of(secret_chat))
+    archive.index_branch(reload_branch(secret_chat))
     assert SearchText.objects.filter(message=third(secret_chat)).exists()
-    erasure.erase_message(user=alice, message=third(secret_chat), now=later(now))
+    erasure.erase_message(user=alice, message=third(secret_chat), now=add_minutes(now))
     assert not SearchText.objects.filter(message=third(secret_chat)).exists()
-    assert search_archive(branch_of(secret_chat), question="Zanzibar", most=5).rows == ()
+    assert search_archive(reload_branch(secret_chat), question="Zanzibar", most=5).rows == ()

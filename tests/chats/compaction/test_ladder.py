@@ -16,48 +16,33 @@ from chats.ground.commitments import is_commitment_valid
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
-from chats.providers.base import (
-    Finished,
-    ProviderError,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-    UsageReport,
-)
+from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.summaries.compaction import NotNeeded
 from contextpolicy.engine.summaries.prompts import count_request_tokens
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import (
-    GOOD,
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
     Fold,
     Say,
     SetPolicy,
     Writes,
-    asked_for,
-    branch_of,
-    in_force,
-    later,
-    wrote,
+    add_minutes,
+    find_active_summary,
+    get_summary_prompt,
+    reload_branch,
+    script_summary,
 )
-from tests.chats.conftest import ScriptedProvider
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.summary_attempts import REJECTED_SUMMARIES, SUMMARY_IN_ONE_REQUEST
 
 COUNTER = ApproximateCounter()
-
-
-# The thresholds of the small policy, with a limit that lets one request read the whole chat.
-ONE_REQUEST = {
-    "token_budget": 4_000,
-    "prepare_at_tokens": 1_400,
-    "compact_at_tokens": 1_800,
-    "compact_to_tokens": 1_200,
-}
 
 
 @pytest.fixture
 def by_model(set_policy: SetPolicy, writer: ModelSpec, long_chat: Chat) -> Chat:
     """A long chat whose summaries a model writes."""
-    set_policy(summarization_model=writer.slug, **ONE_REQUEST)
+    set_policy(summarization_model=writer.slug, **SUMMARY_IN_ONE_REQUEST)
     return long_chat
 
 
@@ -73,26 +58,11 @@ def originals() -> str:
     return hashlib.sha256(repr(list(rows)).encode()).hexdigest()
 
 
-BAD: dict[str, list[Any]] = {
-    "empty": wrote(""),
-    "cut_by_length": wrote(GOOD, "length"),
-    "not_finished": wrote(GOOD, "none"),
-    "reasoning_only": [ReasoningDelta("hm"), Finished("stop")],
-    "tool_call": [TextDelta(GOOD), ToolCallDelta(0, "c", "rm", "{}"), Finished("stop")],
-    "refusal": wrote("I'm sorry, but I cannot help with that."),
-    "error_text": wrote('{"error": {"message": "Rate limit reached"}}'),
-    "missing_sections": wrote("Anna Berg ordered 4711 and all was well in the end."),
-    "role_headers": wrote(GOOD + "\nUser: and now?\nAssistant: well"),
-    "unknown_url": wrote(GOOD.replace("Oslo", "https://evil.example/x")),
-    "not_smaller": wrote(GOOD * 60),
-}
-
-
-@pytest.mark.parametrize("kind", sorted(BAD))
+@pytest.mark.parametrize("kind", sorted(REJECTED_SUMMARIES))
 def test_inv_30_a_bad_summary_is_rejected_and_the_next_rung_goes_on(
     kind: str, by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    provider = writes(BAD[kind], BAD[kind], BAD[kind])
+    provider = writes(REJECTED_SUMMARIES[kind], REJECTED_SUMMARIES[kind], REJECTED_SUMMARIES[kind])
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     found = attempts()
     assert found[0][:2] == ("model", "rejected")
@@ -105,11 +75,11 @@ def test_inv_30_a_bad_summary_is_rejected_and_the_next_rung_goes_on(
 def test_inv_31_a_rejection_changes_nothing_but_its_record(
     by_model: Chat, writes: Writes, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    before = (originals(), branch_of(by_model).active_compaction_id)
-    writes(wrote("I'm sorry, but no."), wrote("I'm sorry, but no."))
+    before = (originals(), reload_branch(by_model).active_compaction_id)
+    writes(script_summary("I'm sorry, but no."), script_summary("I'm sorry, but no."))
     monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
-    assert (originals(), branch_of(by_model).active_compaction_id) == before
+    assert (originals(), reload_branch(by_model).active_compaction_id) == before
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert (row.status, row.usage["input"]) == ("rejected", 1000)
     assert row.cost is not None
@@ -120,7 +90,7 @@ def test_usage_counts_what_the_provider_wrote_to_its_cache(
 ) -> None:
     writer.cached_price, writer.written_price = Decimal("0.2"), Decimal("2.5")
     writer.save()
-    writes([TextDelta(GOOD), UsageReport(1000, 100, 200, 300), Finished("stop")])
+    writes([TextDelta(GOOD_SUMMARY), UsageReport(1000, 100, 200, 300), Finished("stop")])
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary", rung="model").get()
     assert row.usage == {"input": 1000, "output": 100, "cached": 200, "written": 300}
@@ -132,8 +102,8 @@ def test_the_cost_is_unknown_if_one_of_several_calls_reported_no_usage(
     by_model: Chat, writes: Writes, now: datetime, writer: ModelSpec
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
-    said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
-    writes([TextDelta(GOOD), Finished("stop")], *[said] * 20)
+    said = [TextDelta(GOOD_SUMMARY), UsageReport(100, 10, 20, 30), Finished("stop")]
+    writes([TextDelta(GOOD_SUMMARY), Finished("stop")], *[said] * 20)
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
     assert row.usage["input"] >= 100
@@ -144,7 +114,7 @@ def test_usage_of_several_calls_adds_up(
     by_model: Chat, writes: Writes, now: datetime, writer: ModelSpec
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
-    said = [TextDelta(GOOD), UsageReport(100, 10, 20, 30), Finished("stop")]
+    said = [TextDelta(GOOD_SUMMARY), UsageReport(100, 10, 20, 30), Finished("stop")]
     provider = writes(*[said] * 20)
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
@@ -169,7 +139,7 @@ def test_a_summariser_without_end_is_cut_off(
 def test_a_summary_that_a_content_filter_cut_is_not_used(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    provider = writes([TextDelta(GOOD), ProviderError("content_filtered")])
+    provider = writes([TextDelta(GOOD_SUMMARY), ProviderError("content_filtered")])
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert attempts()[0] == ("model", "failed", "content_filtered")
     assert [rung for rung, _, _ in attempts()] == ["model", "extractive"]
@@ -179,27 +149,30 @@ def test_a_summary_that_a_content_filter_cut_is_not_used(
 
 
 def test_inv_32_error_text_is_never_in_force(by_model: Chat, writes: Writes, fold: Fold) -> None:
-    writes(BAD["error_text"])
+    writes(REJECTED_SUMMARIES["error_text"])
     assert "Rate limit" not in fold(by_model).text
 
 
 def test_what_was_lost_is_named_in_a_second_try(
     long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
-    set_policy(summarization_model=writer.slug, pinned_kinds=["url"], **ONE_REQUEST)
-    with_url = GOOD.replace("Oslo", "Oslo, see https://a.example/4711")
-    provider = writes(wrote(), wrote(with_url))
+    set_policy(summarization_model=writer.slug, pinned_kinds=["url"], **SUMMARY_IN_ONE_REQUEST)
+    with_url = GOOD_SUMMARY.replace("Oslo", "Oslo, see https://a.example/4711")
+    provider = writes(script_summary(), script_summary(with_url))
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert attempts()[0][:2] == ("model", "rejected")
     assert attempts()[1][0] == "model_again"
     assert attempts()[1][1] in {"prepared", "published"}
-    assert "https://a.example/4711" in asked_for(provider.requests[1]).split("lost these facts")[1]
+    assert (
+        "https://a.example/4711"
+        in get_summary_prompt(provider.requests[1]).split("lost these facts")[1]
+    )
 
 
 def test_what_was_too_much_is_tried_with_fewer_sources(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    writes([ProviderError("context_overflow")], wrote())
+    writes([ProviderError("context_overflow")], script_summary())
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert (first.reason, second.rung) == ("context_overflow", "smaller_source")
@@ -211,11 +184,11 @@ def test_inv_03_more_than_the_summariser_reads_is_read_in_chunks_and_merged(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
-    provider = writes(*[wrote()] * 12)
+    provider = writes(*[script_summary()] * 12)
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     assert row.status in {"prepared", "published"}
-    requests = [asked_for(request) for request in provider.requests]
+    requests = [get_summary_prompt(request) for request in provider.requests]
     assert len(requests) >= 3
     for seq in range(1, row.to_seq + 1):
         holders = [text for text in requests if f'<message number="{seq}"' in text]
@@ -228,7 +201,7 @@ def test_inv_03_a_part_that_is_unsound_ends_the_attempt(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
-    provider = writes(wrote(), wrote(GOOD, "length"))
+    provider = writes(script_summary(), script_summary(GOOD_SUMMARY, "length"))
     provider.scripts += [[ProviderError("provider_unavailable")]] * 3
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert attempts()[0][:2] == ("model", "rejected")
@@ -239,7 +212,7 @@ def test_inv_39_a_stale_worker_neither_stores_nor_goes_on(
     by_model: Chat, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=1_500)
-    writes(*[wrote()] * 12)
+    writes(*[script_summary()] * 12)
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_token="another's")
@@ -276,16 +249,16 @@ def test_inv_42_a_lost_worker_leaves_a_failed_attempt_and_the_next_one_works(
 ) -> None:
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    before = branch_of(by_model).active_compaction_id
+    before = reload_branch(by_model).active_compaction_id
     assert maintain.sweep_summaries(now=now) == 0
     past = now - timedelta(days=365)
     Compaction.objects.filter(pk=claimed.row.pk).update(lease_until=past)
     assert maintain.sweep_summaries(now=now) == 1
     claimed.row.refresh_from_db()
     assert (claimed.row.status, claimed.row.reason) == ("failed", "worker_lost")
-    assert branch_of(by_model).active_compaction_id == before
-    writes(wrote())
-    assert fold(by_model, at=later(now)).rung == "model"
+    assert reload_branch(by_model).active_compaction_id == before
+    writes(script_summary())
+    assert fold(by_model, at=add_minutes(now)).rung == "model"
 
 
 def test_inv_69_half_a_summary_is_never_in_force(by_model: Chat, now: datetime) -> None:
@@ -293,7 +266,7 @@ def test_inv_69_half_a_summary_is_never_in_force(by_model: Chat, now: datetime) 
     assert claimed is not None
     Compaction.objects.filter(pk=claimed.row.pk).update(text="## Facts\n- half of")
     assert publish.publish_prepared(branch_id=claimed.row.branch_id, now=now) is False
-    assert in_force(by_model) is None
+    assert find_active_summary(by_model) is None
 
 
 def test_inv_44_no_transaction_is_open_while_a_model_writes(
@@ -332,17 +305,19 @@ def test_inv_26_failures_in_a_row_leave_the_model_alone_until_the_pause_is_over(
 ) -> None:
     down = [ProviderError("provider_unavailable")]
     provider = writes(*[down] * 9)
-    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: GOOD * 90)
+    monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: GOOD_SUMMARY * 90)
     for minute in range(6):
-        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(
+            chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, minute)
+        )
     tried = len(provider.requests)
     assert tried <= 3
-    found = skip_reasons.get_active_pauses(chat=by_model, now=later(now, 6))
+    found = skip_reasons.get_active_pauses(chat=by_model, now=add_minutes(now, 6))
     assert found.breaker.is_open
     assert found.breaker.retry_at is not None
     assert found.paused_at is None
     assert skip_reasons.explain_skipped_compaction(last_turn(by_model)).code == "breaker_open"
-    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 120))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, 120))
     assert len(provider.requests) == tried + 1
 
 
@@ -353,10 +328,12 @@ def test_inv_26_a_breaker_can_be_reset(
     provider = writes(*[down] * 9)
     monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
     for minute in range(6):
-        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(
+            chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, minute)
+        )
     tried = len(provider.requests)
-    pauses.reset_breaker(chat=by_model, actor="user:1", now=later(now, 7))
-    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 8))
+    pauses.reset_breaker(chat=by_model, actor="user:1", now=add_minutes(now, 7))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, 8))
     assert len(provider.requests) == tried + 1
     assert AuditEvent.objects.filter(type="compaction.breaker_reset").exists()
 
@@ -367,11 +344,11 @@ def test_failures_under_another_policy_do_not_count(
     monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: "")
     for minute in range(5):
         maintain.maintain_chat_context(
-            chat_id=long_chat.pk, counter=COUNTER, now=later(now, minute)
+            chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now, minute)
         )
     assert Compaction.objects.filter(kind="summary").count() == 3
     set_policy(summary_max_tokens=390)
-    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 6))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now, 6))
     assert Compaction.objects.filter(kind="summary").count() == 4
 
 
@@ -380,7 +357,7 @@ def test_inv_24_after_a_success_the_next_one_waits_for_growth(
 ) -> None:
     row = fold(long_chat)
     say(long_chat, "And then?", "It was sent on the same day. " * 12)
-    branch = branch_of(long_chat)
+    branch = reload_branch(long_chat)
     found = plan.plan_for(
         branch,
         choice=model_choice.choose_chat_model(chat=branch.chat),
@@ -402,9 +379,9 @@ def test_inv_27_without_summaries_no_summariser_is_called(
     long_chat: Chat, set_policy: SetPolicy, writer: ModelSpec, writes: Writes, now: datetime
 ) -> None:
     set_policy(strategy="sliding_window", summarization_model=writer.slug)
-    provider = writes(wrote())
+    provider = writes(script_summary())
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
-    branch = branch_of(long_chat)
+    branch = reload_branch(long_chat)
     branch.asked = {"by": "user:1", "focus": "", "model": writer.slug, "compaction": ""}
     branch.asked_at = now
     branch.save()
@@ -417,26 +394,28 @@ def test_inv_27_without_summaries_no_summariser_is_called(
 def test_inv_62_a_second_request_on_an_unchanged_chat_is_a_recorded_no_op(
     by_model: Chat, writes: Writes, fold: Fold, now: datetime
 ) -> None:
-    provider = writes(wrote())
+    provider = writes(script_summary())
     fold(by_model)
-    branch = branch_of(by_model)
+    branch = reload_branch(by_model)
     asked = {"by": "user:1", "focus": "", "model": None, "compaction": ""}
     for minute in (1, 2, 3):
         branch.asked, branch.asked_at = asked, now
         branch.save(update_fields=["asked", "asked_at"])
-        maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, minute))
+        maintain.maintain_chat_context(
+            chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, minute)
+        )
     assert AuditEvent.objects.filter(type="compaction.skipped").exists()
     count = len(provider.requests)
     branch.asked, branch.asked_at = asked, now
     branch.save(update_fields=["asked", "asked_at"])
-    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 9))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, 9))
     assert len(provider.requests) == count
 
 
 def test_inv_52_each_attempt_is_recorded_with_its_numbers(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    writes(wrote())
+    writes(script_summary())
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     assert (row.asked_by, row.trigger, row.model_name) == ("worker", "prepare", "writer")
@@ -455,8 +434,11 @@ def test_inv_52_each_attempt_is_recorded_with_its_numbers(
 def test_each_line_names_its_sources_and_says_when_it_has_none(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    text = GOOD.replace("[#1, #2]", "[#1, #999]") + "- Somebody paid for the order 4711 [#998]\n"
-    writes(wrote(text))
+    text = (
+        GOOD_SUMMARY.replace("[#1, #2]", "[#1, #999]")
+        + "- Somebody paid for the order 4711 [#998]\n"
+    )
+    writes(script_summary(text))
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     row = Compaction.objects.get(kind="summary")
     bullets = [bullet for section in row.sections for bullet in section["bullets"]]
@@ -498,7 +480,7 @@ def test_inv_58_a_policy_change_leaves_old_summaries_under_their_own(
     set_policy(summary_max_tokens=200)
     row.refresh_from_db()
     assert row.effective_policy_id == before
-    assert in_force(long_chat) == row
+    assert find_active_summary(long_chat) == row
 
 
 def test_a_policy_with_insufficient_room_says_so_at_the_row(
@@ -516,14 +498,14 @@ NARROW = 700
 
 def kinds_of(provider: ScriptedProvider) -> list[str]:
     """Return for each request whether it summarises a chunk or merges summaries."""
-    texts = [asked_for(request) for request in provider.requests]
+    texts = [get_summary_prompt(request) for request in provider.requests]
     return ["chunk" if "<transcript>" in text else "merge" for text in texts]
 
 
 def test_many_chunks_are_merged_round_by_round_under_a_renewed_claim(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    provider = writes(*[wrote()] * 60)
+    provider = writes(*[script_summary()] * 60)
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     booked: list[str] = []
@@ -543,10 +525,10 @@ def test_an_unsound_merge_ends_the_attempt(by_model: Chat, writes: Writes, now: 
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
     small = replace(claimed, readable=NARROW)
-    provider = writes(*[wrote()] * 60)
+    provider = writes(*[script_summary()] * 60)
     perform.perform_compaction(small, counter=COUNTER, renew=lambda *_: None)
     chunks = kinds_of(provider).count("chunk")
-    provider = writes(*[wrote()] * chunks, wrote(""), *[wrote()] * 60)
+    provider = writes(*[script_summary()] * chunks, script_summary(""), *[script_summary()] * 60)
     found = perform.perform_compaction(small, counter=COUNTER, renew=lambda *_: None)
     assert "empty" in found.reasons
     assert len(provider.requests) == chunks + 1
@@ -559,7 +541,7 @@ def test_no_request_for_a_summary_is_over_the_limit_of_model_and_policy(
     say(by_model, "你" * 1_500, "Short.")
     say(by_model, "And now?", "<pinned>" * 200)
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
-    provider = writes(*[wrote()] * 40)
+    provider = writes(*[script_summary()] * 40)
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     taken = [
         count_request_tokens(request.messages, counter=COUNTER) for request in provider.requests
@@ -574,7 +556,7 @@ def test_a_request_that_cannot_fit_is_not_sent(
 ) -> None:
     claimed = claims.claim_compaction(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert claimed is not None
-    provider = writes(wrote())
+    provider = writes(script_summary())
     with pytest.raises(ProviderError, match="context_overflow"):
         perform.perform_compaction(
             replace(claimed, readable=200), counter=COUNTER, renew=lambda *_: None
@@ -585,7 +567,7 @@ def test_a_request_that_cannot_fit_is_not_sent(
 def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
     by_model: Chat, writes: Writes, now: datetime
 ) -> None:
-    writes(BAD["not_smaller"], BAD["not_smaller"])
+    writes(REJECTED_SUMMARIES["not_smaller"], REJECTED_SUMMARIES["not_smaller"])
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     first, halved, whole = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert [first.rung, halved.rung, whole.rung] == ["model", "smaller_source", "extractive"]
@@ -596,16 +578,18 @@ def test_the_extractive_rung_takes_the_whole_range_that_was_planned(
 def test_after_a_ladder_in_which_the_model_failed_it_is_left_alone_at_once(
     by_model: Chat, writes: Writes, say: Say, now: datetime
 ) -> None:
-    provider = writes(BAD["missing_sections"], BAD["missing_sections"])
+    provider = writes(
+        REJECTED_SUMMARIES["missing_sections"], REJECTED_SUMMARIES["missing_sections"]
+    )
     maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=now)
     assert [rung for rung, _, _ in attempts()] == ["model", "model_again", "extractive"]
-    found = skip_reasons.get_active_pauses(chat=by_model, now=later(now, 1))
+    found = skip_reasons.get_active_pauses(chat=by_model, now=add_minutes(now, 1))
     assert (found.model_breaker.is_open, found.breaker.is_open) == (True, False)
-    publish.publish_prepared(branch_id=branch_of(by_model).pk, now=now)
+    publish.publish_prepared(branch_id=reload_branch(by_model).pk, now=now)
     asked = len(provider.requests)
     for number in range(8):
         say(by_model, f"And {number}?", f"The crate {number} weighs {number}00 kilograms. " * 25)
-    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=later(now, 5))
+    maintain.maintain_chat_context(chat_id=by_model.pk, counter=COUNTER, now=add_minutes(now, 5))
     assert attempts()[-1][0] == "extractive"
     assert len(attempts()) == 4
     assert len(provider.requests) == asked

@@ -18,7 +18,14 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests import pseudo
-from tests.chats.compaction.conftest import SENTENCE, SetPolicy, Work, Writes, branch_of, wrote
+from tests.support.chat_summaries import (
+    SENTENCE,
+    SetPolicy,
+    Work,
+    Writes,
+    reload_branch,
+    script_summary,
+)
 
 LANGUAGES = ("en", "zh-hans", pseudo.CODE)
 MARKS = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
@@ -64,7 +71,7 @@ def requests_in(
                 maintain.maintain_chat_context(
                     chat_id=chat.pk, counter=ApproximateCounter(), now=at
                 )
-                publish_prepared(branch_id=branch_of(chat).pk, now=at)
+                publish_prepared(branch_id=reload_branch(chat).pk, now=at)
                 assert Compaction.objects.filter(branch__chat=chat, status="published").exists()
     return found + [sent(request) for request in provider.requests]
 
@@ -88,7 +95,7 @@ def test_prompts_and_summary_requests_are_the_same_in_every_language(
     )
     found = {
         language: requests_in(
-            language, alice=alice, work=work, now=now, provider=writes(*[wrote()] * 9)
+            language, alice=alice, work=work, now=now, provider=writes(*[script_summary()] * 9)
         )
         for language in LANGUAGES
     }

@@ -17,7 +17,7 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import AuditEvent, PolicyVersion
-from tests.chats.compaction.conftest import SENTENCE
+from tests.support.chat_summaries import SENTENCE
 
 Work = Callable[..., Any]
 

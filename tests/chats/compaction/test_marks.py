@@ -18,15 +18,15 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.compose.partition import LeftOut, check_partition
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.conftest import (
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     Say,
     SetPolicy,
-    branch_of,
-    in_force,
-    later,
-    prompt_of,
+    add_minutes,
+    compose_next_prompt,
+    find_active_summary,
+    reload_branch,
 )
 
 COUNTER = ApproximateCounter()
@@ -35,7 +35,7 @@ ACTOR = "user:1"
 
 def message(chat: Chat, seq: int) -> Message:
     """Return the message at a position of the active branch."""
-    return Message.objects.select_related("branch").get(branch=branch_of(chat), seq=seq)
+    return Message.objects.select_related("branch").get(branch=reload_branch(chat), seq=seq)
 
 
 def check(receipt: Receipt) -> None:
@@ -61,7 +61,7 @@ def test_inv_11_a_pinned_message_survives_every_compaction(
 ) -> None:
     pinned = marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     for number in range(3):
-        row = fold(long_chat, at=later(now, number))
+        row = fold(long_chat, at=add_minutes(now, number))
         assert 3 in row.exceptions
         for _ in range(7):
             say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
@@ -87,12 +87,12 @@ def test_inv_11_a_pin_behind_a_window_is_sent(
 def test_a_pin_in_the_window_changes_nothing_until_it_would_be_folded(
     long_chat: Chat, now: datetime
 ) -> None:
-    before = prompt_of(long_chat)
-    branch = branch_of(long_chat)
+    before = compose_next_prompt(long_chat)
+    branch = reload_branch(long_chat)
     marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
-    assert prompt_of(long_chat) == before
-    assert branch_of(long_chat).context_revision == branch.context_revision
+    assert compose_next_prompt(long_chat) == before
+    assert reload_branch(long_chat).context_revision == branch.context_revision
     assert AuditEvent.objects.filter(type="message.pinned").count() == 1
 
 
@@ -101,16 +101,16 @@ def test_pinning_a_covered_message_takes_effect_and_unpinning_takes_it_back(
 ) -> None:
     row = fold(long_chat)
     assert row.from_seq <= 3 <= row.to_seq
-    before, revision = prompt_of(long_chat), branch_of(long_chat).context_revision
+    before, revision = compose_next_prompt(long_chat), reload_branch(long_chat).context_revision
     marks.pin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
-    assert any("Pinned message #3" in content for content in prompt_of(long_chat)[1])
-    assert branch_of(long_chat).context_revision == revision + 1
+    assert any("Pinned message #3" in content for content in compose_next_prompt(long_chat)[1])
+    assert reload_branch(long_chat).context_revision == revision + 1
     event = AuditEvent.objects.get(type="message.pinned")
     assert event.data["prefix_break"] == "pin"
     marks.unpin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     marks.unpin_message(message=message(long_chat, 3), actor=ACTOR, now=now)
-    assert prompt_of(long_chat) == before
-    assert branch_of(long_chat).context_revision == revision + 2
+    assert compose_next_prompt(long_chat) == before
+    assert reload_branch(long_chat).context_revision == revision + 2
 
 
 def test_a_message_unpinned_later_stands_first_in_history_until_folded(
@@ -152,14 +152,14 @@ def test_inv_46_an_excluded_message_leaves_its_summaries_and_the_originals_are_s
     assert ("chats.maintain_chat", {"chat_id": str(long_chat.pk)}) in sent
     row.refresh_from_db()
     assert (row.status, row.reason) == ("overtaken", "message_excluded")
-    assert in_force(long_chat) is None
+    assert find_active_summary(long_chat) is None
     turn = say(long_chat)
     assert turn.status == "completed"
     receipt = newest_receipt(long_chat)
     assert not any(segment[0] == "summary" for segment in receipt.segments)
     assert any(first <= 3 <= last for first, last, _ in receipt.left_out)
     check(receipt)
-    new = fold(long_chat, at=later(now))
+    new = fold(long_chat, at=add_minutes(now))
     assert 3 in new.exceptions
     with pytest.raises(undo.NothingToRedo):
         undo.redo_summary(user=long_chat.owner, compaction=row, now=now)
@@ -171,13 +171,13 @@ def test_inv_46_the_summary_before_the_message_stays(
     first = fold(long_chat)
     for _ in range(6):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
-    second = fold(long_chat, at=later(now))
+    second = fold(long_chat, at=add_minutes(now))
     assert second.previous == first
     assert second.to_seq > first.to_seq
     marks.exclude_message(message=message(long_chat, second.to_seq), actor=ACTOR, now=now)
-    assert in_force(long_chat) == first
+    assert find_active_summary(long_chat) == first
     marks.exclude_message(message=message(long_chat, 1), actor=ACTOR, now=now)
-    assert in_force(long_chat) is None
+    assert find_active_summary(long_chat) is None
 
 
 def test_an_exclusion_can_be_taken_back(
@@ -186,10 +186,10 @@ def test_an_exclusion_can_be_taken_back(
     marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     marks.exclude_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     fold(long_chat)
-    revision = branch_of(long_chat).context_revision
+    revision = reload_branch(long_chat).context_revision
     marks.include_message(message=message(long_chat, 3), actor=ACTOR, now=now)
     marks.include_message(message=message(long_chat, 3), actor=ACTOR, now=now)
-    assert branch_of(long_chat).context_revision == revision + 1
+    assert reload_branch(long_chat).context_revision == revision + 1
     say(long_chat)
     receipt = newest_receipt(long_chat)
     assert 3 in [segment[2] for segment in receipt.segments if segment[0] == "history"]
@@ -215,7 +215,7 @@ def test_inv_40_a_pin_of_a_covered_message_overtakes_what_is_prepared(
     for _ in range(6):
         say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
     monkeypatch.setattr(maintain, "should_publish_now", lambda claimed: False)
-    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now))
     prepared = Compaction.objects.get(status="prepared")
     marks.pin_message(message=message(long_chat, 1), actor=ACTOR, now=now)
     assert publish_prepared(branch_id=prepared.branch_id, now=now) is False
@@ -255,7 +255,7 @@ def test_inv_02_the_partition_holds_after_many_compactions(
 ) -> None:
     seen = set()
     for number in range(4):
-        row = fold(long_chat, at=later(now, number))
+        row = fold(long_chat, at=add_minutes(now, number))
         seen.add(row.pk)
         marks.pin_message(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
         for _ in range(6):
@@ -263,7 +263,7 @@ def test_inv_02_the_partition_holds_after_many_compactions(
             check(newest_receipt(long_chat))
         marks.unpin_message(message=message(long_chat, row.to_seq), actor=ACTOR, now=now)
     assert len(seen) >= 3
-    row = fold(long_chat, at=later(now, 9))
+    row = fold(long_chat, at=add_minutes(now, 9))
     undo_to = row.displaced
     controls.compact_now(user=alice, chat=long_chat, now=now)
     assert undo_to is not None
@@ -274,7 +274,7 @@ def test_inv_64_coverage_never_moves_backwards(
 ) -> None:
     frontier = 0
     for number in range(3):
-        row = fold(long_chat, at=later(now, number))
+        row = fold(long_chat, at=add_minutes(now, number))
         assert row.to_seq > frontier
         frontier = row.to_seq
         for _ in range(6):

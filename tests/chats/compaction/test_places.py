@@ -16,7 +16,7 @@ from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import Say, SetPolicy, branch_of, later
+from tests.support.chat_summaries import Say, SetPolicy, add_minutes, reload_branch
 
 COUNTER = ApproximateCounter()
 Sent = list[tuple[str, dict[str, str]]]
@@ -52,7 +52,7 @@ def sent_for(sent: Sent) -> list[str]:
 
 def due_since(chat: Chat) -> datetime | None:
     """Return the time since when the chat's summary is due."""
-    return branch_of(chat).summary_due_at
+    return reload_branch(chat).summary_due_at
 
 
 def test_a_person_has_so_many_summaries_at_once_and_the_others_are_put_off(
@@ -63,7 +63,7 @@ def test_a_person_has_so_many_summaries_at_once_and_the_others_are_put_off(
     assert claim(chats[1], now)
     assert claim(chats[2], now) is None
     assert due_since(chats[2]) == now
-    last = branch_of(chats[2]).turns.order_by("-accepted").first()
+    last = reload_branch(chats[2]).turns.order_by("-accepted").first()
     assert last is not None
     assert last.compaction_outcome == summary_slots.PUT_OFF
 
@@ -94,12 +94,12 @@ def test_who_ends_a_summary_calls_the_person_with_the_fewest(
     assert claim(chats[0], now)
     assert claim(chats[1], now) is None
     chat = lifecycle.create_chat(owner=bob, now=now)
-    Branch.objects.filter(chat=chat).update(summary_due_at=later(now))
+    Branch.objects.filter(chat=chat).update(summary_due_at=add_minutes(now))
     with django_capture_on_commit_callbacks(execute=True):
-        summary_slots.call_next(now=later(now, 2))
+        summary_slots.call_next(now=add_minutes(now, 2))
     assert sent_for(sent)[-1] == str(chat.pk)
     # A chat whose task was enqueued moves to the end of the queue until a worker starts.
-    assert due_since(chat) == later(now, 2)
+    assert due_since(chat) == add_minutes(now, 2)
 
 
 def test_the_end_of_a_summary_calls_the_next_chat(
@@ -116,10 +116,10 @@ def test_the_end_of_a_summary_calls_the_next_chat(
     assert due_since(chats[1])
     with django_capture_on_commit_callbacks(execute=True):
         maintain.run_attempt_ladder(blocking, counter=COUNTER, clock=lambda: now)
-        summary_slots.call_next(now=later(now))
+        summary_slots.call_next(now=add_minutes(now))
     assert sent_for(sent)[-1] == str(chats[1].pk)
-    maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=later(now))
-    assert branch_of(chats[1]).compactions.exists()
+    maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=add_minutes(now))
+    assert reload_branch(chats[1]).compactions.exists()
     assert due_since(chats[1]) is None
 
 
@@ -159,7 +159,7 @@ def test_a_full_worker_puts_off_and_a_ladder_keeps_its_place(
         assert is_free
         maintain.maintain_chat_context(chat_id=chats[1].pk, counter=COUNTER, now=now)
         assert due_since(chats[1]) == now
-        assert not branch_of(chats[1]).compactions.filter(kind="summary").exists()
+        assert not reload_branch(chats[1]).compactions.filter(kind="summary").exists()
     # The next rung needs no free slot: its previous attempt is closed, that of another chat is not.
     assert claim(chats[2], now) is None
     maintain.record_failed_attempt(first, reason="provider_timeout", now=now)

@@ -15,7 +15,7 @@ from chats.record.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, strip_qu
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.conftest import Say, branch_of, later
+from tests.support.chat_summaries import Say, add_minutes, reload_branch
 
 SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
 
@@ -89,13 +89,13 @@ def test_the_certificate_names_what_quotes_it(
 ) -> None:
     secret, reply, *_ = quoting_chat(chat, say)
 
-    erased = erasure.erase_message(user=alice, message=secret, now=later(now))
+    erased = erasure.erase_message(user=alice, message=secret, now=add_minutes(now))
 
     assert [quote.message for quote in erased.quoted_by] == [reply]
     event = AuditEvent.objects.get(type="message.erased")
     assert event.data["quoted_by"] == [str(reply.pk)]
     assert "7781" not in str(event.data)
-    again = erasure.erase_message(user=alice, message=secret, now=later(now, 2))
+    again = erasure.erase_message(user=alice, message=secret, now=add_minutes(now, 2))
     assert [quote.message for quote in again.quoted_by] == [reply]
     assert AuditEvent.objects.filter(type="message.erased").count() == 1
 
@@ -106,10 +106,10 @@ def test_what_quotes_it_is_erased_in_the_same_step_or_later(
 ) -> None:
     secret, reply, *others = quoting_chat(chat, say)
     if not at_once:
-        erasure.erase_message(user=alice, message=secret, now=later(now))
+        erasure.erase_message(user=alice, message=secret, now=add_minutes(now))
 
     also = {reply.pk, others[0].pk, uuid.uuid4()}
-    erased = erasure.erase_message(user=alice, message=secret, now=later(now, 2), also=also)
+    erased = erasure.erase_message(user=alice, message=secret, now=add_minutes(now, 2), also=also)
 
     assert erased.quoted_by == []
     assert set(Message.objects.filter(erased_at__isnull=False)) == {secret, reply}
@@ -126,11 +126,13 @@ def test_quotes_on_other_branches_are_found(
     chat.refresh_from_db()
     say(chat, f"I repeat: {SECRET}", "Good.")
 
-    erased = erasure.erase_message(user=alice, message=secret, now=later(now), with_quotes=True)
+    erased = erasure.erase_message(
+        user=alice, message=secret, now=add_minutes(now), with_quotes=True
+    )
 
     assert erased.quoted_by == []
     assert Message.objects.filter(erased_at__isnull=False).count() == 3
-    assert branch_of(chat).last_seq == 3
+    assert reload_branch(chat).last_seq == 3
 
 
 def test_nothing_is_erased_while_one_that_quotes_is_being_answered(

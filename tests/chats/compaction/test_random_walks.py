@@ -13,17 +13,14 @@ from chats.compaction import coverage, maintain, pauses
 from chats.compaction.people import approve, controls, revise, undo
 from chats.compaction.publish import publish_prepared
 from chats.ground.refusals import Refusal
-from chats.models import Branch, Chat, Compaction, Message, Receipt
-from chats.prompt import prompt_facts
+from chats.models import Branch, Chat, Compaction, Message
 from chats.providers.base import Finished, TextDelta
 from chats.record import history
 from chats.turns.start import start_turn
 from contextpolicy import ledger
-from contextpolicy.engine.compose.partition import LeftOut, check_partition
-from contextpolicy.engine.messages.tokens import ApproximateCounter
-from tests.chats.compaction.conftest import GOOD, SENTENCE, SetPolicy
+from tests.support.chat_invariants import COUNTER, check_compactions, check_receipts
+from tests.support.chat_summaries import GOOD_SUMMARY, SENTENCE, SetPolicy
 
-COUNTER = ApproximateCounter()
 STEPS = 45
 
 
@@ -61,7 +58,7 @@ class Walk:
         ]
         by: dict[str, Any] = {"user": self.user, "now": self.now}
         if row is not None:
-            text = GOOD.replace("4711", str(self.dice.randrange(10_000)))
+            text = GOOD_SUMMARY.replace("4711", str(self.dice.randrange(10_000)))
             deeds += [
                 *[("undo", lambda: undo.undo_summary(compaction=row, **by))] * 2,
                 *[("redo", lambda: undo.redo_summary(compaction=row, **by))] * 2,
@@ -149,38 +146,6 @@ class Walk:
         self.maintain()
 
 
-def check(chat: Chat) -> None:
-    """Check the invariants that hold after every step."""
-    in_force = set()
-    for branch in Branch.objects.select_related("active_compaction__base", "chat").filter(
-        chat=chat
-    ):
-        active = branch.active_compaction
-        assert branch.compactions.filter(status__in=coverage.IN_THE_MAKING).count() <= 1
-        if active is None:
-            continue
-        in_force |= {pk for pk in (active.pk, active.base_id) if pk}
-        summary = coverage.get_active_summary(active)
-        assert summary is None or coverage.is_true(summary, branch)
-        assert summary is None or summary.status == "published", summary.status
-        value, _ = prompt_facts.summary_and_window(active, counter=COUNTER)
-        assert value is None or value.text
-    published = Compaction.objects.filter(branch__chat=chat, status="published")
-    assert {row.pk for row in published} == in_force
-    assert not Compaction.objects.filter(status__in=["published", "prepared"], reason="x").exists()
-
-
-def check_receipts(chat: Chat, *, known: set[Any]) -> None:
-    """Check that each new prompt accounts for every message of its branch, once."""
-    for receipt in Receipt.objects.filter(turn__branch__chat=chat).exclude(pk__in=known):
-        known.add(receipt.pk)
-        check_partition(
-            last_seq=receipt.last_seq,
-            sent=sorted(segment[2] for segment in receipt.segments if segment[2]),
-            left_out=[LeftOut(*part) for part in receipt.left_out],
-        )
-
-
 SLOW = [pytest.param(seed, marks=pytest.mark.slow) for seed in range(1, 6)]
 
 
@@ -204,7 +169,7 @@ def test_inv_02_any_order_of_events_leaves_a_sound_context(
     done = []
     for _ in range(STEPS):
         done.append(walk.step())
-        check(chat)
+        check_compactions(chat)
         check_receipts(chat, known=known)
     walk.chat.refresh_from_db()
     walk.say()

@@ -24,19 +24,19 @@ from contextpolicy.engine.summaries.prompts import SUMMARY_V1, SUMMARY_V2, build
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.resolution import load_policy_values
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.compaction.conftest import (
-    GOOD,
+from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
     SENTENCE,
-    VALUES,
+    SMALL_POLICY,
     Fold,
     Say,
     SetPolicy,
     Writes,
-    later,
-    wrote,
+    add_minutes,
+    script_summary,
 )
-from tests.chats.compaction.test_ladder import BAD
-from tests.contextpolicy.people import person, signed_in
+from tests.support.summary_attempts import REJECTED_SUMMARIES
 
 # With these values one request reads the whole chat.
 MARKS = {"prepare_at_tokens": 1_400, "compact_at_tokens": 1_800, "compact_to_tokens": 1_200}
@@ -48,9 +48,9 @@ def row(
 ) -> Compaction:
     """A summary attempt with one model call and an unusable answer."""
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
-    writes(*[wrote("Too short")] * 9)
+    writes(*[script_summary("Too short")] * 9)
     maintain.maintain_chat_context(
-        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=add_minutes(now)
     )
     made = Compaction.objects.filter(kind="summary").order_by("attempt")[0]
     assert len(made.calls) == 1
@@ -122,7 +122,7 @@ def test_a_request_has_authors_and_days_and_keeps_its_time_zone(
 ) -> None:
     """Older summaries get the authors and days of their bullets as a list."""
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
-    writes(*[wrote()] * 9)
+    writes(*[script_summary()] * 9)
     fold(long_chat)
     set_policy(summarization_model=writer.slug, token_budget=4_000, dates=True, **MARKS)
     for number in range(5):
@@ -190,7 +190,7 @@ def test_inv_53_what_was_pinned_when_the_last_summary_was_written_is_among_the_s
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, say: Say, fold: Fold
 ) -> None:
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
-    writes(*[wrote()] * 9)
+    writes(*[script_summary()] * 9)
     pinned = Message.objects.filter(branch__chat=long_chat).order_by("seq")[2]
     marks.pin_message(message=pinned, actor="user:1", now=timezone.now())
     first = fold(long_chat)
@@ -210,9 +210,9 @@ def test_a_second_attempt_stands_beside_the_first(
     long_chat: Chat, writer: ModelSpec, writes: Writes, set_policy: SetPolicy, now: datetime
 ) -> None:
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
-    writes(BAD["missing_sections"], wrote())
+    writes(REJECTED_SUMMARIES["missing_sections"], script_summary())
     maintain.maintain_chat_context(
-        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=add_minutes(now)
     )
     first, second = Compaction.objects.filter(kind="summary").order_by("attempt")
     assert [len(first.calls), len(second.calls)] == [1, 1]
@@ -258,9 +258,9 @@ def test_a_hidden_instruction_is_told_to_auditors_alone(
     )
     fact = "- The order 4711 of 3 May 2026 goes to Anna Berg in Oslo [#1]"
     headed = f"## Orders\n{fact}\n## Open questions"
-    writes(wrote(headed))
+    writes(script_summary(headed))
     maintain.maintain_chat_context(
-        chat_id=long_chat.pk, counter=ApproximateCounter(), now=later(now)
+        chat_id=long_chat.pk, counter=ApproximateCounter(), now=add_minutes(now)
     )
     made = Compaction.objects.get(kind="summary")
     assert (made.text, made.reason) == (headed, "")
@@ -293,9 +293,9 @@ def test_a_summariser_has_room_for_thoughts_and_only_its_sections_are_kept(
 ) -> None:
     ModelSpec.objects.filter(pk=writer.pk).update(context_window=window)
     set_policy(summarization_model=writer.slug, token_budget=4_000, **MARKS)
-    thinking = f"<analysis>Let me see.</analysis>\nHere it is:\n{GOOD}## Notes\n- none\n"
-    provider = writes(*[wrote(thinking)] * 9)
+    thinking = f"<analysis>Let me see.</analysis>\nHere it is:\n{GOOD_SUMMARY}## Notes\n- none\n"
+    provider = writes(*[script_summary(thinking)] * 9)
     row = fold(long_chat)
-    assert row.text == GOOD.strip()
-    assert provider.requests[0].max_output_tokens == VALUES["summary_max_tokens"] + room
+    assert row.text == GOOD_SUMMARY.strip()
+    assert provider.requests[0].max_output_tokens == SMALL_POLICY["summary_max_tokens"] + room
     assert rebuild_summary_request(row).fault == ""

@@ -8,7 +8,7 @@ from django.urls import reverse
 from chats.counts import room_used
 from chats.models import Chat, Receipt
 from contextpolicy.models import ContextPolicy
-from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy
+from tests.support.chat_summaries import SENTENCE, Say, SetPolicy
 
 
 def talk(chat: Chat, say: Say, *, turns: int) -> None:

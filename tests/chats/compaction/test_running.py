@@ -14,7 +14,13 @@ from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from tests.chats.compaction.conftest import SetPolicy, Writes, branch_of, later, wrote
+from tests.support.chat_summaries import (
+    SetPolicy,
+    Writes,
+    add_minutes,
+    reload_branch,
+    script_summary,
+)
 
 COUNTER = ApproximateCounter()
 
@@ -103,21 +109,21 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     set_policy(summarization_model="writer")
-    writes(wrote())
+    writes(script_summary())
     claimed = claims.claim_compaction(chat_id=long_chat.pk, counter=COUNTER, now=now)
     assert claimed is not None
     here.hand_back()
     with django_capture_on_commit_callbacks(execute=True):
-        maintain.run_attempt_ladder(claimed, counter=COUNTER, clock=lambda: later(now))
+        maintain.run_attempt_ladder(claimed, counter=COUNTER, clock=lambda: add_minutes(now))
     row = Compaction.objects.get(pk=claimed.row.pk)
-    assert (row.status, row.reason, row.finished_at) == ("failed", "handed_back", later(now))
+    assert (row.status, row.reason, row.finished_at) == ("failed", "handed_back", add_minutes(now))
     assert sent[-1] == (queue.MAINTAIN_CHAT, {"chat_id": str(long_chat.pk)})
-    branch = branch_of(long_chat)
-    assert branch.summary_due_at == later(now)
+    branch = reload_branch(long_chat)
+    assert branch.summary_due_at == add_minutes(now)
     assert not pauses.list_counted_attempts(branch).exists()
     # The next worker writes the summary.
     here.closing = False
-    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=later(now, 2))
+    maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now, 2))
     assert branch.compactions.filter(status__in=["prepared", "published"]).exists()
     assert Branch.objects.get(pk=branch.pk).summary_due_at is None
 
@@ -127,15 +133,15 @@ def test_what_follows_a_call_to_a_model_reads_the_clock_again(
 ) -> None:
     set_policy(summarization_model="writer")
     # Two calls of five minutes each.
-    writes([TextDelta("No"), Finished("length")], wrote())
+    writes([TextDelta("No"), Finished("length")], script_summary())
     minutes = iter(range(0, 1000, 5))
     maintain.maintain_chat_context(
         chat_id=long_chat.pk,
         counter=COUNTER,
         now=now,
-        clock=lambda: later(now, next(minutes)),
+        clock=lambda: add_minutes(now, next(minutes)),
     )
-    rows = list(branch_of(long_chat).compactions.order_by("attempt"))
+    rows = list(reload_branch(long_chat).compactions.order_by("attempt"))
     times = [at for row in rows for at in (row.created_at, row.finished_at) if at]
     assert len(rows) >= 2
     assert len(times) == 2 * len(rows)

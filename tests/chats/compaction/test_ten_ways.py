@@ -24,20 +24,20 @@ from contextpolicy.engine.policy.calibration import BilledUsage
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.engine.text.language import is_other_language
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import (
-    GOOD,
+from tests.engine.engine_builders import message
+from tests.support.chat_summaries import (
+    GOOD_SUMMARY,
     SENTENCE,
     Fold,
     Say,
     SetPolicy,
     Writes,
-    branch_of,
-    in_force,
-    later,
-    prompt_of,
-    wrote,
+    add_minutes,
+    compose_next_prompt,
+    find_active_summary,
+    reload_branch,
+    script_summary,
 )
-from tests.engine.engine_builders import message
 
 Work = Callable[..., Any]
 COUNTER = ApproximateCounter()
@@ -62,7 +62,7 @@ def test_1_the_system_text_is_lost(
     set_policy(system_text=SYSTEM)
     before = last_request(work, alice, long_chat, now).messages[0]
     for number in range(3):
-        fold(long_chat, at=later(now, number))
+        fold(long_chat, at=add_minutes(now, number))
         for _ in range(5):
             after = last_request(work, alice, long_chat, now).messages[0]
             assert (after.role, after.content) == (before.role, before.content)
@@ -88,19 +88,19 @@ def test_2_an_empty_or_failed_summary_replaces_history(
 
     set_policy(summarization_model=writer.slug)
     monkeypatch.setattr(perform, "build_extractive_summary", lambda *a, **k: answer)
-    before = prompt_of(long_chat)
-    writes(wrote(answer), wrote(answer), [ProviderError("provider_error")])
+    before = compose_next_prompt(long_chat)
+    writes(script_summary(answer), script_summary(answer), [ProviderError("provider_error")])
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=now)
-    assert in_force(long_chat) is None
-    assert prompt_of(long_chat) == before
+    assert find_active_summary(long_chat) is None
+    assert compose_next_prompt(long_chat) == before
 
 
 @pytest.mark.parametrize(
     "script",
     [
-        wrote(GOOD, "length"),
-        [ReasoningDelta(GOOD), Finished("stop")],
-        [TextDelta(GOOD), ToolCallDelta(0, "c", "delete", "{}"), Finished("tool_calls")],
+        script_summary(GOOD_SUMMARY, "length"),
+        [ReasoningDelta(GOOD_SUMMARY), Finished("stop")],
+        [TextDelta(GOOD_SUMMARY), ToolCallDelta(0, "c", "delete", "{}"), Finished("tool_calls")],
     ],
     ids=["cut", "reasoning", "tool call"],
 )
@@ -113,7 +113,7 @@ def test_3_a_summary_that_was_cut_or_is_none_is_accepted(
     now: datetime,
 ) -> None:
     naive = "".join(getattr(event, "text", "") for event in script)
-    assert naive == GOOD
+    assert naive == GOOD_SUMMARY
 
     set_policy(summarization_model=writer.slug)
     writes(script, script, script)
@@ -156,12 +156,14 @@ def test_5_it_never_converges(
     turns = 16
     for number in range(turns):
         say(chat, f"Number {number}", SENTENCE)
-        maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=later(now, number))
+        maintain.maintain_chat_context(
+            chat_id=chat.pk, counter=COUNTER, now=add_minutes(now, number)
+        )
         receipt = Receipt.objects.order_by("-last_seq").first()
         assert receipt is not None
         assert receipt.prompt_tokens <= 2000
     assert Compaction.objects.filter(kind="summary").count() <= turns // 3
-    assert in_force(chat) is not None
+    assert find_active_summary(chat) is not None
 
 
 def test_6_the_summary_is_obeyed_as_instructions(
@@ -182,7 +184,7 @@ def test_6_the_summary_is_obeyed_as_instructions(
     for number in range(3):
         for _ in range(4):
             say(long_chat, f"Decided on 3 May 2026: {attack}", SENTENCE * 5)
-        fold(long_chat, at=later(now, number))
+        fold(long_chat, at=add_minutes(now, number))
         request = last_request(work, alice, long_chat, now)
         systems = [wire for wire in request.messages if wire.role == "system"]
         assert systems == [before]
@@ -196,7 +198,8 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
 ) -> None:
     chinese = "订单4711由安娜在2026年5月3日确认，送到奥斯陆，价格是40欧元，请记住这些事实。"
     english = (
-        GOOD + "- The order was confirmed and will be sent, and the price is known to all [#1]\n"
+        GOOD_SUMMARY
+        + "- The order was confirmed and will be sent, and the price is known to all [#1]\n"
     )
     assert is_other_language(chinese * 9, english)
     naive = "summary"
@@ -208,12 +211,12 @@ def test_7_the_summary_changes_language_or_grows_round_by_round(
     for _ in range(14):
         say(chat, chinese, chinese * 2)
     # Enough answers for all its requests, chunks and merges, twice.
-    writes(*[wrote(english)] * 20)
+    writes(*[script_summary(english)] * 20)
     maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
     model_rows = Compaction.objects.filter(kind="summary").exclude(rung="extractive")
     assert model_rows.exists()
     assert all("wrong_language" in row.reason for row in model_rows)
-    row = in_force(chat)
+    row = find_active_summary(chat)
     assert row is None or "订单" in row.text
 
     lengths, previous = [], None
@@ -244,7 +247,7 @@ def test_8_the_user_waits_for_it(
 
     def slow_summary() -> str:
         time.sleep(seconds)
-        return GOOD
+        return GOOD_SUMMARY
 
     begun = time.monotonic()
     naive_prompt = [slow_summary(), "And now?"]
@@ -252,7 +255,7 @@ def test_8_the_user_waits_for_it(
     assert naive_prompt
 
     set_policy(summarization_model=writer.slug)
-    provider = writes(*[wrote()] * 9)
+    provider = writes(*[script_summary()] * 9)
     for number in range(6):
         turn = start_turn(user=alice, chat=long_chat, text=f"Number {number}", now=now).turn
         work(turn, [TextDelta(SENTENCE * 6), Finished("stop")])
@@ -269,7 +272,7 @@ def test_9_kept_messages_vanish_at_the_second_compaction(
     assert set(range(first_kept, compacted_at + 1)) - naive_second - covered_by_first
 
     for number in range(3):
-        row = fold(long_chat, at=later(now, number))
+        row = fold(long_chat, at=add_minutes(now, number))
         for _ in range(5):
             say(long_chat, f"More. {SENTENCE}", SENTENCE * 6)
         receipt = Receipt.objects.order_by("-last_seq").first()
@@ -291,7 +294,7 @@ def test_10_what_was_edited_lives_on_in_an_old_summary(
     assert "red" in "\n".join([naive_summary, edited])
 
     row = fold(long_chat)
-    told = Message.objects.select_related("branch").get(branch=branch_of(long_chat), seq=3)
+    told = Message.objects.select_related("branch").get(branch=reload_branch(long_chat), seq=3)
     assert row.from_seq <= 3 <= row.to_seq
     accepted = branching.edit_message(user=alice, message=told, text=edited, now=now)
     worker = work(accepted.turn, [TextDelta("Blue."), Finished("stop")])
@@ -303,7 +306,7 @@ def test_10_what_was_edited_lives_on_in_an_old_summary(
 
 def test_inv_57_people_see_all_messages_whatever_was_folded(long_chat: Chat, fold: Fold) -> None:
     row = fold(long_chat)
-    stored = Message.objects.filter(branch=branch_of(long_chat)).order_by("seq")
+    stored = Message.objects.filter(branch=reload_branch(long_chat)).order_by("seq")
     assert [m.seq for m in stored] == list(range(1, 17))
     assert row.to_seq > 2
     assert all(m.text for m in stored)

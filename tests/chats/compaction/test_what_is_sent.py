@@ -22,11 +22,9 @@ from chats.models import Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
 from chats.web.thread.sent_now import SentNow
-from tests.chats.compaction.conftest import SENTENCE, Say, SetPolicy, branch_of, later
-from tests.chats.compaction.test_people import COUNTER, compact, roomy
 from tests.chats.web.markup import tight
-
-__all__ = ["roomy"]
+from tests.support.chat_summaries import SENTENCE, Say, SetPolicy, add_minutes, reload_branch
+from tests.support.summary_attempts import COUNTER, compact_chat
 
 PART = re.compile(
     r'<tr><th scope="row"><span class="swatch[^"]*"></span>([^<]+)</th>'
@@ -58,7 +56,7 @@ class Case:
     def later(self) -> datetime:
         """Return the time one minute after the previous action."""
         self.minutes += 1
-        return later(self.now, self.minutes)
+        return add_minutes(self.now, self.minutes)
 
     def talk(self, turns: int = 4) -> None:
         """Add turns to summarise."""
@@ -67,7 +65,7 @@ class Case:
 
     def compact(self) -> Compaction:
         """Create and publish a summary."""
-        return compact(self.user, self.chat, self.later())
+        return compact_chat(self.user, self.chat, self.later())
 
     def undo(self, row: Compaction) -> Compaction:
         """Undo the summary."""
@@ -76,7 +74,7 @@ class Case:
     def message(self, seq: int) -> Message:
         """Return the message at a position of the active branch."""
         return Message.objects.select_related("branch__chat").get(
-            branch=branch_of(self.chat), seq=seq
+            branch=reload_branch(self.chat), seq=seq
         )
 
     def mark(self, action: Callable[..., Message], seq: int) -> None:
@@ -324,7 +322,7 @@ def test_divider_meter_rail_and_receipt_say_the_same(
     case = Case(alice, roomy, say, set_policy, now)
     row = state(case)
     client.force_login(alice)
-    last_seq = branch_of(roomy).last_seq
+    last_seq = reload_branch(roomy).last_seq
     thread = tight(client.get(f"/chats/{roomy.pk}/").content.decode())
     page = tight(client.get(f"/chats/{roomy.pk}/compactions/{row.pk}/").content.decode())
     seqs = {str(m.pk): m.seq for m in Message.objects.filter(branch__chat=roomy)}

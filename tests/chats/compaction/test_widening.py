@@ -10,7 +10,8 @@ from chats.prompt import model_choice, next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import SENTENCE, Fold, Say, SetPolicy, branch_of
+from tests.support.chat_summaries import SENTENCE, Fold, Say, SetPolicy, reload_branch
+from tests.support.retrieved_context import get_newest_receipt
 
 COUNTER = ApproximateCounter()
 WINDOW = {"strategy": "sliding_window", "compact_to": 0.45}
@@ -21,15 +22,9 @@ def fill_until_moved(chat: Chat, say: Say) -> Compaction:
         if Compaction.objects.filter(kind="window").exists():
             break
         say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
-    window = branch_of(chat).active_compaction
+    window = reload_branch(chat).active_compaction
     assert window is not None
     return window
-
-
-def last_receipt() -> Receipt:
-    receipt = Receipt.objects.order_by("-created_at").first()
-    assert receipt is not None
-    return receipt
 
 
 def left_out(receipt: Receipt) -> int:
@@ -42,11 +37,11 @@ def test_all_of_the_history_comes_back_where_it_fits(
 ) -> None:
     set_policy(strategy=strategy)
     fill_until_moved(chat, say)
-    assert left_out(last_receipt())
+    assert left_out(get_newest_receipt())
     set_policy(strategy=strategy, token_budget=16_000, prepare_at=0.9, compact_at=0.95)
     say(chat)
-    assert branch_of(chat).active_compaction is None
-    assert left_out(last_receipt()) == 0
+    assert reload_branch(chat).active_compaction is None
+    assert left_out(get_newest_receipt()) == 0
     event = AuditEvent.objects.get(type="window.lifted")
     assert (event.data["from_seq"], event.chat_id) == (1, chat.pk)
 
@@ -58,16 +53,16 @@ def test_a_long_history_comes_back_to_the_low_mark_once(
     fill_until_moved(chat, say)
     for _ in range(24):
         say(chat, f"Question. {SENTENCE}", SENTENCE * 6)
-    narrow = branch_of(chat).active_compaction
+    narrow = reload_branch(chat).active_compaction
     set_policy(**WINDOW, token_budget=6_000)
     say(chat)
-    wide = branch_of(chat).active_compaction
+    wide = reload_branch(chat).active_compaction
     assert narrow is not None
     assert wide is not None
     assert (wide.reason, wide.to_seq < narrow.to_seq) == ("widened", True)
-    assert 0.3 < last_receipt().prompt_tokens / 5_600 <= 0.6
+    assert 0.3 < get_newest_receipt().prompt_tokens / 5_600 <= 0.6
     say(chat)
-    assert branch_of(chat).active_compaction == wide
+    assert reload_branch(chat).active_compaction == wide
 
 
 def test_a_policy_that_ignores_windows_leaves_them_for_later(
@@ -77,7 +72,7 @@ def test_a_policy_that_ignores_windows_leaves_them_for_later(
     window = fill_until_moved(chat, say)
     set_policy(strategy="simple", window_size=4, token_budget=16_000)
     say(chat)
-    assert branch_of(chat).active_compaction == window
+    assert reload_branch(chat).active_compaction == window
     assert not AuditEvent.objects.filter(type="window.lifted").exists()
 
 
@@ -87,7 +82,7 @@ def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
     set_policy(**WINDOW)
     fill_until_moved(chat, say)
     set_policy(**WINDOW, token_budget=16_000)
-    branch = branch_of(chat)
+    branch = reload_branch(chat)
     found = next_prompt.compose_next_prompt(
         branch,
         choice=model_choice.choose_chat_model(chat=branch.chat),
@@ -96,7 +91,7 @@ def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
         question="And now?",
     )
     say(chat, "And now?")
-    assert [s[2] for s in last_receipt().segments if s[2]] == [
+    assert [s[2] for s in get_newest_receipt().segments if s[2]] == [
         s.seq for s in found.sent.segments if s.seq
     ]
 
@@ -107,13 +102,13 @@ def test_covered_messages_stay_covered(
     set_policy(compact_to=0.45)
     fill_until_moved(chat, say)
     maintain.maintain_chat_context(chat_id=chat.pk, counter=COUNTER, now=now)
-    summary = branch_of(chat).active_compaction
+    summary = reload_branch(chat).active_compaction
     assert summary is not None
     assert summary.kind == "summary"
     set_policy(compact_to=0.45, token_budget=16_000)
     say(chat)
-    assert branch_of(chat).active_compaction == summary
-    assert [1, summary.to_seq, "covered"] in last_receipt().left_out
+    assert reload_branch(chat).active_compaction == summary
+    assert [1, summary.to_seq, "covered"] in get_newest_receipt().left_out
 
 
 def test_less_room_and_a_teams_cap_bring_nothing_back(
@@ -124,13 +119,13 @@ def test_less_room_and_a_teams_cap_bring_nothing_back(
     set_policy(**WINDOW, token_budget=2_200)
     say(chat)
     assert not Compaction.objects.filter(reason="widened").exists()
-    active = branch_of(chat).active_compaction
+    active = reload_branch(chat).active_compaction
     assert active is not None
     assert active.to_seq >= window.to_seq
     Compaction.objects.filter(pk=active.pk).update(reason="cap")
     set_policy(**WINDOW, token_budget=16_000)
     say(chat)
-    assert branch_of(chat).active_compaction == active
+    assert reload_branch(chat).active_compaction == active
 
 
 @pytest.fixture
@@ -158,14 +153,14 @@ def test_a_model_with_more_room_restores_the_history(
     use_model(chat, small)
     fill_until_moved(chat, say)
     say(chat)
-    assert left_out(last_receipt())
+    assert left_out(get_newest_receipt())
 
     use_model(chat, large)
     say(chat)
 
-    assert last_receipt().model_name == "large"
-    assert left_out(last_receipt()) == 0
-    assert branch_of(chat).active_compaction is None
+    assert get_newest_receipt().model_name == "large"
+    assert left_out(get_newest_receipt()) == 0
+    assert reload_branch(chat).active_compaction is None
 
 
 def test_the_same_model_never_widens_its_own_window(
@@ -180,12 +175,12 @@ def test_the_same_model_never_widens_its_own_window(
     ModelSpec.objects.filter(pk=small.pk).update(context_window=32_000)
     chat.refresh_from_db()
     say(chat)
-    assert branch_of(chat).active_compaction == window
+    assert reload_branch(chat).active_compaction == window
 
     # Another model with no more room than the window was moved for.
     ModelSpec.objects.filter(pk=large.pk).update(context_window=2_400)
     use_model(chat, ModelSpec.objects.get(pk=large.pk))
     say(chat)
-    active = branch_of(chat).active_compaction
+    active = reload_branch(chat).active_compaction
     assert active is not None
     assert active.to_seq >= window.to_seq

@@ -12,8 +12,9 @@ from chats.models import Chat, Message, MessageFile, MessageImage, Receipt, Turn
 from contextpolicy.engine.messages.openai_chat import format_chat_messages
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read, Upload
 from tests.chats.files.sample_files import make_docx, make_png
+from tests.support.error_codes import read_status_and_code
+from tests.support.file_uploads import Read, Upload
 
 __all__ = ["set_policy"]
 QUESTION = "When does the train to Sintra leave?"
@@ -29,10 +30,6 @@ def preview(of_alice: Program, chat: Chat) -> Preview:
         return of_alice.post(f"chats/{chat.pk}/context", body)
 
     return previewing
-
-
-def get_code(answer: Any) -> tuple[int, str]:
-    return answer.status_code, answer.json()["error"]["code"]
 
 
 @pytest.mark.parametrize("layout", ["multi_turn", "A", "B"])
@@ -82,27 +79,27 @@ def test_the_question_of_the_form_messages_has_its_files(preview: Preview, read:
 def test_files_that_a_message_could_not_have_are_refused(
     preview: Preview, read: Read, set_policy: Any, settings: Settings
 ) -> None:
-    assert get_code(preview(str(uuid.uuid4()))) == (422, "file_not_found")
+    assert read_status_and_code(preview(str(uuid.uuid4()))) == (422, "file_not_found")
     assert preview("no id").status_code == 400
     own = [read(name.encode(), name)["id"] for name in ("one.md", "two.md")]
     set_policy(files_per_message=1)
-    assert get_code(preview(*own)) == (422, "too_many_files")
+    assert read_status_and_code(preview(*own)) == (422, "too_many_files")
     set_policy(file_kinds=["pdf"])
-    assert get_code(preview(own[0])) == (422, "file_kind_not_allowed")
+    assert read_status_and_code(preview(own[0])) == (422, "file_kind_not_allowed")
     set_policy(token_budget=2_000, reserve_tokens=600)
     assert preview(own[0]).status_code == 200
     large = read(make_png(1600, 1200), "map.png")["id"]
-    assert get_code(preview(large)) == (409, "message_too_large")
+    assert read_status_and_code(preview(large)) == (409, "message_too_large")
     settings.FILE_UPLOADS = False
-    assert get_code(preview(own[0])) == (403, "file_uploads_off")
+    assert read_status_and_code(preview(own[0])) == (403, "file_uploads_off")
 
 
 def test_an_unread_file_is_counted_by_name_if_requested(
     preview: Preview, upload: Upload, read: Read
 ) -> None:
     unread, damaged = upload(b"words").json()["id"], read(b"%PDF-1.7 no", "a.pdf")["id"]
-    assert get_code(preview(unread)) == (409, "file_not_ready")
-    assert get_code(preview(damaged)) == (409, "file_not_read")
+    assert read_status_and_code(preview(unread)) == (409, "file_not_ready")
+    assert read_status_and_code(preview(damaged)) == (409, "file_not_read")
     told = preview(unread, damaged, allow_unread=True).json()
     assert "notes.txt" in told["segments"][-1]["text"]
     assert "a.pdf" in told["segments"][-1]["text"]
@@ -115,5 +112,5 @@ def test_the_files_and_chats_of_others_are_not_shown(
     own = read(b"Alice's words", "notes.md")["id"]
     theirs = of_charlie.post("chats", {}).json()["id"]
     answer = of_charlie.post(f"chats/{theirs}/context", {"files": [own]})
-    assert get_code(answer) == (422, "file_not_found")
+    assert read_status_and_code(answer) == (422, "file_not_found")
     assert of_charlie.post(f"chats/{chat.pk}/context", {"files": [own]}).status_code == 404

@@ -18,8 +18,9 @@ from chats.files.attach import load_image
 from chats.ground.secrets import SecretUnreadable
 from chats.models import StoredFile
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read, Upload, read_stream, work_on
 from tests.chats.files.sample_files import make_png
+from tests.support.file_uploads import Read, Upload, read_like_a_worker
+from tests.support.streamed_responses import read_stream
 
 BLOCK = encryption.BLOCK_BYTES
 SEALED = BLOCK + encryption.TAG_BYTES
@@ -105,7 +106,7 @@ def test_a_damaged_file_fails_to_be_read(of_alice: Program, upload: Upload) -> N
     own = upload(b"words").json()["id"]
     row = StoredFile.objects.get(pk=own)
     replace_stored_bytes(row.path, b"x" * 40)
-    work_on(own)
+    read_like_a_worker(own)
     assert of_alice.get(f"files/{own}").json()["code"] == "file_damaged"
 
 

@@ -16,18 +16,17 @@ from chats.providers.base import Finished, ToolCallDelta
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read, work_on
 from tests.chats.files.sample_files import list_report_pages, make_pdf
-from tests.chats.files.test_files_in_messages import (
+from tests.chats.rebuilding import not_rebuilt
+from tests.support.file_uploads import Read, read_like_a_worker
+from tests.support.files_in_chats import (
     Work,
     dump_database,
-    send,
-    sent_to_model,
-    turn_of,
+    get_accepted_turn,
+    get_last_sent_message,
 )
-from tests.chats.rebuilding import not_rebuilt
 
-__all__ = ["send", "set_policy"]
+__all__ = ["set_policy"]
 
 
 @pytest.fixture
@@ -35,7 +34,7 @@ def report(alice: User, now: Any, demo_model: object) -> StoredFile:
     """A PDF of 300 pages that was read."""
     data = io.BytesIO(make_pdf(*list_report_pages()))
     row, _ = uploads.accept_upload(data, name="report.pdf", owner=alice, now=now)
-    work_on(str(row.pk))
+    read_like_a_worker(str(row.pk))
     row.refresh_from_db()
     assert (row.state, row.pages) == ("ready", 300)
     return row
@@ -49,13 +48,13 @@ def prompt_text(worker: Any) -> str:
 def test_a_question_about_page_212_of_300_gets_its_excerpt(
     report: StoredFile, send: Any, work: Work, of_alice: Any, chat: Chat
 ) -> None:
-    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    turn = get_accepted_turn(send(str(report.pk), text="How much is the lighthouse repair budget?"))
     worker = work(turn)
     text = prompt_text(worker)
     assert "48,213 euros" in text
     assert "(report.pdf, page 212)" in text
     # The document itself was cut, so the excerpt is the only place.
-    assert "48,213" not in sent_to_model(worker).content.partition("</file>")[0]
+    assert "48,213" not in get_last_sent_message(worker).content.partition("</file>")[0]
     system = [m for m in worker.scripted.requests[-1].messages if m.role == "system"]
     assert not any("lighthouse" in message.content for message in system)
     receipts = of_alice.get(f"chats/{chat.pk}/turns/{turn.pk}/receipts").json()["data"]
@@ -73,7 +72,7 @@ def test_plain_sections_send_parts_of_documents_without_their_day(
     values = {"strategy": "simple", "plain_sections": is_plain}
     policy = create_policy(slug="plain", name="Plain", values=values, actor="system", now=now)
     assign_policy(policy=policy, level="instance", actor="system", now=now)
-    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    turn = get_accepted_turn(send(str(report.pk), text="How much is the lighthouse repair budget?"))
     _, _, block = prompt_text(work(turn)).partition("Relevant reference (semantic):\n")
     assert "(report.pdf, page 212)" in block
     assert block.startswith("User: (report.pdf" if is_plain else "[")
@@ -83,7 +82,7 @@ def test_plain_sections_send_parts_of_documents_without_their_day(
 def test_receipt_page_and_turn_list_the_excerpts(
     report: StoredFile, send: Any, work: Work, of_alice: Program, chat: Chat, client: Client
 ) -> None:
-    turn = turn_of(send(str(report.pk), text="How much is the lighthouse repair budget?"))
+    turn = get_accepted_turn(send(str(report.pk), text="How much is the lighthouse repair budget?"))
     work(turn)
     found = of_alice.get(f"chats/{chat.pk}/turns/{turn.pk}").json()["file_excerpts"]
     budget = next(row for row in found if row["page"] == 212)
@@ -102,17 +101,17 @@ def test_receipt_page_and_turn_list_the_excerpts(
 
 
 def test_a_later_question_gets_its_own_excerpt(report: StoredFile, send: Any, work: Work) -> None:
-    work(turn_of(send(str(report.pk), text="Summarise the report.")))
-    worker = work(turn_of(send(text="Look at page 212 about the lighthouse.")))
+    work(get_accepted_turn(send(str(report.pk), text="Summarise the report.")))
+    worker = work(get_accepted_turn(send(text="Look at page 212 about the lighthouse.")))
     assert "48,213 euros" in prompt_text(worker)
-    worker = work(turn_of(send(text="Thanks!")))
+    worker = work(get_accepted_turn(send(text="Thanks!")))
     assert "48,213" not in prompt_text(worker)
 
 
 def test_a_short_document_needs_no_excerpt_and_no_tool(
     read: Read, send: Any, work: Work, chat: Chat
 ) -> None:
-    worker = work(turn_of(send(read(b"The budget is 7.")["id"], text="Name the budget.")))
+    worker = work(get_accepted_turn(send(read(b"The budget is 7.")["id"], text="Name the budget.")))
     chat.refresh_from_db()
     assert not chat.has_cut_files
     assert not FileExcerpt.objects.exists()
@@ -138,7 +137,7 @@ def call(name: str, **arguments: Any) -> list[Any]:
 def test_the_model_reads_more_with_a_tool(
     report: StoredFile, send: Any, work: Work, arguments: dict[str, Any], found: str
 ) -> None:
-    turn = turn_of(send(str(report.pk), text="Hello"))
+    turn = get_accepted_turn(send(str(report.pk), text="Hello"))
     worker = work(turn, call("file_read", id=str(report.pk), **arguments))
     assert [tool.name for tool in worker.scripted.requests[0].tools] == ["file_read"]
     result = worker.scripted.requests[-1].messages[-1]
@@ -151,10 +150,10 @@ def test_the_tool_reads_no_file_of_another_chat_or_person(
 ) -> None:
     secret = io.BytesIO(b"A secret. " * 9_000)
     other, _ = uploads.accept_upload(secret, name="s.txt", owner=charlie, now=now)
-    work_on(str(other.pk))
+    read_like_a_worker(str(other.pk))
     unused = read(b"Not in this chat. " * 9_000, "unused.txt")
     for file_id in (str(other.pk), unused["id"], "x"):
-        turn = turn_of(send(str(report.pk), text="Hello"))
+        turn = get_accepted_turn(send(str(report.pk), text="Hello"))
         worker = work(turn, call("file_read", id=file_id, start=0))
         assert "no such file" in worker.scripted.requests[-1].messages[-1].content
 
@@ -162,9 +161,9 @@ def test_the_tool_reads_no_file_of_another_chat_or_person(
 def test_an_erased_message_takes_the_excerpts_of_its_file_along(
     report: StoredFile, send: Any, work: Work, alice: User, chat: Chat, now: Any
 ) -> None:
-    first = turn_of(send(str(report.pk), text="Hello"))
+    first = get_accepted_turn(send(str(report.pk), text="Hello"))
     work(first)
-    work(turn_of(send(text="How much is the lighthouse repair budget?")))
+    work(get_accepted_turn(send(text="How much is the lighthouse repair budget?")))
     assert FileExcerpt.objects.exists()
     assert PromptText.objects.filter(text__contains="48,213").exists()
     message = Message.objects.get(pk=str(first.trigger_id))
@@ -173,5 +172,5 @@ def test_an_erased_message_takes_the_excerpts_of_its_file_along(
     assert not FileChunk.objects.exists()
     assert "48,213" not in dump_database()
     # Later questions work without the file.
-    worker = work(turn_of(send(text="And the lighthouse?")))
+    worker = work(get_accepted_turn(send(text="And the lighthouse?")))
     assert "48,213" not in prompt_text(worker)

@@ -17,8 +17,9 @@ from chats.files import extractors, reading, scanning, storage
 from chats.models import FileChunk, StoredFile
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read, Upload, read_stream, work_on
 from tests.chats.files.sample_files import make_png
+from tests.support.file_uploads import Read, Upload, read_like_a_worker
+from tests.support.streamed_responses import read_stream
 
 committed = TestCase.captureOnCommitCallbacks
 SCANNER = """
@@ -105,7 +106,7 @@ def test_a_file_that_cannot_be_scanned_is_not_read_until_it_can(
     # Attached again, it is scanned again.
     settings.FILE_SCAN = ""
     assert upload(b"broken").json()["id"] == found["id"]
-    work_on(found["id"])
+    read_like_a_worker(found["id"])
     assert of_alice.get(f"files/{found['id']}").json()["state"] == "ready"
 
 
@@ -202,13 +203,13 @@ def test_a_refused_file_can_be_uploaded_again_once_the_scanner_accepts_it(
     assert (again.status_code, again.json()["id"]) == (200, first["id"])
     assert again.json()["state"] == "pending"
     with committed(execute=True):
-        work_on(first["id"])
+        read_like_a_worker(first["id"])
     row = StoredFile.objects.get()
     assert row.code == "file_refused"
     assert not storage.get_file_storage().exists(row.path)
     settings.FILE_SCAN = ""
     upload(data, f"new {name}")
-    work_on(first["id"])
+    read_like_a_worker(first["id"])
     found = of_alice.get(f"files/{first['id']}").json()
     assert (found["state"], found["code"], found["name"]) == ("ready", "", f"new {name}")
     assert read_stream(of_alice.get(f"files/{first['id']}/content")) == data
@@ -245,7 +246,7 @@ def test_a_file_that_exceeded_a_limit_is_read_again_after_another_upload(
         found = read(make_png(), "a.png")
     assert found["state"] == "failed"
     upload(make_png(), "a.png")
-    work_on(found["id"])
+    read_like_a_worker(found["id"])
     assert of_alice.get(f"files/{found['id']}").json()["state"] == "ready"
 
 

@@ -18,11 +18,12 @@ from chats.models import Chat, Message, MessageFile, MessageImage, StoredFile, T
 from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
-from tests.chats.api.test_everything_comes_back import rewritten, streams, whole
-from tests.chats.files.conftest import Read, work_on
 from tests.chats.files.sample_files import make_pdf, make_png
+from tests.support.exchange_files import export_account, replace_entries
+from tests.support.file_uploads import Read, read_like_a_worker
 
-__all__ = ["streams"]
+pytestmark = pytest.mark.usefixtures("streams")
+
 Work = Callable[..., Any]
 PDF = make_pdf("The canary sings at dawn.")
 SHA = hashlib.sha256(PDF).hexdigest()
@@ -36,7 +37,7 @@ def archive(read: Read, of_alice: Program, chat: Chat, work: Work) -> bytes:
     answer = of_alice.post(f"chats/{chat.pk}/messages", {"text": "What sings?", "files": own})
     assert answer.status_code == 202, answer.json()
     work(Turn.objects.get(pk=answer.json()["turn"]["id"]))
-    return whole(of_alice)
+    return export_account(of_alice)
 
 
 def test_an_archive_has_originals_with_hashes_and_texts(archive: bytes) -> None:
@@ -81,7 +82,7 @@ def test_another_account_gets_the_files(
 def test_a_file_with_other_bytes_than_its_hash_is_a_loss(
     archive: bytes, of_charlie: Program, charlie: User
 ) -> None:
-    hostile = rewritten(archive, **{f"files/{SHA}": make_pdf("Other words.")})
+    hostile = replace_entries(archive, **{f"files/{SHA}": make_pdf("Other words.")})
     bring(of_charlie, hostile)
     assert not StoredFile.objects.filter(owner=charlie, sha256=SHA).exists()
     message = Message.objects.get(branch__chat__owner=charlie, role="user")
@@ -102,7 +103,7 @@ def test_an_import_names_no_file_of_another_person(
 ) -> None:
     secret = io.BytesIO(b"The secret is 4711. " * 5_000)
     row, _ = uploads.accept_upload(secret, name="s.txt", owner=alice, now=timezone.now())
-    work_on(str(row.pk))
+    read_like_a_worker(str(row.pk))
     with zipfile.ZipFile(io.BytesIO(archive)) as held:
         name = json.loads(held.read("account.json"))["chats"][0]["file"]
         lines = held.read(name).decode()
@@ -112,7 +113,7 @@ def test_an_import_names_no_file_of_another_person(
     message = json.loads(first)
     message["parts"].append(part)
     changed = json.dumps(message) + "\n" + rest
-    bring(of_charlie, rewritten(archive, **{name: changed.encode()}))
+    bring(of_charlie, replace_entries(archive, **{name: changed.encode()}))
     stored = Message.objects.get(branch__chat__owner=charlie, role="user")
     assert str(row.pk) not in json.dumps(stored.parts)
     assert len(stored.parts) == 4

@@ -13,11 +13,10 @@ from chats.files import inline, reading
 from chats.models import Chat, Message, MessageFile, StoredFile, Turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.programs import Program
-from tests.chats.api.test_S18_events import Bus, bus
-from tests.chats.files.conftest import Read
 from tests.chats.files.sample_files import make_png
+from tests.support.file_uploads import Read
+from tests.support.live_events import ScriptedBus
 
-__all__ = ["bus"]
 Work = Callable[..., Any]
 
 
@@ -103,7 +102,9 @@ def ui_file(url: str, kind: str = "text/plain", name: str = "a.txt") -> dict[str
     return {"type": "file", "mediaType": kind, "filename": name, "url": url}
 
 
-def test_ui_messages_have_files_and_list_them(of_alice: Program, bus: Bus, work: Work) -> None:
+def test_ui_messages_have_files_and_list_them(
+    of_alice: Program, bus: ScriptedBus, work: Work
+) -> None:
     sent = [ui_file(url_of(b"It says 42.")), ui_file(url_of(make_png()), "image/png", "b.png")]
     answer = of_alice.post("ui-chats", {"id": "own", "messages": [ui_message(*sent)]})
     assert answer.status_code == 200, answer.content
@@ -125,7 +126,9 @@ def test_ui_messages_have_files_and_list_them(of_alice: Program, bus: Bus, work:
     assert (StoredFile.objects.count(), MessageFile.objects.count()) == (2, 3)
 
 
-def test_an_edited_ui_message_keeps_its_files(of_alice: Program, bus: Bus, work: Work) -> None:
+def test_an_edited_ui_message_keeps_its_files(
+    of_alice: Program, bus: ScriptedBus, work: Work
+) -> None:
     message = ui_message(ui_file(url_of(b"It says 42.")))
     of_alice.post("ui-chats", {"id": "own", "messages": [message]})
     prompt_of(work)
@@ -146,7 +149,7 @@ def test_an_edited_ui_message_keeps_its_files(of_alice: Program, bus: Bus, work:
     ],
 )
 def test_refused_files_of_ui_messages_store_nothing(
-    of_alice: Program, bus: Bus, settings: Settings, url: str, expected: tuple[int, str]
+    of_alice: Program, bus: ScriptedBus, settings: Settings, url: str, expected: tuple[int, str]
 ) -> None:
     settings.FILE_BYTES = 2_000
     answer = of_alice.post("ui-chats", {"id": "own", "messages": [ui_message(ui_file(url))]})
@@ -155,7 +158,7 @@ def test_refused_files_of_ui_messages_store_nothing(
 
 
 def test_uploads_of_others_are_not_sent(
-    of_alice: Program, of_charlie: Program, bus: Bus, read: Read, charlie: User
+    of_alice: Program, of_charlie: Program, bus: ScriptedBus, read: Read, charlie: User
 ) -> None:
     address = f"/api/v1/files/{read(b'secret words')['id']}/content"
     body = {"id": "own", "messages": [ui_message(ui_file(address))]}
@@ -167,7 +170,7 @@ def test_uploads_of_others_are_not_sent(
 @pytest.mark.parametrize("data", [b"a virus", make_png() + b"virus"], ids=["text", "image"])
 @pytest.mark.parametrize("way", ["chats", "messages", "ui-chats"])
 def test_inline_files_are_scanned_like_uploads(
-    data: bytes, way: str, of_alice: Program, alice: User, bus: Bus, settings: Settings
+    data: bytes, way: str, of_alice: Program, alice: User, bus: ScriptedBus, settings: Settings
 ) -> None:
     refuse = "import sys; sys.exit(b'virus' in open(sys.argv[1], 'rb').read())"
     settings.FILE_SCAN = f'{sys.executable} -c "{refuse}"'

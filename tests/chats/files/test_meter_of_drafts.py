@@ -13,8 +13,8 @@ from pytest_django.fixtures import Settings
 from chats.models import Chat, Receipt, Turn
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read
 from tests.chats.files.sample_files import make_docx, make_png
+from tests.support.file_uploads import Read
 
 __all__ = ["set_policy"]
 QUESTION = "When does the train to Sintra leave?"

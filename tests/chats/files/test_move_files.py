@@ -16,11 +16,13 @@ from chats.files import moving, storage, uploads
 from chats.files.attach import load_image
 from chats.models import StoredFile
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import read_stream, work_on
 from tests.chats.files.sample_files import make_png
-from tests.chats.files.test_s3_storage import Bucket, bucket
+from tests.support.file_uploads import read_like_a_worker
+from tests.support.s3_bucket import Bucket
+from tests.support.streamed_responses import read_stream
 
-__all__ = ["bucket"]
+pytestmark = pytest.mark.usefixtures("bucket")
+
 TEXT = b"The lighthouse is in Kiel. " * 5_000
 
 
@@ -50,7 +52,7 @@ def earlier(
     rows = []
     for data, name in ((TEXT, "a.txt"), (make_png(), "a.png")):
         row, _ = uploads.accept_upload(io.BytesIO(data), name=name, owner=alice, now=now)
-        work_on(str(row.pk))
+        read_like_a_worker(str(row.pk))
         rows.append(StoredFile.objects.get(pk=row.pk))
     settings.STORAGES = to_bucket
     assert len(list_files(folder)) == 3

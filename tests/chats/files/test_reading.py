@@ -25,14 +25,9 @@ from chats.ground.leases import LeaseLost
 from chats.models import FileChunk, FileRemoval, StoredFile
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Read, Upload, work_on
-from tests.chats.files.sample_files import (
-    make_docx,
-    make_pdf,
-    make_png,
-    make_xlsx,
-    replace_entry,
-)
+from tests.chats.files.sample_files import make_docx, make_pdf, make_png, make_xlsx, replace_entry
+from tests.support.file_uploads import Read, Upload, read_like_a_worker
+from tests.support.files_in_chats import read_stored_text
 
 committed = TestCase.captureOnCommitCallbacks
 BOMB = (
@@ -44,12 +39,6 @@ BOMB = (
     + b"]>"
 )
 NAMESPACE = b'xmlns:w="http://schemas.openxmlformats.org/wordprocessingml/2006/main"'
-
-
-def text_of(file_id: Any) -> str:
-    """Return the stored text of a file."""
-    rows = FileChunk.objects.filter(file=file_id).order_by("number")
-    return "".join(rows.values_list("text", flat=True))
 
 
 def make_raw_png(width: int, height: int) -> bytes:
@@ -71,11 +60,11 @@ def test_an_upload_is_read_by_a_worker(
         told = upload("Grüße from a note".encode(), "a.txt").json()
     assert (told["state"], told["characters"]) == ("pending", 0)
     assert sent == [(queue.READ_FILE, {"file_id": told["id"]})]
-    work_on(told["id"])
+    read_like_a_worker(told["id"])
     told = of_alice.get(f"files/{told['id']}").json()
     assert (told["state"], told["code"], told["characters"]) == ("ready", "", 17)
     assert told["tokens"] > 3
-    assert text_of(told["id"]) == "Grüße from a note"
+    assert read_stored_text(told["id"]) == "Grüße from a note"
 
 
 @pytest.mark.parametrize(
@@ -103,7 +92,7 @@ def test_an_upload_is_read_by_a_worker(
 def test_the_text_of_each_kind(read: Read, data: bytes, name: str, text: str) -> None:
     told = read(data, name)
     assert (told["state"], told["code"], told["is_whole"]) == ("ready", "", True)
-    assert text_of(told["id"]) == text
+    assert read_stored_text(told["id"]) == text
     assert told["pages"] == (2 if name == "a.pdf" else 0)
 
 
@@ -179,7 +168,7 @@ def test_xml_entities_are_not_expanded_and_load_nothing(read: Read, tmp_path: Pa
     assert told["characters"] < 100
     outer = b'<!DOCTYPE x [<!ENTITY j SYSTEM "file://%s">]>' % str(secret).encode()
     told = read(replace_entry(make_docx("x"), "word/document.xml", outer + body % NAMESPACE))
-    assert "secret" not in text_of(told["id"])
+    assert "secret" not in read_stored_text(told["id"])
     sheet = BOMB + b"<worksheet><sheetData><row><c><v>&j;</v></c></row></sheetData></worksheet>"
     told = read(replace_entry(make_xlsx((1,)), "xl/worksheets/sheet1.xml", sheet))
     assert told["characters"] < 100
@@ -188,7 +177,7 @@ def test_xml_entities_are_not_expanded_and_load_nothing(read: Read, tmp_path: Pa
 def test_scripts_in_a_pdf_are_not_run_and_no_text(read: Read) -> None:
     action = "/OpenAction << /S /JavaScript /JS (app.alert\\(1\\)) >>"
     told = read(make_pdf("Only this", catalog=action), "a.pdf")
-    assert text_of(told["id"]) == "[Page 1]\nOnly this\n\n"
+    assert read_stored_text(told["id"]) == "[Page 1]\nOnly this\n\n"
 
 
 def test_a_million_pages_and_characters_are_read_to_the_limit(
@@ -273,11 +262,11 @@ def test_a_second_worker_does_nothing_and_a_late_one_stores_nothing(
     # The lease of the first ends; another worker reads the file.
     past = timezone.now() - timedelta(seconds=1)
     StoredFile.objects.filter(pk=told["id"]).update(lease_until=past)
-    work_on(told["id"])
+    read_like_a_worker(told["id"])
     values, chunks = reading.read_content(first, counter=ApproximateCounter())
     with pytest.raises(LeaseLost):
         reading.store_content(first, values=values, chunks=chunks)
-    assert text_of(told["id"]) == "some words"
+    assert read_stored_text(told["id"]) == "some words"
 
 
 def test_the_sweep_finds_files_of_dead_workers_until_they_failed_too_often(
@@ -295,10 +284,10 @@ def test_the_sweep_finds_files_of_dead_workers_until_they_failed_too_often(
         assert DUE_JOBS["unread_files"](later) == 0
         past = timezone.now() - timedelta(seconds=1)
         StoredFile.objects.filter(pk=own).update(lease_until=past)
-    work_on(own)
+    read_like_a_worker(own)
     told = of_alice.get(f"files/{own}").json()
     assert (told["state"], told["code"]) == ("failed", "worker_lost")
     # Another upload of the file is another try.
     assert upload(b"some words").json()["state"] == "pending"
-    work_on(own)
+    read_like_a_worker(own)
     assert of_alice.get(f"files/{own}").json()["state"] == "ready"

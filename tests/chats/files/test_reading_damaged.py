@@ -10,9 +10,9 @@ from PIL import Image
 
 from chats.files import storage
 from chats.models import StoredFile
-from tests.chats.files.conftest import Read
 from tests.chats.files.sample_files import make_docx, make_pdf
-from tests.chats.files.test_reading import text_of
+from tests.support.file_uploads import Read
+from tests.support.files_in_chats import read_stored_text
 
 WORDS = "http://schemas.openxmlformats.org/wordprocessingml/2006/main"
 STRICT = "http://purl.oclc.org/ooxml/wordprocessingml/main"
@@ -71,7 +71,7 @@ def cell(text: str, properties: str = "") -> str:
 def test_all_words_of_a_word_document_are_read(read: Read, body: str, text: str) -> None:
     file = read(make_word(body), "a.docx")
     assert file["state"] == "ready"
-    assert text_of(file["id"]) == text
+    assert read_stored_text(file["id"]) == text
 
 
 @pytest.mark.parametrize(
@@ -91,7 +91,7 @@ def test_all_words_of_a_word_document_are_read(read: Read, body: str, text: str)
 def test_damaged_and_merged_tables_are_read(read: Read, rows: list[str], text: str) -> None:
     table = "".join(f"<w:tr>{row}</w:tr>" for row in rows)
     file = read(make_word(f"<w:tbl>{table}</w:tbl><w:p>{run('after')}</w:p>"), "a.docx")
-    assert (file["state"], text_of(file["id"])) == ("ready", f"{text}after\n")
+    assert (file["state"], read_stored_text(file["id"])) == ("ready", f"{text}after\n")
 
 
 def test_missing_parts_macros_templates_and_strict_documents_are_read(read: Read) -> None:
@@ -107,12 +107,12 @@ def test_missing_parts_macros_templates_and_strict_documents_are_read(read: Read
         "noted\na note": replace_entries(make_docx("noted"), {"word/footnotes.xml": note}),
     }.items():
         file = read(data, "a.docx")
-        assert (file["state"], text_of(file["id"])) == ("ready", f"{text}\n")
+        assert (file["state"], read_stored_text(file["id"])) == ("ready", f"{text}\n")
 
 
 def test_a_numbered_main_part_is_a_word_document(read: Read) -> None:
     file = read(renumber(make_docx("numbered")), "a.docx")
-    assert (file["kind"], text_of(file["id"])) == ("docx", "numbered\n")
+    assert (file["kind"], read_stored_text(file["id"])) == ("docx", "numbered\n")
 
 
 def renumber(data: bytes) -> bytes:
@@ -133,7 +133,7 @@ def test_one_damaged_page_does_not_hide_the_others(read: Read) -> None:
     data = make_pdf("one apple", "two pears", "three plums")
     file = read(data.replace(b"[3 0 R 5 0 R 7 0 R]", b"[3 0 R 9 9 R 7 0 R]"), "a.pdf")
     assert (file["state"], file["pages"]) == ("ready", 3)
-    assert text_of(file["id"]) == (
+    assert read_stored_text(file["id"]) == (
         "[Page 1]\none apple\n\n"
         "[Page 2]\n(This page is damaged and could not be read.)\n\n"
         "[Page 3]\nthree plums\n\n"
@@ -143,7 +143,7 @@ def test_one_damaged_page_does_not_hide_the_others(read: Read) -> None:
 @pytest.mark.parametrize("before", [b"\r\n\r\n", b"\xef\xbb\xbf", b" "])
 def test_blanks_before_a_pdf_are_allowed(read: Read, before: bytes) -> None:
     file = read(before + make_pdf("words"), "a.pdf")
-    assert (file["kind"], text_of(file["id"])) == ("pdf", "[Page 1]\nwords\n\n")
+    assert (file["kind"], read_stored_text(file["id"])) == ("pdf", "[Page 1]\nwords\n\n")
 
 
 def open_copy(file: Any) -> Image.Image:
@@ -192,7 +192,7 @@ def test_a_workbook_with_a_chart_sheet_is_read(read: Read) -> None:
     book.create_chartsheet("Chart").add_chart(chart)
     book.save(held)
     file = read(held.getvalue(), "a.xlsx")
-    assert (file["state"], text_of(file["id"])) == ("ready", "[Sheet Sheet]\nvisible\n")
+    assert (file["state"], read_stored_text(file["id"])) == ("ready", "[Sheet Sheet]\nvisible\n")
 
 
 def make_workbook(*sheets: str) -> bytes:
@@ -226,7 +226,7 @@ def test_one_damaged_sheet_does_not_hide_the_others(read: Read, damage: str) -> 
     data = make_workbook(ROW.format(1, "before") + damage, ROW.format(1, "other"))
     file = read(data, "a.xlsx")
     assert file["state"] == "ready"
-    text = text_of(file["id"])
+    text = read_stored_text(file["id"])
     assert "before\n(The rest of this sheet is damaged and could not be read.)\n" in text
     assert text.endswith("other\n")
 

@@ -20,8 +20,9 @@ from chats.models import FileRemoval, StoredFile
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import Program
-from tests.chats.files.conftest import Upload, read_stream, send_upload
 from tests.chats.files.sample_files import make_docx, make_pdf, make_png, make_xlsx
+from tests.support.file_uploads import Upload, send_upload
+from tests.support.streamed_responses import read_stream
 
 SVG = b'<?xml version="1.0"?><svg xmlns="http://www.w3.org/2000/svg"><script>x()</script></svg>'
 committed = TestCase.captureOnCommitCallbacks

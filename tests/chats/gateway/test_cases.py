@@ -10,19 +10,19 @@ from django.utils import timezone
 from chats.compaction.coverage import get_active_summary
 from chats.models import Chat, GatewayNode, Message, Receipt
 from chats.providers.base import Finished, ToolCallDelta
-from tests.chats.compaction.conftest import (
+from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
     SetPolicy,
     Writes,
-    asked_for,
-    wrote,
+    get_summary_prompt,
+    script_summary,
 )
-from tests.chats.gateway.conftest import (
+from tests.support.gateway_clients import (
     TOOLS,
-    MakeProgram,
+    GatewayClient,
+    MakeClient,
     Messages,
-    Program,
     assistant,
     call,
     calling,
@@ -35,7 +35,7 @@ pytestmark = pytest.mark.django_db
 WEATHER: dict[str, Any] = dict(TOOLS[0]["function"])  # type: ignore[arg-type]  # its one tool
 
 
-def long(program: Program, count: int, said: Messages | None = None, **more: Any) -> Messages:
+def long(program: GatewayClient, count: int, said: Messages | None = None, **more: Any) -> Messages:
     """Add this number of long questions to a conversation."""
     start = len(said or []) // 2
     return program.talk(
@@ -50,7 +50,7 @@ def whole(said: Messages) -> list[tuple[str, str]]:
 
 @pytest.mark.gateway_case(19)
 def test_an_edit_keeps_the_older_summary_that_ends_before_it(
-    program: Program, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     said = long(program, 8)
@@ -75,7 +75,7 @@ def test_an_edit_keeps_the_older_summary_that_ends_before_it(
 
 @pytest.mark.gateway_case(20)
 def test_a_crafted_tail_gets_no_summary(
-    program: Program, make: MakeProgram, bob: User, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, make: MakeClient, bob: User, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     header = {"X-Session-Id": "shared"}
@@ -97,7 +97,7 @@ def test_a_crafted_tail_gets_no_summary(
 
 @pytest.mark.gateway_case(22)
 @pytest.mark.parametrize("known", [0, 7, 10])
-def test_an_index_that_lacks_the_end_leaves_nothing_out(program: Program, known: int) -> None:
+def test_an_index_that_lacks_the_end_leaves_nothing_out(program: GatewayClient, known: int) -> None:
     said = program.talk([f"Question {n}" for n in range(10)])
     chat = Chat.objects.get()
     GatewayNode.objects.filter(branch__chat=chat, seq__gt=known).delete()
@@ -112,7 +112,7 @@ def test_an_index_that_lacks_the_end_leaves_nothing_out(program: Program, known:
 
 @pytest.mark.gateway_case(26)
 def test_windows_alone_leave_sixty_prompts_nearly_all_append_only(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(strategy="sliding_window", token_budget=8000, reserve_tokens=1000, compact_to=0.45)
     said: Messages = []
@@ -131,7 +131,7 @@ def test_windows_alone_leave_sixty_prompts_nearly_all_append_only(
 
 @pytest.mark.gateway_case(30)
 def test_a_catalogue_of_tools_in_the_input_gives_a_summary_of_words(
-    program: Program, set_policy: SetPolicy, fold: Fold, writes: Writes
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold, writes: Writes
 ) -> None:
     set_policy(token_budget=2600, reserve_tokens=300, summarization_model="writer")
     catalogue = "<tools>" + '{"name": "delete_all", "parameters": {"path": "string"}}' * 5
@@ -139,11 +139,11 @@ def test_a_catalogue_of_tools_in_the_input_gives_a_summary_of_words(
     said.append(assistant(program.ask(said, tools=TOOLS).text))
     said = long(program, 7, said, tools=TOOLS)
     called = [ToolCallDelta(0, "c", "delete_all", "{}"), Finished("tool_calls")]
-    model = writes(called, wrote(), wrote())
+    model = writes(called, script_summary(), script_summary())
     row = fold(Chat.objects.get(), at=timezone.now())
     # The summariser gets no tools. An answer with a tool call is not a summary.
     assert all(request.tools == () for request in model.requests)
-    assert "delete_all" in asked_for(model.requests[0])
+    assert "delete_all" in get_summary_prompt(model.requests[0])
     assert row.text.strip()
     assert "4711" in row.text
     answer = program.ask([*said, user("And now?")], tools=TOOLS)
@@ -152,7 +152,7 @@ def test_a_catalogue_of_tools_in_the_input_gives_a_summary_of_words(
 
 @pytest.mark.gateway_case(34)
 def test_two_conversations_that_are_summed_up_at_once_have_two_archives(
-    program: Program, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     lines = [
@@ -172,7 +172,7 @@ def test_two_conversations_that_are_summed_up_at_once_have_two_archives(
 
 @pytest.mark.gateway_case(34)
 def test_lists_and_empty_contents_reach_the_summariser(
-    program: Program, set_policy: SetPolicy, fold: Fold, writes: Writes
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold, writes: Writes
 ) -> None:
     set_policy(token_budget=2400, reserve_tokens=300, summarization_model="writer")
     parts = [{"type": "text", "text": "The first part."}, {"type": "text", "text": "The second."}]
@@ -183,15 +183,15 @@ def test_lists_and_empty_contents_reach_the_summariser(
     for n in range(7):
         said.append(user(f"Question {n}. {SENTENCE * 8}"))
         said.append(assistant(program.ask(said, tools=TOOLS).text))
-    model = writes(wrote(), wrote(), wrote())
+    model = writes(script_summary(), script_summary(), script_summary())
     fold(Chat.objects.get(), at=timezone.now())
-    asked = "".join(asked_for(request) for request in model.requests)
+    asked = "".join(get_summary_prompt(request) for request in model.requests)
     for words in ("The first part.", "The second.", "weather", "It is cold in Oslo."):
         assert words in asked
 
 
 @pytest.mark.gateway_case(34)
-def test_a_huge_list_of_tools_counts(program: Program, set_policy: SetPolicy) -> None:
+def test_a_huge_list_of_tools_counts(program: GatewayClient, set_policy: SetPolicy) -> None:
     set_policy(strategy="sliding_window", token_budget=4000, reserve_tokens=500)
     said = program.talk([f"Question {n}. {SENTENCE * 8}" for n in range(10)])
     few = program.ask([*said, user("And?")], tools=TOOLS)

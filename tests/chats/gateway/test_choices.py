@@ -12,8 +12,16 @@ from openai.types.chat import ChatCompletion, ChatCompletionChunk
 from chats.models import ApiKey, Branch, Chat, Message, PassedOn, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import TOOLS, USAGE, Answer, Program, assistant, calling, user
+from tests.support.gateway_clients import (
+    TOOLS,
+    USAGE,
+    Answer,
+    GatewayClient,
+    assistant,
+    calling,
+    user,
+)
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -21,7 +29,7 @@ KEY = {"Idempotency-Key": "one"}
 
 
 def ask_for(
-    program: Program,
+    program: GatewayClient,
     messages: list[dict[str, Any]],
     *scripts: tuple[Any, ...],
     path: str = "chat/completions",
@@ -55,7 +63,7 @@ def join_choices(answer: Answer) -> dict[int, str]:
     return texts
 
 
-def test_a_request_gets_several_replies(program: Program) -> None:
+def test_a_request_gets_several_replies(program: GatewayClient) -> None:
     answer = ask_for(program, [user("Hi")], say("One"), say("Two"), say("Three"))
     whole = ChatCompletion.model_validate(answer.json)
     assert [(c.index, c.message.content, c.finish_reason) for c in whole.choices] == [
@@ -76,7 +84,7 @@ def test_a_request_gets_several_replies(program: Program) -> None:
 
 
 @pytest.mark.parametrize("chosen", ["One", "Two"])
-def test_the_conversation_continues_after_any_of_them(program: Program, chosen: str) -> None:
+def test_the_conversation_continues_after_any_of_them(program: GatewayClient, chosen: str) -> None:
     ask_for(program, [user("Hi")], say("One"), say("Two"))
     program.ask([user("Hi"), assistant(chosen), user("And?")])
     assert program.prompt == [("user", "Hi"), ("assistant", chosen), ("user", "And?")]
@@ -89,7 +97,7 @@ def test_the_conversation_continues_after_any_of_them(program: Program, chosen: 
     assert Chat.objects.count() == 1
 
 
-def test_the_replies_are_streamed_with_their_numbers(program: Program) -> None:
+def test_the_replies_are_streamed_with_their_numbers(program: GatewayClient) -> None:
     answer = ask_for(
         program,
         [user("Hi")],
@@ -113,7 +121,7 @@ def test_the_replies_are_streamed_with_their_numbers(program: Program) -> None:
     assert answer.body.endswith("data: [DONE]\n\n")
 
 
-def test_replies_with_calls_are_continued(program: Program) -> None:
+def test_replies_with_calls_are_continued(program: GatewayClient) -> None:
     answer = ask_for(program, [user("Hi")], calling("a"), calling("b"), tools=TOOLS)
     calls = [choice["message"]["tool_calls"][0] for choice in answer.json["choices"]]
     said = [
@@ -127,7 +135,7 @@ def test_replies_with_calls_are_continued(program: Program) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_response_fails_with_one_of_its_replies(program: Program, stream: bool) -> None:
+def test_the_response_fails_with_one_of_its_replies(program: GatewayClient, stream: bool) -> None:
     answer = ask_for(
         program,
         [user("Hi")],
@@ -138,7 +146,7 @@ def test_the_response_fails_with_one_of_its_replies(program: Program, stream: bo
     assert (answer.status, answer.json["error"]["code"]) == (400, "provider_rejected")
 
 
-def test_a_later_failure_ends_the_stream(program: Program) -> None:
+def test_a_later_failure_ends_the_stream(program: GatewayClient) -> None:
     answer = ask_for(
         program,
         [user("Hi")],
@@ -151,7 +159,7 @@ def test_a_later_failure_ends_the_stream(program: Program) -> None:
     assert "[DONE]" not in answer.body
 
 
-def test_a_repeated_request_gets_the_same_replies(program: Program) -> None:
+def test_a_repeated_request_gets_the_same_replies(program: GatewayClient) -> None:
     first = ask_for(program, [user("Hi")], say("One"), say("Two"), headers=KEY)
     body = {"model": "demo", "n": 2, "messages": [user("Hi")]}
     again = program.close(program.open(body, **KEY))
@@ -161,7 +169,9 @@ def test_a_repeated_request_gets_the_same_replies(program: Program) -> None:
 
 
 @pytest.mark.parametrize("failed", [0, 1])
-def test_a_repeated_request_writes_only_a_failed_reply_again(program: Program, failed: int) -> None:
+def test_a_repeated_request_writes_only_a_failed_reply_again(
+    program: GatewayClient, failed: int
+) -> None:
     scripts: list[tuple[Any, ...]] = [say("One"), say("Two")]
     scripts[failed] = (ProviderError("provider_rejected"),)
     ask_for(program, [user("Hi")], *scripts, headers=KEY)
@@ -177,7 +187,7 @@ def test_a_repeated_request_writes_only_a_failed_reply_again(program: Program, f
     assert Message.objects.filter(role="user").count() == 1
 
 
-def test_a_client_that_leaves_stops_all_replies(program: Program) -> None:
+def test_a_client_that_leaves_stops_all_replies(program: GatewayClient) -> None:
     body = {"model": "demo", "n": 2, "messages": [user("Hi")], "stream": True}
     response = program.open(body)
     begin = sync_to_async(Turn.objects.filter(pk=list_turns(response)[1]).update)
@@ -195,7 +205,7 @@ def test_a_client_that_leaves_stops_all_replies(program: Program) -> None:
     assert {turn.status for turn in Turn.objects.all()} == {"stopped"}
 
 
-def test_completions_have_several_choices(program: Program) -> None:
+def test_completions_have_several_choices(program: GatewayClient) -> None:
     answer = ask_for(
         program, [], say("One"), say("Two"), path="completions", prompt="Hi", echo=True
     )
@@ -204,7 +214,7 @@ def test_completions_have_several_choices(program: Program) -> None:
 
 
 def test_passed_through_requests_get_a_call_for_each_choice(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     provider = ScriptedProvider([list(say("One")), list(say("Two"))])
     monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
@@ -219,7 +229,7 @@ def test_passed_through_requests_get_a_call_for_each_choice(
 
 
 @pytest.mark.parametrize("value", [0, 9, -1, True, "2", 1.5])
-def test_other_numbers_are_refused(program: Program, value: Any) -> None:
+def test_other_numbers_are_refused(program: GatewayClient, value: Any) -> None:
     for path, said in (
         ("chat/completions", {"messages": [user("x")]}),
         ("completions", {"prompt": "x"}),
@@ -230,7 +240,7 @@ def test_other_numbers_are_refused(program: Program, value: Any) -> None:
     assert not Chat.objects.exists()
 
 
-def test_a_refused_choice_stores_nothing(program: Program, settings: Any) -> None:
+def test_a_refused_choice_stores_nothing(program: GatewayClient, settings: Any) -> None:
     settings.GATEWAY_TURNS_PER_KEY = 2
     refused = program.close(program.open({"model": "demo", "n": 3, "messages": [user("x")]}))
     assert (refused.status, refused.json["error"]["code"]) == (429, "too_many_runs")

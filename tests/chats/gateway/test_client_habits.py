@@ -18,8 +18,8 @@ from chats.turns.start import find_first_text
 from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.gateway.conftest import TOOLS, Program, assistant, system, user
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import TOOLS, GatewayClient, assistant, system, user
 
 SESSION = {"X-Session-Id": "ses_1"}
 TITLE_CALLS = [
@@ -62,7 +62,7 @@ TITLE_CALLS = [
 
 @pytest.mark.parametrize("asked", TITLE_CALLS, ids=range(len(TITLE_CALLS)))
 def test_a_title_call_does_not_open_the_conversation(
-    program: Program, asked: list[dict[str, Any]]
+    program: GatewayClient, asked: list[dict[str, Any]]
 ) -> None:
     side = program.ask(asked, headers=SESSION)
     first = program.ask([user("How do I bake bread?")], headers=SESSION)
@@ -79,7 +79,7 @@ def test_a_title_call_does_not_open_the_conversation(
 
 @pytest.mark.parametrize("is_titled", [False, True])
 def test_a_request_about_a_conversation_in_other_words_does_not_title_it(
-    program: Program, is_titled: bool
+    program: GatewayClient, is_titled: bool
 ) -> None:
     side = program.ask([user("Four words for a list, please: bread")], headers=SESSION)
     if is_titled:
@@ -154,7 +154,7 @@ def test_tagged_parts_are_no_title(texts: list[str], first: str) -> None:
     assert find_first_text(texts) == first
 
 
-def test_tagged_parts_of_one_message_are_no_title(program: Program) -> None:
+def test_tagged_parts_of_one_message_are_no_title(program: GatewayClient) -> None:
     parts = [
         {"type": "text", "text": "<system-reminder>Be brief.</system-reminder>"},
         {"type": "text", "text": "Fix the login"},
@@ -162,12 +162,12 @@ def test_tagged_parts_of_one_message_are_no_title(program: Program) -> None:
     assert program.ask([user(parts)]).chat.title == "Fix the login"
 
 
-def test_a_chat_that_only_a_client_uses_is_not_unread(program: Program) -> None:
+def test_a_chat_that_only_a_client_uses_is_not_unread(program: GatewayClient) -> None:
     program.talk(["One", "Two"])
     assert not Chat.objects.get().unread
 
 
-def test_an_unread_reply_stays_unread_beside_a_client(program: Program) -> None:
+def test_an_unread_reply_stays_unread_beside_a_client(program: GatewayClient) -> None:
     program.talk(["One"])
     Chat.objects.update(unread=True)
     program.ask([user("One"), assistant("reply 1"), user("Two")])
@@ -182,7 +182,7 @@ def test_an_unread_reply_stays_unread_beside_a_client(program: Program) -> None:
 )
 @pytest.mark.parametrize("tools", [[], None])
 def test_without_tools_their_parameters_are_left_out(
-    program: Program, tools: Any, choice: Any, path: str
+    program: GatewayClient, tools: Any, choice: Any, path: str
 ) -> None:
     said = {"input": "Hi"} if path == "responses" else {"messages": [user("Hi")]}
     fields = {"tools": tools, "tool_choice": choice, "parallel_tool_calls": True}
@@ -194,7 +194,7 @@ def test_without_tools_their_parameters_are_left_out(
     assert not {"tool_choice", "parallel_tool_calls"} & {*request.parameters}
 
 
-def test_with_tools_their_parameters_are_passed_on(program: Program) -> None:
+def test_with_tools_their_parameters_are_passed_on(program: GatewayClient) -> None:
     ModelSpec.objects.update(supports_tools=True)
     program.ask([user("Hi")], tools=TOOLS, tool_choice="required", parallel_tool_calls=False)
     (request,) = program.requests
@@ -214,7 +214,7 @@ def test_an_unknown_address_names_those_that_exist(db: None, method: str, path: 
 
 @pytest.mark.parametrize("kind", ["slug", "name", "chat"])
 def test_a_model_is_found_by_each_name_that_a_request_may_have(
-    program: Program, chat: Chat, kind: str
+    program: GatewayClient, chat: Chat, kind: str
 ) -> None:
     ModelSpec.objects.update(name="acme/demo-1.5@large")
     name = {"slug": "demo", "name": "acme/demo-1.5@large", "chat": f"chat:{chat.pk}"}[kind]
@@ -229,7 +229,7 @@ def test_a_model_is_found_by_each_name_that_a_request_may_have(
 THINKING = (ReasoningDelta("Flour, water."), TextDelta("Bread."), Finished("stop"))
 
 
-def test_thoughts_are_passed_on(program: Program) -> None:
+def test_thoughts_are_passed_on(program: GatewayClient) -> None:
     whole = program.ask([user("What?")], *THINKING)
     message = whole.json["choices"][0]["message"]
     assert (message["content"], message["reasoning_content"]) == ("Bread.", "Flour, water.")
@@ -241,7 +241,7 @@ def test_thoughts_are_passed_on(program: Program) -> None:
     assert "reasoning_content" not in plain.json["choices"][0]["message"]
 
 
-def test_thoughts_are_passed_on_in_responses(program: Program) -> None:
+def test_thoughts_are_passed_on_in_responses(program: GatewayClient) -> None:
     response = program.open({"model": "demo", "input": "What?"}, path="responses")
     program.work(response["X-Context-Report-Id"], *THINKING)
     output = program.close(response).json["output"]
@@ -251,7 +251,7 @@ def test_thoughts_are_passed_on_in_responses(program: Program) -> None:
 
 
 def test_pending_is_reported_only_if_a_summary_can_follow(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
@@ -264,7 +264,7 @@ def test_pending_is_reported_only_if_a_summary_can_follow(
     assert program.ask([*said, user("Then?")]).headers["X-Context-Status"] == "windowed"
 
 
-def remind(program: Program, texts: list[str], reminder: str, **more: Any) -> list[Any]:
+def remind(program: GatewayClient, texts: list[str], reminder: str, **more: Any) -> list[Any]:
     """Talk as a client that appends a reminder only to its newest message."""
     said: list[dict[str, Any]] = []
     answers = []
@@ -280,7 +280,7 @@ def remind(program: Program, texts: list[str], reminder: str, **more: Any) -> li
     ["\n\nReply in English.", "\n# *SEARCH/REPLACE* rules:\n1. x", " /no_think", "(请用中文回答)"],
 )
 def test_a_reminder_on_the_newest_message_keeps_one_conversation(
-    program: Program, headers: dict[str, str], reminder: str
+    program: GatewayClient, headers: dict[str, str], reminder: str
 ) -> None:
     texts = [f"Question {number}" for number in range(4)]
     answers = remind(program, texts, reminder, headers=headers)
@@ -294,7 +294,7 @@ def test_a_reminder_on_the_newest_message_keeps_one_conversation(
 
 @pytest.mark.parametrize("reminder", ["\n\nBe brief.", " Be brief."])
 def test_a_conversation_with_reminders_gets_summaries(
-    program: Program, set_policy: SetPolicy, reminder: str
+    program: GatewayClient, set_policy: SetPolicy, reminder: str
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
@@ -345,7 +345,7 @@ def with_time(text: str, number: int) -> str:
 )
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
 def test_a_reminder_in_any_place_keeps_one_conversation(
-    program: Program, newest: Callable[[str, int], Any], headers: dict[str, str]
+    program: GatewayClient, newest: Callable[[str, int], Any], headers: dict[str, str]
 ) -> None:
     said: list[dict[str, Any]] = []
     decisions = []
@@ -385,7 +385,7 @@ def with_other_words(text: str, number: int) -> str:
 @pytest.mark.parametrize("kind", CHANGED_REMINDERS)
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
 def test_a_reminder_whose_words_change_keeps_one_conversation(
-    program: Program, kind: str, headers: dict[str, str]
+    program: GatewayClient, kind: str, headers: dict[str, str]
 ) -> None:
     said: list[dict[str, Any]] = []
     decisions = []
@@ -403,7 +403,7 @@ def test_a_reminder_whose_words_change_keeps_one_conversation(
 )
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
 def test_a_new_reminder_on_every_message_keeps_one_conversation(
-    program: Program, kind: str, headers: dict[str, str]
+    program: GatewayClient, kind: str, headers: dict[str, str]
 ) -> None:
     reminded = {**CHANGED_REMINDERS, "other-words": with_other_words}[kind]
     replies: list[str] = []
@@ -420,7 +420,9 @@ def test_a_new_reminder_on_every_message_keeps_one_conversation(
     assert Branch.objects.count() == 1
 
 
-def test_a_reminder_that_a_client_begins_to_add_keeps_one_conversation(program: Program) -> None:
+def test_a_reminder_that_a_client_begins_to_add_keeps_one_conversation(
+    program: GatewayClient,
+) -> None:
     first = program.ask([user("One")])
     said = [user("One\n\nBe brief."), assistant(first.text), user("Two\n\nBe brief.")]
     again = program.ask(said)
@@ -432,7 +434,7 @@ def test_a_reminder_that_a_client_begins_to_add_keeps_one_conversation(program: 
     ("headers", "second"), [({}, "new"), (SESSION, "branch")], ids=["unnamed", "named"]
 )
 def test_a_client_that_drops_other_words_each_time_keeps_one_conversation(
-    program: Program, set_policy: SetPolicy, headers: dict[str, str], second: str, space: str
+    program: GatewayClient, set_policy: SetPolicy, headers: dict[str, str], second: str, space: str
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     long = "The ferry of 3 May 2026 brings Anna Berg to Oslo with two crates. " * 8
@@ -451,7 +453,7 @@ def test_a_client_that_drops_other_words_each_time_keeps_one_conversation(
     assert Compaction.objects.filter(kind="summary", status="published").exists()
 
 
-def test_two_questions_that_a_person_shortens_are_others(program: Program) -> None:
+def test_two_questions_that_a_person_shortens_are_others(program: GatewayClient) -> None:
     said = program.talk(["One\n\nMy code is 12.", "Two\n\nIt was for Anna."])
     said[0], said[2] = user("One"), user("Two")
     answer = program.ask([*said, user("Three")])
@@ -460,7 +462,7 @@ def test_two_questions_that_a_person_shortens_are_others(program: Program) -> No
     assert "Anna" not in str(program.prompt)
 
 
-def test_a_reminder_of_another_end_user_is_not_joined(program: Program) -> None:
+def test_a_reminder_of_another_end_user_is_not_joined(program: GatewayClient) -> None:
     asked = CHANGED_REMINDERS["date"]
     first = program.ask([user(asked("One", 0))], user="ann")
     said = [user("One"), assistant(first.text), user(asked("Two", 1))]
@@ -479,7 +481,7 @@ AROUND_A_BLOCK = [
 @pytest.mark.parametrize(("before", "after", "without"), AROUND_A_BLOCK)
 @pytest.mark.parametrize("headers", [{}, SESSION], ids=["unnamed", "named"])
 def test_a_block_within_the_newest_message_keeps_one_conversation(
-    program: Program, headers: dict[str, str], before: str, after: str, without: str
+    program: GatewayClient, headers: dict[str, str], before: str, after: str, without: str
 ) -> None:
     said: list[dict[str, Any]] = []
     for number in range(3):
@@ -492,7 +494,7 @@ def test_a_block_within_the_newest_message_keeps_one_conversation(
 
 @pytest.mark.parametrize("has_block", [False, True])
 def test_parts_that_become_one_text_keep_one_conversation(
-    program: Program, has_block: bool
+    program: GatewayClient, has_block: bool
 ) -> None:
     texts = ["One", *([BRIEF] if has_block else []), "and its second half"]
     first = program.ask([user([{"type": "text", "text": text} for text in texts])])
@@ -500,13 +502,13 @@ def test_parts_that_become_one_text_keep_one_conversation(
     assert program.ask(said).headers["X-Context-Decision"] == "continue"
 
 
-def test_other_spaces_without_a_block_are_another_message(program: Program) -> None:
+def test_other_spaces_without_a_block_are_another_message(program: GatewayClient) -> None:
     first = program.ask([user("if x:\n    a\n    b")])
     said = [user("if x:\n    a\nb"), assistant(first.text), user("And now?")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
 
 
-def test_a_tagged_block_does_not_hide_another_question(program: Program) -> None:
+def test_a_tagged_block_does_not_hide_another_question(program: GatewayClient) -> None:
     first = program.ask([user(f"One\n{BRIEF}")])
     said = [user(f"Two\n{BRIEF}"), assistant(first.text), user("And now?")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
@@ -525,7 +527,7 @@ def test_tags_that_are_never_closed_cost_little(text: str) -> None:
     assert time.process_time() - begun < 2
 
 
-def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> None:
+def test_a_message_that_a_person_shortens_is_another_one(program: GatewayClient) -> None:
     text = "My question\n\nThe password is 1234."
     first = program.ask([user(text)])
     said = [user("My question"), assistant(first.text), user("And now?")]
@@ -563,7 +565,7 @@ def test_a_message_that_a_person_shortens_is_another_one(program: Program) -> No
     ],
 )
 def test_an_edited_message_is_another_one(
-    program: Program, headers: dict[str, str], first: str, later: str, newest: str
+    program: GatewayClient, headers: dict[str, str], first: str, later: str, newest: str
 ) -> None:
     answer = program.ask([user(first)], headers=headers)
     said = [user(later), assistant(answer.text), user(newest)]
@@ -572,21 +574,21 @@ def test_an_edited_message_is_another_one(
     assert [text for _, text in program.prompt if _ == "user"] == [later, newest]
 
 
-def test_a_reminder_does_not_excuse_another_reply(program: Program) -> None:
+def test_a_reminder_does_not_excuse_another_reply(program: GatewayClient) -> None:
     program.ask([user("One Be brief.")])
     said = [user("One"), assistant("Not what we replied"), user("Two Be brief.")]
     assert program.ask(said).headers["X-Context-Decision"] == "new"
     assert [text for _, text in program.prompt] == ["One", "Not what we replied", "Two Be brief."]
 
 
-def test_a_conversation_of_another_client_id_is_not_joined(program: Program) -> None:
+def test_a_conversation_of_another_client_id_is_not_joined(program: GatewayClient) -> None:
     first = program.ask([user("One Be brief.")], headers={"X-Session-Id": "ses_2"})
     said = [user("One"), assistant(first.text), user("Two Be brief.")]
     assert program.ask(said, headers=SESSION).chat != first.chat
 
 
 def test_the_chat_with_the_reminded_words_is_found_among_those_with_the_same_start(
-    program: Program,
+    program: GatewayClient,
 ) -> None:
     program.ask([user("Hello")])
     first = program.ask([user("Hello Be brief.")])

@@ -31,18 +31,18 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
     USAGE,
     Answer,
-    Program,
-    Silent,
+    GatewayClient,
+    SilentBus,
     assistant,
     call,
     calling,
+    list_chat_messages,
     result,
-    said_in,
     system,
     user,
 )
@@ -50,7 +50,7 @@ from tests.chats.gateway.conftest import (
 pytestmark = pytest.mark.django_db
 
 
-def test_a_whole_reply_and_its_prompt(program: Program) -> None:
+def test_a_whole_reply_and_its_prompt(program: GatewayClient) -> None:
     sent = [system("Be brief."), user([{"type": "text", "text": "Hello"}])]
     answer = program.ask(
         sent, TextDelta("reply 1"), USAGE, Finished("stop"),
@@ -75,7 +75,7 @@ def test_a_whole_reply_and_its_prompt(program: Program) -> None:
     }
     assert request.max_output_tokens == 50
     assert [(tool.name, tool.strict) for tool in request.tools] == [("weather", True)]
-    assert said_in(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "reply 1")]
+    assert list_chat_messages(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "reply 1")]
     receipt = Receipt.objects.get()
     assert [part[:2] for part in receipt.segments if part[0] in ("system", "tools")] == [
         ["system", "chat"],
@@ -88,7 +88,7 @@ def test_a_whole_reply_and_its_prompt(program: Program) -> None:
     assert answer.headers["X-Context-Report"].endswith(f"/turns/{turn.pk}")
 
 
-def test_a_stream_of_words_and_calls_with_its_usage(program: Program) -> None:
+def test_a_stream_of_words_and_calls_with_its_usage(program: GatewayClient) -> None:
     answer = program.ask(
         [user("The weather?")],
         USAGE,
@@ -114,7 +114,7 @@ def test_a_stream_of_words_and_calls_with_its_usage(program: Program) -> None:
 
 @pytest.mark.parametrize("bad", ["berth 4\0\0free", "cut \ud83d", "\udd8a rest", "\ud83d\0"])
 def test_characters_that_cannot_be_stored_are_replaced_and_the_session_goes_on(
-    program: Program, bad: str
+    program: GatewayClient, bad: str
 ) -> None:
     good = bad.replace("\0", "\ufffd").replace("\ud83d", "\ufffd").replace("\udd8a", "\ufffd")
     name, call_id = f"read{bad[-1]}", f"call{bad[-1]}"
@@ -136,7 +136,7 @@ def test_characters_that_cannot_be_stored_are_replaced_and_the_session_goes_on(
     assert again.chat == answer.chat
 
 
-def streamed(program: Program, *changes: dict[str, Any], leaves: bool = False) -> str:
+def streamed(program: GatewayClient, *changes: dict[str, Any], leaves: bool = False) -> str:
     """Return the streamed body while the turn goes through these changes, one chunk per change."""
     response = program.open({"model": "demo", "messages": [user("hi")], "stream": True})
     turn = Turn.objects.get()
@@ -163,7 +163,9 @@ def streamed(program: Program, *changes: dict[str, Any], leaves: bool = False) -
 BEGUN = {"attempt": 1, "step": 1, "partial_text": "One"}
 
 
-def test_words_are_passed_on_as_they_are_written_and_a_break_is_an_error(program: Program) -> None:
+def test_words_are_passed_on_as_they_are_written_and_a_break_is_an_error(
+    program: GatewayClient,
+) -> None:
     """The bus has no frames, so the text comes from the row's checkpoints."""
     said = streamed(
         program,
@@ -178,20 +180,20 @@ def test_words_are_passed_on_as_they_are_written_and_a_break_is_an_error(program
     assert '"finish_reason":"stop"' not in said
 
 
-def test_a_program_that_leaves_stops_its_turn(program: Program) -> None:
+def test_a_program_that_leaves_stops_its_turn(program: GatewayClient) -> None:
     streamed(program, BEGUN, leaves=True)
     turn = Turn.objects.get()
     assert (turn.status, turn.client) == ("stopped", {})
 
 
-def test_a_reply_that_began_anew_after_its_first_words_is_an_error(program: Program) -> None:
+def test_a_reply_that_began_anew_after_its_first_words_is_an_error(program: GatewayClient) -> None:
     said = streamed(program, BEGUN, {"attempt": 2, "partial_text": "Other"})
     assert '"code":"reply_restarted"' in said
     assert "Other" not in said
     assert Turn.objects.get().stop_requested_at is None
 
 
-def key_answers(program: Program, body: Any, *, path: str = "chat/completions") -> Answer:
+def key_answers(program: GatewayClient, body: Any, *, path: str = "chat/completions") -> Answer:
     """Repeat a request with its key. A worker replies if the turn is still open."""
     response = program.open(body, path=path, **KEY)
     if response.streaming:
@@ -205,7 +207,7 @@ KEY = {"Idempotency-Key": "k2"}
 
 
 def test_a_restart_of_the_server_stops_no_turn_and_the_key_gets_its_reply(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     body = {"model": "demo", "messages": [user("hi")]}
     waiting = program.open(body, **KEY)
@@ -222,7 +224,7 @@ def test_a_restart_of_the_server_stops_no_turn_and_the_key_gets_its_reply(
     turn = Turn.objects.get()
     assert (turn.status, turn.stop_requested_at) == ("queued", None)
     monkeypatch.undo()
-    monkeypatch.setattr(connection.STREAMS, "hub", Silent)
+    monkeypatch.setattr(connection.STREAMS, "hub", SilentBus)
     again = key_answers(program, body)
     assert (again.text, again.headers["X-Context-Decision"]) == ("whole", "repeat")
     assert Turn.objects.count() == 1
@@ -231,7 +233,7 @@ def test_a_restart_of_the_server_stops_no_turn_and_the_key_gets_its_reply(
 @pytest.mark.parametrize("said", ["", "Half a "])
 @pytest.mark.parametrize("status", ["stopped", "failed"])
 def test_a_key_whose_turn_was_stopped_or_failed_begins_it_again(
-    program: Program, said: str, status: str
+    program: GatewayClient, said: str, status: str
 ) -> None:
     sent = [*program.talk(["One"]), user("Two")]
     body = {"model": "demo", "messages": sent, "stream": True}
@@ -257,7 +259,7 @@ def test_a_key_whose_turn_was_stopped_or_failed_begins_it_again(
     assert (third.chat, third.headers["X-Context-Decision"]) == (again.chat, "continue")
 
 
-def test_a_key_whose_turn_is_being_stopped_begins_it_again(program: Program) -> None:
+def test_a_key_whose_turn_is_being_stopped_begins_it_again(program: GatewayClient) -> None:
     body = {"model": "demo", "messages": [user("hi")]}
     first = program.open(body, **KEY)
     turn_id = first["X-Context-Report-Id"]
@@ -273,7 +275,7 @@ def test_a_key_whose_turn_is_being_stopped_begins_it_again(program: Program) -> 
     assert again.turn.pk != turn_id
 
 
-def test_a_tool_loop_under_a_key_begins_again_behind_its_results(program: Program) -> None:
+def test_a_tool_loop_under_a_key_begins_again_behind_its_results(program: GatewayClient) -> None:
     asked = [user("The weather?")]
     program.ask(asked, *calling("a"), tools=TOOLS)
     sent = [*asked, assistant(None, call("a")), result("a", "rain")]
@@ -292,7 +294,7 @@ def test_a_tool_loop_under_a_key_begins_again_behind_its_results(program: Progra
     [("chat/completions", {"messages": [user("hi")]}), ("responses", {"input": "hi"})],
 )
 def test_a_client_that_leaves_after_repeating_its_request_stops_nothing(
-    program: Program, path: str, said: dict[str, Any], stream: bool
+    program: GatewayClient, path: str, said: dict[str, Any], stream: bool
 ) -> None:
     body = {"model": "demo", "stream": stream, **said}
     first, again = (program.open(body, path=path, **KEY) for _ in range(2))
@@ -314,7 +316,7 @@ def test_a_client_that_leaves_after_repeating_its_request_stops_nothing(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_database_that_is_away_is_an_error_in_openais_form(
-    program: Program, monkeypatch: pytest.MonkeyPatch, stream: bool
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     response = program.open({"model": "demo", "messages": [user("hi")], "stream": stream})
 
@@ -330,7 +332,7 @@ def test_a_database_that_is_away_is_an_error_in_openais_form(
 
 
 def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def away(*_given: Any, **_named: Any) -> Any:
         raise OperationalError("no route to the database")
@@ -356,7 +358,7 @@ def test_a_request_while_the_database_is_away_is_refused_in_openais_form(
 )
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_failure_before_the_first_words_has_its_own_status(
-    program: Program, error: ProviderError, status: int, code: str, stream: bool
+    program: GatewayClient, error: ProviderError, status: int, code: str, stream: bool
 ) -> None:
     answer = program.ask([user("hi")], error, stream=stream)
     assert (answer.status, answer.headers["Content-Type"]) == (status, "application/json")
@@ -366,7 +368,7 @@ def test_a_failure_before_the_first_words_has_its_own_status(
 
 
 def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(strategy="simple", token_budget=4000, reserve_tokens=400, window_size=50)
     said = program.talk([f"Question {n} " + "word " * 60 for n in range(6)])
@@ -405,7 +407,7 @@ def test_one_word_too_many_for_the_provider_is_tried_again_smaller(
     ],
 )  # fmt: skip
 def test_S17_what_is_not_done_here_is_refused_by_name(
-    program: Program, changes: dict[str, Any], param: str, code: str
+    program: GatewayClient, changes: dict[str, Any], param: str, code: str
 ) -> None:
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")], **changes}))
     error = answer.json["error"]
@@ -423,7 +425,7 @@ def test_S17_what_is_not_done_here_is_refused_by_name(
     ],
 )  # fmt: skip
 def test_S17_a_body_that_cannot_be_read_is_an_error_in_openais_form(
-    program: Program, body: bytes
+    program: GatewayClient, body: bytes
 ) -> None:
     answer = program.close(program.open(body))
     assert answer.status == 400
@@ -431,11 +433,11 @@ def test_S17_a_body_that_cannot_be_read_is_an_error_in_openais_form(
 
 
 def test_S17_who_may_not_is_told_so(
-    program: Program, make: Any, alice: Any, settings: Any, charlie: Any
+    program: GatewayClient, make: Any, alice: Any, settings: Any, charlie: Any
 ) -> None:
     def status(secret: str, **more: Any) -> tuple[int, str]:
         body = {"model": "demo", "messages": [user("hi")], **more}
-        answer = Program(secret, []).close(Program(secret, []).open(body))
+        answer = GatewayClient(secret, []).close(GatewayClient(secret, []).open(body))
         return answer.status, str(answer.json["error"]["code"])
 
     chat = program.ask([user("hi")]).chat
@@ -464,7 +466,7 @@ def test_S17_who_may_not_is_told_so(
 @pytest.mark.parametrize("path", ["/v1", "/v1/", "/v1/nothing", "/v1/nothing/resp_1", "/v1/%00"])
 @pytest.mark.parametrize("method", ["GET", "POST", "DELETE", "OPTIONS"])
 def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
-    program: Program, path: str, method: str
+    program: GatewayClient, path: str, method: str
 ) -> None:
     for headers in ({}, {"Authorization": f"Bearer {program.secret}"}, {"Accept": "text/html"}):
         answer = Client().generic(method, path, headers=headers)
@@ -475,7 +477,7 @@ def test_S17_what_is_not_there_is_an_error_in_openais_form_also_without_a_key(
         assert "/v1/chat/completions" in error["message"]
 
 
-def test_a_model_of_any_name_is_found_by_it(program: Program, demo_model: ModelSpec) -> None:
+def test_a_model_of_any_name_is_found_by_it(program: GatewayClient, demo_model: ModelSpec) -> None:
     demo_model.name = "Qwen 3 (8B) 模型 100%"
     demo_model.save()
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
@@ -485,14 +487,14 @@ def test_a_model_of_any_name_is_found_by_it(program: Program, demo_model: ModelS
     assert program.open(body).status_code == 200
 
 
-def listed_by(program: Program) -> list[str]:
+def listed_by(program: GatewayClient) -> list[str]:
     """Return the names in the model list."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     return [entry["id"] for entry in client.get("/v1/models").json()["data"]]
 
 
 def test_S17_the_models_of_a_person_and_their_policies(
-    program: Program, alice: Any, set_policy: SetPolicy, now: Any
+    program: GatewayClient, alice: Any, set_policy: SetPolicy, now: Any
 ) -> None:
     ModelSpec.objects.create(slug="dear", provider="demo", name="dear")
     # A policy that is too large for every model does not break the list.
@@ -538,7 +540,9 @@ def test_S17_the_models_of_a_person_and_their_policies(
     assert model_choice.choose_chat_model(chat=answer.chat).values.system_text == "Be kind."
 
 
-def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat: Chat) -> None:
+def test_one_message_to_a_chat_that_is_named_continues_it(
+    program: GatewayClient, chat: Chat
+) -> None:
     answer = program.ask([user("First")], model=f"chat:{chat.pk}")
     assert (answer.chat, answer.headers["X-Context-Decision"]) == (chat, "continue")
     program.ask([user("Second")], model=f"chat:{chat.pk}")
@@ -547,7 +551,7 @@ def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat
     said = [user("First"), assistant("reply 1"), user("Second"), assistant("reply 2")]
     whole = program.ask([*said, user("More")], model=f"chat:{chat.pk}")
     assert whole.headers["X-Context-Decision"] == "continue"
-    assert [seq for seq, _, _ in said_in(chat)] == [1, 2, 3, 4, 5, 6]
+    assert [seq for seq, _, _ in list_chat_messages(chat)] == [1, 2, 3, 4, 5, 6]
     # While the reply is written, another message is refused.
     program.open({"model": f"chat:{chat.pk}", "messages": [user("Third")]})
     busy = program.close(program.open({"model": f"chat:{chat.pk}", "messages": [user("Fourth")]}))
@@ -556,7 +560,7 @@ def test_one_message_to_a_chat_that_is_named_continues_it(program: Program, chat
 
 
 def test_a_request_that_is_repeated_under_its_key_gets_the_same_reply(
-    program: Program, make: Any, charlie: Any
+    program: GatewayClient, make: Any, charlie: Any
 ) -> None:
     header = {"Idempotency-Key": "k1"}
     body = {"model": "demo", "messages": [user("hi")]}
@@ -586,7 +590,7 @@ def test_a_request_that_is_repeated_under_its_key_gets_the_same_reply(
 
 
 @pytest.mark.gateway_case(25)
-def test_old_thoughts_are_kept_for_people_and_never_sent_back(program: Program) -> None:
+def test_old_thoughts_are_kept_for_people_and_never_sent_back(program: GatewayClient) -> None:
     thinking = (ReasoningDelta("Hm, let me see."), TextDelta("Yes."), Finished("stop"))
     first = program.ask([user("Are you there?")], *thinking)
     assert first.text == "Yes."
@@ -597,7 +601,7 @@ def test_old_thoughts_are_kept_for_people_and_never_sent_back(program: Program) 
     assert [text for _, text in program.prompt] == ["Are you there?", "Yes.", "And now?"]
 
 
-def test_cut_replies_say_so(program: Program) -> None:
+def test_cut_replies_say_so(program: GatewayClient) -> None:
     answer = program.ask([user("hi")], TextDelta("One"), USAGE, Finished("length"))
     assert answer.json["choices"][0]["finish_reason"] == "length"
 
@@ -605,7 +609,7 @@ def test_cut_replies_say_so(program: Program) -> None:
 @pytest.mark.tampers
 @pytest.mark.parametrize("how", ["", "text", "sealed again"])
 def test_a_reply_that_was_changed_before_its_tool_results_came_is_found(
-    program: Program, how: str
+    program: GatewayClient, how: str
 ) -> None:
     asked = [user("The weather?")]
     program.ask(asked, *calling("a", text="Let me see."), tools=TOOLS)
@@ -628,7 +632,7 @@ def test_a_reply_that_was_changed_before_its_tool_results_came_is_found(
         call_command("ledger_verify")
 
 
-def test_a_long_history_from_a_client_is_committed_to(program: Program) -> None:
+def test_a_long_history_from_a_client_is_committed_to(program: GatewayClient) -> None:
     said = [user(f"Q {n}") if n % 2 else assistant(f"A {n}") for n in range(1, 50)]
     program.ask(said)
     event = AuditEvent.objects.get(type="turn.started")
@@ -639,7 +643,7 @@ def test_a_long_history_from_a_client_is_committed_to(program: Program) -> None:
     assert f"{MATCHED}: 50" in out.getvalue()
 
 
-def test_a_chat_has_room_for_its_maximum_of_messages(program: Program, settings: Any) -> None:
+def test_a_chat_has_room_for_its_maximum_of_messages(program: GatewayClient, settings: Any) -> None:
     settings.MESSAGES_PER_CHAT = 4
     sent = program.talk(["One", "Two"])
     full = program.ask([*sent, user("Three")])

@@ -8,17 +8,17 @@ from chats.models import Chat, Message
 from chats.providers import registry
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.providers.wire import build_openai_body
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.gateway_clients import (
     TOOLS,
     Answer,
-    Program,
+    GatewayClient,
     assistant,
     call,
-    key_of,
+    get_client_key,
     result,
     user,
 )
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -41,7 +41,7 @@ def calls_of(answer: Answer) -> list[Any]:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_client_gets_the_text_of_the_call(program: Program, stream: bool) -> None:
+def test_the_client_gets_the_text_of_the_call(program: GatewayClient, stream: bool) -> None:
     said = [user("Run it")]
     first = program.ask(said, *SCRIPT, tools=[CODE, *TOOLS], stream=stream)
     assert calls_of(first) == [{"index": 0, **CALL} if stream else CALL]
@@ -60,19 +60,19 @@ def test_the_client_gets_the_text_of_the_call(program: Program, stream: bool) ->
     assert Chat.objects.count() == 1
 
 
-def test_functions_keep_their_form(program: Program) -> None:
+def test_functions_keep_their_form(program: GatewayClient) -> None:
     script = (ToolCallDelta(0, "c2", "weather", "{}"), Finished("tool_calls"))
     answer = program.ask([user("Weather?")], *script, tools=[CODE, *TOOLS])
     assert calls_of(answer) == [call("c2", "{}")]
 
 
-def test_arguments_without_json_are_the_text(program: Program) -> None:
+def test_arguments_without_json_are_the_text(program: GatewayClient) -> None:
     script = (ToolCallDelta(0, "c1", "run", "print(1)"), Finished("tool_calls"))
     answer = program.ask([user("Run it")], *script, tools=[CODE])
     assert calls_of(answer)[0]["custom"]["input"] == "print(1)"
 
 
-def test_a_grammar_is_described(program: Program) -> None:
+def test_a_grammar_is_described(program: GatewayClient) -> None:
     grammar = {"syntax": "lark", "definition": "start: WORD"}
     form = {"type": "grammar", "grammar": grammar}
     tool = {"type": "custom", "custom": {"name": "run", "format": form}}
@@ -83,7 +83,7 @@ def test_a_grammar_is_described(program: Program) -> None:
     assert body["tool_choice"] == {"type": "function", "function": {"name": "run"}}
 
 
-def test_a_call_in_the_history_of_a_new_chat(program: Program) -> None:
+def test_a_call_in_the_history_of_a_new_chat(program: GatewayClient) -> None:
     said = [user("Run it"), assistant(None, CALL), result("c1", "é")]
     assert program.ask(said, tools=[CODE]).status == 200
     part = Message.objects.get(role="assistant", seq=2).parts[0]
@@ -106,15 +106,15 @@ def test_a_call_in_the_history_of_a_new_chat(program: Program) -> None:
     ],
 )
 def test_invalid_tools_and_calls_are_refused(
-    program: Program, changes: dict[str, Any], param: str
+    program: GatewayClient, changes: dict[str, Any], param: str
 ) -> None:
     answer = program.close(program.open({"model": "demo", "messages": [user("hi")], **changes}))
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
     assert not Chat.objects.exists()
 
 
-def test_they_are_passed_through(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = key_of(program)
+def test_they_are_passed_through(program: GatewayClient, monkeypatch: pytest.MonkeyPatch) -> None:
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([[TextDelta("Ok"), *SCRIPT]])

@@ -24,9 +24,9 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from tests.chats.gateway.conftest import MakeProgram, Program, key_of
 from tests.chats.providers.conftest import openai_server, running_openai
 from tests.fakes.fake_server import FakeServer
+from tests.support.gateway_clients import GatewayClient, MakeClient, get_client_key
 
 __all__ = ["openai_server", "running_openai"]
 
@@ -38,7 +38,7 @@ SECRET = "The words of the quarterly report"
 class Through(httpx2.BaseTransport):
     """A transport that connects a client to the gateway in this process."""
 
-    def __init__(self, program: Program) -> None:
+    def __init__(self, program: GatewayClient) -> None:
         self.program = program
 
     def handle_request(self, request: httpx2.Request) -> httpx2.Response:
@@ -49,7 +49,7 @@ class Through(httpx2.BaseTransport):
         return httpx2.Response(answer.status, headers=headers, text=answer.body)
 
 
-def client_of(program: Program) -> openai.OpenAI:
+def client_of(program: GatewayClient) -> openai.OpenAI:
     """Return OpenAI's client with a key of the user."""
     http = httpx2.Client(transport=Through(program))
     return openai.OpenAI(
@@ -80,7 +80,7 @@ def events() -> list[dict[str, Any]]:
 
 @pytest.mark.parametrize("name", ["text-embedding-3", "vectors-embed"])
 def test_embeddings_come_back_counted_and_nothing_is_stored(
-    program: Program, alice: User, embedder: ModelSpec, openai_server: FakeServer, name: str
+    program: GatewayClient, alice: User, embedder: ModelSpec, openai_server: FakeServer, name: str
 ) -> None:
     client = client_of(program)
     for texts, size, form in (
@@ -108,7 +108,7 @@ def test_embeddings_come_back_counted_and_nothing_is_stored(
     ]
     assert (row.group, row.calls, row.failed, row.input) == ("app", 4, 0, total)
     first = events()[0]
-    assert first["key"] == str(key_of(program).pk)
+    assert first["key"] == str(get_client_key(program).pk)
     assert (first["model"], first["kind"], first["why"]) == ("vectors-embed", "embeddings", "kind")
     assert (first["outcome"], first["input_tokens"]) == ("ok", len(SECRET))
     assert (Chat.objects.count(), Message.objects.count(), len(events())) == (0, 0, 4)
@@ -121,7 +121,7 @@ def passed() -> PassedOn:
 
 
 @pytest.mark.usefixtures("embedder")
-def test_models_that_embed_are_listed_but_in_no_chat(program: Program) -> None:
+def test_models_that_embed_are_listed_but_in_no_chat(program: GatewayClient) -> None:
     client = client_of(program)
     names = [model["id"] for model in listed(program)]
     assert names[-1] == "vectors-embed"
@@ -131,7 +131,7 @@ def test_models_that_embed_are_listed_but_in_no_chat(program: Program) -> None:
         )
 
 
-def listed(program: Program) -> list[dict[str, Any]]:
+def listed(program: GatewayClient) -> list[dict[str, Any]]:
     """Return the names in the model list."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     data: list[dict[str, Any]] = client.get("/v1/models").json()["data"]
@@ -159,7 +159,12 @@ def listed(program: Program) -> list[dict[str, Any]]:
 )
 @pytest.mark.usefixtures("embedder")
 def test_what_cannot_be_embedded_is_refused_in_the_form_of_openai(
-    program: Program, settings: Settings, changes: Any, status: int, code: str, param: str | None
+    program: GatewayClient,
+    settings: Settings,
+    changes: Any,
+    status: int,
+    code: str,
+    param: str | None,
 ) -> None:
     settings.GATEWAY_BYTES = 65_536
     asked = {"model": "vectors-embed", "input": "a", **changes}
@@ -180,7 +185,7 @@ def test_what_cannot_be_embedded_is_refused_in_the_form_of_openai(
     ],
 )
 def test_a_failure_of_the_provider_is_told_and_counted(
-    program: Program,
+    program: GatewayClient,
     embedder: ModelSpec,
     openai_server: FakeServer,
     fault: str,
@@ -196,7 +201,7 @@ def test_a_failure_of_the_provider_is_told_and_counted(
     assert is_paused == (fault == "401")
 
 
-def test_a_provider_that_is_down_is_told(program: Program, embedder: ModelSpec) -> None:
+def test_a_provider_that_is_down_is_told(program: GatewayClient, embedder: ModelSpec) -> None:
     ProviderAccount.objects.update(base_url="http://127.0.0.1:9/v1")
     with pytest.raises(openai.APIStatusError) as caught:
         client_of(program).embeddings.create(model="vectors-embed", input=SECRET)
@@ -222,7 +227,7 @@ def test_an_answer_that_is_none_is_not_passed_on(answer: bytes) -> None:
 
 
 def test_a_policy_says_which_models_embed(
-    program: Program, make: MakeProgram, alice: User, bob: User, embedder: ModelSpec
+    program: GatewayClient, make: MakeClient, alice: User, bob: User, embedder: ModelSpec
 ) -> None:
     policy = ContextPolicy.objects.create(slug="narrow", name="Narrow")
     policy.current = PolicyVersion.objects.create(
@@ -238,10 +243,10 @@ def test_a_policy_says_which_models_embed(
 
 
 def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
-    program: Program, embedder: ModelSpec, settings: Settings
+    program: GatewayClient, embedder: ModelSpec, settings: Settings
 ) -> None:
     settings.GATEWAY_TURNS_PER_KEY = 1
-    key: ApiKey = key_of(program)
+    key: ApiKey = get_client_key(program)
     now = timezone.now()
     lost = passed_on.start_passthrough(
         key=key, model=embedder, kind="embeddings", why="kind", now=now

@@ -8,9 +8,17 @@ from django.contrib.auth.models import User
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.gateway.conftest import TOOLS, Program, assistant, call, calling, result, user
+from tests.support.gateway_clients import (
+    TOOLS,
+    GatewayClient,
+    assistant,
+    call,
+    calling,
+    result,
+    user,
+)
+from tests.support.retrieved_context import REFERENCE_TITLE
 
-TITLE = "Relevant reference (semantic):"
 HERON = "The grey heron at Lake Vogt wears the ring B-417."
 ASKED = "Which ring does the heron at Lake Vogt wear?"
 TALK = [HERON, *(f"Tell me about bread number {number}" for number in range(5))]
@@ -30,27 +38,29 @@ def index() -> None:
         archive.index_branch(branch)
 
 
-def last_prompt(program: Program) -> str:
+def last_prompt(program: GatewayClient) -> str:
     return "\n".join(text for _, text in program.prompt)
 
 
-def test_a_question_gets_excerpts_of_its_chat(program: Program, alice: User) -> None:
+def test_a_question_gets_excerpts_of_its_chat(program: GatewayClient, alice: User) -> None:
     said = program.talk(TALK)
     index()
     program.ask([*said, user(ASKED)])
     # Chats of clients have no memory, which is about other chats.
     assert Chat.objects.get().without_memory
-    assert HERON in last_prompt(program).partition(TITLE)[2]
+    assert HERON in last_prompt(program).partition(REFERENCE_TITLE)[2]
 
 
-def test_a_request_that_ends_with_a_tool_result_gets_none(program: Program, alice: User) -> None:
+def test_a_request_that_ends_with_a_tool_result_gets_none(
+    program: GatewayClient, alice: User
+) -> None:
     said = program.talk(TALK, tools=TOOLS)
     index()
     program.ask([*said, user(ASKED)], *calling("c1"), tools=TOOLS)
-    assert TITLE in last_prompt(program)
+    assert REFERENCE_TITLE in last_prompt(program)
     called = [assistant(None, call("c1")), result("c1", "sunny")]
     program.ask([*said, user(ASKED), *called], tools=TOOLS)
-    assert TITLE not in last_prompt(program)
+    assert REFERENCE_TITLE not in last_prompt(program)
 
 
 OTHER = "The black stork of Lake Vogt wears the ring C-9."
@@ -68,7 +78,7 @@ REMEMBERING = [
 
 @pytest.mark.parametrize(("values", "has_memory", "is_sent"), REMEMBERING)
 def test_other_chats_are_used_only_with_memory_and_a_policy_that_names_them(
-    program: Program,
+    program: GatewayClient,
     alice: User,
     chat: Chat,
     now: datetime,

@@ -10,7 +10,7 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.wire import build_openai_body
 from chats.web.receipts.wording import note_words
 from contextpolicy.models import ModelSpec
-from tests.chats.gateway.conftest import TOOLS, Program, assistant, user
+from tests.support.gateway_clients import TOOLS, GatewayClient, assistant, user
 
 pytestmark = pytest.mark.django_db
 
@@ -24,14 +24,14 @@ OFFERED = {"type": "web_search", "search_context_size": "low"}
 
 
 @pytest.fixture
-def hosted(program: Program) -> None:
+def hosted(program: GatewayClient) -> None:
     """The demo model's server runs two types of tools."""
     ModelSpec.objects.update(hosted_tools="web_search_20250305, web_search")
 
 
 @pytest.mark.usefixtures("hosted")
 @pytest.mark.parametrize("stream", [False, True])
-def test_an_allowed_type_is_sent_unchanged(program: Program, stream: bool) -> None:
+def test_an_allowed_type_is_sent_unchanged(program: GatewayClient, stream: bool) -> None:
     said = [user("Search the news.")]
     first = program.ask(said, tools=[SEARCH, *TOOLS], stream=stream)
     assert first.status == 200
@@ -44,7 +44,7 @@ def test_an_allowed_type_is_sent_unchanged(program: Program, stream: bool) -> No
 
 
 @pytest.mark.usefixtures("hosted")
-def test_the_receipt_names_it_and_counts_its_definition(program: Program) -> None:
+def test_the_receipt_names_it_and_counts_its_definition(program: GatewayClient) -> None:
     plain = program.ask([user("Hello")], tools=TOOLS)
     answer = program.ask([user("Search the news.")], tools=[SEARCH, *TOOLS, SEARCH])
     receipt = Receipt.objects.get(turn=answer.turn)
@@ -61,7 +61,7 @@ def test_the_receipt_names_it_and_counts_its_definition(program: Program) -> Non
 
 
 @pytest.mark.parametrize("kind", ["web_search_20250305", "mcp", "Function", ""])
-def test_other_types_are_refused(program: Program, kind: str) -> None:
+def test_other_types_are_refused(program: GatewayClient, kind: str) -> None:
     ModelSpec.objects.update(hosted_tools="web_search")
     answer = program.ask([user("Hello")], tools=[*TOOLS, {"type": kind}])
     error = answer.json["error"]
@@ -73,7 +73,7 @@ def test_other_types_are_refused(program: Program, kind: str) -> None:
     assert "Hosted tools" in error["message"]
 
 
-def test_an_administrator_cannot_replace_functions(program: Program) -> None:
+def test_an_administrator_cannot_replace_functions(program: GatewayClient) -> None:
     ModelSpec.objects.update(hosted_tools="function, custom, web_search")
     program.ask([user("Hello")], tools=[*TOOLS, OFFERED])
     assert build_openai_body(program.requests[-1])["tools"] == [*TOOLS, OFFERED]
@@ -83,7 +83,7 @@ def test_an_administrator_cannot_replace_functions(program: Program) -> None:
 class TestResponses:
     @pytest.mark.usefixtures("hosted")
     @pytest.mark.parametrize("choice", [None, "required", {"type": "web_search"}])
-    def test_an_allowed_type_is_not_left_out(self, program: Program, choice: Any) -> None:
+    def test_an_allowed_type_is_not_left_out(self, program: GatewayClient, choice: Any) -> None:
         more = {} if choice is None else {"tool_choice": choice}
         body = {"model": "demo", "input": "Search the news.", "tools": [OFFERED], **more}
         response = program.open(body, path="responses")
@@ -96,7 +96,7 @@ class TestResponses:
         assert sent["tools"] == [OFFERED]
         assert sent.get("tool_choice") == choice
 
-    def test_without_it_the_tool_is_left_out(self, program: Program) -> None:
+    def test_without_it_the_tool_is_left_out(self, program: GatewayClient) -> None:
         body = {"model": "demo", "input": "Search the news.", "tools": [OFFERED]}
         response = program.open(body, path="responses")
         program.work(response["X-Context-Report-Id"])

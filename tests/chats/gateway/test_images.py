@@ -22,12 +22,18 @@ from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
 from chats.streams.files import SANDBOX_POLICY
 from contextpolicy.models import AuditEvent
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import Program, assistant, key_of, said_in, user
+from tests.support.gateway_clients import (
+    GatewayClient,
+    assistant,
+    get_client_key,
+    list_chat_messages,
+    user,
+)
+from tests.support.gateway_files import PNG, build_image_message, build_image_url
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
-PNG = b"\x89PNG\r\n\x1a\n" + b"a picture of the harbour"
 KINDS = {
     "image/png": PNG,
     "image/jpeg": b"\xff\xd8\xff\xe0 jpeg",
@@ -37,37 +43,26 @@ KINDS = {
 ADDRESS = "https://pictures.example/harbour.png?signature=1"
 
 
-def url_of(data: bytes = PNG, kind: str = "image/png") -> str:
-    """Return a data URL."""
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def seen(url: str, text: str = "What is this?", **more: str) -> dict[str, Any]:
-    """Return a user message with a text and an image."""
-    image = {"type": "image_url", "image_url": {"url": url, **more}}
-    return user([{"type": "text", "text": text}, image])
-
-
 def sha(data: bytes) -> str:
     """Return the hash that identifies an image."""
     return hashlib.sha256(data).hexdigest()
 
 
-def wire_of(program: Program) -> list[dict[str, Any]]:
+def wire_of(program: GatewayClient) -> list[dict[str, Any]]:
     """Return the messages of the newest call in wire format."""
     messages: list[dict[str, Any]] = build_openai_body(program.requests[-1])["messages"]
     return messages
 
 
 @pytest.mark.parametrize("kind", list(KINDS))
-def test_an_image_is_stored_with_its_message_and_sent_on(program: Program, kind: str) -> None:
+def test_an_image_is_stored_with_its_message_and_sent_on(program: GatewayClient, kind: str) -> None:
     data = KINDS[kind]
     # The media type in the URL is ignored. The image data decides.
-    answer = program.ask([seen(url_of(data, "image/heic"), detail="low")])
+    answer = program.ask([build_image_message(build_image_url(data, "image/heic"), detail="low")])
     assert answer.status == 200
     assert wire_of(program)[-1]["content"] == [
-        {"type": "text", "text": "What is this?"},
-        {"type": "image_url", "image_url": {"url": url_of(data, kind), "detail": "low"}},
+        {"type": "text", "text": "Describe this."},
+        {"type": "image_url", "image_url": {"url": build_image_url(data, kind), "detail": "low"}},
     ]
     message = Message.objects.get(role="user")
     assert message.parts[1] == {
@@ -81,10 +76,10 @@ def test_an_image_is_stored_with_its_message_and_sent_on(program: Program, kind:
     assert (image.message, image.media_type, bytes(image.data)) == (message, kind, data)
 
 
-def test_responses_take_images_too(program: Program) -> None:
+def test_responses_take_images_too(program: GatewayClient) -> None:
     content = [
-        {"type": "input_text", "text": "What is this?"},
-        {"type": "input_image", "image_url": url_of(), "detail": "auto"},
+        {"type": "input_text", "text": "Describe this."},
+        {"type": "input_image", "image_url": build_image_url(), "detail": "auto"},
     ]
     body = {"model": "demo", "input": [{"role": "user", "content": content}]}
     response = program.open(body, path="responses")
@@ -94,55 +89,60 @@ def test_responses_take_images_too(program: Program) -> None:
     response = program.open(body, path="responses")
     program.work(response["X-Context-Report-Id"])
     assert program.close(response).headers["X-Context-Decision"] == "continue"
-    assert wire_of(program)[0]["content"][1]["image_url"] == {"url": url_of(), "detail": "auto"}
+    assert wire_of(program)[0]["content"][1]["image_url"] == {
+        "url": build_image_url(),
+        "detail": "auto",
+    }
     assert MessageImage.objects.count() == 1
 
 
-def test_an_address_is_passed_on_and_nothing_is_fetched(program: Program) -> None:
-    program.ask([seen(ADDRESS)])
+def test_an_address_is_passed_on_and_nothing_is_fetched(program: GatewayClient) -> None:
+    program.ask([build_image_message(ADDRESS)])
     assert wire_of(program)[-1]["content"][1]["image_url"] == {"url": ADDRESS}
     assert not MessageImage.objects.exists()
 
 
-def test_a_chat_is_found_again_by_its_image(program: Program) -> None:
-    messages = program.talk(["first"], [seen(url_of()), assistant("A harbour.")])
+def test_a_chat_is_found_again_by_its_image(program: GatewayClient) -> None:
+    messages = program.talk(
+        ["first"], [build_image_message(build_image_url()), assistant("A harbour.")]
+    )
     chat = Chat.objects.get()
     program.talk(["second"], messages)
     assert Chat.objects.count() == 1
     # The image is stored once. A different image starts a different branch.
     assert MessageImage.objects.count() == 1
-    other = [seen(url_of(PNG + b"!")), *messages[1:], user("second")]
+    other = [build_image_message(build_image_url(PNG + b"!")), *messages[1:], user("second")]
     program.ask(other)
     assert MessageImage.objects.count() == 2
     branches = {row.branch_id for row in Message.objects.filter(branch__chat=chat)}
     assert len(branches) + Chat.objects.count() > 2
 
 
-def test_a_signature_in_an_address_that_changes_is_the_same_image(program: Program) -> None:
-    first = program.ask([seen(ADDRESS)])
-    said = [seen(ADDRESS.replace("=1", "=2")), assistant(first.text), user("And?")]
+def test_a_signature_in_an_address_that_changes_is_the_same_image(program: GatewayClient) -> None:
+    first = program.ask([build_image_message(ADDRESS)])
+    said = [build_image_message(ADDRESS.replace("=1", "=2")), assistant(first.text), user("And?")]
     assert program.ask(said).headers["X-Context-Decision"] == "continue"
 
 
 @pytest.mark.parametrize(
     ("url", "code"),
     [
-        (url_of(b"%PDF-1.7", "image/png"), "invalid_image"),
-        (url_of(b"<svg onload=alert(1)>", "image/svg+xml"), "invalid_image"),
-        (url_of(b"", "image/png"), "invalid_image"),
+        (build_image_url(b"%PDF-1.7", "image/png"), "invalid_image"),
+        (build_image_url(b"<svg onload=alert(1)>", "image/svg+xml"), "invalid_image"),
+        (build_image_url(b"", "image/png"), "invalid_image"),
         ("data:image/png;base64,####", "invalid_image"),
         ("http://pictures.example/a.png", "invalid_image"),
         ("https://pictures.example/" + "a" * 3000, "invalid_image"),
         ("file:///etc/passwd", "invalid_image"),
         (None, "invalid_image"),
-        (url_of(PNG + bytes(2000)), "image_too_large"),
+        (build_image_url(PNG + bytes(2000)), "image_too_large"),
     ],
 )
 def test_what_is_no_image_or_too_large_is_refused(
-    program: Program, settings: Settings, url: Any, code: str
+    program: GatewayClient, settings: Settings, url: Any, code: str
 ) -> None:
     settings.GATEWAY_IMAGE_BYTES = 1000
-    answer = program.ask([seen(url)])
+    answer = program.ask([build_image_message(url)])
     error = answer.json["error"]
     assert (answer.status, error["code"]) == (400, code)
     assert error["param"] == "messages[0].content[1].image_url"
@@ -151,16 +151,16 @@ def test_what_is_no_image_or_too_large_is_refused(
 
 
 @pytest.mark.parametrize("role", ["system", "assistant", "tool"])
-def test_only_a_message_of_the_user_has_images(program: Program, role: str) -> None:
-    said = {**seen(url_of()), "role": role}
+def test_only_a_message_of_the_user_has_images(program: GatewayClient, role: str) -> None:
+    said = {**build_image_message(build_image_url()), "role": role}
     answer = program.ask([user("hi"), said, user("?")])
     assert answer.status == 400
-    refused = program.ask([seen(url_of(), detail="huge")])
+    refused = program.ask([build_image_message(build_image_url(), detail="huge")])
     assert refused.json["error"]["code"] == "invalid_image"
 
 
-def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: Program) -> None:
-    program.ask([seen(url_of())])
+def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: GatewayClient) -> None:
+    program.ask([build_image_message(build_image_url())])
     receipt = Receipt.objects.get()
     found = rebuild_request(receipt)
     assert found.fault == ""
@@ -184,9 +184,15 @@ def page_of(owner: User) -> Client:
 
 
 def test_the_owner_sees_it_in_the_chat_and_nobody_else(
-    program: Program, alice: User, charlie: User
+    program: GatewayClient, alice: User, charlie: User
 ) -> None:
-    answer = program.ask([seen(url_of()), assistant("A harbour."), seen(ADDRESS, "And this?")])
+    answer = program.ask(
+        [
+            build_image_message(build_image_url()),
+            assistant("A harbour."),
+            build_image_message(ADDRESS, "And this?"),
+        ]
+    )
     chat = answer.chat
     message = Message.objects.filter(branch__chat=chat).earliest("seq")
     address = f"/chats/{chat.pk}/messages/{message.pk}/images/{sha(PNG)}"
@@ -206,8 +212,8 @@ def test_the_owner_sees_it_in_the_chat_and_nobody_else(
     assert Client().get(address).status_code in (302, 404)
 
 
-def test_an_erased_message_takes_its_image_along(program: Program, alice: User) -> None:
-    answer = program.ask([seen(url_of())])
+def test_an_erased_message_takes_its_image_along(program: GatewayClient, alice: User) -> None:
+    answer = program.ask([build_image_message(build_image_url())])
     message = Message.objects.get(role="user")
     erasure.erase_message(user=alice, message=message, now=timezone.now())
     assert not MessageImage.objects.exists()
@@ -217,43 +223,45 @@ def test_an_erased_message_takes_its_image_along(program: Program, alice: User) 
     assert page_of(alice).get(address).status_code == 404
 
 
-def test_an_erased_chat_takes_its_images_along(program: Program, alice: User) -> None:
-    answer = program.ask([seen(url_of())])
+def test_an_erased_chat_takes_its_images_along(program: GatewayClient, alice: User) -> None:
+    answer = program.ask([build_image_message(build_image_url())])
     erasure.erase_chat(user=alice, chat=answer.chat, now=timezone.now())
     assert not MessageImage.objects.exists()
 
 
 def test_an_image_that_is_passed_on_is_not_stored(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    key = key_of(program)
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([[TextDelta("A harbour."), Finished("stop")]])
     monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
-    body = {"model": "demo", "messages": [seen(url_of())]}
+    body = {"model": "demo", "messages": [build_image_message(build_image_url())]}
     assert program.close(program.open(body)).text == "A harbour."
     sent = build_openai_body(provider.requests[0])["messages"][0]["content"]
-    assert sent[1]["image_url"] == {"url": url_of()}
+    assert sent[1]["image_url"] == {"url": build_image_url()}
     assert not MessageImage.objects.exists()
     assert PassedOn.objects.count() == 1
 
 
-def test_a_sealed_conversation_has_its_images(program: Program) -> None:
-    content = [{"type": "input_image", "image_url": url_of()}]
+def test_a_sealed_conversation_has_its_images(program: GatewayClient) -> None:
+    content = [{"type": "input_image", "image_url": build_image_url()}]
     asked = {"model": "demo", "input": [{"role": "user", "content": content}]}
     sealed = program.close(program.open(asked, path="responses/compact")).json["output"]
     body = {"model": "demo", "input": [*sealed, {"role": "user", "content": "What is it?"}]}
     response = program.open(body, path="responses")
     program.work(response["X-Context-Report-Id"])
     assert program.close(response).status == 200
-    assert wire_of(program)[0]["content"] == [{"type": "image_url", "image_url": {"url": url_of()}}]
-    assert said_in(Chat.objects.get())[0][1:] == ("user", "")
+    assert wire_of(program)[0]["content"] == [
+        {"type": "image_url", "image_url": {"url": build_image_url()}}
+    ]
+    assert list_chat_messages(Chat.objects.get())[0][1:] == ("user", "")
 
 
 @pytest.mark.parametrize("data", [PNG + b"!", b""])
-def test_verification_finds_changed_bytes_of_an_image(program: Program, data: bytes) -> None:
-    program.ask([seen(url_of())])
+def test_verification_finds_changed_bytes_of_an_image(program: GatewayClient, data: bytes) -> None:
+    program.ask([build_image_message(build_image_url())])
     assert [found.reason for found in verify_stored_messages(scope=None, told=Counter())] == []
     MessageImage.objects.update(data=data)
     [found] = verify_stored_messages(scope=None, told=Counter())

@@ -16,14 +16,21 @@ from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import get_strategy_defaults, parse_policy_values
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import CODING_AGENTS, replace_demo_policy, seed_policies
-from tests.chats.gateway.conftest import TOOLS, MakeProgram, Program, key_of, system, user
+from tests.support.gateway_clients import (
+    TOOLS,
+    GatewayClient,
+    MakeClient,
+    get_client_key,
+    system,
+    user,
+)
 
 # The typical length of a coding agent's instructions.
 INSTRUCTIONS = "You are a coding agent. Read files before you edit them. " * 1_500
 
 
 @pytest.fixture
-def agent(make: MakeProgram, alice: User, now: datetime) -> Program:
+def agent(make: MakeClient, alice: User, now: datetime) -> GatewayClient:
     """A client with a new key and the shipped policies."""
     seed_policies(now=now)
     replace_demo_policy(actor="system", now=now)
@@ -40,8 +47,8 @@ def test_the_budget_follows_the_window_of_the_model() -> None:
     assert not values.references
 
 
-def test_a_new_key_takes_the_prompt_of_a_coding_agent(agent: Program) -> None:
-    assert key_of(agent).policy == ContextPolicy.objects.get(slug="coding-agents")
+def test_a_new_key_takes_the_prompt_of_a_coding_agent(agent: GatewayClient) -> None:
+    assert get_client_key(agent).policy == ContextPolicy.objects.get(slug="coding-agents")
     long = "def f():\n    return 1\n" * 4_000
     answer = agent.ask([system(INSTRUCTIONS), user(long)], tools=TOOLS)
     assert answer.status == 200, answer.body
@@ -52,31 +59,31 @@ def test_a_new_key_takes_the_prompt_of_a_coding_agent(agent: Program) -> None:
 
 
 def test_limits_without_room_for_the_policy_of_a_key_apply_alone(
-    make: MakeProgram, alice: User, now: datetime
+    make: MakeClient, alice: User, now: datetime
 ) -> None:
     """*Demo* applies to everyone until a real model is connected."""
     seed_policies(now=now)
     demo = make(alice)
-    assert key_of(demo).policy is not None
+    assert get_client_key(demo).policy is not None
     client = Client(headers={"Authorization": f"Bearer {demo.secret}"})
     assert "demo" in [each["id"] for each in client.get("/v1/models").json()["data"]]
     answer = demo.ask([user("Hi")])
     assert answer.status == 200, answer.body
     assert answer.turn.effective_policy is not None
     assert "Demo" in answer.turn.effective_policy.label
-    chat = Chat(owner=alice, policy=key_of(demo).policy)
+    chat = Chat(owner=alice, policy=get_client_key(demo).policy)
     with pytest.raises(model_choice.PolicyRefused):
         choice.choose_with_key_policy(chat, named=True)
 
 
-def test_an_existing_key_keeps_the_policy_of_its_owner(agent: Program) -> None:
+def test_an_existing_key_keeps_the_policy_of_its_owner(agent: GatewayClient) -> None:
     ApiKey.objects.update(policy=None)
     answer = agent.ask([system(INSTRUCTIONS), user("Fix it")], tools=TOOLS)
     assert (answer.status, answer.json["error"]["code"]) == (400, "context_length_exceeded")
     assert Message.objects.filter(role="user").count() == 1
 
 
-def test_a_policy_that_the_request_names_wins(agent: Program, alice: User) -> None:
+def test_a_policy_that_the_request_names_wins(agent: GatewayClient, alice: User) -> None:
     answer = agent.ask([user("Hi")], model="policy:long-chats")
     assert answer.turn.effective_policy is not None
     assert "Long chats" in answer.turn.effective_policy.label
@@ -92,7 +99,7 @@ def test_other_keys_get_no_policy(db: None, alice: User, now: datetime, case: st
     assert key.policy is None
 
 
-def test_the_list_of_models_has_the_window_of_the_key(agent: Program) -> None:
+def test_the_list_of_models_has_the_window_of_the_key(agent: GatewayClient) -> None:
     def window() -> Any:
         client = Client(headers={"Authorization": f"Bearer {agent.secret}"})
         return client.get("/v1/models/demo").json()["context_window"]
@@ -104,7 +111,7 @@ def test_the_list_of_models_has_the_window_of_the_key(agent: Program) -> None:
     assert window() == 12_000
 
 
-def test_the_page_names_the_policy_of_a_key(agent: Program, alice: User) -> None:
+def test_the_page_names_the_policy_of_a_key(agent: GatewayClient, alice: User) -> None:
     client = Client()
     client.force_login(alice)
     assert "Coding agents" in client.get("/settings/keys/").content.decode()

@@ -26,10 +26,10 @@ from chats.streams import connection, follow
 from chats.streams.follow import Beginning, TurnRow
 from chats.turns.attempt_state import SHUTDOWN
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import InlineWorker, ScriptedProvider
-from tests.chats.gateway.conftest import USAGE, Answer, Program, assistant, user
-from tests.chats.gateway.test_opting_out import OFF
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import USAGE, Answer, GatewayClient, assistant, user
+from tests.support.gateway_passthrough import POLICY_OFF
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -60,7 +60,7 @@ GOOD = script("Good", " day", ".")
 TOKENS = ["Good", " day", "."]
 
 
-def ask(program: Program, path: str, *said: Any, headers: Any = None, **more: Any) -> Answer:
+def ask(program: GatewayClient, path: str, *said: Any, headers: Any = None, **more: Any) -> Answer:
     """Send a request for log probabilities and let the model reply."""
     response = program.open({"model": "demo", **ASKED[path], **more}, path=path, **(headers or {}))
     if response.streaming and "X-Context-Report-Id" in response:
@@ -111,7 +111,7 @@ def expected(path: str) -> list[Any]:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ASKED)
 def test_the_entries_of_the_text_come_back_unchanged(
-    program: Program, path: str, stream: bool, said: Any
+    program: GatewayClient, path: str, stream: bool, said: Any
 ) -> None:
     answer = ask(program, path, *said, stream=stream)
     assert entries_in(answer, path) == expected(path)
@@ -124,7 +124,7 @@ def test_the_entries_of_the_text_come_back_unchanged(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ASKED)
 def test_a_pass_through_request_gets_them_too(
-    program: Program,
+    program: GatewayClient,
     monkeypatch: pytest.MonkeyPatch,
     set_policy: SetPolicy,
     path: str,
@@ -133,7 +133,7 @@ def test_a_pass_through_request_gets_them_too(
     set_policy(unmanaged="asked")
     provider = ScriptedProvider([list(GOOD)])
     monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
-    answer = ask(program, path, headers=OFF, stream=stream)
+    answer = ask(program, path, headers=POLICY_OFF, stream=stream)
     assert entries_in(answer, path) == expected(path)
     assert not ReplyLogprobs.objects.exists()
 
@@ -162,7 +162,7 @@ class Replay:
 @pytest.mark.parametrize("lost", [(), (1,), (2,), (0, 1, 2)], ids=str)
 @pytest.mark.parametrize("path", ASKED)
 def test_a_stream_has_each_entry_once_and_in_order_if_frames_are_lost(
-    program: Program, monkeypatch: pytest.MonkeyPatch, path: str, lost: tuple[int, ...]
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, path: str, lost: tuple[int, ...]
 ) -> None:
     response = program.open({"model": "demo", **ASKED[path], "stream": True}, path=path)
     worker = InlineWorker(ScriptedProvider([list(GOOD)]))
@@ -182,7 +182,7 @@ def test_a_stream_has_each_entry_once_and_in_order_if_frames_are_lost(
 
 @pytest.mark.parametrize("path", ASKED)
 def test_text_from_the_row_is_followed_by_its_entries_at_the_end(
-    program: Program, monkeypatch: pytest.MonkeyPatch, path: str
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, path: str
 ) -> None:
     response = program.open({"model": "demo", **ASKED[path], "stream": True}, path=path)
     worker = InlineWorker(ScriptedProvider([list(GOOD)]))
@@ -218,7 +218,7 @@ def test_frames_that_are_sent_together_keep_their_entries() -> None:
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ASKED)
 def test_thinking_without_an_opening_tag_takes_its_entries_along(
-    program: Program, path: str, stream: bool
+    program: GatewayClient, path: str, stream: bool
 ) -> None:
     said = script("Hm", "</think>", "\n\n", "Good", " day", ".")
     assert entries_in(ask(program, path, *said, stream=stream), path) == expected(path)
@@ -226,7 +226,7 @@ def test_thinking_without_an_opening_tag_takes_its_entries_along(
 
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ASKED)
-def test_a_provider_without_any_gives_null(program: Program, path: str, stream: bool) -> None:
+def test_a_provider_without_any_gives_null(program: GatewayClient, path: str, stream: bool) -> None:
     answer = ask(program, path, TextDelta("Good day."), Finished("stop"), stream=stream)
     assert entries_in(answer, path) == []
     if path != RESPONSES and not stream:
@@ -234,7 +234,9 @@ def test_a_provider_without_any_gives_null(program: Program, path: str, stream: 
 
 
 @pytest.mark.parametrize("path", ASKED)
-def test_a_request_without_the_field_gets_none_and_stores_none(program: Program, path: str) -> None:
+def test_a_request_without_the_field_gets_none_and_stores_none(
+    program: GatewayClient, path: str
+) -> None:
     without: dict[str, Any] = {"logprobs": None, "top_logprobs": None, "include": None}
     answer = ask(program, path, **without)
     assert entries_in(answer, path) == []
@@ -245,7 +247,7 @@ def test_a_request_without_the_field_gets_none_and_stores_none(program: Program,
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("path", ASKED)
 def test_a_repeated_request_gets_the_same_entries(
-    program: Program, path: str, stream: bool
+    program: GatewayClient, path: str, stream: bool
 ) -> None:
     first = ask(program, path, headers=KEY, stream=stream)
     body = {"model": "demo", **ASKED[path], "stream": stream}
@@ -254,7 +256,9 @@ def test_a_repeated_request_gets_the_same_entries(
     assert entries_in(again, path) == entries_in(first, path) == expected(path)
 
 
-def test_a_request_that_is_run_again_has_the_entries_of_its_own_reply(program: Program) -> None:
+def test_a_request_that_is_run_again_has_the_entries_of_its_own_reply(
+    program: GatewayClient,
+) -> None:
     body = {"model": "demo", **ASKED[CHAT], "stream": True}
     waiting = program.open(body, path=CHAT, **KEY)
     program.work(waiting["X-Context-Report-Id"], *script("Bad")[:2], Finished("none"))
@@ -268,7 +272,7 @@ def test_a_request_that_is_run_again_has_the_entries_of_its_own_reply(program: P
 
 @pytest.mark.parametrize("is_seen", [False, True])
 def test_a_restarted_worker_mixes_no_entries(
-    program: Program, monkeypatch: pytest.MonkeyPatch, is_seen: bool
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, is_seen: bool
 ) -> None:
     body = {"model": "demo", **ASKED[CHAT], "stream": True}
     response = program.open(body, path=CHAT, **KEY)
@@ -294,7 +298,7 @@ def test_a_restarted_worker_mixes_no_entries(
     assert entries_in(answer, CHAT) == expected(CHAT)
 
 
-def test_a_beginning_that_the_client_wrote_has_no_entries(program: Program) -> None:
+def test_a_beginning_that_the_client_wrote_has_no_entries(program: GatewayClient) -> None:
     said = [user("Hello"), {**assistant("Good"), "prefix": True}]
     for stream in (False, True):
         repeated = ask(program, CHAT, messages=said, stream=stream)
@@ -305,7 +309,7 @@ def test_a_beginning_that_the_client_wrote_has_no_entries(program: Program) -> N
     assert echoed["logprobs"]["text_offset"] == [5, 9, 13]
 
 
-def test_entries_that_stop_are_announced(program: Program) -> None:
+def test_entries_that_stop_are_announced(program: GatewayClient) -> None:
     other = ask(program, CHAT, TokenLogprobs([entry("Bad")]), *GOOD[1:2], Finished("stop"))
     assert entries_in(other, CHAT) == []
     assert other.headers["X-Context-Logprobs"] == "partial"
@@ -314,7 +318,7 @@ def test_entries_that_stop_are_announced(program: Program) -> None:
     assert answer.headers["X-Context-Logprobs"] == "partial"
 
 
-def test_legacy_completions_without_alternatives(program: Program) -> None:
+def test_legacy_completions_without_alternatives(program: GatewayClient) -> None:
     answer = ask(program, TEXT, logprobs=0)
     assert program.requests[-1].parameters == {"logprobs": True}
     told = answer.json["choices"][0]["logprobs"]
@@ -322,7 +326,7 @@ def test_legacy_completions_without_alternatives(program: Program) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_a_retrieved_response_has_them_for_a_day(program: Program, stream: bool) -> None:
+def test_a_retrieved_response_has_them_for_a_day(program: GatewayClient, stream: bool) -> None:
     made = ask(program, RESPONSES, stream=stream)
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     address = f"/v1/responses/resp_{made.turn.pk.hex}"
@@ -339,7 +343,7 @@ def test_a_retrieved_response_has_them_for_a_day(program: Program, stream: bool)
     assert "X-Context-Logprobs" not in stored.headers
 
 
-def test_a_response_without_them_is_retrieved_without_them(program: Program) -> None:
+def test_a_response_without_them_is_retrieved_without_them(program: GatewayClient) -> None:
     made = ask(program, RESPONSES, include=None, top_logprobs=None)
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     stored = client.get(f"/v1/responses/{made.json['id']}").json()
@@ -347,7 +351,9 @@ def test_a_response_without_them_is_retrieved_without_them(program: Program) -> 
     assert stored["output"][0]["content"][0]["logprobs"] == []
 
 
-def test_they_are_in_no_message_receipt_or_event_and_gone_after_a_day(program: Program) -> None:
+def test_they_are_in_no_message_receipt_or_event_and_gone_after_a_day(
+    program: GatewayClient,
+) -> None:
     answer = ask(program, CHAT)
     kept = [
         *Message.objects.values(),
@@ -365,7 +371,7 @@ def test_they_are_in_no_message_receipt_or_event_and_gone_after_a_day(program: P
 
 
 @pytest.mark.parametrize("role", ["user", "assistant"])
-def test_an_erased_message_takes_them_along(program: Program, alice: User, role: str) -> None:
+def test_an_erased_message_takes_them_along(program: GatewayClient, alice: User, role: str) -> None:
     ask(program, CHAT)
     erasure.erase_message(user=alice, message=Message.objects.get(role=role), now=timezone.now())
     assert not ReplyLogprobs.objects.exists()
@@ -383,7 +389,7 @@ WRONG: list[tuple[str, dict[str, Any], str]] = [
 
 @pytest.mark.parametrize(("path", "changes", "param"), WRONG)
 def test_a_value_out_of_range_is_refused(
-    program: Program, path: str, changes: dict[str, Any], param: str
+    program: GatewayClient, path: str, changes: dict[str, Any], param: str
 ) -> None:
     error = ask(program, path, **changes).json["error"]
     assert (error["param"], error["code"]) == (param, "invalid_value")
@@ -394,7 +400,7 @@ def test_a_value_out_of_range_is_refused(
     ("path", "changes"), [(TEXT, {"top_logprobs": 2}), (RESPONSES, {"logprobs": True})]
 )
 def test_a_field_of_another_endpoint_is_refused(
-    program: Program, path: str, changes: dict[str, Any]
+    program: GatewayClient, path: str, changes: dict[str, Any]
 ) -> None:
     error = ask(program, path, **changes).json["error"]
     assert (error["param"], error["code"]) == (*changes, "unsupported_parameter")
@@ -404,7 +410,7 @@ def test_a_field_of_another_endpoint_is_refused(
     ("path", "param"), [(CHAT, "logprobs"), (TEXT, "logprobs"), (RESPONSES, "include")]
 )
 def test_anthropic_s_interface_has_none(
-    program: Program, demo_model: ModelSpec, path: str, param: str
+    program: GatewayClient, demo_model: ModelSpec, path: str, param: str
 ) -> None:
     ProviderAccount.objects.filter(slug=demo_model.provider).update(kind="anthropic")
     answer = ask(program, path)

@@ -18,47 +18,30 @@ from chats.gateway import watch as watches
 from chats.gateway.passthrough import forward, provider_call
 from chats.models import ApiKey, Chat, Message, PassedOn, Receipt, Turn
 from chats.people import keys
-from chats.providers import registry
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.record.usage import sum_person_usage
 from contextpolicy.models import AuditEvent
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
-    USAGE,
     Answer,
+    GatewayClient,
     Messages,
-    Program,
     assistant,
     calling,
-    said_in,
+    list_chat_messages,
     system,
     user,
 )
+from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel
 
 pytestmark = pytest.mark.django_db
 
 SECRET = "the merger of April"
-OFF = {"X-Context-Policy": "off"}
 DRY = {"X-Context-Dry-Run": "true"}
-Model = Callable[..., ScriptedProvider]
 
 
-@pytest.fixture
-def model(monkeypatch: pytest.MonkeyPatch) -> Model:
-    """Set the script for model calls in the web process."""
-
-    def scripted(*script: Any) -> ScriptedProvider:
-        said = list(script or (TextDelta("It is "), TextDelta("secret."), USAGE, Finished("stop")))
-        provider = ScriptedProvider([said])
-        monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
-        return provider
-
-    return scripted
-
-
-def ask(program: Program, messages: Messages, headers: Any = None, **more: Any) -> Answer:
+def ask(program: GatewayClient, messages: Messages, headers: Any = None, **more: Any) -> Answer:
     """Send a conversation without a worker."""
     body = {"model": "demo", "messages": messages, **more}
     return program.close(program.open(body, **(headers or {})))
@@ -66,16 +49,16 @@ def ask(program: Program, messages: Messages, headers: Any = None, **more: Any) 
 
 @pytest.mark.parametrize("bad", ["a\0b", "a\ud83d"])
 def test_characters_that_cannot_be_stored_are_replaced_in_what_is_passed_on(
-    program: Program, model: Model, set_policy: SetPolicy, bad: str
+    program: GatewayClient, model: ScriptModel, set_policy: SetPolicy, bad: str
 ) -> None:
     set_policy(unmanaged="asked")
     provider = model()
-    assert ask(program, [user(bad)], OFF).status == 200
+    assert ask(program, [user(bad)], POLICY_OFF).status == 200
     sent = provider.requests[-1].messages[-1].content
     assert sent == bad.replace("\0", "\ufffd").replace("\ud83d", "\ufffd")
 
 
-def keeping_nothing(program: Program) -> Program:
+def keeping_nothing(program: GatewayClient) -> GatewayClient:
     """Set the client's key to pass-through."""
     ApiKey.objects.update(unmanaged=True)
     return program
@@ -94,7 +77,12 @@ def stored() -> str:
 @pytest.mark.parametrize("why", ["key", "policy", "header"])
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_request_is_passed_on_and_only_its_numbers_stay(
-    program: Program, alice: User, model: Model, set_policy: SetPolicy, why: str, stream: bool
+    program: GatewayClient,
+    alice: User,
+    model: ScriptModel,
+    set_policy: SetPolicy,
+    why: str,
+    stream: bool,
 ) -> None:
     values = {"key": "keys", "policy": "all", "header": "asked"}
     set_policy(unmanaged=values[why], system_text="The house says hello.")
@@ -103,7 +91,7 @@ def test_a_request_is_passed_on_and_only_its_numbers_stay(
     provider = model()
     sent = [system("Be brief."), user(SECRET), assistant("Which?"), user(f"{SECRET} again")]
     answer = ask(
-        program, sent, OFF if why == "header" else None, stream=stream, temperature=0.2,
+        program, sent, POLICY_OFF if why == "header" else None, stream=stream, temperature=0.2,
         max_tokens=7, tools=TOOLS, stream_options={"include_usage": True},
     )  # fmt: skip
     assert (answer.status, answer.text) == (200, "It is secret.")
@@ -136,7 +124,7 @@ def test_a_request_is_passed_on_and_only_its_numbers_stay(
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_reply_is_passed_on_although_the_database_went_away(
-    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch, stream: bool
+    program: GatewayClient, model: ScriptModel, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
     keeping_nothing(program)
     model()
@@ -150,7 +138,9 @@ def test_a_reply_is_passed_on_although_the_database_went_away(
     assert PassedOn.objects.get().outcome == "open"
 
 
-def test_responses_and_calls_of_tools_are_passed_on_too(program: Program, model: Model) -> None:
+def test_responses_and_calls_of_tools_are_passed_on_too(
+    program: GatewayClient, model: ScriptModel
+) -> None:
     keeping_nothing(program)
     model(*calling("a", text="Let me see. "))
     body = {"model": "demo", "input": SECRET, "instructions": "Be brief."}
@@ -168,15 +158,15 @@ def test_responses_and_calls_of_tools_are_passed_on_too(program: Program, model:
     ("policy", "key", "headers", "status", "code"),
     [
         ("none", True, {}, 403, "opt_out_not_allowed"),
-        ("none", False, OFF, 403, "opt_out_not_allowed"),
-        ("keys", False, OFF, 403, "opt_out_not_allowed"),
+        ("none", False, POLICY_OFF, 403, "opt_out_not_allowed"),
+        ("keys", False, POLICY_OFF, 403, "opt_out_not_allowed"),
         ("asked", False, {"X-Context-Policy": "small"}, 400, "invalid_value"),
         ("asked", False, {"X-Context-Dry-Run": "maybe"}, 400, "invalid_value"),
     ],
 )
 def test_who_may_not_opt_out_is_refused_and_nothing_is_sent_or_kept(
-    program: Program,
-    model: Model,
+    program: GatewayClient,
+    model: ScriptModel,
     set_policy: SetPolicy,
     policy: str,
     key: bool,
@@ -195,7 +185,9 @@ def test_who_may_not_opt_out_is_refused_and_nothing_is_sent_or_kept(
     assert (provider.requests, SECRET in stored()) == ([], False)
 
 
-def test_a_chat_that_is_named_is_not_passed_by(program: Program, model: Model, chat: Chat) -> None:
+def test_a_chat_that_is_named_is_not_passed_by(
+    program: GatewayClient, model: ScriptModel, chat: Chat
+) -> None:
     provider = model()
     keeping_nothing(program)
     answer = ask(program, [user(SECRET)], model=f"chat:{chat.pk}")
@@ -213,7 +205,7 @@ def test_a_chat_that_is_named_is_not_passed_by(program: Program, model: Model, c
     ],
 )
 def test_a_failure_before_the_first_words_has_its_status(
-    program: Program, model: Model, stream: bool, script: Any, status: int, code: str
+    program: GatewayClient, model: ScriptModel, stream: bool, script: Any, status: int, code: str
 ) -> None:
     keeping_nothing(program)
     model(*script)
@@ -223,7 +215,7 @@ def test_a_failure_before_the_first_words_has_its_status(
 
 
 def test_a_failure_in_the_middle_ends_the_stream_with_an_error(
-    program: Program, model: Model
+    program: GatewayClient, model: ScriptModel
 ) -> None:
     keeping_nothing(program)
     model(TextDelta("It is "), ProviderError("provider_unavailable"))
@@ -234,7 +226,7 @@ def test_a_failure_in_the_middle_ends_the_stream_with_an_error(
     assert PassedOn.objects.get().error_code == "provider_unavailable"
 
 
-def test_a_program_that_leaves_ends_the_call(program: Program, model: Model) -> None:
+def test_a_program_that_leaves_ends_the_call(program: GatewayClient, model: ScriptModel) -> None:
     keeping_nothing(program)
 
     async def think(_worker: Any) -> None:
@@ -267,7 +259,7 @@ def pause(seconds: float) -> Callable[[Any], Any]:
 
 
 def test_a_silence_is_broken_before_proxies_give_up(
-    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, model: ScriptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
@@ -282,7 +274,7 @@ def test_a_silence_is_broken_before_proxies_give_up(
 
 
 def test_a_whole_reply_is_never_preceded_by_a_sign(
-    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, model: ScriptModel, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(watches, "SILENCE_SECONDS", 0.05)
     monkeypatch.setattr(forward, "LOOK_SECONDS", 0.02)
@@ -293,8 +285,8 @@ def test_a_whole_reply_is_never_preceded_by_a_sign(
 
 @pytest.mark.parametrize("begun", [[], [TextDelta("It is ")]])
 def test_a_stream_ends_once_its_key_is_revoked(
-    program: Program,
-    model: Model,
+    program: GatewayClient,
+    model: ScriptModel,
     monkeypatch: pytest.MonkeyPatch,
     settings: Any,
     begun: list[Any],
@@ -319,7 +311,7 @@ def test_a_stream_ends_once_its_key_is_revoked(
 
 
 def test_a_database_that_is_away_ends_no_passed_reply(
-    program: Program, model: Model, monkeypatch: pytest.MonkeyPatch, settings: Any
+    program: GatewayClient, model: ScriptModel, monkeypatch: pytest.MonkeyPatch, settings: Any
 ) -> None:
     settings.STREAM_RECHECK_SECONDS = 0.01
     keeping_nothing(program)
@@ -331,7 +323,9 @@ def test_a_database_that_is_away_ends_no_passed_reply(
         raise OperationalError("no route to the database")
 
     model(TextDelta("It is "), wait, TextDelta("secret."), Finished("stop"))
-    response = program.open({"model": "demo", "messages": [user(SECRET)], "stream": True}, **OFF)
+    response = program.open(
+        {"model": "demo", "messages": [user(SECRET)], "stream": True}, **POLICY_OFF
+    )
     monkeypatch.setattr(keys, "is_living", away)
     assert program.close(response).text == "It is secret."
 
@@ -342,12 +336,12 @@ def rows() -> dict[str, int]:
 
 
 def test_a_dry_run_tells_what_would_come_and_stores_nothing(
-    program: Program, set_policy: SetPolicy, sent: list[Any]
+    program: GatewayClient, set_policy: SetPolicy, sent: list[Any]
 ) -> None:
     set_policy(strategy="sliding_window", window_turns=2, system_text="The house.")
     messages = program.talk([f"question {n} of some words" for n in range(4)])
     chat = Chat.objects.get()
-    tasks, before, said = len(sent), rows(), said_in(chat)
+    tasks, before, said = len(sent), rows(), list_chat_messages(chat)
     asked = [*messages, user(SECRET)]
     known = ask(program, asked, DRY, stream=True)
     assert known.headers["Content-Type"].startswith("application/json")
@@ -356,7 +350,7 @@ def test_a_dry_run_tells_what_would_come_and_stores_nothing(
         "context.dry_run", "continue", str(chat.pk),
     )  # fmt: skip
     # Compare with the real request.
-    assert (rows(), said_in(chat), len(sent)) == (before, said, tasks)
+    assert (rows(), list_chat_messages(chat), len(sent)) == (before, said, tasks)
     real = program.ask(asked)
     receipt = Receipt.objects.get(turn=real.turn)
     assert told["prompt_tokens"] == receipt.prompt_tokens
@@ -373,7 +367,7 @@ def test_a_dry_run_tells_what_would_come_and_stores_nothing(
     assert SECRET not in json.dumps(told)
 
 
-def test_a_dry_run_of_what_is_passed_on_says_so(program: Program, model: Model) -> None:
+def test_a_dry_run_of_what_is_passed_on_says_so(program: GatewayClient, model: ScriptModel) -> None:
     provider = model()
     keeping_nothing(program)
     told = ask(program, [user(SECRET)], DRY).json

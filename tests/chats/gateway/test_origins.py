@@ -6,7 +6,7 @@ import pytest
 from django.test import Client
 
 from project import env
-from tests.chats.gateway.conftest import Program, user
+from tests.support.gateway_clients import GatewayClient, user
 
 PAGE = "https://chat.example.org"
 ALLOW = "Access-Control-Allow-Origin"
@@ -28,7 +28,7 @@ def preflight(origin: str, path: str = "/v1/chat/completions") -> Any:
     return Client().options(path, headers=headers)
 
 
-def test_a_listed_origin_may_ask_and_read(program: Program) -> None:
+def test_a_listed_origin_may_ask_and_read(program: GatewayClient) -> None:
     before = preflight(PAGE)
     assert (before.status_code, before[ALLOW]) == (204, PAGE)
     assert before["Access-Control-Allow-Headers"] == "authorization, content-type"
@@ -42,7 +42,7 @@ def test_a_listed_origin_may_ask_and_read(program: Program) -> None:
     assert (refused.status_code, refused[ALLOW]) == (401, PAGE)
 
 
-def test_a_page_can_read_each_header_of_the_gateway(program: Program) -> None:
+def test_a_page_can_read_each_header_of_the_gateway(program: GatewayClient) -> None:
     body = {"model": "demo", "messages": [user("Hi")], "keep_alive": 5}
     response = program.open(body, **{"Origin": PAGE, "Idempotency-Key": "one"})
     program.work(response["X-Context-Report-Id"])

@@ -12,9 +12,10 @@ from chats.providers import registry
 from chats.providers.base import ExtraFields, Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.providers.wire import build_openai_body
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import TOOLS, Answer, Program, result, user
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import TOOLS, Answer, GatewayClient, result, user
+from tests.support.gateway_passthrough import POLICY_OFF
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -27,7 +28,6 @@ CALLING = (
     ExtraFields(0, {"extra_content": SIGNED}),
     Finished("tool_calls"),
 )
-OFF = {"X-Context-Policy": "off"}
 FUNCTION: Any = TOOLS[0]["function"]
 RESPONSE_TOOLS = [{"type": "function", **FUNCTION}]
 
@@ -35,7 +35,9 @@ RESPONSE_TOOLS = [{"type": "function", **FUNCTION}]
 class Door:
     """A type of request: an API, whole or streamed, with a policy or as pass-through."""
 
-    def __init__(self, program: Program, *, stream: bool, off: bool, monkeypatch: Any) -> None:
+    def __init__(
+        self, program: GatewayClient, *, stream: bool, off: bool, monkeypatch: Any
+    ) -> None:
         self.program, self.stream, self.off = program, stream, off
         self.monkeypatch = monkeypatch
 
@@ -45,7 +47,7 @@ class Door:
         if self.off:
             given = lambda *_given, **_named: provider  # noqa: E731  # a stand-in
             self.monkeypatch.setattr(registry, "get_provider", given)
-        headers = OFF if self.off else {}
+        headers = POLICY_OFF if self.off else {}
         sent = {"model": "demo", "stream": self.stream, **body}
         response = self.program.open(sent, path=path, **headers)
         if response.streaming and not self.off:
@@ -66,7 +68,7 @@ class Door:
 @pytest.fixture(params=[(False, False), (True, False), (False, True), (True, True)],
                 ids=["whole", "stream", "whole off", "stream off"])  # fmt: skip
 def door(
-    request: Any, program: Program, set_policy: SetPolicy, monkeypatch: pytest.MonkeyPatch
+    request: Any, program: GatewayClient, set_policy: SetPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> Door:
     """Each combination of streaming and pass-through."""
     stream, off = request.param

@@ -6,7 +6,7 @@ import pytest
 
 from chats.gateway import body, parameters
 from chats.models import Chat
-from tests.chats.gateway.conftest import Program, user
+from tests.support.gateway_clients import GatewayClient, user
 
 pytestmark = pytest.mark.django_db
 
@@ -54,7 +54,7 @@ UNKNOWN = ["user_configuration", "client_metadata", "keep_alive", "cache", "tags
 
 @pytest.mark.parametrize("name", ROUTING)
 @pytest.mark.parametrize("path", ["chat/completions", "responses", "embeddings"])
-def test_routing_words_are_refused_by_name(program: Program, name: str, path: str) -> None:
+def test_routing_words_are_refused_by_name(program: GatewayClient, name: str, path: str) -> None:
     said: Any = {"messages": [user("hi")]} if path == "chat/completions" else {"input": "hi"}
     answer = program.close(program.open({"model": "demo", **said, name: "x"}, path=path))
     error = answer.json["error"]
@@ -63,7 +63,7 @@ def test_routing_words_are_refused_by_name(program: Program, name: str, path: st
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_unknown_fields_are_left_out_and_named(program: Program, path: str) -> None:
+def test_unknown_fields_are_left_out_and_named(program: GatewayClient, path: str) -> None:
     said: Any = {"messages": [user("hi")]} if path == "chat/completions" else {"input": "hi"}
     others = dict.fromkeys(UNKNOWN, "x")
     known = {"top_k": 5, "min_p": 0.1, "thinking": {"type": "enabled"}, "temperature": 1}
@@ -80,7 +80,7 @@ def test_unknown_fields_are_left_out_and_named(program: Program, path: str) -> N
     "path", ["chat/completions", "completions", "responses", "responses/compact", "embeddings"]
 )
 def test_a_body_of_countless_values_is_refused_before_it_is_parsed(
-    program: Program, path: str, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, path: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(body, "load_strict_json", pytest.fail)
     sent = b'{"model": "demo", "input": [' + b"{}," * body.VALUES + b"{}]}"

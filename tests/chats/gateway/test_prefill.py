@@ -15,21 +15,21 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import Finished, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.providers.wire import build_openai_body
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
     Answer,
-    Program,
+    GatewayClient,
     assistant,
     call,
     calling,
-    key_of,
+    get_client_key,
+    list_chat_messages,
     result,
-    said_in,
     system,
     user,
 )
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -44,7 +44,7 @@ def marked(text: str) -> dict[str, Any]:
     return {**assistant(text), "prefix": True}
 
 
-def respond(program: Program, *script: Any, **body: Any) -> Answer:
+def respond(program: GatewayClient, *script: Any, **body: Any) -> Answer:
     """Send a request to /v1/responses, and let the model reply."""
     response = program.open({"model": "demo", **body}, path="responses")
     if response.streaming:
@@ -54,12 +54,15 @@ def respond(program: Program, *script: Any, **body: Any) -> Answer:
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_the_reply_is_stored_whole_and_only_the_rest_is_returned(
-    program: Program, stream: bool
+    program: GatewayClient, stream: bool
 ) -> None:
     answer = program.ask(ASKED, *REST, stream=stream, **CONTINUED)
     assert (answer.status, answer.text) == (200, ' "Oslo"}')
     assert program.prompt == [("user", "Where?"), ("assistant", BEGUN)]
-    assert said_in(answer.chat) == [(1, "user", "Where?"), (2, "assistant", '{"city": "Oslo"}')]
+    assert list_chat_messages(answer.chat) == [
+        (1, "user", "Where?"),
+        (2, "assistant", '{"city": "Oslo"}'),
+    ]
     body = build_openai_body(program.requests[-1])
     assert (body["continue_final_message"], body["add_generation_prompt"]) == (True, False)
     assert "prefix" not in body["messages"][-1]
@@ -71,7 +74,7 @@ def test_the_reply_is_stored_whole_and_only_the_rest_is_returned(
 @pytest.mark.parametrize("stream", [False, True])
 @pytest.mark.parametrize("repeated", [(), (TextDelta('{"ci'), TextDelta('ty":'))])
 def test_a_marked_message_is_sent_with_its_mark(
-    program: Program, stream: bool, repeated: tuple[Any, ...]
+    program: GatewayClient, stream: bool, repeated: tuple[Any, ...]
 ) -> None:
     # Mistral repeats the beginning, DeepSeek does not.
     answer = program.ask([user("Where?"), marked(BEGUN)], *repeated, *REST, stream=stream)
@@ -80,7 +83,7 @@ def test_a_marked_message_is_sent_with_its_mark(
     assert Message.objects.get(role="assistant").text == '{"city": "Oslo"}'
 
 
-def test_the_conversation_continues_with_the_whole_reply(program: Program) -> None:
+def test_the_conversation_continues_with_the_whole_reply(program: GatewayClient) -> None:
     first = program.ask(ASKED, *REST, **CONTINUED)
     said = [user("Where?"), assistant(BEGUN + first.text), user("Sure?")]
     second = program.ask(said)
@@ -92,7 +95,7 @@ def test_the_conversation_continues_with_the_whole_reply(program: Program) -> No
     assert program.prompt[-2:] == [("user", "And then?"), ("assistant", BEGUN)]
 
 
-def test_it_may_follow_a_tool_result(program: Program) -> None:
+def test_it_may_follow_a_tool_result(program: GatewayClient) -> None:
     said = [user("Weather?")]
     program.ask(said, *calling("c1"), tools=TOOLS)
     said += [assistant(None, call("c1")), result("c1", "rain"), assistant("It")]
@@ -102,7 +105,7 @@ def test_it_may_follow_a_tool_result(program: Program) -> None:
     assert answer.text == " rains"
 
 
-def test_thoughts_and_calls_are_returned(program: Program) -> None:
+def test_thoughts_and_calls_are_returned(program: GatewayClient) -> None:
     script = (
         ReasoningDelta("Hm"),
         ToolCallDelta(0, "c1", "weather", "{}"),
@@ -116,7 +119,7 @@ def test_thoughts_and_calls_are_returned(program: Program) -> None:
 
 
 @pytest.mark.parametrize("stream", [False, True])
-def test_responses_continue_it_too(program: Program, stream: bool) -> None:
+def test_responses_continue_it_too(program: GatewayClient, stream: bool) -> None:
     items = [{"role": "user", "content": "Where?"}, {"role": "assistant", "content": BEGUN}]
     answer = respond(program, *REST, input=items, stream=stream, **CONTINUED)
     response = (
@@ -131,7 +134,9 @@ def anthropic(model: ModelSpec, *, thinking: str = "") -> None:
     ModelSpec.objects.filter(pk=model.pk).update(thinking=thinking)
 
 
-def test_anthropic_continues_it_without_a_mark(program: Program, demo_model: ModelSpec) -> None:
+def test_anthropic_continues_it_without_a_mark(
+    program: GatewayClient, demo_model: ModelSpec
+) -> None:
     anthropic(demo_model)
     answer = program.ask(
         [user("Where?"), assistant("In the \n")], TextDelta("north"), Finished("stop")
@@ -141,7 +146,7 @@ def test_anthropic_continues_it_without_a_mark(program: Program, demo_model: Mod
     assert (last["role"], last["content"][0]["text"]) == ("assistant", "In the")
 
 
-def test_anthropic_with_thinking_refuses_it(program: Program, demo_model: ModelSpec) -> None:
+def test_anthropic_with_thinking_refuses_it(program: GatewayClient, demo_model: ModelSpec) -> None:
     anthropic(demo_model, thinking="adaptive")
     assert program.ask(ASKED).json["error"]["code"] == "unsupported_content"
 
@@ -158,20 +163,22 @@ def test_anthropic_with_thinking_refuses_it(program: Program, demo_model: ModelS
     ],
 )
 def test_other_replies_at_the_end_are_refused(
-    program: Program, messages: Any, more: dict[str, Any]
+    program: GatewayClient, messages: Any, more: dict[str, Any]
 ) -> None:
     answer = program.ask(messages, **more)
     assert (answer.status, answer.json["error"]["code"]) == (400, "unsupported_content")
     assert not Chat.objects.exists()
 
 
-def test_a_beginning_beyond_the_limit_is_refused(program: Program, set_policy: SetPolicy) -> None:
+def test_a_beginning_beyond_the_limit_is_refused(
+    program: GatewayClient, set_policy: SetPolicy
+) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     answer = program.ask([user("Where?"), assistant("word " * 5000)], **CONTINUED)
     assert (answer.status, answer.json["error"]["code"]) == (400, "context_length_exceeded")
 
 
-def test_an_erased_reply_takes_its_beginning_along(program: Program, alice: User) -> None:
+def test_an_erased_reply_takes_its_beginning_along(program: GatewayClient, alice: User) -> None:
     first = program.ask(ASKED, *REST, **CONTINUED)
     said = [user("Where?"), assistant(BEGUN + first.text), user("And then?"), assistant(BEGUN)]
     program.ask(said, *REST, **CONTINUED)
@@ -184,7 +191,9 @@ def test_an_erased_reply_takes_its_beginning_along(program: Program, alice: User
 
 
 @pytest.mark.parametrize("layout", ["A", "B"])
-def test_a_text_layout_ends_with_it(program: Program, set_policy: SetPolicy, layout: str) -> None:
+def test_a_text_layout_ends_with_it(
+    program: GatewayClient, set_policy: SetPolicy, layout: str
+) -> None:
     set_policy(layout=layout, strategy="sliding_window")
     program.ask(ASKED, *REST, **CONTINUED)
     assert program.prompt[-1] == ("assistant", BEGUN)
@@ -192,9 +201,9 @@ def test_a_text_layout_ends_with_it(program: Program, set_policy: SetPolicy, lay
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_it_is_passed_through(
-    program: Program, monkeypatch: pytest.MonkeyPatch, stream: bool
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    key = key_of(program)
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([list(REST)])
@@ -205,7 +214,7 @@ def test_it_is_passed_through(
     assert PassedOn.objects.get().outcome == "ok"
 
 
-def test_the_same_idempotency_key_returns_the_same_rest(program: Program) -> None:
+def test_the_same_idempotency_key_returns_the_same_rest(program: GatewayClient) -> None:
     headers = {"Idempotency-Key": "once"}
     program.ask(ASKED, *REST, headers=headers, **CONTINUED)
     body = {"model": "demo", "messages": ASKED, **CONTINUED}

@@ -12,17 +12,17 @@ from chats.gateway.matching import identity
 from chats.models import Branch, Chat, GatewayChat, GatewayNode, Message
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.models import ModelSpec
-from tests.chats.gateway.conftest import (
+from tests.support.gateway_clients import (
     TOOLS,
     USAGE,
-    MakeProgram,
+    GatewayClient,
+    MakeClient,
     Messages,
-    Program,
     assistant,
     call,
     calling,
+    list_chat_messages,
     result,
-    said_in,
     system,
     user,
 )
@@ -37,7 +37,7 @@ def decision(answer: Any) -> str:
     return str(answer.headers["X-Context-Decision"])
 
 
-def grown(program: Program, count: int) -> Messages:
+def grown(program: GatewayClient, count: int) -> Messages:
     """Return a conversation with this number of questions and replies."""
     return program.talk([f"Question {n}" for n in range(1, count + 1)])
 
@@ -48,7 +48,7 @@ def grown(program: Program, count: int) -> Messages:
 @pytest.mark.gateway_case(4)
 @pytest.mark.gateway_case(6)
 def test_one_chat_whatever_changes_around_its_messages(
-    program: Program, make: MakeProgram, alice: User, demo_model: ModelSpec
+    program: GatewayClient, make: MakeClient, alice: User, demo_model: ModelSpec
 ) -> None:
     ModelSpec.objects.create(slug="other", provider="demo", name="other")
     said: Messages = []
@@ -64,14 +64,14 @@ def test_one_chat_whatever_changes_around_its_messages(
         said.append(assistant(answer.text))
     chat = Chat.objects.get()
     assert Branch.objects.count() == 1
-    assert [seq for seq, _, _ in said_in(chat)] == list(range(1, 13))
+    assert [seq for seq, _, _ in list_chat_messages(chat)] == list(range(1, 13))
     assert (chat.model and chat.model.slug, chat.archived, chat.erase_at) == ("other", False, None)
     assert program.prompt[0] == ("system", "It is 6 May, the folder is /6.\n\nReminder 6")
 
 
 @pytest.mark.gateway_case(5)
 @pytest.mark.gateway_case(7)
-def test_a_loop_of_tools_is_found_by_its_results(program: Program) -> None:
+def test_a_loop_of_tools_is_found_by_its_results(program: GatewayClient) -> None:
     said = [user("The weather in Oslo and Rome?")]
     first = program.ask(said, *calling("a", "b"), tools=TOOLS)
     assert first.json["choices"][0]["finish_reason"] == "tool_calls"
@@ -92,7 +92,7 @@ def test_a_loop_of_tools_is_found_by_its_results(program: Program) -> None:
     assert decision(program.ask(said)) == "continue"
     chat = Chat.objects.get()
     assert Branch.objects.count() == 1
-    assert [(seq, role) for seq, role, _ in said_in(chat)] == [
+    assert [(seq, role) for seq, role, _ in list_chat_messages(chat)] == [
         (1, "user"), (2, "assistant"), (3, "assistant"), (4, "assistant"), (5, "user"),
         (6, "assistant"),
     ]  # fmt: skip
@@ -100,7 +100,7 @@ def test_a_loop_of_tools_is_found_by_its_results(program: Program) -> None:
     assert [m.role for m in program.requests[-1].messages].count("tool") == 3
 
 
-def test_other_results_of_the_same_calls_are_another_branch(program: Program) -> None:
+def test_other_results_of_the_same_calls_are_another_branch(program: GatewayClient) -> None:
     said = [user("The weather?")]
     program.ask(said, *calling("a"), tools=TOOLS)
     said.append(assistant(None, call("a")))
@@ -118,7 +118,7 @@ def test_other_results_of_the_same_calls_are_another_branch(program: Program) ->
 @pytest.mark.gateway_case(11)
 @pytest.mark.gateway_case(13)
 @pytest.mark.gateway_case(14)
-def test_equal_beginnings_are_chats_of_their_own(program: Program) -> None:
+def test_equal_beginnings_are_chats_of_their_own(program: GatewayClient) -> None:
     head = system("A long text of five thousand tokens. " * 100)
     program.talk(["hi"], [head])
     fresh = program.ask([head, user("hi")], prompt_cache_key="one", user="u")
@@ -135,7 +135,9 @@ def test_equal_beginnings_are_chats_of_their_own(program: Program) -> None:
 
 @pytest.mark.gateway_case(12)
 @pytest.mark.gateway_case(20)
-def test_nothing_is_found_across_people(program: Program, make: MakeProgram, bob: User) -> None:
+def test_nothing_is_found_across_people(
+    program: GatewayClient, make: MakeClient, bob: User
+) -> None:
     header = {"X-Session-Id": "shared"}
     said = [user("My secret is 4711")]
     mine = program.ask(said, headers=header)
@@ -150,7 +152,7 @@ def test_nothing_is_found_across_people(program: Program, make: MakeProgram, bob
     assert decision(program.ask(said, user="another")) == "new"
 
 
-def test_a_chat_is_provisional_until_one_of_its_replies_comes_back(program: Program) -> None:
+def test_a_chat_is_provisional_until_one_of_its_replies_comes_back(program: GatewayClient) -> None:
     answer = program.ask([user("hi")])
     chat = answer.chat
     assert chat.is_provisional
@@ -172,19 +174,19 @@ def test_a_chat_is_provisional_until_one_of_its_replies_comes_back(program: Prog
     ],
 )
 def test_a_chat_is_titled_by_what_somebody_wrote(
-    program: Program, said: list[str], title: str
+    program: GatewayClient, said: list[str], title: str
 ) -> None:
     assert program.ask([user(text) for text in said]).chat.title == title
 
 
-def test_the_parts_of_a_message_stand_apart(program: Program) -> None:
+def test_the_parts_of_a_message_stand_apart(program: GatewayClient) -> None:
     parts = [{"type": "text", "text": text} for text in ("First.", "Second.")]
     chat = program.ask([{"role": "user", "content": parts}]).chat
     (message,) = Message.objects.filter(branch__chat=chat, role="user")
     assert message.text == "First.\n\nSecond."
 
 
-def test_a_reply_without_its_thoughts_and_spaces_is_still_ours(program: Program) -> None:
+def test_a_reply_without_its_thoughts_and_spaces_is_still_ours(program: GatewayClient) -> None:
     first = program.ask(
         [user("hi")], TextDelta("<think>Hm.</think>\n\nYes,  I am  here.\n"), Finished("stop")
     )
@@ -200,7 +202,7 @@ def test_a_reply_without_its_thoughts_and_spaces_is_still_ours(program: Program)
 
 @pytest.mark.gateway_case(18)
 @pytest.mark.gateway_case(19)
-def test_an_edit_is_a_branch_that_knows_nothing_of_what_it_left(program: Program) -> None:
+def test_an_edit_is_a_branch_that_knows_nothing_of_what_it_left(program: GatewayClient) -> None:
     said = grown(program, 4)
     edited = [*said[:4], user("Another question 3")]
     answer = program.ask(edited)
@@ -216,7 +218,7 @@ def test_an_edit_is_a_branch_that_knows_nothing_of_what_it_left(program: Program
     assert Branch.objects.count() == 3
 
 
-def test_the_same_again_is_another_reply_beside_the_first(program: Program) -> None:
+def test_the_same_again_is_another_reply_beside_the_first(program: GatewayClient) -> None:
     said = grown(program, 2)
     program.ask([*said, user("Question 3")])
     again = program.ask([*said, user("Question 3")])
@@ -229,7 +231,7 @@ def test_the_same_again_is_another_reply_beside_the_first(program: Program) -> N
 
 
 @pytest.mark.gateway_case(16)
-def test_parallel_calls_are_replies_beside_each_other(program: Program) -> None:
+def test_parallel_calls_are_replies_beside_each_other(program: GatewayClient) -> None:
     said = [*grown(program, 1), user("All at once")]
     responses = [program.open({"model": "demo", "messages": said}) for _ in range(20)]
     assert {response.status_code for response in responses} == {200}
@@ -243,7 +245,7 @@ def test_parallel_calls_are_replies_beside_each_other(program: Program) -> None:
 
 @pytest.mark.gateway_case(15)
 @pytest.mark.gateway_case(17)
-def test_an_id_names_the_room_and_the_messages_the_place(program: Program) -> None:
+def test_an_id_names_the_room_and_the_messages_the_place(program: GatewayClient) -> None:
     header = {"X-Session-Id": "agent"}
     parent = program.talk(["Plan it"], headers=header)
     lines = [program.talk([f"Part {n}"], headers=header) for n in range(5)]
@@ -263,7 +265,7 @@ def test_an_id_names_the_room_and_the_messages_the_place(program: Program) -> No
     assert (decision(other), other.chat == chat) == ("new", False)
 
 
-def test_an_id_that_is_none_is_said_and_nothing_takes_its_place(program: Program) -> None:
+def test_an_id_that_is_none_is_said_and_nothing_takes_its_place(program: GatewayClient) -> None:
     bad = {"X-Session-Id": "x" * 256, "X-Conversation-Id": "fine"}
     answer = program.ask([user("hi")], headers=bad)
     assert answer.headers["X-Context-Identity"] == "invalid:x-session-id"
@@ -274,7 +276,7 @@ def test_an_id_that_is_none_is_said_and_nothing_takes_its_place(program: Program
 
 @pytest.mark.gateway_case(21)
 @pytest.mark.gateway_case(22)
-def test_a_program_that_windows_itself_gets_one_branch(program: Program) -> None:
+def test_a_program_that_windows_itself_gets_one_branch(program: GatewayClient) -> None:
     said: Messages = []
     for n in range(1, 31):
         said.append(user(f"Question {n}"))
@@ -298,7 +300,7 @@ def test_a_program_that_windows_itself_gets_one_branch(program: Program) -> None
     assert program.prompt == [(m["role"], m["content"]) for m in summed]
 
 
-def test_a_short_tail_proves_nothing_without_an_id(program: Program) -> None:
+def test_a_short_tail_proves_nothing_without_an_id(program: GatewayClient) -> None:
     said = grown(program, 4)
     tail = [*said[-4:], user("Go on")]
     answer = program.ask(tail)
@@ -307,7 +309,7 @@ def test_a_short_tail_proves_nothing_without_an_id(program: Program) -> None:
 
 
 @pytest.mark.gateway_case(23)
-def test_a_chat_that_is_erased_stays_erased(program: Program) -> None:
+def test_a_chat_that_is_erased_stays_erased(program: GatewayClient) -> None:
     said = [*grown(program, 1), user("Go on")]
     response = program.open({"model": "demo", "messages": said, "stream": True})
     Chat.objects.get().delete()
@@ -318,7 +320,7 @@ def test_a_chat_that_is_erased_stays_erased(program: Program) -> None:
     assert decision(program.ask(said)) == "new"
 
 
-def test_twenty_conversations_under_one_key_do_not_mix(program: Program) -> None:
+def test_twenty_conversations_under_one_key_do_not_mix(program: GatewayClient) -> None:
     lines: list[Messages] = [[] for _ in range(20)]
     for n in range(3):
         for number, line in enumerate(lines):

@@ -13,7 +13,7 @@ import pytest
 
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from contextpolicy.models import ModelSpec
-from tests.chats.gateway.conftest import Answer, Program
+from tests.support.gateway_clients import Answer, GatewayClient
 
 pytestmark = pytest.mark.django_db
 
@@ -81,7 +81,7 @@ def with_known_ids(body: dict[str, Any], sent: Sequence[Mapping[str, Any]]) -> d
 
 @pytest.mark.parametrize("name", FILES)
 def test_each_recorded_conversation_is_found_again(
-    program: Program, demo_model: ModelSpec, name: str
+    program: GatewayClient, demo_model: ModelSpec, name: str
 ) -> None:
     ModelSpec.objects.filter(pk=demo_model.pk).update(slug="fake", supports_tools=True)
     records = [json.loads(line) for line in (FOLDER / f"{name}.jsonl").read_text().splitlines()]

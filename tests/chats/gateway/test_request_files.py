@@ -1,7 +1,5 @@
 """Documents in requests: stored, read, counted, recognised, refused, passed through."""
 
-import base64
-import io
 import uuid
 from typing import Any
 
@@ -12,57 +10,33 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
-from chats.files import reading, storage, uploads
+from chats.files import reading, storage
 from chats.models import ApiKey, Chat, FileChunk, Message, MessageFile, StoredFile
-from contextpolicy.engine.messages.tokens import ApproximateCounter
 from tests.chats.files.conftest import own_folder
 from tests.chats.files.sample_files import make_docx, make_pdf, make_png
-from tests.chats.gateway.conftest import MakeProgram, Program, assistant, key_of, user
+from tests.support.gateway_clients import GatewayClient, MakeClient, assistant, get_client_key, user
+from tests.support.gateway_files import (
+    PDF,
+    build_file_message,
+    build_pdf_url,
+    respond_to_parts,
+    upload_file,
+)
 
 __all__ = ["own_folder"]
-PDF = make_pdf("The harbour fee is 42 crowns.")
+
+pytestmark = pytest.mark.usefixtures("working")
 
 
-@pytest.fixture(autouse=True)
-def working(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Read files like a worker while a request waits for them."""
-
-    def work() -> None:
-        for row in StoredFile.objects.filter(state=StoredFile.State.PENDING):
-            reading.read_uploaded_file(file_id=row.pk, counter=ApproximateCounter())
-
-    monkeypatch.setattr(reading, "pause", work)
-
-
-def url_of(data: bytes = PDF, kind: str = "application/pdf") -> str:
-    """Return a data URL."""
-    return f"data:{kind};base64,{base64.b64encode(data).decode()}"
-
-
-def given(question: str = "Name the fee.", **fields: Any) -> dict[str, Any]:
-    """Return a user message with a file."""
-    fields = fields or {"file_data": url_of(), "filename": "fees.pdf"}
-    return user([{"type": "file", "file": fields}, {"type": "text", "text": question}])
-
-
-def refusal(program: Program, *messages: dict[str, Any], **more: Any) -> tuple[int, str, str]:
+def refusal(program: GatewayClient, *messages: dict[str, Any], **more: Any) -> tuple[int, str, str]:
     """Return status, code and field of a refusal."""
     answer = program.ask(list(messages), **more)
     error = answer.json["error"]
     return answer.status, error["code"], error["param"]
 
 
-def respond(program: Program, *parts: dict[str, Any], **more: Any) -> Any:
-    """Send an input to Responses, let the model reply, and return the response."""
-    body = {"model": "demo", "input": [{"role": "user", "content": list(parts)}], **more}
-    response = program.open(body, path="responses")
-    if response.streaming:
-        program.work(response["X-Context-Report-Id"])
-    return program.close(response)
-
-
-def test_the_model_gets_the_text_of_a_pdf_as_data(program: Program) -> None:
-    answer = program.ask([given()])
+def test_the_model_gets_the_text_of_a_pdf_as_data(program: GatewayClient) -> None:
+    answer = program.ask([build_file_message()])
     assert answer.status == 200
     role, content = program.prompt[-1]
     assert role == "user"
@@ -77,79 +51,80 @@ def test_the_model_gets_the_text_of_a_pdf_as_data(program: Program) -> None:
     assert message.token_count > 20
 
 
-def test_a_conversation_with_a_file_is_recognised_and_stored_once(program: Program) -> None:
-    first = program.ask([given()])
-    messages = [given(), assistant(first.text), user("And next year?")]
+def test_a_conversation_with_a_file_is_recognised_and_stored_once(program: GatewayClient) -> None:
+    first = program.ask([build_file_message()])
+    messages = [build_file_message(), assistant(first.text), user("And next year?")]
     second = program.ask(messages)
     assert second.headers["X-Context-Decision"] == "continue"
     assert second.chat == first.chat
     assert (StoredFile.objects.count(), MessageFile.objects.count()) == (1, 1)
     assert "42 crowns" in program.prompt[-3][1]
     other = make_pdf("The harbour fee is 43 crowns.")
-    messages = [given(file_data=url_of(other)), assistant(first.text), user("And next year?")]
+    messages = [
+        build_file_message(file_data=build_pdf_url(other)),
+        assistant(first.text),
+        user("And next year?"),
+    ]
     assert program.ask(messages).headers["X-Context-Decision"] == "new"
     assert StoredFile.objects.count() == 2
 
 
 def test_an_upload_of_the_same_person_is_named_by_id(
-    program: Program, make: MakeProgram, bob: User, alice: User
+    program: GatewayClient, make: MakeClient, bob: User, alice: User
 ) -> None:
-    row = upload(PDF, alice)
-    assert program.ask([given(file_id=str(row.pk))]).status == 200
+    row = upload_file(PDF, alice)
+    assert program.ask([build_file_message(file_id=str(row.pk))]).status == 200
     assert "42 crowns" in program.prompt[-1][1]
-    message = given(file_id=str(row.pk))
+    message = build_file_message(file_id=str(row.pk))
     assert refusal(make(bob), message) == (422, "file_not_found", "messages")
-    message = given(file_id=str(uuid.uuid4()))
+    message = build_file_message(file_id=str(uuid.uuid4()))
     assert refusal(program, message) == (422, "file_not_found", "messages")
-
-
-def upload(data: bytes, owner: User, name: str = "fees.pdf") -> StoredFile:
-    """Upload a file."""
-    return uploads.accept_upload(io.BytesIO(data), name=name, owner=owner, now=timezone.now())[0]
 
 
 @pytest.mark.parametrize("by_id", [False, True])
 def test_an_image_in_a_file_part_is_sent_as_an_image(
-    program: Program, alice: User, by_id: bool
+    program: GatewayClient, alice: User, by_id: bool
 ) -> None:
     picture = make_png(30, 20)
-    fields = {"file_data": url_of(picture, "image/png")}
+    fields = {"file_data": build_pdf_url(picture, "image/png")}
     if by_id:
-        fields = {"file_id": str(upload(picture, alice, "chart.png").pk)}
-    first = program.ask([given(**fields)])
+        fields = {"file_id": str(upload_file(picture, alice, "chart.png").pk)}
+    first = program.ask([build_file_message(**fields)])
     assert first.status == 200
     assert [url[:22] for url in program.requests[-1].images.values()] == ["data:image/png;base64,"]
-    second = program.ask([given(**fields), assistant(first.text), user("And?")])
+    second = program.ask([build_file_message(**fields), assistant(first.text), user("And?")])
     assert second.headers["X-Context-Decision"] == "continue"
     assert MessageFile.objects.count() == int(by_id)
 
 
-def test_responses_take_files_and_list_them_as_items(program: Program) -> None:
+def test_responses_take_files_and_list_them_as_items(program: GatewayClient) -> None:
     text = {"type": "input_text", "text": "Name the fee."}
-    file = {"type": "input_file", "file_data": url_of(), "filename": "fees.pdf"}
-    first = respond(program, file, text)
+    file = {"type": "input_file", "file_data": build_pdf_url(), "filename": "fees.pdf"}
+    first = respond_to_parts(program, file, text)
     assert first.status == 200, first.body
     assert "42 crowns" in program.prompt[-1][1]
-    second = respond(program, {**text, "text": "Why?"}, previous_response_id=first.json["id"])
+    second = respond_to_parts(
+        program, {**text, "text": "Why?"}, previous_response_id=first.json["id"]
+    )
     assert second.headers["X-Context-Decision"] == "continue"
     assert "42 crowns" in program.prompt[-3][1]
     listed = program.close(open_items(program, second.json["id"])).json["data"]
     found = [part for item in listed for part in item.get("content", ()) if "file_id" in part]
     row = StoredFile.objects.get()
     assert found == [{"type": "input_file", "file_id": str(row.pk), "filename": "fees.pdf"}]
-    again = respond(program, found[0], text)
+    again = respond_to_parts(program, found[0], text)
     assert again.status == 200
     assert "42 crowns" in program.prompt[-1][1]
 
 
-def open_items(program: Program, response_id: str) -> Any:
+def open_items(program: GatewayClient, response_id: str) -> Any:
     """Request the input items of a response."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     return client.get(f"/v1/responses/{response_id}/input_items")
 
 
-def test_a_compaction_item_keeps_its_files(program: Program) -> None:
-    file = {"type": "input_file", "file_data": url_of(), "filename": "fees.pdf"}
+def test_a_compaction_item_keeps_its_files(program: GatewayClient) -> None:
+    file = {"type": "input_file", "file_data": build_pdf_url(), "filename": "fees.pdf"}
     body = {"model": "demo", "input": [{"role": "user", "content": [file]}]}
     item = program.close(program.open(body, path="responses/compact")).json["output"][0]
     assert StoredFile.objects.count() == 0
@@ -167,29 +142,29 @@ def test_a_compaction_item_keeps_its_files(program: Program) -> None:
         ({"filename": "a.pdf"}, (400, "missing_field")),
         ({"file_data": "data:application/pdf;base64,%%%"}, (400, "invalid_value")),
         ({"file_id": "file-abc"}, (400, "invalid_value")),
-        ({"file_data": url_of(b"\x00\x01\x02binary")}, (422, "file_kind_refused")),
-        ({"file_data": url_of(make_pdf(""))}, (409, "file_not_read")),
-        ({"file_data": url_of(b"")}, (422, "file_empty")),
+        ({"file_data": build_pdf_url(b"\x00\x01\x02binary")}, (422, "file_kind_refused")),
+        ({"file_data": build_pdf_url(make_pdf(""))}, (409, "file_not_read")),
+        ({"file_data": build_pdf_url(b"")}, (422, "file_empty")),
     ],
 )
 def test_a_refused_file_stores_no_message(
-    program: Program, fields: dict[str, Any], expected: tuple[int, str]
+    program: GatewayClient, fields: dict[str, Any], expected: tuple[int, str]
 ) -> None:
-    assert refusal(program, given(**fields))[:2] == expected
+    assert refusal(program, build_file_message(**fields))[:2] == expected
     assert Chat.objects.count() == 0
     assert Message.objects.count() == 0
 
 
-def test_limits_of_files_apply(program: Program, settings: Settings) -> None:
+def test_limits_of_files_apply(program: GatewayClient, settings: Settings) -> None:
     settings.FILE_BYTES = 100
-    assert refusal(program, given())[:2] == (413, "file_too_large")
+    assert refusal(program, build_file_message())[:2] == (413, "file_too_large")
     settings.FILE_BYTES, settings.FILES_PER_MESSAGE = 10_000, 1
-    part = {"type": "file", "file": {"file_data": url_of(b"other", "text/plain")}}
-    message = given()
+    part = {"type": "file", "file": {"file_data": build_pdf_url(b"other", "text/plain")}}
+    message = build_file_message()
     message["content"].append(part)
     assert refusal(program, message) == (422, "too_many_files", "messages")
     settings.FILE_UPLOADS = False
-    assert refusal(program, given())[:2] == (403, "file_uploads_off")
+    assert refusal(program, build_file_message())[:2] == (403, "file_uploads_off")
     assert Chat.objects.count() == 0
 
 
@@ -202,46 +177,48 @@ def test_limits_of_files_apply(program: Program, settings: Settings) -> None:
     ],
 )
 def test_a_policy_limits_files(
-    program: Program, set_policy: Any, limits: dict[str, Any], code: str
+    program: GatewayClient, set_policy: Any, limits: dict[str, Any], code: str
 ) -> None:
     set_policy(**limits)
-    message = given()
-    picture = {"url": url_of(make_png(), "image/png")}
+    message = build_file_message()
+    picture = {"url": build_pdf_url(make_png(), "image/png")}
     message["content"].append({"type": "image_url", "image_url": picture})
     assert refusal(program, message) == (422, code, "messages")
     assert Chat.objects.count() == 0
 
 
 def test_a_file_that_no_worker_reads_is_refused_for_now(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(reading, "WAIT_SECONDS", 0.0)
-    answer = program.ask([given()])
+    answer = program.ask([build_file_message()])
     assert (answer.status, answer.json["error"]["code"]) == (409, "file_not_ready")
     assert answer.headers["Retry-After"] == "1"
     assert Message.objects.count() == 0
 
 
 @pytest.mark.parametrize("header", ["X-Context-Dry-Run", "key"])
-def test_dry_runs_and_pass_through_store_no_file(program: Program, header: str) -> None:
+def test_dry_runs_and_pass_through_store_no_file(program: GatewayClient, header: str) -> None:
     if header == "key":
-        ApiKey.objects.filter(pk=key_of(program).pk).update(unmanaged=True)
+        ApiKey.objects.filter(pk=get_client_key(program).pk).update(unmanaged=True)
         headers = {"X-Context-Dry-Run": "true"}
     else:
         headers = {header: "true"}
     letter = make_docx("word " * 400)
     small = program.ask([user("Name the fee.")], headers=headers).json
-    large = program.ask([given(file_data=url_of(letter))], headers=headers).json
+    large = program.ask([build_file_message(file_data=build_pdf_url(letter))], headers=headers).json
     assert large["prompt_tokens"] > small["prompt_tokens"] + 300
     assert StoredFile.objects.count() == 0
     assert Message.objects.count() == 0
 
 
-def test_a_long_file_is_cut_and_its_matching_part_is_sent(program: Program) -> None:
+def test_a_long_file_is_cut_and_its_matching_part_is_sent(program: GatewayClient) -> None:
     words = [f"Line {number} is about nothing." for number in range(30_000)]
     words[20_000] = "The zeppelin weighs 118 tonnes."
     data = "\n".join(words).encode()
-    message = given("How much does the zeppelin weigh?", file_data=url_of(data, "text/plain"))
+    message = build_file_message(
+        "How much does the zeppelin weigh?", file_data=build_pdf_url(data, "text/plain")
+    )
     answer = program.ask([message])
     assert answer.status == 200
     assert answer.chat.has_cut_files
@@ -249,8 +226,8 @@ def test_a_long_file_is_cut_and_its_matching_part_is_sent(program: Program) -> N
     assert "The zeppelin weighs 118 tonnes." in sent
 
 
-def test_an_erased_message_erases_its_file(program: Program, alice: User) -> None:
-    answer = program.ask([given()])
+def test_an_erased_message_erases_its_file(program: GatewayClient, alice: User) -> None:
+    answer = program.ask([build_file_message()])
     row = StoredFile.objects.get()
     message = Message.objects.get(branch__chat=answer.chat, role="user")
     with TestCase.captureOnCommitCallbacks(execute=True):

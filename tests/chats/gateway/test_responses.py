@@ -1,13 +1,11 @@
 """OpenAI's Responses API: formats, events, previous responses and compaction."""
 
-import json
 from typing import Any
 
 import pytest
 from asgiref.sync import async_to_sync, sync_to_async
 from django.utils import timezone
-from openai.types.responses import CompactedResponse, Response, ResponseStreamEvent
-from pydantic import TypeAdapter
+from openai.types.responses import CompactedResponse
 
 from chats.actions import erasure
 from chats.gateway.matching import find_branch
@@ -16,62 +14,32 @@ from chats.gateway.responses import previous_response
 from chats.ground import secrets
 from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
-from tests.chats.gateway.conftest import (
+from tests.support.gateway_clients import (
     TOOLS,
     USAGE,
-    Answer,
-    MakeProgram,
-    Program,
+    GatewayClient,
+    MakeClient,
     calling,
-    said_in,
+    list_chat_messages,
     system,
     user,
+)
+from tests.support.gateway_responses import (
+    FUNCTION_TOOL,
+    build_tool_output,
+    create_response,
+    parse_events,
+    parse_response,
 )
 
 pytestmark = pytest.mark.django_db
 
-EVENT: TypeAdapter[Any] = TypeAdapter(ResponseStreamEvent)
-FUNCTION: Any = TOOLS[0]["function"]
-TOOL = {"type": "function", **FUNCTION}
 OPEN_CALL: dict[str, Any] = {"type": "function_call", "call_id": "a", "name": "weather"}
 
 
-def ask(program: Program, said: Any, *script: Any, **more: Any) -> Answer:
-    """Send items, let the model reply with the script, and return the response."""
-    headers = more.pop("headers", {})
-    body = {"model": "demo", "input": said, **more}
-    response = program.open(body, path="responses", **headers)
-    if response.streaming:
-        program.work(response["X-Context-Report-Id"], *script)
-    return program.close(response)
-
-
-def whole(answer: Answer) -> Response:
-    """Parse a complete response in OpenAI's format."""
-    assert answer.status == 200, answer.body
-    return Response.model_validate(answer.json)
-
-
-def events(body: str) -> list[Any]:
-    """Return the typed events of a stream and check their sequence numbers."""
-    found = []
-    for block in body.strip().split("\n\n"):
-        name, data = block.split("\n")
-        told = json.loads(data.removeprefix("data: "))
-        assert name == f"event: {told['type']}"
-        found.append(EVENT.validate_python(told))
-    assert [event.sequence_number for event in found] == list(range(len(found)))
-    return found
-
-
-def output(call_id: str, text: Any) -> dict[str, Any]:
-    """Return a tool result."""
-    return {"type": "function_call_output", "call_id": call_id, "output": text}
-
-
-def test_a_whole_response_its_prompt_and_its_parameters(program: Program) -> None:
+def test_a_whole_response_its_prompt_and_its_parameters(program: GatewayClient) -> None:
     schema = {"name": "city", "schema": {"type": "object"}, "strict": True}
-    answer = ask(
+    answer = create_response(
         program,
         [
             system("Answer in Latin.", role="developer"),
@@ -79,7 +47,7 @@ def test_a_whole_response_its_prompt_and_its_parameters(program: Program) -> Non
             user([{"type": "input_text", "text": "Hello"}]),
         ],
         TextDelta("Salve"), USAGE, Finished("stop"),
-        instructions="Be brief.", temperature=0.2, max_output_tokens=50, tools=[TOOL],
+        instructions="Be brief.", temperature=0.2, max_output_tokens=50, tools=[FUNCTION_TOOL],
         tool_choice={"type": "function", "name": "weather"}, store=True, seed=7,
         text={"format": {"type": "json_schema", **schema}, "verbosity": "low"},
         reasoning={"effort": "low", "summary": "auto"}, include=["reasoning.encrypted_content"],
@@ -87,7 +55,7 @@ def test_a_whole_response_its_prompt_and_its_parameters(program: Program) -> Non
         context_management=[{"type": "compaction", "compact_threshold": 1000}], background=False,
         response_format=None,
     )  # fmt: skip
-    made = whole(answer)
+    made = parse_response(answer)
     assert (made.status, made.output_text, made.metadata) == ("completed", "Salve", {"a": "b"})
     assert (made.instructions, made.max_output_tokens, made.model) == ("Be brief.", 50, "demo")
     assert made.usage
@@ -108,19 +76,19 @@ def test_a_whole_response_its_prompt_and_its_parameters(program: Program) -> Non
     }
     assert request.max_output_tokens == 50
     assert [(tool.name, tool.strict) for tool in request.tools] == [("weather", True)]
-    assert said_in(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "Salve")]
+    assert list_chat_messages(answer.chat) == [(1, "user", "Hello"), (2, "assistant", "Salve")]
     assert answer.headers["X-Context-Status"] == "full"
-    cut = whole(ask(program, "hi", TextDelta("One"), Finished("length")))
+    cut = parse_response(create_response(program, "hi", TextDelta("One"), Finished("length")))
     assert (cut.status, cut.usage) == ("incomplete", None)
     assert cut.incomplete_details
     assert cut.incomplete_details.reason == "max_output_tokens"
 
 
-def test_a_stream_of_words_and_calls(program: Program) -> None:
+def test_a_stream_of_words_and_calls(program: GatewayClient) -> None:
     script = (USAGE, *calling("a", "b", text="Let me see."))
-    answer = ask(program, "The weather?", *script, tools=[TOOL], stream=True)
+    answer = create_response(program, "The weather?", *script, tools=[FUNCTION_TOOL], stream=True)
     assert answer.headers["Content-Type"].startswith("text/event-stream")
-    found = events(answer.body)
+    found = parse_events(answer.body)
     call = [
         "response.output_item.added", "response.function_call_arguments.delta",
         "response.function_call_arguments.done", "response.output_item.done",
@@ -140,18 +108,21 @@ def test_a_stream_of_words_and_calls(program: Program) -> None:
     assert done.usage.total_tokens == 29
     # Tool calls alone have no message. Their results arrive as items and continue the chat.
     asked: list[Any] = [user("And in Oslo?")]
-    first = ask(program, asked, *calling("c", "d"), tools=[TOOL], stream=True)
-    made = events(first.body)[-1].response.output
+    first = create_response(program, asked, *calling("c", "d"), tools=[FUNCTION_TOOL], stream=True)
+    made = parse_events(first.body)[-1].response.output
     assert [item.type for item in made] == ["function_call", "function_call"]
     asked += [item.model_dump(exclude_none=True) for item in made]
-    asked += [output("c", "rain"), output("d", [{"type": "input_text", "text": "sun"}])]
-    second = ask(program, asked, tools=[TOOL])
+    asked += [
+        build_tool_output("c", "rain"),
+        build_tool_output("d", [{"type": "input_text", "text": "sun"}]),
+    ]
+    second = create_response(program, asked, tools=[FUNCTION_TOOL])
     assert second.headers["X-Context-Decision"] == "continue"
     assert [text for _, text in program.prompt] == ["And in Oslo?", "", "rain", "sun"]
     assert Message.objects.filter(branch__chat=second.chat).count() == 3
 
 
-def test_a_stream_that_breaks_off_ends_with_a_failed_response(program: Program) -> None:
+def test_a_stream_that_breaks_off_ends_with_a_failed_response(program: GatewayClient) -> None:
     body = {"model": "demo", "input": "hi", "stream": True}
     response = program.open(body, path="responses")
     change = sync_to_async(Turn.objects.update)
@@ -163,29 +134,31 @@ def test_a_stream_that_breaks_off_ends_with_a_failed_response(program: Program) 
         await change(status="failed", error_code="worker_lost")
         return text + "".join([piece.decode() async for piece in pieces])
 
-    found = events(str(async_to_sync(read)()))
+    found = parse_events(str(async_to_sync(read)()))
     kinds = [event.type for event in found]
     assert kinds[-3:] == ["response.output_text.delta", "error", "response.failed"]
     assert found[-2].code == "worker_lost"
     assert (found[-1].response.status, found[-1].response.output) == ("failed", [])
     assert not {"response.completed", "response.output_text.done"} & set(kinds)
     # Before the first text, the failure is an error response with its own status.
-    refused = ask(program, "ho", ProviderError("content_filtered"), stream=True)
+    refused = create_response(program, "ho", ProviderError("content_filtered"), stream=True)
     assert (refused.status, refused.json["error"]["code"]) == (400, "content_filter")
 
 
 @pytest.mark.gateway_case(27)
 def test_a_program_goes_on_from_a_response_by_its_id(
-    program: Program, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    first = whole(ask(program, "First", *calling("a", text="Hm."), tools=[TOOL]))
-    told = ask(program, [output("a", "rain")], previous_response_id=first.id)
+    first = parse_response(
+        create_response(program, "First", *calling("a", text="Hm."), tools=[FUNCTION_TOOL])
+    )
+    told = create_response(program, [build_tool_output("a", "rain")], previous_response_id=first.id)
     assert (told.headers["X-Context-Decision"], told.headers["X-Context-Identity"]) == (
         "continue", "previous_response_id",
     )  # fmt: skip
-    second = whole(told)
+    second = parse_response(told)
     assert second.previous_response_id == first.id
-    answer = ask(program, "Second", previous_response_id=second.id)
+    answer = create_response(program, "Second", previous_response_id=second.id)
     # Each message appears once, in order. The response id is not part of the prompt.
     texts = ["First", "Hm.", "rain", "reply 2", "Second"]
     assert [text for _, text in program.prompt] == texts
@@ -193,31 +166,31 @@ def test_a_program_goes_on_from_a_response_by_its_id(
     assert answer.chat == told.chat
     assert not answer.chat.archived
     # An older response starts a branch in the same chat.
-    fork = ask(program, "Other", previous_response_id=second.id)
+    fork = create_response(program, "Other", previous_response_id=second.id)
     assert fork.headers["X-Context-Decision"] == "branch"
     assert [text for _, text in program.prompt] == [*texts[:-1], "Other"]
     assert Chat.objects.count() == 1
     # The branch of the response is checked regardless of the number of branches.
     with monkeypatch.context() as patched:
         patched.setattr(find_branch, "CANDIDATES", 0)
-        back = ask(program, "Back", previous_response_id=whole(answer).id)
+        back = create_response(program, "Back", previous_response_id=parse_response(answer).id)
     assert back.headers["X-Context-Decision"] == "continue"
     assert back.turn.branch == answer.turn.branch != fork.turn.branch
     # An id does not restore erased text.
     message = Message.objects.get(branch__chat=answer.chat, seq=1)
     erasure.erase_message(user=answer.chat.owner, message=message, now=timezone.now())
-    after = ask(program, "And?", previous_response_id=second.id)
+    after = create_response(program, "And?", previous_response_id=second.id)
     assert after.status == 200
     assert "First" not in str(program.requests[-1].messages)
 
 
 def test_an_id_leads_nowhere_for_others_or_when_it_was_not_to_be_kept(
-    program: Program, make: MakeProgram, charlie: Any
+    program: GatewayClient, make: MakeClient, charlie: Any
 ) -> None:
-    second = whole(ask(program, "Hello"))
+    second = parse_response(create_response(program, "Hello"))
     before = Turn.objects.count()
-    kept_out = whole(ask(program, "Secret", store=False))
-    with_user = whole(ask(program, "Mine", safety_identifier="ann"))
+    kept_out = parse_response(create_response(program, "Secret", store=False))
+    with_user = parse_response(create_response(program, "Mine", safety_identifier="ann"))
     for asker, said, more in (
         (make(charlie), second.id, {}),
         (program, "resp_" + "0" * 32, {}),
@@ -227,12 +200,14 @@ def test_an_id_leads_nowhere_for_others_or_when_it_was_not_to_be_kept(
         (program, with_user.id, {"safety_identifier": "ben"}),
         (program, with_user.id, {}),
     ):
-        refused = ask(asker, "More", previous_response_id=said, **more)
+        refused = create_response(asker, "More", previous_response_id=said, **more)
         error = refused.json["error"]
         assert (refused.status, error["code"]) == (404, "previous_response_not_found"), said
         assert error["param"] == "previous_response_id"
     assert Turn.objects.count() == before + 2
-    again = ask(program, "More", previous_response_id=with_user.id, safety_identifier="ann")
+    again = create_response(
+        program, "More", previous_response_id=with_user.id, safety_identifier="ann"
+    )
     assert again.status == 200
 
 
@@ -240,20 +215,20 @@ def test_an_id_leads_nowhere_for_others_or_when_it_was_not_to_be_kept(
 @pytest.mark.gateway_case(33)
 @pytest.mark.parametrize("stream", [False, True])
 def test_a_compaction_is_one_item_that_stands_for_everything(
-    program: Program, stream: bool
+    program: GatewayClient, stream: bool
 ) -> None:
     said: list[Any] = [user("First")]
-    said += [item.model_dump() for item in whole(ask(program, said)).output]
+    said += [item.model_dump() for item in parse_response(create_response(program, said)).output]
     count = Turn.objects.count()
-    answer = ask(program, [*said, {"type": "compaction_trigger"}], stream=stream)
+    answer = create_response(program, [*said, {"type": "compaction_trigger"}], stream=stream)
     if stream:
-        found = events(answer.body)
+        found = parse_events(answer.body)
         assert [event.type for event in found][-3:] == [
             "response.output_item.added", "response.output_item.done", "response.completed",
         ]  # fmt: skip
         made = found[-1].response
     else:
-        made = whole(answer)
+        made = parse_response(answer)
     explicit = program.close(
         program.open({"model": "demo", "input": said}, path="responses/compact")
     )
@@ -264,28 +239,39 @@ def test_a_compaction_is_one_item_that_stands_for_everything(
         assert [item.type for item in items] == ["compaction"]
         assert "First" not in str(items)
         sent = [*(item.model_dump() for item in items), user("Second")]
-        assert ask(program, sent).headers["X-Context-Decision"] in ("continue", "branch")
+        assert create_response(program, sent).headers["X-Context-Decision"] in (
+            "continue",
+            "branch",
+        )
         assert [text for _, text in program.prompt] == ["First", "reply 1", "Second"]
     assert Chat.objects.count() == 1
     # A compacted conversation can be compacted again.
-    twice = ask(program, [*(item.model_dump() for item in compacted.output), user("Second"),
-                          {"type": "compaction_trigger"}])  # fmt: skip
-    ask(program, [*(item.model_dump() for item in whole(twice).output), user("Third")])
+    twice = create_response(
+        program,
+        [
+            *(item.model_dump() for item in compacted.output),
+            user("Second"),
+            {"type": "compaction_trigger"},
+        ],
+    )
+    create_response(
+        program, [*(item.model_dump() for item in parse_response(twice).output), user("Third")]
+    )
     assert [text for _, text in program.prompt] == ["First", "reply 1", "Second", "Third"]
 
 
 @pytest.mark.gateway_case(29)
 def test_a_foreign_compaction_is_refused_in_a_sentence_and_the_chat_goes_on(
-    program: Program, make: MakeProgram, charlie: Any
+    program: GatewayClient, make: MakeClient, charlie: Any
 ) -> None:
     of_charlie = previous_response.encrypt_conversation(Conversation(("x",), ()), user=charlie)
     stolen = secrets.encrypt("sk-provider")
     for sealed in ("gAAAA-foreign", "plm1:nonsense", of_charlie, stolen, f"plm1:{stolen}"):
         item = {"type": "compaction", "encrypted_content": sealed}
-        answer = ask(program, [item, user("Hello")])
+        answer = create_response(program, [item, user("Hello")])
         assert (answer.status, answer.json["error"]["code"]) == (400, "compaction_unreadable")
         assert "sk-provider" not in answer.body
-    assert ask(program, [user("Hello")]).status == 200
+    assert create_response(program, [user("Hello")]).status == 200
 
 
 SPACE = {"type": "namespace", "name": "agents", "tools": [{"type": "function", "name": "close"}]}
@@ -295,10 +281,10 @@ PATCH = {"type": "custom", "name": "patch", "description": "Edits files.",
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
-    program: Program, stream: bool
+    program: GatewayClient, stream: bool
 ) -> None:
     searched = {"type": "web_search", "external_web_access": False}
-    offered = [TOOL, SPACE, PATCH, searched, searched]
+    offered = [FUNCTION_TOOL, SPACE, PATCH, searched, searched]
     asked = [user("Close it")]
     script = [
         ToolCallDelta(0, "a", "agents__close", '{"id": 1}'),
@@ -306,12 +292,12 @@ def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
         USAGE,
         Finished("tool_calls"),
     ]
-    answer = ask(program, asked, *script, tools=offered, stream=stream)
+    answer = create_response(program, asked, *script, tools=offered, stream=stream)
     assert answer.headers["X-Context-Tools-Left-Out"] == "web_search"
     request = program.requests[-1]
     assert [tool.name for tool in request.tools] == ["weather", "agents__close", "patch"]
     assert "start: WORD" in request.tools[2].description
-    made = events(answer.body)[-1].response if stream else whole(answer)
+    made = parse_events(answer.body)[-1].response if stream else parse_response(answer)
     items = [item.model_dump(exclude_none=True) for item in made.output]
     assert [(item["type"], item["name"]) for item in items] == [
         ("function_call", "close"),
@@ -323,7 +309,7 @@ def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
         {"type": f"{kind}_output", "call_id": call_id, "output": "done"}
         for kind, call_id in (("function_call", "a"), ("custom_tool_call", "b"))
     ]
-    more = ask(program, [*asked, *items, *results], tools=offered, stream=stream)
+    more = create_response(program, [*asked, *items, *results], tools=offered, stream=stream)
     # The returned calls are recognised as earlier output.
     assert (more.headers["X-Context-Chat"], more.headers["X-Context-Decision"]) == (
         answer.headers["X-Context-Chat"],
@@ -331,9 +317,9 @@ def test_calls_come_back_in_the_form_in_which_their_tools_were_offered(
     )
 
 
-def test_a_custom_call_without_its_form_is_the_text_itself(program: Program) -> None:
+def test_a_custom_call_without_its_form_is_the_text_itself(program: GatewayClient) -> None:
     script = [ToolCallDelta(0, "c", "patch", "*** bare"), Finished("tool_calls")]
-    [item] = whole(ask(program, "hi", *script, tools=[PATCH])).output
+    [item] = parse_response(create_response(program, "hi", *script, tools=[PATCH])).output
     assert item.model_dump()["input"] == "*** bare"
 
 
@@ -344,16 +330,16 @@ def test_a_custom_call_without_its_form_is_the_text_itself(program: Program) -> 
         ({"tools": [{**SPACE, "tools": [{"type": "mcp"}]}]}, "tools[0].tools[0]"),
         ({"tools": [{"type": "custom"}]}, "tools[0]"),
         ({"tools": [SPACE, {"type": "function", "name": "agents__close"}]}, "tools"),
-        ({"tools": [SPACE, {**SPACE, "name": "b", "tools": [TOOL] * 512}]}, "tools"),
+        ({"tools": [SPACE, {**SPACE, "name": "b", "tools": [FUNCTION_TOOL] * 512}]}, "tools"),
         ({"tools": [{"type": "web_search"}], "tool_choice": "required"}, "tool_choice"),
         ({"tools": [{"type": "mcp", "server_url": "x"}]}, "tools[0]"),
         ({"tools": ["x"]}, "tools[0]"),
     ],
 )
 def test_tools_that_cannot_be_are_refused_by_their_place(
-    program: Program, changes: dict[str, Any], param: str
+    program: GatewayClient, changes: dict[str, Any], param: str
 ) -> None:
-    answer = ask(program, "hi", **changes)
+    answer = create_response(program, "hi", **changes)
     assert (answer.status, answer.json["error"]["param"]) == (400, param)
 
 
@@ -370,10 +356,10 @@ AUDIO = user([{"type": "input_audio", "input_audio": {"data": ""}}])
          "unsupported_content"),
         ({"said": [{"role": "tool", "content": "x"}]}, "input[0].role", "invalid_value"),
         ({"said": [AUDIO]}, "input[0].content[0]", "unsupported_content"),
-        ({"said": [user("x"), output("a", "y")]}, "input[1].call_id", "invalid_value"),
+        ({"said": [user("x"), build_tool_output("a", "y")]}, "input[1].call_id", "invalid_value"),
         ({"said": [user("x"), {**OPEN_CALL, "arguments": "{}"}]}, "input[2]", "invalid_value"),
         ({"said": [user("x"), OPEN_CALL]}, "input[1]", "invalid_value"),
-        ({"said": [user("x"), output("a", 1)]}, "input[1].output", "invalid_value"),
+        ({"said": [user("x"), build_tool_output("a", 1)]}, "input[1].output", "invalid_value"),
         ({"said": [{"type": "compaction_trigger"}, user("x")]}, "input[0].type",
          "unsupported_content"),
         ({"said": [{"type": "compaction"}]}, "input[0].encrypted_content", "invalid_value"),
@@ -396,37 +382,39 @@ AUDIO = user([{"type": "input_audio", "input_audio": {"data": ""}}])
     ],
 )  # fmt: skip
 def test_what_is_not_done_here_is_refused_by_name(
-    program: Program, changes: dict[str, Any], param: str, code: str
+    program: GatewayClient, changes: dict[str, Any], param: str, code: str
 ) -> None:
-    answer = ask(program, **{"said": "hi", **changes})
+    answer = create_response(program, **{"said": "hi", **changes})
     error = answer.json["error"]
     assert (answer.status, error["param"], error["code"]) == (400, param, code)
     assert error["type"] == "invalid_request_error"
     assert not Chat.objects.exists()
 
 
-def test_a_response_that_is_asked_for_twice_under_a_key_is_one(program: Program) -> None:
+def test_a_response_that_is_asked_for_twice_under_a_key_is_one(program: GatewayClient) -> None:
     body = {"model": "demo", "input": "hi"}
     header = {"Idempotency-Key": "k1"}
     first = program.open(body, path="responses", **header)
     program.work(first["X-Context-Report-Id"])
     again = program.open(body, path="responses", **header)
-    assert whole(program.close(first)) == whole(program.close(again))
+    assert parse_response(program.close(first)) == parse_response(program.close(again))
     assert Turn.objects.count() == 1
-    too_long = ask(program, "x" * 200_001)
+    too_long = create_response(program, "x" * 200_001)
     assert (too_long.status, too_long.json["error"]["param"]) == (422, "input")
     other = program.open({"model": "demo", "messages": [user("hi")]}, **header)
     assert program.close(other).json["error"]["code"] == "idempotency_key_reused"
 
 
 @pytest.mark.parametrize("is_stopped", [False, True])
-def test_tool_results_for_a_response_can_be_sent_again(program: Program, is_stopped: bool) -> None:
-    first = ask(program, "The weather?", *calling("a"), tools=[TOOL])
+def test_tool_results_for_a_response_can_be_sent_again(
+    program: GatewayClient, is_stopped: bool
+) -> None:
+    first = create_response(program, "The weather?", *calling("a"), tools=[FUNCTION_TOOL])
     body = {
         "model": "demo",
         "previous_response_id": first.json["id"],
-        "input": [output("a", "rain")],
-        "tools": [TOOL],
+        "input": [build_tool_output("a", "rain")],
+        "tools": [FUNCTION_TOOL],
     }
     key = {"Idempotency-Key": "k1"}
     begun = program.open(body, path="responses", **key)
@@ -437,9 +425,9 @@ def test_tool_results_for_a_response_can_be_sent_again(program: Program, is_stop
         program.work(begun["X-Context-Report-Id"])
     again = program.open(body, path="responses", **key)
     program.work(again["X-Context-Report-Id"], TextDelta("It rains."), Finished("stop"))
-    assert whole(program.close(again)).output_text == "It rains."
+    assert parse_response(program.close(again)).output_text == "It rains."
     # Other results, without a key, get a branch.
-    changed = {**body, "input": [output("a", "snow")]}
+    changed = {**body, "input": [build_tool_output("a", "snow")]}
     other = program.open(changed, path="responses")
     program.work(other["X-Context-Report-Id"])
     assert program.close(other).headers["X-Context-Decision"] == "branch"

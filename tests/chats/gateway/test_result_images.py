@@ -19,19 +19,19 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
     Answer,
+    GatewayClient,
     Messages,
-    Program,
     assistant,
     call,
     calling,
-    key_of,
+    get_client_key,
     user,
 )
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -57,7 +57,7 @@ def shown(call_id: str, *content: Any) -> dict[str, Any]:
     return {"role": "tool", "tool_call_id": call_id, "content": list(content)}
 
 
-def tooled(program: Program, *results: Any, **more: Any) -> tuple[Messages, Answer]:
+def tooled(program: GatewayClient, *results: Any, **more: Any) -> tuple[Messages, Answer]:
     """Let the model call a tool for each result, and send the results."""
     ids = [each["tool_call_id"] for each in results]
     said = [user("Show me Oslo")]
@@ -66,7 +66,7 @@ def tooled(program: Program, *results: Any, **more: Any) -> tuple[Messages, Answ
     return said, program.ask(said, tools=TOOLS, **more)
 
 
-def wire_of(program: Program, **options: bool) -> list[dict[str, Any]]:
+def wire_of(program: GatewayClient, **options: bool) -> list[dict[str, Any]]:
     """Return the messages of the newest call in wire format."""
     body = build_openai_body(program.requests[-1], **options)  # type: ignore[arg-type]  # flags
     messages: list[dict[str, Any]] = body["messages"]
@@ -76,7 +76,7 @@ def wire_of(program: Program, **options: bool) -> list[dict[str, Any]]:
 RESULT = shown("c1", text("Before"), image(url_of()), text("After"))
 
 
-def test_the_model_gets_the_image_in_its_place(program: Program) -> None:
+def test_the_model_gets_the_image_in_its_place(program: GatewayClient) -> None:
     _, answer = tooled(program, RESULT)
     assert (answer.status, answer.headers["X-Context-Decision"]) == (200, "continue")
     assert wire_of(program)[-1] == {
@@ -95,7 +95,7 @@ def test_the_model_gets_the_image_in_its_place(program: Program) -> None:
     assert hashlib.sha256(PNG).hexdigest() in "".join(line.text for line in lines)
 
 
-def test_other_servers_get_it_in_their_form(program: Program) -> None:
+def test_other_servers_get_it_in_their_form(program: GatewayClient) -> None:
     tooled(program, RESULT, shown("c2", image(url_of(JPEG, "image/jpeg"))))
     *_, first, second, below = wire_of(program, takes_result_images=False)
     assert [first["role"], second["role"], below["role"]] == ["tool", "tool", "user"]
@@ -107,7 +107,7 @@ def test_other_servers_get_it_in_their_form(program: Program) -> None:
     assert kinds == [["text", "image", "text"], ["image"]]
 
 
-def test_the_same_conversation_continues(program: Program) -> None:
+def test_the_same_conversation_continues(program: GatewayClient) -> None:
     said, answer = tooled(program, RESULT)
     said += [assistant(answer.text), user("And Bergen?")]
     again = program.ask(said, tools=TOOLS)
@@ -121,20 +121,20 @@ def test_the_same_conversation_continues(program: Program) -> None:
     assert MessageImage.objects.count() == 2
 
 
-def test_a_new_chat_stores_the_images_of_its_history(program: Program) -> None:
+def test_a_new_chat_stores_the_images_of_its_history(program: GatewayClient) -> None:
     said = [user("Show me"), assistant(None, call("c1")), RESULT, assistant("Oslo"), user("And?")]
     program.ask(said, tools=TOOLS)
     assert MessageImage.objects.get().message.seq == 2
     assert wire_of(program)[2]["content"][1] == image(url_of())
 
 
-def test_an_address_is_passed_on(program: Program) -> None:
+def test_an_address_is_passed_on(program: GatewayClient) -> None:
     tooled(program, shown("c1", image(ADDRESS)))
     assert wire_of(program)[-1]["content"] == [image(ADDRESS)]
     assert not MessageImage.objects.exists()
 
 
-def test_a_model_without_images_gets_a_line(program: Program, demo_model: ModelSpec) -> None:
+def test_a_model_without_images_gets_a_line(program: GatewayClient, demo_model: ModelSpec) -> None:
     ModelSpec.objects.filter(pk=demo_model.pk).update(takes_images=False)
     tooled(program, RESULT)
     content = wire_of(program)[-1]["content"]
@@ -144,8 +144,8 @@ def test_a_model_without_images_gets_a_line(program: Program, demo_model: ModelS
 
 
 @pytest.mark.parametrize("path", ["chat/completions", "responses"])
-def test_it_is_passed_through(program: Program, monkeypatch: Any, path: str) -> None:
-    key = key_of(program)
+def test_it_is_passed_through(program: GatewayClient, monkeypatch: Any, path: str) -> None:
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([[TextDelta("Oslo"), Finished("stop")]])
@@ -174,14 +174,14 @@ ITEMS: list[Any] = [
 ]
 
 
-def respond(program: Program, *script: Any, **body: Any) -> Answer:
+def respond(program: GatewayClient, *script: Any, **body: Any) -> Answer:
     """Send a request to /v1/responses, and let the model reply."""
     response = program.open({"model": "demo", **body}, path="responses")
     program.work(response["X-Context-Report-Id"], *script)
     return program.close(response)
 
 
-def test_responses_take_them_and_list_them(program: Program) -> None:
+def test_responses_take_them_and_list_them(program: GatewayClient) -> None:
     first = respond(program, *calling("c1"), input="Show me Oslo").json
     second = respond(program, input=ITEMS[2:], previous_response_id=first["id"])
     assert second.headers["X-Context-Decision"] == "continue"
@@ -197,7 +197,7 @@ def test_responses_take_them_and_list_them(program: Program) -> None:
     assert output[1]["image_url"] == url_of()
 
 
-def test_a_compaction_item_has_them(program: Program) -> None:
+def test_a_compaction_item_has_them(program: GatewayClient) -> None:
     sealed = program.close(
         program.open({"model": "demo", "input": ITEMS}, path="responses/compact")
     )
@@ -217,7 +217,7 @@ def test_a_compaction_item_has_them(program: Program) -> None:
     ],
 )
 def test_the_limits_of_images_apply(
-    program: Program, settings: Settings, url: str, code: str
+    program: GatewayClient, settings: Settings, url: str, code: str
 ) -> None:
     settings.GATEWAY_IMAGE_BYTES = 1000
     _, answer = tooled(program, shown("c1", image(url)))
@@ -227,7 +227,7 @@ def test_the_limits_of_images_apply(
 
 
 @pytest.mark.parametrize("is_new", [False, True])
-def test_a_policy_limits_them(program: Program, set_policy: SetPolicy, is_new: bool) -> None:
+def test_a_policy_limits_them(program: GatewayClient, set_policy: SetPolicy, is_new: bool) -> None:
     set_policy(file_kinds=["pdf"])
     if is_new:
         answer = program.ask([user("Show me"), assistant(None, call("c1")), RESULT], tools=TOOLS)
@@ -238,13 +238,13 @@ def test_a_policy_limits_them(program: Program, set_policy: SetPolicy, is_new: b
 
 
 @pytest.mark.parametrize("kind", ["input_audio", "file"])
-def test_other_parts_are_refused(program: Program, kind: str) -> None:
+def test_other_parts_are_refused(program: GatewayClient, kind: str) -> None:
     _, answer = tooled(program, shown("c1", {"type": kind, kind: {"file_data": url_of()}}))
     assert (answer.status, answer.json["error"]["code"]) == (400, "unsupported_content")
 
 
 def test_a_rule_that_omits_a_result_omits_its_image(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(strategy="sliding_window", tool_output_rules={"weather": {"keep_newest": 0}})
     said, answer = tooled(program, RESULT)
@@ -253,7 +253,7 @@ def test_a_rule_that_omits_a_result_omits_its_image(
 
 
 def test_a_text_layout_leaves_out_the_result_and_its_image(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(strategy="sliding_window", layout="A")
     said, answer = tooled(program, RESULT)
@@ -262,7 +262,7 @@ def test_a_text_layout_leaves_out_the_result_and_its_image(
     assert "[Image" not in program.prompt[-1][1]
 
 
-def test_the_owner_sees_it_and_erases_it(program: Program, alice: User) -> None:
+def test_the_owner_sees_it_and_erases_it(program: GatewayClient, alice: User) -> None:
     _, answer = tooled(program, RESULT)
     page = Client()
     page.force_login(alice)

@@ -11,15 +11,21 @@ from pytest_django.fixtures import Settings
 from chats.files import scanning
 from chats.models import ApiKey, Message, MessageImage
 from contextpolicy.models import AuditEvent
+from tests.chats.files.conftest import own_folder
 from tests.chats.files.sample_files import make_png
-from tests.chats.gateway.conftest import Program, assistant, call, key_of, user
-from tests.chats.gateway.test_conversations import call as call_conversations
-from tests.chats.gateway.test_conversations import create
-from tests.chats.gateway.test_images import PNG, seen, url_of
-from tests.chats.gateway.test_request_files import given, own_folder, respond, upload, working
+from tests.support.gateway_clients import GatewayClient, assistant, call, get_client_key, user
+from tests.support.gateway_conversations import call_conversations, create_conversation
+from tests.support.gateway_files import (
+    PNG,
+    build_file_message,
+    build_image_message,
+    build_image_url,
+    respond_to_parts,
+    upload_file,
+)
 
-__all__ = ["own_folder", "working"]
-pytestmark = pytest.mark.django_db
+__all__ = ["own_folder"]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("working")]
 
 SCANNER = """
 import sys
@@ -46,30 +52,32 @@ def refuse(answer: Any) -> tuple[int, str]:
     return answer.status, answer.json["error"]["code"]
 
 
-def in_a_user_message(program: Program, data: bytes) -> Any:
-    return program.ask([seen(url_of(data))])
+def in_a_user_message(program: GatewayClient, data: bytes) -> Any:
+    return program.ask([build_image_message(build_image_url(data))])
 
 
-def in_a_file_part(program: Program, data: bytes) -> Any:
-    return program.ask([given(file_data=url_of(data), filename="a.png")])
+def in_a_file_part(program: GatewayClient, data: bytes) -> Any:
+    return program.ask([build_file_message(file_data=build_image_url(data), filename="a.png")])
 
 
-def in_an_earlier_message(program: Program, data: bytes) -> Any:
-    return program.ask([seen(url_of(data)), assistant("A harbour."), user("Where?")])
+def in_an_earlier_message(program: GatewayClient, data: bytes) -> Any:
+    return program.ask(
+        [build_image_message(build_image_url(data)), assistant("A harbour."), user("Where?")]
+    )
 
 
-def in_a_tool_result(program: Program, data: bytes) -> Any:
-    image = {"type": "image_url", "image_url": {"url": url_of(data)}}
+def in_a_tool_result(program: GatewayClient, data: bytes) -> Any:
+    image = {"type": "image_url", "image_url": {"url": build_image_url(data)}}
     result = {"role": "tool", "tool_call_id": "c1", "content": [image]}
     return program.ask([user("Show me."), assistant(None, call("c1")), result])
 
 
-def in_responses(program: Program, data: bytes) -> Any:
-    return respond(program, {"type": "input_image", "image_url": url_of(data)})
+def in_responses(program: GatewayClient, data: bytes) -> Any:
+    return respond_to_parts(program, {"type": "input_image", "image_url": build_image_url(data)})
 
 
-def in_a_compaction_item(program: Program, data: bytes) -> Any:
-    content = [{"type": "input_image", "image_url": url_of(data)}]
+def in_a_compaction_item(program: GatewayClient, data: bytes) -> Any:
+    content = [{"type": "input_image", "image_url": build_image_url(data)}]
     body: Any = {"model": "demo", "input": [{"role": "user", "content": content}]}
     item = program.close(program.open(body, path="responses/compact")).json["output"][0]
     body = {"model": "demo", "input": [item, {"role": "user", "content": "Where?"}]}
@@ -91,7 +99,7 @@ WAYS = [
 
 @pytest.mark.parametrize("way", WAYS)
 def test_a_refused_image_is_neither_stored_nor_sent(
-    way: Any, program: Program, alice: User
+    way: Any, program: GatewayClient, alice: User
 ) -> None:
     answer = way(program, BAD)
     assert refuse(answer) == REFUSED
@@ -106,14 +114,16 @@ def test_a_refused_image_is_neither_stored_nor_sent(
 
 
 @pytest.mark.parametrize("way", WAYS)
-def test_a_clean_image_is_sent(way: Any, program: Program) -> None:
+def test_a_clean_image_is_sent(way: Any, program: GatewayClient) -> None:
     assert way(program, PNG).status == 200
     assert MessageImage.objects.count() == 1
 
 
-def test_an_item_with_a_refused_image_is_not_added_to_a_conversation(program: Program) -> None:
-    named = create(program)
-    content = [{"type": "input_image", "image_url": url_of(BAD)}]
+def test_an_item_with_a_refused_image_is_not_added_to_a_conversation(
+    program: GatewayClient,
+) -> None:
+    named = create_conversation(program)
+    content = [{"type": "input_image", "image_url": build_image_url(BAD)}]
     item = {"type": "message", "role": "user", "content": content}
     status, told = call_conversations(program, "POST", f"/{named}/items", {"items": [item]})
     assert (status, told["error"]["code"], told["error"]["param"]) == (*REFUSED, "items")
@@ -124,17 +134,22 @@ def test_an_item_with_a_refused_image_is_not_added_to_a_conversation(program: Pr
 @pytest.mark.parametrize(
     ("message", "kind"),
     [
-        (seen(url_of(BAD)), "image"),
-        (given(file_data=url_of(b"a virus", "text/plain"), filename="a.txt"), "text"),
+        (build_image_message(build_image_url(BAD)), "image"),
+        (
+            build_file_message(
+                file_data=build_image_url(b"a virus", "text/plain"), filename="a.txt"
+            ),
+            "text",
+        ),
     ],
     ids=["image", "document"],
 )
 def test_requests_that_are_not_stored_are_scanned_too(
-    is_passed_on: bool, message: Any, kind: str, program: Program, alice: User
+    is_passed_on: bool, message: Any, kind: str, program: GatewayClient, alice: User
 ) -> None:
     headers = {} if is_passed_on else {"X-Context-Dry-Run": "true"}
     if is_passed_on:
-        ApiKey.objects.filter(pk=key_of(program).pk).update(unmanaged=True)
+        ApiKey.objects.filter(pk=get_client_key(program).pk).update(unmanaged=True)
     assert refuse(program.ask([message], headers=headers)) == REFUSED
     assert not program.requests
     event = AuditEvent.objects.get(type="file.refused")
@@ -142,45 +157,47 @@ def test_requests_that_are_not_stored_are_scanned_too(
 
 
 def test_an_image_that_cannot_be_scanned_is_refused_until_it_can(
-    program: Program, settings: Settings
+    program: GatewayClient, settings: Settings
 ) -> None:
-    answer = program.ask([seen(url_of(PNG + b" broken"))])
+    answer = program.ask([build_image_message(build_image_url(PNG + b" broken"))])
     assert refuse(answer) == REFUSED
     assert not AuditEvent.objects.filter(type="file.refused").exists()
     settings.FILE_SCAN = ""
-    assert program.ask([seen(url_of(PNG + b" broken"))]).status == 200
+    assert program.ask([build_image_message(build_image_url(PNG + b" broken"))]).status == 200
 
 
-def test_an_image_that_the_client_repeats_is_scanned_once(program: Program, scans: Path) -> None:
-    first = program.ask([seen(url_of())])
-    said = [seen(url_of()), assistant(first.text), user("And?")]
+def test_an_image_that_the_client_repeats_is_scanned_once(
+    program: GatewayClient, scans: Path
+) -> None:
+    first = program.ask([build_image_message(build_image_url())])
+    said = [build_image_message(build_image_url()), assistant(first.text), user("And?")]
     assert program.ask(said).status == 200
     assert scans.read_text().split() == ["scan"]
     # A refused one is scanned again, so that a corrected scanner accepts it at once.
-    program.ask([seen(url_of(BAD))])
-    program.ask([seen(url_of(BAD))])
+    program.ask([build_image_message(build_image_url(BAD))])
+    program.ask([build_image_message(build_image_url(BAD))])
     assert scans.read_text().split() == ["scan"] * 3
 
 
 def test_new_signatures_apply_to_images_that_were_clean(
-    program: Program, scans: Path, monkeypatch: pytest.MonkeyPatch
+    program: GatewayClient, scans: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(scanning, "CLEAN_SECONDS", 0)
-    program.ask([seen(url_of())])
-    program.ask([seen(url_of())])
+    program.ask([build_image_message(build_image_url())])
+    program.ask([build_image_message(build_image_url())])
     assert scans.read_text().split() == ["scan"] * 2
 
 
 def test_an_image_that_is_named_by_its_id_was_scanned_as_an_upload(
-    program: Program, alice: User, scans: Path
+    program: GatewayClient, alice: User, scans: Path
 ) -> None:
-    row = upload(make_png(), alice, "chart.png")
-    assert program.ask([given(file_id=str(row.pk))]).status == 200
+    row = upload_file(make_png(), alice, "chart.png")
+    assert program.ask([build_file_message(file_id=str(row.pk))]).status == 200
     assert scans.read_text().split() == ["scan"]
 
 
-def test_a_refused_document_is_scanned_again(program: Program, settings: Settings) -> None:
-    sent = given(file_data=url_of(b"a virus", "text/plain"), filename="a.txt")
+def test_a_refused_document_is_scanned_again(program: GatewayClient, settings: Settings) -> None:
+    sent = build_file_message(file_data=build_image_url(b"a virus", "text/plain"), filename="a.txt")
     assert refuse(program.ask([sent])) == REFUSED
     assert refuse(program.ask([sent])) == REFUSED
     settings.FILE_SCAN = ""

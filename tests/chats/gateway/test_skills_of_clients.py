@@ -7,15 +7,15 @@ import pytest
 from chats.models import Receipt
 from contextpolicy.models import ModelSpec, Skill
 from contextpolicy.skills import save_skill
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.gateway.conftest import Program, user
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import GatewayClient, user
 
 pytestmark = pytest.mark.django_db
 
 
 @pytest.mark.parametrize("mode", ["always", "on_demand"])
 def test_a_client_gets_no_tool_and_no_names_of_files(
-    program: Program, set_policy: SetPolicy, now: datetime, mode: str
+    program: GatewayClient, set_policy: SetPolicy, now: datetime, mode: str
 ) -> None:
     ModelSpec.objects.update(supports_tools=True)
     skill = Skill(slug="mail", name="Mail", description="Mails.", text="Be short.", mode=mode)

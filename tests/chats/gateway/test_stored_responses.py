@@ -16,8 +16,13 @@ from chats.actions import erasure
 from chats.models import Chat, DeletedResponse, Message, Turn
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
 from contextpolicy.models import AuditEvent
-from tests.chats.gateway.conftest import MakeProgram, Program, calling, user
-from tests.chats.gateway.test_responses import TOOL, ask, output, whole
+from tests.support.gateway_clients import GatewayClient, MakeClient, calling, user
+from tests.support.gateway_responses import (
+    FUNCTION_TOOL,
+    build_tool_output,
+    create_response,
+    parse_response,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -30,54 +35,56 @@ def reference(item: Any) -> dict[str, str]:
     return {"type": "item_reference", "id": item.id}
 
 
-def get(program: Program, path: str, method: str = "GET", **query: Any) -> Any:
+def get(program: GatewayClient, path: str, method: str = "GET", **query: Any) -> Any:
     """Return status and JSON of a path below /v1/responses/."""
     client = Client(headers={"Authorization": f"Bearer {program.secret}"})
     answer = client.generic(method, f"/v1/responses/{path}?{urlencode(query)}")
     return answer.status_code, answer.json()
 
 
-def test_references_to_items_of_replies_are_resolved(program: Program) -> None:
-    first = whole(ask(program, "Hello", *THINKING))
+def test_references_to_items_of_replies_are_resolved(program: GatewayClient) -> None:
+    first = parse_response(create_response(program, "Hello", *THINKING))
     assert [item.type for item in first.output] == ["reasoning", "message"]
     said = [user("Hello"), *map(reference, first.output), user("And?")]
-    second = ask(program, said)
+    second = create_response(program, said)
     assert second.headers["X-Context-Decision"] == "continue"
     assert program.prompt == [("user", "Hello"), ("assistant", "Salve"), ("user", "And?")]
     assert Chat.objects.count() == 1
 
 
-def test_references_to_calls_of_tools_are_resolved(program: Program) -> None:
-    first = whole(ask(program, "Weather?", *calling("a", "b"), tools=[TOOL]))
+def test_references_to_calls_of_tools_are_resolved(program: GatewayClient) -> None:
+    first = parse_response(
+        create_response(program, "Weather?", *calling("a", "b"), tools=[FUNCTION_TOOL])
+    )
     said = [
         user("Weather?"),
         *map(reference, first.output),
-        output("a", "rain"),
-        output("b", "sun"),
+        build_tool_output("a", "rain"),
+        build_tool_output("b", "sun"),
     ]
-    second = ask(program, said, tools=[TOOL])
+    second = create_response(program, said, tools=[FUNCTION_TOOL])
     assert second.headers["X-Context-Decision"] == "continue"
     assert [text for _, text in program.prompt] == ["Weather?", "", "rain", "sun"]
-    listed = get(program, f"{whole(second).id}/input_items", order="asc")[1]["data"]
-    again = ask(
+    listed = get(program, f"{parse_response(second).id}/input_items", order="asc")[1]["data"]
+    again = create_response(
         program,
         [*({"type": "item_reference", "id": i["id"]} for i in listed), user("And?")],
-        tools=[TOOL],
+        tools=[FUNCTION_TOOL],
     )
     assert again.status == 200
     assert [text for _, text in program.prompt][:4] == ["Weather?", "", "rain", "sun"]
     # The type of a reference is optional.
     bare = [*({"id": i["id"]} for i in listed), user("And?")]
-    assert ask(program, bare, tools=[TOOL]).status == 200
+    assert create_response(program, bare, tools=[FUNCTION_TOOL]).status == 200
     assert [text for _, text in program.prompt][:4] == ["Weather?", "", "rain", "sun"]
 
 
 def test_a_reference_leads_nowhere_for_others(
-    program: Program, make: MakeProgram, charlie: User
+    program: GatewayClient, make: MakeClient, charlie: User
 ) -> None:
-    mine = whole(ask(program, "Hello"))
-    apart = whole(ask(program, "Mine", safety_identifier="ann"))
-    unkept = whole(ask(program, "Secret", store=False))
+    mine = parse_response(create_response(program, "Hello"))
+    apart = parse_response(create_response(program, "Mine", safety_identifier="ann"))
+    unkept = parse_response(create_response(program, "Secret", store=False))
     asked = Message.objects.get(role="user", parts__0__text="Hello")
     for asker, item_id, more in (
         (make(charlie), mine.output[0].id, {}),
@@ -89,7 +96,7 @@ def test_a_reference_leads_nowhere_for_others(
         (program, 7, {}),
     ):
         said = [user("Hello"), {"type": "item_reference", "id": item_id}, user("And?")]
-        refused = ask(asker, said, **more)
+        refused = create_response(asker, said, **more)
         error = refused.json["error"]
         assert (refused.status, error["code"], error["param"]) == (
             404,
@@ -97,11 +104,11 @@ def test_a_reference_leads_nowhere_for_others(
             "input[1].id",
         ), item_id
     said = [user("Mine"), reference(apart.output[0]), user("And?")]
-    assert ask(program, said, safety_identifier="ann").status == 200
+    assert create_response(program, said, safety_identifier="ann").status == 200
 
 
-def test_a_response_is_read_again_by_its_id(program: Program) -> None:
-    first = whole(ask(program, "Hello", *THINKING))
+def test_a_response_is_read_again_by_its_id(program: GatewayClient) -> None:
+    first = parse_response(create_response(program, "Hello", *THINKING))
     status, told = get(program, first.id)
     again = Response.model_validate(told)
     assert status == 200
@@ -120,13 +127,15 @@ def test_a_response_is_read_again_by_its_id(program: Program) -> None:
     assert failed.error.message == "It broke."
 
 
-def test_the_items_before_a_response_are_listed_page_by_page(program: Program) -> None:
-    first = whole(ask(program, "One", *calling("a", text="Let me see."), tools=[TOOL]))
+def test_the_items_before_a_response_are_listed_page_by_page(program: GatewayClient) -> None:
+    first = parse_response(
+        create_response(program, "One", *calling("a", text="Let me see."), tools=[FUNCTION_TOOL])
+    )
     picture = {"type": "input_image", "image_url": "https://example.org/a.png"}
     parts = [{"type": "input_text", "text": "Two"}, picture]
     said = [user("One"), *(item.model_dump(exclude_none=True) for item in first.output)]
-    said += [output("a", "rain"), user(parts)]
-    second = whole(ask(program, said, tools=[TOOL]))
+    said += [build_tool_output("a", "rain"), user(parts)]
+    second = parse_response(create_response(program, said, tools=[FUNCTION_TOOL]))
 
     status, told = get(program, f"{second.id}/input_items", order="asc")
     assert status == 200
@@ -152,15 +161,15 @@ def test_the_items_before_a_response_are_listed_page_by_page(program: Program) -
 
 
 def test_another_persons_response_is_not_found(
-    program: Program, make: MakeProgram, charlie: User
+    program: GatewayClient, make: MakeClient, charlie: User
 ) -> None:
-    first = whole(ask(program, "Hello"))
+    first = parse_response(create_response(program, "Hello"))
     other = make(charlie)
     for asker, named in (
         (other, first.id),
         (program, f"resp_{uuid.uuid4().hex}"),
         (program, "x"),
-        (program, whole(ask(program, "Secret", store=False)).id),
+        (program, parse_response(create_response(program, "Secret", store=False)).id),
     ):
         for method, path in (("GET", named), ("GET", f"{named}/input_items"), ("DELETE", named)):
             status, told = get(asker, path, method)
@@ -169,8 +178,8 @@ def test_another_persons_response_is_not_found(
     assert get(program, first.id, "PUT")[0] == 405
 
 
-def test_a_deleted_response_is_gone_by_its_id_and_its_chat_stays(program: Program) -> None:
-    first = whole(ask(program, "Hello"))
+def test_a_deleted_response_is_gone_by_its_id_and_its_chat_stays(program: GatewayClient) -> None:
+    first = parse_response(create_response(program, "Hello"))
     before = Message.objects.count()
     told = get(program, first.id, "DELETE")
     assert told == (200, {"id": first.id, "object": "response", "deleted": True})
@@ -180,19 +189,19 @@ def test_a_deleted_response_is_gone_by_its_id_and_its_chat_stays(program: Progra
         ("DELETE", first.id),
     ):
         assert get(program, path, method)[0] == 404
-    assert ask(program, "More", previous_response_id=first.id).status == 404
+    assert create_response(program, "More", previous_response_id=first.id).status == 404
     said = [user("Hello"), reference(first.output[0]), user("And?")]
-    assert ask(program, said).status == 404
+    assert create_response(program, said).status == 404
     assert Message.objects.count() == before
     assert DeletedResponse.objects.count() == 1
     (event,) = AuditEvent.objects.filter(type="gateway.response_deleted")
     assert event.chat_id == Chat.objects.get().pk
 
 
-def test_erased_words_are_in_no_response_and_no_list(program: Program, alice: User) -> None:
-    first = whole(ask(program, "The secret word"))
+def test_erased_words_are_in_no_response_and_no_list(program: GatewayClient, alice: User) -> None:
+    first = parse_response(create_response(program, "The secret word"))
     said = [user("The secret word"), reference(first.output[0]), user("And?")]
-    second = whole(ask(program, said))
+    second = parse_response(create_response(program, said))
     asked = get(program, f"{second.id}/input_items", order="asc")[1]["data"][0]
     for message in Message.objects.filter(seq__lte=2):
         erasure.erase_message(user=alice, message=message, now=timezone.now())
@@ -201,5 +210,5 @@ def test_erased_words_are_in_no_response_and_no_list(program: Program, alice: Us
     assert "secret" not in str(listed)
     assert [item["content"][0]["text"] for item in listed["data"]] == ["And?"]
     for gone in (first.output[0].id, asked["id"]):
-        refused = ask(program, [{"type": "item_reference", "id": gone}, user("x")])
+        refused = create_response(program, [{"type": "item_reference", "id": gone}, user("x")])
         assert (refused.status, refused.json["error"]["code"]) == (404, "item_not_found")

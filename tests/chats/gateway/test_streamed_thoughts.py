@@ -21,12 +21,11 @@ from chats.ground.live import Frame
 from chats.models import Message
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
 from chats.streams import connection
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.gateway.conftest import Program, assistant, user
-from tests.chats.gateway.test_opting_out import OFF, Model, model
-from tests.chats.gateway.test_responses import events
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import GatewayClient, assistant, user
+from tests.support.gateway_passthrough import POLICY_OFF, ScriptModel
+from tests.support.gateway_responses import parse_events
 
-__all__ = ["model"]
 pytestmark = pytest.mark.django_db
 
 THINKING = (
@@ -65,7 +64,7 @@ def order_of(body: str) -> list[tuple[str, str]]:
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_thoughts_come_before_the_text_and_once(program: Program, path: str) -> None:
+def test_thoughts_come_before_the_text_and_once(program: GatewayClient, path: str) -> None:
     response = program.open(body_for(path), path=path)
     program.work(response["X-Context-Report-Id"], *THINKING)
     said = order_of(program.close(response).body)
@@ -74,11 +73,11 @@ def test_thoughts_come_before_the_text_and_once(program: Program, path: str) -> 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_policy_off_streams_thoughts_too(
-    program: Program, model: Model, set_policy: SetPolicy, path: str
+    program: GatewayClient, model: ScriptModel, set_policy: SetPolicy, path: str
 ) -> None:
     set_policy(unmanaged="asked")
     model(*THINKING)
-    said = order_of(program.close(program.open(body_for(path), path=path, **OFF)).body)
+    said = order_of(program.close(program.open(body_for(path), path=path, **POLICY_OFF)).body)
     assert "".join(text for kind, text in said if kind == "reasoning_content") == "Flour, water."
     assert "".join(text for kind, text in said if kind == "content") == "Bread."
     assert [kind for kind, _ in said] == sorted((kind for kind, _ in said), reverse=True)
@@ -87,7 +86,7 @@ def test_the_policy_off_streams_thoughts_too(
 
 @pytest.mark.parametrize("path", PATHS)
 def test_thoughts_that_a_tag_of_another_name_ends_come_before_the_text(
-    program: Program, path: str
+    program: GatewayClient, path: str
 ) -> None:
     response = program.open(body_for(path), path=path)
     said = [TextDelta(piece) for piece in ("<think>Flour", ", water.</thin", "king>\n\nBread.")]
@@ -98,7 +97,7 @@ def test_thoughts_that_a_tag_of_another_name_ends_come_before_the_text(
 
 
 @pytest.mark.parametrize("path", PATHS)
-def test_a_closing_tag_before_the_answer_is_not_streamed(program: Program, path: str) -> None:
+def test_a_closing_tag_before_the_answer_is_not_streamed(program: GatewayClient, path: str) -> None:
     response = program.open(body_for(path), path=path)
     said = [TextDelta(piece) for piece in ("</th", "ink>\n\n", "Bread.")]
     program.work(response["X-Context-Report-Id"], *said, Finished("stop"))
@@ -141,7 +140,7 @@ class Thinking:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_the_first_thought_is_sent_while_the_model_still_thinks(
-    program: Program, path: str, monkeypatch: pytest.MonkeyPatch, settings: Settings
+    program: GatewayClient, path: str, monkeypatch: pytest.MonkeyPatch, settings: Settings
 ) -> None:
     hub = Thinking()
     monkeypatch.setattr(connection.STREAMS, "hub", lambda: hub)
@@ -162,10 +161,10 @@ def test_the_first_thought_is_sent_while_the_model_still_thinks(
     assert {kind for kind, _ in order_of(said)} == {"reasoning_content"}
 
 
-def test_the_events_of_a_thinking_response_have_the_form_of_openai(program: Program) -> None:
+def test_the_events_of_a_thinking_response_have_the_form_of_openai(program: GatewayClient) -> None:
     response = program.open(body_for("responses"), path="responses")
     program.work(response["X-Context-Report-Id"], *THINKING)
-    found = events(program.close(response).body)
+    found = parse_events(program.close(response).body)
     assert [event.type for event in found] == [
         "response.created", "response.in_progress",
         "response.output_item.added", "response.reasoning_summary_part.added",
@@ -208,7 +207,7 @@ UNOPENED = [ANSWERS[1], "Flour.[/THINK]Bread.", "Flour.◁/think▷Bread."]
 @pytest.mark.parametrize("said", ANSWERS, ids=["tags", "unopened"])
 @pytest.mark.parametrize("path", PATHS)
 def test_thoughts_in_the_text_become_reasoning(
-    program: Program, path: str, said: str, is_stream: bool
+    program: GatewayClient, path: str, said: str, is_stream: bool
 ) -> None:
     response = program.open({**body_for(path), "stream": is_stream}, path=path)
     script = (*(TextDelta(letter) for letter in said), Finished("stop"))
@@ -221,7 +220,9 @@ def test_thoughts_in_the_text_become_reasoning(
 
 
 @pytest.mark.parametrize("said", ANSWERS, ids=["tags", "unopened"])
-def test_a_client_may_send_a_reply_back_with_its_thoughts(program: Program, said: str) -> None:
+def test_a_client_may_send_a_reply_back_with_its_thoughts(
+    program: GatewayClient, said: str
+) -> None:
     first = program.ask([user("What?")], TextDelta(said), Finished("stop"))
     for number, text in enumerate([said, first.text, "<thinking>Flour</thinking>Bread."]):
         again = program.ask([user("What?"), assistant(text), user(f"Why {number}?")])

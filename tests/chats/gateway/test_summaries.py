@@ -13,15 +13,15 @@ from chats.compaction.coverage import get_active_summary
 from chats.ground import queue
 from chats.models import Branch, Chat, GatewayNode, Message
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import SENTENCE, Fold, SetPolicy
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SENTENCE, Fold, SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
+    GatewayClient,
     Messages,
-    Program,
     assistant,
     call,
     calling,
-    queued,
+    list_queued_tasks,
     result,
     user,
 )
@@ -29,7 +29,7 @@ from tests.chats.gateway.conftest import (
 pytestmark = pytest.mark.django_db
 
 
-def long(program: Program, count: int = 8) -> Messages:
+def long(program: GatewayClient, count: int = 8) -> Messages:
     """Return a conversation long enough for a compaction."""
     return program.talk([f"Question {n}. {SENTENCE * 8}" for n in range(count)])
 
@@ -42,7 +42,7 @@ def sources(prompt: list[tuple[str, str]]) -> int:
 @pytest.mark.gateway_case(18)
 @pytest.mark.gateway_case(19)
 def test_a_branch_takes_over_the_summary_that_ends_before_it(
-    program: Program, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300)
     said = long(program)
@@ -73,7 +73,7 @@ def test_a_branch_takes_over_the_summary_that_ends_before_it(
 
 @pytest.mark.gateway_case(17)
 def test_nothing_is_prepared_for_a_chat_that_is_not_proven(
-    program: Program,
+    program: GatewayClient,
     set_policy: SetPolicy,
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,
@@ -82,18 +82,18 @@ def test_nothing_is_prepared_for_a_chat_that_is_not_proven(
     made_up = [m for n in range(6) for m in (user(f"{n} {SENTENCE * 8}"), assistant(SENTENCE))]
     with django_capture_on_commit_callbacks(execute=True):
         program.ask([*made_up, user("One more")])
-    tasks = queued(sent)
+    tasks = list_queued_tasks(sent)
     assert queue.MAINTAIN_CHAT not in tasks
     assert queue.WRITE_TITLE not in tasks
     assert queue.WARM_UP not in tasks
     with django_capture_on_commit_callbacks(execute=True):
         long(program)
-    assert queue.MAINTAIN_CHAT in queued(sent)
+    assert queue.MAINTAIN_CHAT in list_queued_tasks(sent)
 
 
 @pytest.mark.gateway_case(24)
 def test_calls_and_results_stay_together_on_both_sides_of_a_summary(
-    program: Program, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2400, reserve_tokens=300)
     said: Messages = []
@@ -116,7 +116,7 @@ def test_calls_and_results_stay_together_on_both_sides_of_a_summary(
 
 
 def test_a_running_loop_of_tools_is_never_folded(
-    program: Program, set_policy: SetPolicy, fold: Fold
+    program: GatewayClient, set_policy: SetPolicy, fold: Fold
 ) -> None:
     set_policy(token_budget=2000, reserve_tokens=300, keep_last_messages=0)
     said = long(program)
@@ -135,7 +135,7 @@ def test_a_running_loop_of_tools_is_never_folded(
 
 @pytest.mark.gateway_case(31)
 def test_another_model_with_a_smaller_window_gets_what_fits(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(token_budget=4000, reserve_tokens=300, summary_max_tokens=100)
     said = long(program)
@@ -147,7 +147,7 @@ def test_another_model_with_a_smaller_window_gets_what_fits(
     assert sources(program.prompt) < 8
 
 
-def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program) -> None:
+def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: GatewayClient) -> None:
     chat = program.ask([user("hi")]).chat
     kept = program.ask([user("hello")]).chat
     # The user unarchived this chat, so it is not provisional any more.
@@ -167,7 +167,9 @@ def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: Program)
     assert "hi" not in str([row.data for row in rows]).split("'")
 
 
-def test_an_erased_message_leaves_no_mark_by_which_it_could_be_guessed(program: Program) -> None:
+def test_an_erased_message_leaves_no_mark_by_which_it_could_be_guessed(
+    program: GatewayClient,
+) -> None:
     said = long(program, 3)
     message = Message.objects.get(seq=3)
     erasure.erase_message(user=message.branch.chat.owner, message=message, now=timezone.now())

@@ -15,20 +15,20 @@ from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
 from contextpolicy.engine.compose.layouts import OPENING
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     TOOLS,
-    Program,
+    GatewayClient,
     assistant,
     call,
     calling,
-    key_of,
+    get_client_key,
+    list_chat_messages,
     result,
-    said_in,
     system,
     user,
 )
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
@@ -37,11 +37,13 @@ POEM = "Write a short poem about palimpsests."
 
 @pytest.mark.parametrize("role", ["system", "developer"])
 @pytest.mark.parametrize("stream", [False, True])
-def test_the_model_gets_only_the_system_text(program: Program, role: str, stream: bool) -> None:
+def test_the_model_gets_only_the_system_text(
+    program: GatewayClient, role: str, stream: bool
+) -> None:
     answer = program.ask([system(POEM, role)], stream=stream)
     assert (answer.status, answer.text) == (200, "reply 1")
     assert program.prompt == [("system", POEM)]
-    assert said_in(answer.chat) == [(1, "user", ""), (2, "assistant", "reply 1")]
+    assert list_chat_messages(answer.chat) == [(1, "user", ""), (2, "assistant", "reply 1")]
     assert answer.chat.title == POEM
     receipt = Receipt.objects.get()
     assert [segment[:2] for segment in receipt.segments if segment[0] == "system"] == [
@@ -53,7 +55,7 @@ def test_the_model_gets_only_the_system_text(program: Program, role: str, stream
     assert body["messages"] == [{"role": "user", "content": [{"type": "text", "text": OPENING}]}]
 
 
-def test_the_conversation_continues_in_its_chat(program: Program) -> None:
+def test_the_conversation_continues_in_its_chat(program: GatewayClient) -> None:
     said = [system(POEM)]
     first = program.ask(said)
     said += [assistant(first.text), user("Another one")]
@@ -68,7 +70,7 @@ def test_the_conversation_continues_in_its_chat(program: Program) -> None:
     assert program.ask([system(POEM)]).chat != first.chat
 
 
-def test_a_named_conversation_continues_without_a_branch(program: Program) -> None:
+def test_a_named_conversation_continues_without_a_branch(program: GatewayClient) -> None:
     named = {"X-Session-Id": "poems"}
     first = program.ask([system(POEM)], headers=named)
     said = [system(POEM), assistant(first.text), user("Another one")]
@@ -77,7 +79,7 @@ def test_a_named_conversation_continues_without_a_branch(program: Program) -> No
     assert not second.turn.branch.client_windowed
 
 
-def test_its_reply_may_call_tools(program: Program) -> None:
+def test_its_reply_may_call_tools(program: GatewayClient) -> None:
     said = [system("Report the weather in Oslo.")]
     first = program.ask(said, *calling("c1"), tools=TOOLS)
     assert first.json["choices"][0]["finish_reason"] == "tool_calls"
@@ -94,7 +96,7 @@ def test_its_reply_may_call_tools(program: Program) -> None:
         {"input": [{"role": "developer", "content": POEM}]},
     ],
 )
-def test_responses_take_it_too(program: Program, body: dict[str, Any]) -> None:
+def test_responses_take_it_too(program: GatewayClient, body: dict[str, Any]) -> None:
     response = program.open({"model": "demo", **body}, path="responses")
     program.work(response["X-Context-Report-Id"])
     first = program.close(response)
@@ -108,8 +110,10 @@ def test_responses_take_it_too(program: Program, body: dict[str, Any]) -> None:
     assert program.prompt == [("assistant", "reply 1"), ("user", "Another one")]
 
 
-def test_it_is_passed_through_unchanged(program: Program, monkeypatch: pytest.MonkeyPatch) -> None:
-    key = key_of(program)
+def test_it_is_passed_through_unchanged(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([[TextDelta("Ink"), Finished("stop")]])
@@ -131,7 +135,7 @@ def test_it_is_passed_through_unchanged(program: Program, monkeypatch: pytest.Mo
     ],
 )
 def test_other_requests_without_a_question_are_refused(
-    program: Program, messages: Any, code: str
+    program: GatewayClient, messages: Any, code: str
 ) -> None:
     answer = program.ask(messages)
     assert (answer.status, answer.json["error"]["code"]) == (400, code)
@@ -139,7 +143,7 @@ def test_other_requests_without_a_question_are_refused(
 
 
 def test_a_policy_that_ignores_system_texts_refuses_it(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(chat_system="ignore")
     answer = program.ask([system(POEM)])
@@ -147,18 +151,18 @@ def test_a_policy_that_ignores_system_texts_refuses_it(
     assert not Chat.objects.exists()
 
 
-def test_a_named_chat_needs_a_message(program: Program) -> None:
+def test_a_named_chat_needs_a_message(program: GatewayClient) -> None:
     chat = program.ask([user("Hello")]).chat
     answer = program.ask([system(POEM)], model=f"chat:{chat.pk}")
     assert (answer.status, answer.json["error"]["code"]) == (400, "missing_field")
 
 
-def test_an_empty_message_is_still_a_message(program: Program) -> None:
+def test_an_empty_message_is_still_a_message(program: GatewayClient) -> None:
     program.ask([system(POEM), user([])])
     assert program.prompt == [("system", POEM), ("user", "")]
 
 
-def test_a_dry_run_shows_the_system_text(program: Program) -> None:
+def test_a_dry_run_shows_the_system_text(program: GatewayClient) -> None:
     body = {"model": "demo", "messages": [system(POEM)]}
     answer = program.close(program.open(body, **{"X-Context-Dry-Run": "true"}))
     assert answer.json["decision"] == "new"
@@ -166,7 +170,7 @@ def test_a_dry_run_shows_the_system_text(program: Program) -> None:
     assert not Chat.objects.exists()
 
 
-def test_the_owner_sees_the_chat_and_may_erase_it(program: Program, alice: User) -> None:
+def test_the_owner_sees_the_chat_and_may_erase_it(program: GatewayClient, alice: User) -> None:
     chat = program.ask([system(POEM)]).chat
     page = Client()
     page.force_login(alice)

@@ -9,24 +9,24 @@ from chats.models import Chat, PassedOn, Receipt
 from chats.prompt.reconstruction import rebuild_request
 from chats.providers import registry
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
-from tests.chats.compaction.conftest import SetPolicy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.gateway.conftest import (
+from tests.support.chat_summaries import SetPolicy
+from tests.support.gateway_clients import (
     USAGE,
     Answer,
-    MakeProgram,
-    Program,
-    key_of,
-    said_in,
+    GatewayClient,
+    MakeClient,
+    get_client_key,
+    list_chat_messages,
     user,
 )
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
 SCRIPT = (TextDelta(" upon"), TextDelta(" a time"), USAGE, Finished("stop"))
 
 
-def complete(program: Program, *script: Any, headers: Any = None, **body: Any) -> Answer:
+def complete(program: GatewayClient, *script: Any, headers: Any = None, **body: Any) -> Answer:
     """Send a request to /v1/completions, and let the model reply."""
     made = {"model": "demo", "prompt": "Once", **body}
     response = program.open(made, path="completions", **(headers or {}))
@@ -36,7 +36,7 @@ def complete(program: Program, *script: Any, headers: Any = None, **body: Any) -
 
 
 @pytest.mark.parametrize("prompt", ["Once", ["Once"]])
-def test_a_prompt_is_completed_in_a_chat(program: Program, prompt: Any) -> None:
+def test_a_prompt_is_completed_in_a_chat(program: GatewayClient, prompt: Any) -> None:
     answer = complete(program, prompt=prompt, temperature=0.5, stop=["."], max_tokens=9)
     turn = answer.turn
     assert answer.json == {
@@ -58,12 +58,15 @@ def test_a_prompt_is_completed_in_a_chat(program: Program, prompt: Any) -> None:
     request = program.requests[-1]
     assert request.parameters == {"temperature": 0.5, "stop": ["."]}
     assert request.max_output_tokens == 9
-    assert said_in(answer.chat) == [(1, "user", "Once"), (2, "assistant", " upon a time")]
+    assert list_chat_messages(answer.chat) == [
+        (1, "user", "Once"),
+        (2, "assistant", " upon a time"),
+    ]
     assert rebuild_request(Receipt.objects.get()).fault == ""
 
 
 @pytest.mark.parametrize("echo", [False, True])
-def test_a_stream_has_the_same_text(program: Program, echo: bool) -> None:
+def test_a_stream_has_the_same_text(program: GatewayClient, echo: bool) -> None:
     options = {"stream": True, "stream_options": {"include_usage": True}}
     thinking = (ReasoningDelta("Hm."), *SCRIPT)
     answer = complete(program, *thinking, echo=echo, **options)
@@ -80,7 +83,7 @@ def test_a_stream_has_the_same_text(program: Program, echo: bool) -> None:
     assert whole == told
 
 
-def test_a_limit_ends_it(program: Program) -> None:
+def test_a_limit_ends_it(program: GatewayClient) -> None:
     answer = complete(program, TextDelta(" upon"), Finished("length"))
     assert answer.json["choices"][0]["finish_reason"] == "length"
 
@@ -105,7 +108,7 @@ def test_a_limit_ends_it(program: Program) -> None:
     ],
 )
 def test_what_a_message_cannot_express_is_refused(
-    program: Program, changes: dict[str, Any], param: str, code: str
+    program: GatewayClient, changes: dict[str, Any], param: str, code: str
 ) -> None:
     answer = complete(program, **changes)
     error = answer.json["error"]
@@ -114,20 +117,20 @@ def test_what_a_message_cannot_express_is_refused(
     assert not Chat.objects.exists()
 
 
-def test_values_that_change_nothing_are_accepted(program: Program) -> None:
+def test_values_that_change_nothing_are_accepted(program: GatewayClient) -> None:
     same = {"n": 1, "best_of": 1, "logprobs": None, "suffix": None, "echo": False}
     assert complete(program, **same).status == 200
     assert program.requests[-1].parameters == {}
 
 
-def test_a_named_chat_is_continued(program: Program) -> None:
+def test_a_named_chat_is_continued(program: GatewayClient) -> None:
     chat = program.ask([user("Hello")]).chat
     answer = complete(program, model=f"chat:{chat.pk}")
     assert (answer.chat, answer.headers["X-Context-Decision"]) == (chat, "continue")
 
 
 def test_a_key_needs_the_scope_and_the_right_owner(
-    program: Program, make: MakeProgram, charlie: Any
+    program: GatewayClient, make: MakeClient, charlie: Any
 ) -> None:
     assert complete(make(charlie, scopes=("chats:read",))).status == 403
     chat = program.ask([user("Hello")]).chat
@@ -136,13 +139,13 @@ def test_a_key_needs_the_scope_and_the_right_owner(
 
 
 def test_a_failure_before_the_first_text_has_its_status(
-    program: Program, set_policy: SetPolicy
+    program: GatewayClient, set_policy: SetPolicy
 ) -> None:
     set_policy(allowed_models=[])
     assert complete(program).json["error"]["code"] == "model_not_allowed"
 
 
-def test_the_same_idempotency_key_returns_the_same_completion(program: Program) -> None:
+def test_the_same_idempotency_key_returns_the_same_completion(program: GatewayClient) -> None:
     headers = {"Idempotency-Key": "once"}
     first = complete(program, headers=headers)
     response = program.open({"model": "demo", "prompt": "Once"}, path="completions", **headers)
@@ -153,9 +156,9 @@ def test_the_same_idempotency_key_returns_the_same_completion(program: Program) 
 
 @pytest.mark.parametrize("stream", [False, True])
 def test_it_is_passed_through(
-    program: Program, monkeypatch: pytest.MonkeyPatch, stream: bool
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, stream: bool
 ) -> None:
-    key = key_of(program)
+    key = get_client_key(program)
     key.unmanaged = True
     key.save()
     provider = ScriptedProvider([list(SCRIPT)])
@@ -169,7 +172,7 @@ def test_it_is_passed_through(
     assert (row.outcome, row.usage["output"]) == ("ok", 9)
 
 
-def test_a_dry_run_stores_nothing(program: Program) -> None:
+def test_a_dry_run_stores_nothing(program: GatewayClient) -> None:
     answer = complete(program, headers={"X-Context-Dry-Run": "true"})
     assert answer.json["decision"] == "new"
     assert not Chat.objects.exists()

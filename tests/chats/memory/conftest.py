@@ -1,22 +1,12 @@
 """Fixtures: chats with messages but without turns, and summaries that cover them."""
 
-from collections.abc import Callable
 from datetime import datetime
 
 import pytest
 
 from chats.models import Branch, Chat, Compaction, Message
 from contextpolicy.models import EffectivePolicy
-
-Say = Callable[..., Message]
-Cover = Callable[..., Compaction]
-
-
-def branch_of(chat: Chat) -> Branch:
-    """Reload the chat's first branch."""
-    found = Branch.objects.select_related("active_compaction").get(chat=chat, parent=None)
-    found.chat = chat
-    return found
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 
 @pytest.fixture
@@ -24,7 +14,7 @@ def say(chat: Chat, now: datetime) -> Say:
     """Store a message at the end of a branch, without a turn."""
 
     def saying(text: str, *, branch: Branch | None = None, **fields: object) -> Message:
-        where = Branch.objects.get(pk=(branch or branch_of(chat)).pk)
+        where = Branch.objects.get(pk=(branch or reload_first_branch(chat)).pk)
         where.last_seq += 1
         where.save()
         given = {"parts": [{"type": "text", "text": text}], "role": "user", **fields}
@@ -41,7 +31,7 @@ def cover(chat: Chat, now: datetime) -> Cover:
     policy = EffectivePolicy.objects.create(digest="d" * 64, values={}, sources={})
 
     def covering(to_seq: int, *, branch: Branch | None = None) -> Compaction:
-        where = branch or branch_of(chat)
+        where = branch or reload_first_branch(chat)
         row = Compaction.objects.create(
             branch=where,
             kind="summary",

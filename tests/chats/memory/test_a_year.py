@@ -17,9 +17,9 @@ from chats.models import Branch, Chat, Message, Preference, Turn, TurnReference
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.conftest import InlineWorker, ScriptedProvider
-from tests.chats.memory.conftest import Cover
-from tests.chats.memory.test_preferences import places_with, sent
+from tests.support.messages_without_turns import Cover
+from tests.support.saved_preferences import get_sent_tail, list_tables_with
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 Say = Callable[..., Turn]
 WORD = "qxzanzibar7781"
@@ -105,7 +105,9 @@ def test_what_holds_is_sent_and_what_was_superseded_or_planted_is_not(
                 holds[slot] = value
         # A new chat, created after these messages.
         later = at + timedelta(days=1)
-        asked = sent(say(lifecycle.create_chat(owner=alice, now=later), "What now?", later))
+        asked = get_sent_tail(
+            say(lifecycle.create_chat(owner=alice, now=later), "What now?", later)
+        )
         missing = [value for value in holds.values() if value not in asked]
         assert missing == [], f"month {month}: {asked}"
         assert not any(re.search(rf"{re.escape(value)}(?!\w)", asked) for value in over), asked
@@ -161,15 +163,15 @@ def test_S27_a_word_that_was_erased_is_nowhere_in_the_database_file(
     asked = say(
         lifecycle.create_chat(owner=alice, now=later), "What do I keep at Lake Vogt?", later
     )
-    assert WORD in sent(asked)
+    assert WORD in get_sent_tail(asked)
     assert TurnReference.objects.filter(message=trigger).exists()
     wanted = {"Message", "Preference", "PromptText", "SearchText", "SearchCount", "Compaction"}
-    assert places_with(WORD) >= wanted
+    assert list_tables_with(WORD) >= wanted
     assert stands_in_the_file(WORD)
 
     with django_capture_on_commit_callbacks(execute=True):
         erasure.erase_message(user=alice, message=trigger, now=later + timedelta(minutes=1))
 
-    assert places_with(WORD) == set()
+    assert list_tables_with(WORD) == set()
     assert not Preference.objects.exists()
     assert not stands_in_the_file(WORD)

@@ -9,7 +9,7 @@ from chats.actions.erasure import erase_message
 from chats.memory.search import archive, search
 from chats.memory.search.recall import Scope, recall_passages
 from chats.models import Branch, Chat
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 # The last line of each side shares one word with the question, which is not rare.
 LINES = [
@@ -29,7 +29,7 @@ def unnamed_chat(chat: Chat, say: Say) -> Chat:
     """Both roles address each other; no word is rare."""
     for role, text in LINES:
         say(text, role=role)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     return chat
 
 
@@ -60,7 +60,7 @@ def test_a_name_stands_for_the_side_that_is_addressed_by_it(
 def test_the_tool_ranks_the_named_side_first(unnamed_chat: Chat, cover: Cover) -> None:
     cover(8)
     rows = search.search_archive(
-        branch_of(unnamed_chat), question="Which pottery did Tom choose?", most=10
+        reload_first_branch(unnamed_chat), question="Which pottery did Tom choose?", most=10
     ).rows
     seqs = [row.seq for row in rows]
     assert seqs.index(7) < seqs.index(8)
@@ -74,7 +74,7 @@ def test_many_questions_about_a_person_change_nothing(chat: Chat, say: Say, now:
         say(f"What did Nadia buy on day {number}?")
     say("There was pottery glaze in blue.")
     say("There was pottery clay in red.", role="assistant")
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     last = 4 * len(LINES[:-2]) + 45 + 2
     found = list_seqs_above_floor(chat, "Which pottery did Nadia choose?", now)
     assert last in found
@@ -96,7 +96,7 @@ def test_other_mentions_name_no_side(texts: list[str], chat: Chat, say: Say, now
     for at, text in enumerate(texts):
         say(text, role=("user", "assistant")[at % 2])
     say("There was pottery.", role="assistant")
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     assert len(texts) + 1 not in list_seqs_above_floor(chat, "Which pottery did Nadia choose?", now)
 
 
@@ -105,7 +105,7 @@ def test_a_message_with_a_speaker_keeps_its_name(chat: Chat, say: Say, now: date
         say(text, role=role)
     ann = {"roleId": "ann", "roleName": "Ann", "type": "ai"}
     say("There was pottery clay in red.", role="assistant", speaker=ann)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     assert 8 not in list_seqs_above_floor(chat, "Which pottery did Nadia choose?", now)
 
 

@@ -11,13 +11,16 @@ from chats.actions import lifecycle
 from chats.memory.search import archive, finding
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message, SearchText
-from tests.chats.memory.conftest import Say, branch_of
+from tests.support.messages_without_turns import Say, reload_first_branch
 
 
 def found(chat: Chat, question: str, *, most: int = 10) -> list[int | None]:
     """Update the index, then return the sequence numbers that a search finds."""
-    archive.index_branch(branch_of(chat))
-    return [row.seq for row in search_archive(branch_of(chat), question=question, most=most).rows]
+    archive.index_branch(reload_first_branch(chat))
+    return [
+        row.seq
+        for row in search_archive(reload_first_branch(chat), question=question, most=most).rows
+    ]
 
 
 def test_only_what_is_covered_is_found(chat: Chat, say: Say, cover: Callable[..., object]) -> None:
@@ -37,11 +40,11 @@ def test_indexing_again_adds_only_what_is_new(
         say(f"message {number}")
     cover(3)
     # Five messages and the summary. A later summary replaces it in the index.
-    assert archive.index_branch(branch_of(chat)) == 6
-    assert archive.index_branch(branch_of(chat)) == 0
+    assert archive.index_branch(reload_first_branch(chat)) == 6
+    assert archive.index_branch(reload_first_branch(chat)) == 0
     say("message 5")
     cover(5)
-    assert archive.index_branch(branch_of(chat)) == 2
+    assert archive.index_branch(reload_first_branch(chat)) == 2
     assert SearchText.objects.count() == 7
 
 
@@ -52,10 +55,10 @@ def test_another_chat_is_never_found(
     say("The heron is mine")
     say("The heron of somebody else", branch=other.active_branch)
     cover(1)
-    cover(1, branch=branch_of(other))
-    archive.index_branch(branch_of(other))
-    archive.index_branch(branch_of(chat))
-    rows = search_archive(branch_of(chat), question="heron", most=9).rows
+    cover(1, branch=reload_first_branch(other))
+    archive.index_branch(reload_first_branch(other))
+    archive.index_branch(reload_first_branch(chat))
+    rows = search_archive(reload_first_branch(chat), question="heron", most=9).rows
     assert [row.text for row in rows] == ["The heron is mine"]
     assert found(chat, f"chat{other.pk.hex} heron") == [1]
 
@@ -65,7 +68,7 @@ def test_a_branch_finds_what_its_path_holds_and_nothing_beside_it(
 ) -> None:
     for text in ("first heron", "second heron", "third heron of the parent"):
         say(text)
-    parent = branch_of(chat)
+    parent = reload_first_branch(chat)
     child = Branch.objects.create(chat=chat, parent=parent, fork_seq=2, last_seq=2, created_at=now)
     Message.objects.create(
         branch=child,
@@ -89,7 +92,7 @@ def test_what_was_excluded_or_erased_is_not_found(
 ) -> None:
     rows = [say(f"heron number {number}") for number in range(3)]
     cover(3)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     Message.objects.filter(pk=rows[0].pk).update(excluded=True)
     Message.objects.filter(pk=rows[1].pk).update(erased_at=now)
     assert found(chat, "heron") == [3]
@@ -100,7 +103,7 @@ def test_a_message_that_is_deleted_takes_its_words_along(
 ) -> None:
     row = say("the heron")
     cover(1)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     row.delete()
     assert not SearchText.objects.filter(summary=None).exists()
     if connection.vendor == "sqlite":
@@ -161,14 +164,14 @@ def test_the_number_of_queries_does_not_follow_the_length(
     for number in range(60):
         say(f"heron {number}")
     cover(60)
-    archive.index_branch(branch_of(chat))
-    branch = branch_of(chat)
+    archive.index_branch(reload_first_branch(chat))
+    branch = reload_first_branch(chat)
     with django_assert_max_num_queries(10):  # type: ignore[attr-defined]  # a context manager
         assert len(search_archive(branch, question="heron lake", most=20).rows) == 20
 
 
 def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:
     say("a heron")
-    assert archive.index_branch(branch_of(chat)) == 1
-    assert archive.get_archived_seq(branch_of(chat)) is None
-    assert search_archive(branch_of(chat), question="heron", most=9).rows == ()
+    assert archive.index_branch(reload_first_branch(chat)) == 1
+    assert archive.get_archived_seq(reload_first_branch(chat)) is None
+    assert search_archive(reload_first_branch(chat), question="heron", most=9).rows == ()

@@ -16,7 +16,7 @@ from chats.memory.search import archive, bulk_indexing
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Message, SearchCount, SearchPlace, SearchText
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 TEXTS = ("The heron waits in the lake.", "Herons are patient.", "白鹭在湖里", "The lake again")
 # Statements for eight chats: one by one they take 320.
@@ -60,12 +60,12 @@ def forget_all(chats: list[Chat]) -> None:
 
 def test_the_rows_and_counts_are_those_of_single_chats(many: list[Chat], say: Say) -> None:
     for number, chat in enumerate(many):
-        say(TEXTS[number % 4], branch=branch_of(chat))
+        say(TEXTS[number % 4], branch=reload_first_branch(chat))
     done = bulk_indexing.index_newest([chat.pk for chat in many])
     for number, chat in enumerate(many):
         say(
             TEXTS[(number + 1) % 4],
-            branch=branch_of(chat),
+            branch=reload_first_branch(chat),
             role="assistant",
             speaker={"roleName": "Kingfisher"} if number == 3 else None,
         )
@@ -74,7 +74,7 @@ def test_the_rows_and_counts_are_those_of_single_chats(many: list[Chat], say: Sa
     together = indexed()
     forget_all(many)
     for chat in many:
-        archive.index_branch(branch_of(chat))
+        archive.index_branch(reload_first_branch(chat))
     assert together == indexed()
     assert len(together[0]) == 16
 
@@ -82,7 +82,7 @@ def test_the_rows_and_counts_are_those_of_single_chats(many: list[Chat], say: Sa
 def test_a_long_silence_begins_a_session(many: list[Chat], say: Say, now: datetime) -> None:
     chat = many[0]
     for hours in (0, 0, 3, 3):
-        message = say("heron", branch=branch_of(chat))
+        message = say("heron", branch=reload_first_branch(chat))
         Message.objects.filter(pk=message.pk).update(created_at=now + timedelta(hours=hours))
         bulk_indexing.index_newest([chat.pk])
     assert list(SearchText.objects.order_by("pk").values_list("session", flat=True)) == [1, 1, 3, 3]
@@ -90,10 +90,10 @@ def test_a_long_silence_begins_a_session(many: list[Chat], say: Say, now: dateti
 
 def test_eight_chats_take_few_statements(many: list[Chat], say: Say) -> None:
     for chat in many:
-        say("heron", branch=branch_of(chat))
+        say("heron", branch=reload_first_branch(chat))
     bulk_indexing.index_newest([chat.pk for chat in many])
     for chat in many:
-        say("lake", branch=branch_of(chat))
+        say("lake", branch=reload_first_branch(chat))
     with CaptureQueriesContext(connection) as queries:
         bulk_indexing.index_newest([chat.pk for chat in many])
     assert SearchText.objects.count() == 16
@@ -112,11 +112,11 @@ def test_what_is_not_simple_is_left_to_the_single_way(
     monkeypatch.setattr(archive, "TASK_SECONDS", 60.0)
     usual, covered, long, closed, temporary = many[:5]
     for chat in many[:5]:
-        say("heron", branch=branch_of(chat))
-    cover(1, branch=branch_of(covered))
+        say("heron", branch=reload_first_branch(chat))
+    cover(1, branch=reload_first_branch(covered))
     for _ in range(archive.BATCH):
-        say("heron", branch=branch_of(long))
-    SearchPlace.objects.create(branch=branch_of(closed), closed=True, version=VERSION)
+        say("heron", branch=reload_first_branch(long))
+    SearchPlace.objects.create(branch=reload_first_branch(closed), closed=True, version=VERSION)
     Chat.objects.filter(pk=temporary.pk).update(temporary=True)
     deleted = uuid.uuid4()
     chat_ids = [usual.pk, covered.pk, long.pk, closed.pk, temporary.pk, deleted]
@@ -142,7 +142,7 @@ def test_a_policy_that_closes_the_archive_is_respected(
     row = create_policy(slug="p", name="P", values={"archive": False}, actor="system", now=now)
     assign_policy(policy=row, level="instance", actor="system", now=now)
     for chat in many:
-        say("heron", branch=branch_of(chat))
+        say("heron", branch=reload_first_branch(chat))
     chats = [chat.pk for chat in many]
     assert run_all(chats, sent=sent, commit=django_capture_on_commit_callbacks) == chats
     assert SearchText.objects.count() == 0
@@ -156,7 +156,7 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     for chat in many:
-        say("heron", branch=branch_of(chat))
+        say("heron", branch=reload_first_branch(chat))
     read, broken = archive.build_indexed_text, many[2]
 
     def failing(row: Message) -> SearchText:
@@ -181,8 +181,8 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
 
 def test_a_due_mark_of_another_task_stays(many: list[Chat], say: Say) -> None:
     chat = many[0]
-    say("heron", branch=branch_of(chat))
-    archive.mark_due(branch_of(chat))
+    say("heron", branch=reload_first_branch(chat))
+    archive.mark_due(reload_first_branch(chat))
     SearchPlace.objects.update(version=VERSION)
     assert bulk_indexing.index_newest([chat.pk]) == {chat.pk}
     assert SearchPlace.objects.get().due_at is not None
@@ -192,7 +192,10 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
     many: list[Chat], say: Say, now: datetime, alice: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = many[1]
-    said = [say("the heron", branch=branch_of(chat)), say("the lake", branch=branch_of(chat))]
+    said = [
+        say("the heron", branch=reload_first_branch(chat)),
+        say("the lake", branch=reload_first_branch(chat)),
+    ]
     read = archive.build_indexed_text
 
     def erased_meanwhile(row: Message) -> SearchText:
@@ -204,7 +207,7 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
     monkeypatch.setattr(archive, "build_indexed_text", erased_meanwhile)
     bulk_indexing.index_newest([chat.pk])
     monkeypatch.setattr(archive, "build_indexed_text", read)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     assert list(SearchText.objects.values_list("message", flat=True)) == [said[1].pk]
     assert not SearchCount.objects.filter(word="heron", texts__gt=0).exists()
 
@@ -213,9 +216,9 @@ def test_two_workers_index_a_message_once(
     many: list[Chat], say: Say, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     chat = many[1]
-    say("heron", branch=branch_of(chat))
+    say("heron", branch=reload_first_branch(chat))
     bulk_indexing.index_newest([chat.pk])
-    say("lake", branch=branch_of(chat))
+    say("lake", branch=reload_first_branch(chat))
     read = archive.build_indexed_text
     first: list[Message] = []
 
@@ -223,7 +226,7 @@ def test_two_workers_index_a_message_once(
         if not first:
             first.append(row)
             monkeypatch.setattr(archive, "build_indexed_text", read)
-            archive.index_branch(branch_of(chat))
+            archive.index_branch(reload_first_branch(chat))
         return read(row)
 
     monkeypatch.setattr(archive, "build_indexed_text", other_worker)
@@ -240,7 +243,7 @@ def test_waiting_summaries_go_on_after_the_index(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     chat = many[0]
-    say("heron", branch=branch_of(chat))
+    say("heron", branch=reload_first_branch(chat))
     Branch.objects.filter(chat=chat.pk).update(summary_due_at=now)
     with django_capture_on_commit_callbacks(execute=True):
         indexing.index_chats(chat_ids=[one.pk for one in many])

@@ -14,7 +14,7 @@ from chats.memory.search.recall import Recalled, Scope, recall_passages
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Preference, PreferenceEvidence
 from chats.models.compactions import EXTRACTIVE
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 SAID = "We took the night train and slept in the upper berths."
 LINE = "Travel to Vienna by rail"
@@ -29,7 +29,7 @@ def summarise(chat: Chat, cover: Cover) -> Summarise:
     def summarising(
         *cited: Message, line: str = LINE, model: str = "writer", branch: Branch | None = None
     ) -> Compaction:
-        where = branch or branch_of(chat)
+        where = branch or reload_first_branch(chat)
         row = cover(where.last_seq, branch=where)
         sections = parse_sections(f"## Facts\n- {line}")
         for bullet in sections[0]["bullets"]:
@@ -87,7 +87,7 @@ def test_the_models_search_is_led_by_the_summary_that_it_reads(
     fill(say)
     summarise(said)
     ask()
-    found = search_archive(branch_of(chat), question=ASKED, most=5)
+    found = search_archive(reload_first_branch(chat), question=ASKED, most=5)
     assert [row.pk for row in found.rows][:1] == [said.pk]
 
 
@@ -139,7 +139,7 @@ def test_a_summary_that_is_no_longer_in_force_leads_nowhere(
     else:
         Compaction.objects.filter(pk=row.pk).update(erased_at=now)
     assert messages(recall_passages(chat.owner_id, ASKED, scope=Scope(), limit=20, at=now)) == []
-    assert list(search_archive(branch_of(chat), question=ASKED, most=5).rows) == []
+    assert list(search_archive(reload_first_branch(chat), question=ASKED, most=5).rows) == []
 
 
 def test_what_was_excluded_is_not_led_to(

@@ -18,7 +18,7 @@ from chats.memory.search.search import search_archive
 from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
 from chats.prompt.tools import history_search
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 Sent = list[tuple[str, dict[str, str]]]
 Commit = Any
@@ -34,18 +34,18 @@ def test_a_search_indexes_nothing_and_says_how_much_it_could_not_search(
 ) -> None:
     for number in range(2):
         say(f"heron {number}")
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     for number in range(2):
         say(f"heron {number}")
     cover(4)
     with django_capture_on_commit_callbacks(execute=True):
-        found = search_archive(branch_of(chat), question="heron", most=9)
-        search_archive(branch_of(chat), question="heron", most=9)
+        found = search_archive(reload_first_branch(chat), question="heron", most=9)
+        search_archive(reload_first_branch(chat), question="heron", most=9)
     assert ([row.seq for row in found.rows], found.missing) == ([2, 1], 2)
     assert SearchText.objects.count() == 2
     assert asked(sent) == 1
     archive.index_due_branches(chat_id=chat.pk)
-    found = search_archive(branch_of(chat), question="heron", most=9)
+    found = search_archive(reload_first_branch(chat), question="heron", most=9)
     assert (len(found.rows), found.missing) == (4, 0)
 
 
@@ -55,7 +55,10 @@ def test_the_model_hears_that_the_search_is_not_complete(
     say("heron")
     cover(1)
     answer, _ = history_search.run_history_search(
-        '{"query": "heron"}', branch=branch_of(chat), counter=ApproximateCounter(), sent={2}
+        '{"query": "heron"}',
+        branch=reload_first_branch(chat),
+        counter=ApproximateCounter(),
+        sent={2},
     )
     assert answer.startswith(history_search.NOTHING)
     assert "1 of the earlier messages cannot be searched yet" in answer
@@ -68,7 +71,7 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         say(f"heron {number}")
     row = cover(2)
     with django_capture_on_commit_callbacks(execute=True):
-        coverage.activate_compaction(branch_of(chat), to=row)
+        coverage.activate_compaction(reload_first_branch(chat), to=row)
     assert (queue.INDEX_CHAT, {"chat_id": str(chat.pk)}) in sent
     assert SearchPlace.objects.get().due_at is not None
     # On a busy machine, one step may not be enough.
@@ -76,7 +79,7 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
         archive.index_due_branches(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
     with django_capture_on_commit_callbacks(execute=True):
-        archive.request_indexing(branch_of(chat))
+        archive.request_indexing(reload_first_branch(chat))
     assert asked(sent) == 1
 
 
@@ -93,7 +96,7 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
     for number in range(5):
         say(f"heron {number}")
     cover(5)
-    archive.request_indexing(branch_of(chat))
+    archive.request_indexing(reload_first_branch(chat))
     counts = []
     for _ in range(5):
         with django_capture_on_commit_callbacks(execute=True):
@@ -119,7 +122,7 @@ def test_the_next_task_leaves_a_pause_to_what_people_wait_for(
         say(f"heron {number}")
     cover(3)
     with django_capture_on_commit_callbacks(execute=True):
-        archive.request_indexing(branch_of(chat))
+        archive.request_indexing(reload_first_branch(chat))
         for _ in range(3):
             archive.index_due_branches(chat_id=chat.pk)
     # The first task starts immediately. Each later task starts after the pause.
@@ -132,7 +135,7 @@ def test_a_task_holds_no_thread_of_its_worker_asleep(
 ) -> None:
     say("heron")
     cover(1)
-    archive.request_indexing(branch_of(chat))
+    archive.request_indexing(reload_first_branch(chat))
     asleep: list[float] = []
     sleep, own = time.sleep, threading.get_ident()
 
@@ -150,7 +153,7 @@ def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
 ) -> None:
     say("heron")
     cover(1)
-    archive.request_indexing(branch_of(chat))
+    archive.request_indexing(reload_first_branch(chat))
     assert archive.requeue_stalled_indexing() == 0
     long_ago = Now() - timedelta(seconds=settings.REQUEUE_AFTER + 1)
     SearchPlace.objects.update(due_at=long_ago)
@@ -173,9 +176,9 @@ def test_a_message_that_is_erased_while_it_is_indexed_never_gets_in(
         return hold(branch_id)
 
     monkeypatch.setattr(archive, "lock_search_place", too_late)
-    assert archive.index_branch(branch_of(chat)) == 2
+    assert archive.index_branch(reload_first_branch(chat)) == 2
     assert not SearchCount.objects.filter(word="heron").exists()
-    assert search_archive(branch_of(chat), question="heron", most=9).rows == []
+    assert search_archive(reload_first_branch(chat), question="heron", most=9).rows == []
 
 
 def test_two_tasks_at_once_count_a_message_once(
@@ -191,7 +194,7 @@ def test_two_tasks_at_once_count_a_message_once(
         return hold(branch_id)
 
     monkeypatch.setattr(archive, "lock_search_place", second)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     assert SearchText.objects.filter(summary=None).count() == 1
     assert SearchCount.objects.get(word="heron").texts == 1
 
@@ -202,7 +205,7 @@ def test_an_erasure_takes_the_counts_of_the_words_along(
     row = say("the heron of Zanzibar")
     say("a heron")
     cover(2)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     erasure.erase_message(user=alice, message=row, now=now)
     left = dict(SearchCount.objects.values_list("word", "texts"))
     assert left["heron"] == 1
@@ -215,7 +218,7 @@ def test_an_erased_chat_leaves_nothing_in_the_index(
 ) -> None:
     say("the heron")
     cover(1)
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     erasure.erase_chat(user=alice, chat=chat, now=now)
     for model in (SearchText, SearchCount, SearchPlace):
         assert not model._default_manager.exists()

@@ -9,8 +9,8 @@ from django.contrib.auth.models import User
 from chats.memory.search import archive
 from chats.memory.search.recall import Scope, recall_passages
 from chats.models import Branch, Chat
-from tests.chats.memory.conftest import Say
 from tests.chats.memory.known_answers import KNOWN
+from tests.support.messages_without_turns import Say
 
 
 @pytest.fixture

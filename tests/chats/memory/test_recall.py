@@ -17,7 +17,7 @@ from chats.memory.search.recall import Recalled, Scope, recall_passages, remove_
 from chats.memory.search.titles import find_chats_by_title
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Folder, Message, SearchCount, SearchPlace, SearchText
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 Ask = Callable[..., Recalled]
 
@@ -119,13 +119,15 @@ def test_a_temporary_chat_is_never_indexed(chat: Chat, say: Say, ask: Ask, cover
     say("a lake")
     cover(1)
     assert said(ask("heron")) == []
-    archive.request_indexing(branch_of(Chat.objects.get(pk=chat.pk)))
+    archive.request_indexing(reload_first_branch(Chat.objects.get(pk=chat.pk)))
     assert not SearchText.objects.exists()
     assert not SearchPlace.objects.exists()
     # The chat's own archive search still works, by reading all messages.
     from chats.memory.search.search import search_archive  # noqa: PLC0415
 
-    found = search_archive(branch_of(Chat.objects.get(pk=chat.pk)), question="herons", most=5)
+    found = search_archive(
+        reload_first_branch(Chat.objects.get(pk=chat.pk)), question="herons", most=5
+    )
     assert ([row.text for row in found.rows], found.missing) == (["a heron"], 0)
 
 

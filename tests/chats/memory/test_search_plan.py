@@ -16,7 +16,7 @@ from chats.memory.search.ranking import REACH, RankedText, calculate_word_weight
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message
 from chats.record.history import select_path_messages
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 # More messages than the candidate limit. PostgreSQL scans smaller tables without the index.
 LONG = 4_000 if connection.vendor == "postgresql" else 2_200
@@ -88,17 +88,17 @@ def test_the_index_finds_what_looking_through_every_message_finds(
 
     rows = [say(some()) for _ in range(60)]
     cover(60)
-    archive.index_branch(branch_of(chat))
-    same(branch_of(chat), to=60, chance=chance)
+    archive.index_branch(reload_first_branch(chat))
+    same(reload_first_branch(chat), to=60, chance=chance)
     # Archive fewer messages than indexed, exclude some, and branch in the middle.
     for row in chance.sample(rows, 6):
         Message.objects.filter(pk=row.pk).update(excluded=True)
     archive.remove_indexed_messages([rows[3].pk])
     Message.objects.filter(pk=rows[3].pk).update(erased_at=now)
     cover(41)
-    same(branch_of(chat), to=41, chance=chance)
+    same(reload_first_branch(chat), to=41, chance=chance)
     child = Branch.objects.create(
-        chat=chat, parent=branch_of(chat), fork_seq=25, last_seq=25, created_at=now
+        chat=chat, parent=reload_first_branch(chat), fork_seq=25, last_seq=25, created_at=now
     )
     Message.objects.bulk_create(
         Message(branch=child, seq=seq, accepted=100 + seq, role="user", created_at=now,

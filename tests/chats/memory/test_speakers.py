@@ -10,7 +10,7 @@ from django.test.utils import CaptureQueriesContext
 
 from chats.memory.search import archive, finding, search, speakers
 from chats.models import Branch, Chat, Message
-from tests.chats.memory.conftest import Cover, Say, branch_of
+from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 PLANNER = {"roleId": "planner", "roleName": "Trip Planner", "type": "ai"}
 CRITIC = {"roleId": "critic", "roleName": "Critic", "type": "ai"}
@@ -19,9 +19,9 @@ ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
 def found(chat: Chat, question: str, speaker: str, *, most: int = 10) -> list[int]:
     """Update the index, then return the sequence numbers that a search finds, in order."""
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_first_branch(chat))
     rows = search.search_archive(
-        branch_of(chat), question=question, most=most, speaker=speaker
+        reload_first_branch(chat), question=question, most=most, speaker=speaker
     ).rows
     return sorted(row.seq or 0 for row in rows)
 
@@ -117,18 +117,19 @@ def test_who_was_silent_for_long_is_known_by_name(
     talked: Chat, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(speakers, "LOOKED_AT", 1)
-    assert [each.role_id for each in speakers.list_known_speakers(branch_of(talked), to=6)] == [
-        "planner"
-    ]
+    assert [
+        each.role_id for each in speakers.list_known_speakers(reload_first_branch(talked), to=6)
+    ] == ["planner"]
     assert found(talked, "heron", "c r i t i c") == [3]
     with CaptureQueriesContext(connection) as heard:
-        speakers.build_speaker_filter(branch_of(talked), speaker="user", to=6)
+        speakers.build_speaker_filter(reload_first_branch(talked), speaker="user", to=6)
     assert len(heard) <= 5
 
 
 def test_the_speakers_of_a_chat(talked: Chat, chat: Chat) -> None:
     names = [
-        (each.name, each.role_id) for each in speakers.list_known_speakers(branch_of(talked), to=6)
+        (each.name, each.role_id)
+        for each in speakers.list_known_speakers(reload_first_branch(talked), to=6)
     ]
     assert names == [
         ("Ann", "ann"),
@@ -137,7 +138,7 @@ def test_the_speakers_of_a_chat(talked: Chat, chat: Chat) -> None:
         ("Trip Planner", "planner"),
     ]
     Message.objects.update(speaker=None)
-    assert speakers.list_known_speakers(branch_of(chat), to=6) == []
+    assert speakers.list_known_speakers(reload_first_branch(chat), to=6) == []
 
 
 def test_a_branch_knows_who_spoke_on_its_path(
@@ -145,7 +146,7 @@ def test_a_branch_knows_who_spoke_on_its_path(
 ) -> None:
     say("first heron", speaker=ANN)
     say("second heron", speaker=CRITIC)
-    parent = branch_of(chat)
+    parent = reload_first_branch(chat)
     child = Branch.objects.create(chat=chat, parent=parent, fork_seq=1, last_seq=1, created_at=now)
     say("third heron", branch=child, speaker=PLANNER)
     cover(2)

@@ -3,7 +3,6 @@
 import asyncio
 import subprocess
 import sys
-from pathlib import Path
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -12,17 +11,12 @@ from chats.providers import kinds
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.demo import DemoProvider
 from chats.providers.kinds import Kind
-from chats.providers.registry import (
-    ProviderAccountValue,
-    aclose_all,
-    get_provider,
-    load_adapters,
-)
+from chats.providers.registry import ProviderAccountValue, aclose_all, get_provider, load_adapters
 from tests.fakes.calls import asked, collect, text_in
 from tests.fakes.fake_server import FakeServer
+from tests.support.repository import ROOT
 
 DEMO = ProviderAccountValue("demo", "demo", "", "")
-ROOT = Path(__file__).resolve().parents[3]
 
 
 def kind_of(server: FakeServer) -> Kind:

@@ -14,10 +14,10 @@ from chats.rendering import store
 from chats.rendering.code import HIGHLIGHT_LIMIT, LANGUAGES, render_code_figure
 from chats.rendering.markdown import render_markdown
 from chats.turns.start import get_active_branch
+from tests.support.worst_markdown import WORST_TEXTS
 
 pytestmark = pytest.mark.wide
 
-SIZE = 32_000
 LIMIT = 1.5
 PAGE_LIMIT = 2.0
 # CPU seconds of `count` on the reference machine.
@@ -51,70 +51,12 @@ def taken(function: Callable[[], object]) -> float:
     return time.process_time() - began
 
 
-def filled(pattern: str) -> str:
-    """Repeat the pattern up to `SIZE` characters."""
-    return (pattern * (SIZE // len(pattern) + 1))[:SIZE]
-
-
-WORST = {
-    "open brackets": filled("["),
-    "open links": filled("[a]("),
-    "open images": filled("!["),
-    "images": filled("![a](http://x.y/)"),
-    "nested brackets": "[" * (SIZE // 2) + "]" * (SIZE // 2),
-    "emphasis": filled("*a_ "),
-    "stars": filled("*"),
-    "mixed stars": filled("a**b" + "c* "),
-    "tildes": filled("~~a"),
-    "ticks of all lengths": filled("".join("`" * n + " " for n in range(1, 250))),
-    "less-than signs": filled("<"),
-    "half a tag": filled('<a href="'),
-    "autolinks": filled("<http://a.b>"),
-    "bare addresses": filled("https://a.b "),
-    "addresses of brackets": filled("https://a.b/" + "(" * 980 + " "),
-    "entities": filled("&amp;"),
-    "backslashes": filled("\\"),
-    "quotes": filled("> a\n"),
-    "nested quotes": filled("> " * 19 + "a\n"),
-    "quote signs": filled(">"),
-    "nested lists": filled("".join("  " * n + "- a\n" for n in range(120))),
-    "list signs": filled("- "),
-    "wide tables": filled("|a" * 99 + "|\n" + "|-" * 99 + "|\n" + ("|a" * 99 + "|\n") * 150),
-    "long tables": filled("a|b\n-|-\n" + "|\n" * 16_000),
-    "references": filled("".join(f"[a{n}]: x\n" for n in range(4000))),
-    "uses of one reference": "[a]: https://x.y\n" + filled("[a]"),
-    "headings": filled("# a\n"),
-    "underlined headings": filled("a\n=\n"),
-    "lines": filled("a\n"),
-    "line ends": filled("\n"),
-    "spaces": filled(" "),
-    "dollars": filled("$"),
-    "open formulas": filled("\\("),
-    "open displayed formulas": filled("$$a\n"),
-    "open environments": filled("\\begin{align}\n"),
-    "short formulas": filled("$x$ "),
-    "formulas that grow": filled("$x" + "'" * 1900 + "$ "),
-    "deep formulas": filled("$" + "x^{" * 400 + "x" + "}" * 400 + "$ "),
-    "wide formulas": filled("\\[" + "x&" * 900 + "\\]\n"),
-    "formulas that define": filled(r"$\def\a{\a\a}\a$ "),
-    "escaped dollars": "$a" + filled("\\$"),
-    "tasks": filled("- [ ] a\n"),
-    "tasks in tasks": filled("".join("  " * n + "- [x] a\n" for n in range(18))),
-    "open footnotes": "[^a]: b\n\n" + filled("[^"),
-    "footnotes": filled("".join(f"[^{n}] [^{n}]: a\n[^{n}]: b\n" for n in range(2000))),
-    "one footnote": "[^a]: b\n\n" + filled("[^a]"),
-    "footnotes in footnotes": filled("[^a]: "),
-    "code of brackets": "```python\n" + filled("(" * 499 + "\n") + "\n```",
-    "many blocks of code": filled("```js\n" + '"\\' * 200 + "\n```\n"),
-}
-
-
-@pytest.mark.parametrize("name", WORST)
+@pytest.mark.parametrize("name", WORST_TEXTS)
 def test_S20_the_worst_text_is_rendered_in_time(name: str) -> None:
-    assert quickest(lambda: render_markdown(WORST[name]), enough=LIMIT) < LIMIT
+    assert quickest(lambda: render_markdown(WORST_TEXTS[name]), enough=LIMIT) < LIMIT
 
 
-@pytest.mark.parametrize("name", WORST)
+@pytest.mark.parametrize("name", WORST_TEXTS)
 def test_S20_a_page_with_the_worst_text_is_there_in_time_and_renders_it_once(
     name: str, alice: User, chat: Chat, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -124,7 +66,7 @@ def test_S20_a_page_with_the_worst_text_is_there_in_time_and_renders_it_once(
         seq=1,
         accepted=1,
         role="user",
-        parts=[{"type": "text", "text": WORST[name]}],
+        parts=[{"type": "text", "text": WORST_TEXTS[name]}],
         created_at=now,
     )
     Branch.objects.filter(pk=branch.pk).update(last_seq=1)

@@ -14,14 +14,7 @@ from chats.rendering.fragments import (
 )
 from chats.rendering.markdown import render_markdown
 from chats.rendering.sanitize import CLASSES, TAGS, sanitize_html
-
-ALLOWED_ATTRIBUTES = {
-    *("href", "rel", "target", "start", "class", "dir", "type", "tabindex", "role", "scope"),
-    *("aria-label", "disabled", "checked", "value"),
-    *("display", "displaystyle", "scriptlevel", "stretchy", "symmetric", "movablelimits", "form"),
-    *("lspace", "rspace", "minsize", "maxsize", "width", "height", "depth", "voffset"),
-    *("accent", "accentunder", "linethickness", "mathvariant", "notation"),
-}
+from tests.support.allowed_markup import ALLOWED_ATTRIBUTES
 
 HOSTILE = [
     "<script>alert(1)</script>",

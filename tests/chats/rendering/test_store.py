@@ -12,7 +12,7 @@ from chats.actions.erasure import erase_chat, erase_message
 from chats.models import Branch, Chat, Rendering, Turn
 from chats.rendering import store
 from chats.turns.start import start_turn
-from tests.chats.compaction.conftest import branch_of
+from tests.support.chat_summaries import reload_branch
 
 pytestmark = pytest.mark.django_db
 
@@ -20,7 +20,7 @@ pytestmark = pytest.mark.django_db
 @pytest.fixture
 def branch(chat: Chat) -> Branch:
     """The branch of an empty chat."""
-    return branch_of(chat)
+    return reload_branch(chat)
 
 
 def test_a_rendered_text_is_stored_under_its_digest(branch: Branch) -> None:
@@ -86,7 +86,7 @@ def test_what_was_read_before_an_erasure_is_not_stored_after_it(
     assert "48213" in store.render_texts([text], seen=branch)[text]
 
     assert not Rendering.objects.exists()
-    store.render_texts([text], seen=branch_of(chat))
+    store.render_texts([text], seen=reload_branch(chat))
     assert Rendering.objects.exists()
 
 

@@ -4,7 +4,7 @@ import pytest
 from django.contrib.auth.models import User
 from pytest_django.fixtures import Settings
 
-PASSWORD = "correct horse battery"
+from tests.support.role_clients import PASSWORD
 
 
 @pytest.fixture(autouse=True)

@@ -53,6 +53,7 @@ from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.states import SCHEMA
 from tests.contextpolicy.pages import Page, message_codes, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.ledger_events import list_events
 
 pytestmark = pytest.mark.django_db
 
@@ -128,11 +129,6 @@ def rows_of(turns: list[Turn]) -> list[EvaluatedTurn]:
     """Return the evaluated turns in order."""
     found = {row.turn_id: row for row in EvaluatedTurn.objects.all()}
     return [found[turn.pk] for turn in turns]
-
-
-def events(kind: str) -> list[AuditEvent]:
-    """Return the ledger events of one type."""
-    return list(AuditEvent.objects.filter(type=kind).order_by("seq"))
 
 
 class TestJudgement:
@@ -402,7 +398,7 @@ class TestUpkeep:
         row = judge_all(row, later)
         assert (row.state, row.reason, row.turns) == ("ended", "time", 3)
         assert not VirtualCoverage.objects.exists()
-        told = events("evaluation.ended")[0].data
+        told = list_events("evaluation.ended")[0].data
         assert (told["reason"], told["turns"], told["judged"]) == ("time", 3, 3)
         due.enqueue_due(now=later)
         assert EvaluatedTurn.objects.count() == 3
@@ -462,9 +458,9 @@ class TestLife:
         policy.refresh_from_db()
         assert policy.current is not None
         assert (row.state, policy.current.number) == ("promoted", 2)
-        told = events("evaluation.promoted")[0].data
+        told = list_events("evaluation.promoted")[0].data
         assert (told["turns"], told["version"]) == (3, 2)
-        assert len(events("policy.version_activated")) == 1
+        assert len(list_events("policy.version_activated")) == 1
         assert (
             restore_policy_version(policy=policy, number=1, actor="user:8", now=now).values == WIDE
         )

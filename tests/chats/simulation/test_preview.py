@@ -38,9 +38,16 @@ from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, Mod
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.states import SCHEMA
-from tests.chats.test_outlook import FAILED_READING, QUESTION, REPLY, booked, fill, fold, told
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_messages import activate_compaction, fill_with_every_kind
+from tests.support.context_preview import (
+    FAILED_READING,
+    QUESTION,
+    REPLY,
+    describe_outlook,
+    describe_receipt,
+)
 
 pytestmark = pytest.mark.django_db
 
@@ -85,9 +92,9 @@ def test_the_preview_is_what_the_run_decides(
     for number in range(PAIRS):
         values = some_values(dice)
         chat = lifecycle.create_chat(owner=alice, now=now)
-        branch = fill(chat, dice.randint(2, 90), now=now)
+        branch = fill_with_every_kind(chat, dice.randint(2, 90), now=now)
         if dice.random() < 0.5 and branch.last_seq > 8:
-            fold(branch, 6, now=now)
+            activate_compaction(branch, 6, now=now)
         chat = Chat.objects.select_related("model", "owner").get(pk=chat.pk)
         slug = f"p{number}"
 
@@ -98,12 +105,12 @@ def test_the_preview_is_what_the_run_decides(
         policy = create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
         assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
         assert found.proposed.outlook is not None, (values, found.proposed.sentence)
-        expected = told(found.proposed.outlook)
+        expected = describe_outlook(found.proposed.outlook)
         turn = start_turn(user=alice, chat=chat, text=QUESTION, now=now).turn
         is_state = values["strategy"] == "entity_state"
         work(turn, *([FAILED_READING, REPLY] if is_state else [REPLY]))
         receipt = Receipt.objects.get(turn=turn, call=1)
-        assert expected == booked(receipt), values
+        assert expected == describe_receipt(receipt), values
         due = receipt.compaction_need
         assert found.proposed.due == (due["action"], due["reason"])
 
@@ -112,7 +119,7 @@ def test_the_preview_is_what_the_run_decides(
 def test_nothing_is_written_and_the_state_token_tells_what_moved(
     alice: User, now: datetime, chat: Chat, work: Callable[..., Any]
 ) -> None:
-    fill(chat, 20, now=now)
+    fill_with_every_kind(chat, 20, now=now)
     chat.refresh_from_db()
     counts = [m.objects.count() for m in (EffectivePolicy, AuditEvent, Turn, Receipt, Message)]
     proposal = proposed({"strategy": "simple", "window_size": 4})
@@ -142,7 +149,7 @@ def test_nothing_is_written_and_the_state_token_tells_what_moved(
 def test_ten_thousand_messages_are_previewed_in_a_second(
     now: datetime, chat: Chat, demo_model: ModelSpec
 ) -> None:
-    fill(chat, 10_000, now=now)
+    fill_with_every_kind(chat, 10_000, now=now)
     chat = Chat.objects.get(pk=chat.pk)
     proposal = proposed({"strategy": "dynamic_summary", "token_budget": 12_000})
     preview_proposal(chat, proposal=proposal, now=now)
@@ -157,7 +164,7 @@ def test_ten_thousand_messages_are_previewed_in_a_second(
 
 
 def test_both_prompts_are_compared_line_by_line(now: datetime, chat: Chat) -> None:
-    fill(chat, 8, now=now)
+    fill_with_every_kind(chat, 8, now=now)
     chat = Chat.objects.get(pk=chat.pk)
     found = preview_proposal(chat, proposal=proposed({"system_text": "Be brief."}), now=now)
     lines, is_more = diff_prompts(found)
@@ -206,7 +213,7 @@ class TestThePage:
         self, ines: User, now: datetime, demo_model: ModelSpec
     ) -> None:
         chat = lifecycle.create_chat(owner=ines, now=now)
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
 
         answer = self.asked(ines, now, **{"try-chat": str(chat.pk), "window_size": "2"})
 
@@ -214,7 +221,7 @@ class TestThePage:
         shown = Page(html).words
         assert "Own (edited)" in shown
         assert str(words.LEFT_OUT["window"]) in shown
-        assert "-Message 14 tells of Eva." in html
+        assert "-Message 14 asks for Eva." in html
         assert "Prompt size (≈ tokens) over 9 turns" in html
         assert Page(html).inline == []
         assert not Turn.objects.exists()
@@ -223,13 +230,13 @@ class TestThePage:
     def test_anothers_chat_is_numbers_and_a_lost_one_is_said(
         self, ines: User, now: datetime, chat: Chat
     ) -> None:
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
         answer = self.asked(ines, now, **{"try-other": str(chat.pk)})
         assert 'data-note="only-numbers"' in answer.content.decode()
-        assert "tells of Eva" not in answer.content.decode()
+        assert "asks for Eva" not in answer.content.decode()
         answer = self.asked(ines, now, **{"try-chat": "longest"})
         assert str(chat.pk) in answer.content.decode()
-        assert "tells of Eva" not in answer.content.decode()
+        assert "asks for Eva" not in answer.content.decode()
         lost = self.asked(ines, now, **{"try-other": "018f0000-0000-7000-8000-000000000001"})
         assert 'data-reason="unknown_chat"' in lost.content.decode()
 
@@ -274,7 +281,7 @@ class TestEstimates:
         demo_model.output_price, demo_model.currency = Decimal(30), "USD"
         demo_model.save()
         chat.model = demo_model
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
         found = self.likely(chat, now)
         assert (found.summary, found.summaries, found.by_turns) == (180, 0, 9)
         assert found.turns is not None
@@ -292,7 +299,7 @@ class TestEstimates:
         assert window.cached < found.cached
 
     def test_without_a_price_the_cost_is_unknown(self, chat: Chat, now: datetime) -> None:
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
         found = self.likely(chat, now)
         assert found.cost is not None
         assert found.cost.unknown
@@ -321,8 +328,8 @@ class TestEstimates:
         assert points[moved.turn].cached == moved.tokens
 
     def test_a_summary_is_as_long_as_those_of_its_writer(self, chat: Chat, now: datetime) -> None:
-        branch = fill(chat, 20, now=now)
-        row = fold(branch, 8, now=now)
+        branch = fill_with_every_kind(chat, 20, now=now)
+        row = activate_compaction(branch, 8, now=now)
         Compaction.objects.filter(pk=row.pk).update(summary_tokens=77, model_name="extractive")
         found = self.likely(chat, now)
         assert (found.summary, found.summaries) == (77, 1)
@@ -332,8 +339,8 @@ class TestEstimates:
 def test_the_parts_are_the_whole_and_the_reserve_is_no_part(
     chat: Chat, now: datetime, demo_model: ModelSpec
 ) -> None:
-    branch = fill(chat, 20, now=now)
-    fold(branch, 8, now=now)
+    branch = fill_with_every_kind(chat, 20, now=now)
+    activate_compaction(branch, 8, now=now)
     values = {**TestEstimates.VALUES, "reserve_tokens": 1_000}
     found = preview_proposal(chat, proposal=proposed(values), now=now)
     for side in (found.now, found.proposed):
@@ -368,7 +375,7 @@ class TestOverREST:
     def test_both_sides_are_told_in_numbers_with_the_findings(
         self, chat: Chat, now: datetime
     ) -> None:
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
         ines = person("ines", POLICY_ADMIN)
         values = {"strategy": "simple", "window_size": 3, "token_budget": 8_000}
 

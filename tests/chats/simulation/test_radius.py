@@ -20,7 +20,7 @@ from chats.simulation.radius import RadiusOver
 from contextpolicy import blast
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import import_strategy
-from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec
+from contextpolicy.models import BlastRadius, ContextPolicy, ModelSpec
 from contextpolicy.publish import (
     PolicyProblems,
     activate_version,
@@ -30,20 +30,15 @@ from contextpolicy.publish import (
     restore_policy_version,
 )
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
-from tests.chats.test_outlook import fill
 from tests.contextpolicy.pages import Page, message_codes, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_messages import fill_with_every_kind
+from tests.support.ledger_events import list_events
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_time")]
 
 WIDE, NARROW = ({"strategy": "simple", "window_size": size} for size in (30, 6))
 REFUSING = {**WIDE, "allowed_models": ["another"]}
-
-
-@pytest.fixture(autouse=True)
-def at_one_time(now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the clock of the pages to the time of the fixture."""
-    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
 
 
 @pytest.fixture
@@ -52,7 +47,7 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
     made = []
     for number in range(7):
         chat = lifecycle.create_chat(owner=(alice, bob)[number % 2], now=now)
-        fill(chat, 20 if number < 3 else 3, now=now)
+        fill_with_every_kind(chat, 20 if number < 3 else 3, now=now)
         Chat.objects.filter(pk=chat.pk).update(updated_at=now)
         made.append(chat)
     return made
@@ -96,11 +91,6 @@ def steps(row: BlastRadius, now: datetime) -> Iterator[None]:
     return radius.run_count_steps(lease, clock=lambda: now, is_closing=lambda: False)
 
 
-def events(kind: str) -> list[AuditEvent]:
-    """Return the ledger events of one type."""
-    return list(AuditEvent.objects.filter(type=kind).order_by("seq"))
-
-
 class TestCount:
     """The background job."""
 
@@ -113,8 +103,8 @@ class TestCount:
         assert (row.sampled, row.sampled_changed) == (7, 3)
         assert {each["chat"] for each in row.worst} == {str(chat.pk) for chat in chats[:3]}
         assert "Eva" not in str(row.worst)
-        assert events("radius.started")[0].data["in_use"] == 7
-        told = events("radius.finished")[0].data
+        assert list_events("radius.started")[0].data["in_use"] == 7
+        told = list_events("radius.finished")[0].data
         assert (told["judged"], told["changed"], told["digest"]) == (7, 3, row.digest)
 
     def test_a_killed_worker_loses_a_page_and_nothing_counts_twice(
@@ -150,9 +140,9 @@ class TestCount:
         assert (
             radius.stop_radius_count(radius_id=row.pk, actor="user:7", now=now).state == "stopped"
         )
-        assert len(events("radius.stopped")) == 1
+        assert len(list_events("radius.stopped")) == 1
         assert begun(policy, NARROW, now=now).pk == row.pk
-        assert len(events("radius.resumed")) == 1
+        assert len(list_events("radius.resumed")) == 1
         assert work(row, now).judged == 7
         for act in (radius.stop_radius_count, radius.resume_radius_count):
             with pytest.raises(RadiusOver, match="finished"):
@@ -180,7 +170,7 @@ class TestCount:
         BlastRadius.objects.filter(pk=row.pk).update(lease_until=leases.compute_expired_end())
         row = work(row, now)
         assert row.state == "void"
-        assert events("radius.stopped")[0].data["void"] is True
+        assert list_events("radius.stopped")[0].data["void"] is True
 
     def test_other_content_of_the_policy_ends_the_open_count(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
@@ -248,7 +238,7 @@ class TestPublish:
         row = work(begun(policy, NARROW, now=now), now)
         activate_version(policy=policy, number=draft.number, actor="user:8", now=now)
         assert policy.current == draft
-        told = events("policy.version_activated")[0].data["counted"]
+        told = list_events("policy.version_activated")[0].data["counted"]
         assert (told["radius"], told["changed"]) == (str(row.pk), 3)
 
     def test_a_count_is_of_exactly_this_content_and_base_and_some_days_old(
@@ -292,7 +282,7 @@ class TestPublish:
         newest = policy.newest
         assert newest is not None
         assert (newest.values, newest.activated_at) == (NARROW, None)
-        assert events("policy.version_created")[-1].data["uncounted"] is True
+        assert list_events("policy.version_created")[-1].data["uncounted"] is True
 
     def test_an_emergency_needs_a_reason_and_no_count(
         self, chats: list[Chat], policy: ContextPolicy, now: datetime
@@ -301,7 +291,7 @@ class TestPublish:
         activate_version(
             policy=policy, number=draft.number, actor="user:7", now=now, emergency="It burns"
         )
-        assert events("policy.version_activated")[0].data["emergency"] == "It burns"
+        assert list_events("policy.version_activated")[0].data["emergency"] == "It burns"
 
     def test_what_governs_nobody_needs_none(
         self, chats: list[Chat], now: datetime, alice: User
@@ -343,7 +333,7 @@ class TestPublish:
         row = work(radius.start_radius_count(**given, place="instance", group=team), now)
         assert (row.in_use, row.judged, row.changed) == (4, 4, 2)
         made = assign_policy(policy=free, level="group", group=team, actor="user:7", now=now)
-        told = events("policy.assigned")[-1].data["counted"]
+        told = list_events("policy.assigned")[-1].data["counted"]
         assert (told["group"], told["changed"]) == (team.pk, 2)
         # Assigning the same policy again needs no count. A count for a group does not allow a
         # publication.
@@ -461,7 +451,7 @@ class TestPages:
         assert "Refresh" not in shown
         html = ines.get(f"{count}?chat={row.worst[0]['chat']}").content.decode()
         assert "House (edited)" in Page(html).words
-        assert "tells of Eva" not in html
+        assert "asks for Eva" not in html
         for wrong in ("x", str(uuid.uuid4())):
             assert "This chat " in ines.get(f"{count}?chat={wrong}").content.decode()
         olga = signed_in(person("olga", AUDITOR))

@@ -12,13 +12,7 @@ from chats.models import Chat
 from chats.simulation import radius
 from chats.simulation.proposals import REMOVED, PolicyProposal, resolve_assigned_policies
 from contextpolicy.blast import BlastRadiusNeeded
-from contextpolicy.models import (
-    AuditEvent,
-    BlastRadius,
-    ContextPolicy,
-    ModelSpec,
-    PolicyAssignment,
-)
+from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec, PolicyAssignment
 from contextpolicy.publish import (
     PolicyNotInUse,
     assign_policy,
@@ -28,18 +22,12 @@ from contextpolicy.publish import (
     unassign_policy,
 )
 from contextpolicy.roles import OWNER, POLICY_ADMIN, change_roles
-from tests.chats.test_outlook import fill
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_messages import fill_with_every_kind
 
-pytestmark = pytest.mark.django_db
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("at_one_time")]
 NARROW = {"strategy": "simple", "window_size": 6}
-
-
-@pytest.fixture(autouse=True)
-def at_one_time(now: datetime, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Set the clock of the pages to the time of the fixture."""
-    monkeypatch.setattr("django.utils.timezone.now", lambda: now)
 
 
 @pytest.fixture
@@ -48,7 +36,7 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
     made = []
     for owner in (alice, alice, alice, bob):
         chat = lifecycle.create_chat(owner=owner, now=now)
-        fill(chat, 20, now=now)
+        fill_with_every_kind(chat, 20, now=now)
         Chat.objects.filter(pk=chat.pk).update(updated_at=now)
         made.append(chat)
     return made

@@ -17,9 +17,9 @@ from chats.simulation.sampling import calculate_confidence_interval, sample_chat
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import POLICY_ADMIN
-from tests.chats.test_outlook import fill
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_messages import fill_with_every_kind
 
 pytestmark = pytest.mark.django_db
 
@@ -36,7 +36,7 @@ def chats(alice: User, bob: User, demo_model: ModelSpec, now: datetime) -> list[
     made = []
     for number in range(6):
         chat = lifecycle.create_chat(owner=(alice, bob)[number % 2], now=now)
-        fill(chat, 20 if number < 3 else 3, now=now)
+        fill_with_every_kind(chat, 20 if number < 3 else 3, now=now)
         Chat.objects.filter(pk=chat.pk).update(updated_at=now)
         made.append(Chat.objects.get(pk=chat.pk))
     return made
@@ -128,7 +128,7 @@ class TestPage:
         )
         assert 'data-note="most-changed-chats"' in html
         assert str(chats[0].pk) in words
-        assert "tells of Eva" not in html
+        assert "asks for Eva" not in html
         assert policy.versions.count() == 1
 
 

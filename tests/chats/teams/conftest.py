@@ -7,7 +7,11 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.models import Agent, Chat, Message, Team, TeamVersion
+from chats.models import Agent, Chat, Team, TeamVersion
+from chats.teams import rosters
+from chats.teams.rosters import AgentDraft
+from contextpolicy.models import ModelSpec
+from tests.support.team_rounds import TeamPlay, Teams, Work, draft_team
 
 
 @pytest.fixture
@@ -35,7 +39,26 @@ def team_of(alice: User, now: datetime) -> Callable[..., Team]:
     return make
 
 
-def said(chat: Chat) -> list[tuple[str, str]]:
-    """Return (speaker, text) of the chat's active branch, in order, with waiting messages last."""
-    rows = Message.objects.filter(branch__chat=chat).order_by("accepted")
-    return [(row.said_by, row.text) for row in rows if row.seq]
+@pytest.fixture
+def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Team]:
+    """Create a team of Alice with the function that the pages use."""
+
+    def make(*agents: str | AgentDraft, **values: Any) -> Team:
+        found = rosters.create_team(
+            user=alice, draft=draft_team(*agents, **values), shared=False, now=now
+        )
+        return found.team
+
+    return make
+
+
+@pytest.fixture
+def play(chat: Chat, alice: User, work: Work, team_of: Teams) -> Callable[..., TeamPlay]:
+    """Create a chat of a team."""
+
+    def make(*names: str, **rules: Any) -> TeamPlay:
+        chat.team = team_of(*names, **rules)
+        chat.save()
+        return TeamPlay(chat, alice, work)
+
+    return make

@@ -13,9 +13,8 @@ from chats.models import AccountSettings, Agent, Branch, Message, Receipt, TurnR
 from chats.prompt.reconstruction import rebuild_request
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.teams.test_team_rounds import Play, play
+from tests.support.team_rounds import TeamPlay
 
-__all__ = ["play"]
 pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
 FACT = (
     "The ferry to Hven leaves Landskrona at 07:40. [NEXT:Critic]\n[FROM:Critic] The ferry is late."
@@ -23,7 +22,7 @@ FACT = (
 ASKED = "When does the ferry to Hven leave Landskrona?"
 # 14 hours ahead of UTC.
 LATEST = "Pacific/Kiritimati"
-Plays = Callable[..., Play]
+Plays = Callable[..., TeamPlay]
 
 
 @pytest.fixture(autouse=True)
@@ -35,13 +34,13 @@ def excerpts(db: None, now: datetime) -> None:
     assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
-def index(game: Play) -> None:
+def index(game: TeamPlay) -> None:
     game.chat.refresh_from_db()
     assert game.chat.active_branch
     archive.index_branch(Branch.objects.get(pk=game.chat.active_branch.pk))
 
 
-def long_game(play: Plays, *, form: str = "messages") -> Play:
+def long_game(play: Plays, *, form: str = "messages") -> TeamPlay:
     """A game whose first reply names a time, long before the windows of its agents."""
     game = play("Planner", "Critic", hop_limit=2)
     Agent.objects.update(window_size=2, prompt_form=form)

@@ -16,13 +16,10 @@ from chats.record import history
 from chats.turns import attempt_state, lanes, recover, round_again
 from chats.turns.start import retry_turn
 from chats.turns.stop import stop_all, stop_turn
-from tests.chats.conftest import InlineWorker, ScriptedProvider
-from tests.chats.teams.conftest import said
-from tests.chats.teams.test_team_rounds import Play, play, reply
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
+from tests.support.team_rounds import TeamPlay, list_said, script_reply
 
-__all__ = ["play"]
-
-Plays = Callable[..., Play]
+Plays = Callable[..., TeamPlay]
 Script = list[Any]
 
 
@@ -61,7 +58,7 @@ def at_once(*turns: Turn, **scripts: Script | Sequence[Script]) -> ByAgent:
     return provider
 
 
-def lanes_of(game: Play) -> list[Turn]:
+def lanes_of(game: TeamPlay) -> list[Turn]:
     """Return the lanes of the newest round."""
     return list(Turn.objects.filter(round=game.round(), lane__gt=0).order_by("lane"))
 
@@ -105,12 +102,12 @@ def test_all_begin_with_the_first_and_stand_in_their_order(play: Plays) -> None:
     told = at_once(
         *turns,
         A=[until_waits("B"), until_waits("C"), TextDelta("1"), Finished("stop")],
-        B=reply("2"),
-        C=reply("3"),
+        B=script_reply("2"),
+        C=script_reply("3"),
     )
 
     assert sorted(told.asked) == ["A", "B", "C"]
-    assert said(game.chat)[1:] == [("A", "1"), ("B", "2"), ("C", "3")]
+    assert list_said(game.chat)[1:] == [("A", "1"), ("B", "2"), ("C", "3")]
     assert all("Guess a number." in prompt for (prompt,) in told.prompts.values())
     made = game.round()
     assert (made.status, made.hops, made.tokens) == (Round.Status.SETTLED, 3, 30)
@@ -124,8 +121,8 @@ def test_whoever_begins_first_takes_the_message_up_for_all(play: Plays) -> None:
     game = play("A", "B", independent=True)
     game.ask("Guess.")
     first, second = lanes_of(game)
-    at_once(second, first, A=reply("1"), B=reply("2"))
-    assert said(game.chat) == [("You", "Guess."), ("A", "1"), ("B", "2")]
+    at_once(second, first, A=script_reply("1"), B=script_reply("2"))
+    assert list_said(game.chat) == [("You", "Guess."), ("A", "1"), ("B", "2")]
     assert Message.objects.get(branch__chat=game.chat, seq=1).turn_id in {first.pk, second.pk}
 
 
@@ -134,7 +131,7 @@ def test_no_more_begin_together_than_the_limit_allows(play: Plays) -> None:
     game.ask("Guess.")
     turns = lanes_of(game)
     assert [turn.lane for turn in turns] == [1, 2]
-    at_once(*turns, A=reply("1"), B=reply("2"))
+    at_once(*turns, A=script_reply("1"), B=script_reply("2"))
     made = game.round()
     assert (made.status, made.reason, made.hops) == (Round.Status.LIMIT, "hops", 2)
     assert len(made.queue) == 1
@@ -154,7 +151,7 @@ def test_a_step_with_a_tool_takes_its_place_too(play: Plays) -> None:
     at_once(
         *lanes_of(game),
         A=[until_waits("B"), TextDelta("1"), Finished("stop")],
-        B=[[call, Finished("tool_calls")], reply("2")],
+        B=[[call, Finished("tool_calls")], script_reply("2")],
     )
     rows = Message.objects.filter(branch__chat=game.chat, seq__gt=1).order_by("seq")
     assert [(row.speaker or {})["roleName"] for row in rows] == ["A", "B", "B"]
@@ -166,7 +163,7 @@ def test_calls_are_answered_behind_all_and_by_nobody_twice(play: Plays) -> None:
     game.ask("@A @B guess.")
     turns = lanes_of(game)
     assert len(turns) == 2
-    at_once(*turns, A=reply("1 [NEXT:B] [NEXT:C]"), B=reply("2 [NEXT:Nobody]"))
+    at_once(*turns, A=script_reply("1 [NEXT:B] [NEXT:C]"), B=script_reply("2 [NEXT:Nobody]"))
     assert game.round().unknown == ["Nobody"]
     assert game.answer("3") == ["C"]
     assert game.queued() is None
@@ -177,10 +174,10 @@ def test_a_failure_lets_the_others_reply_and_ends_a_team_that_ends_with_one(play
     game = play("A", "B", "C", independent=True, goes_on_after_failure=False)
     game.ask("Guess.")
     fault = ProviderError("provider_rejected", sentence="No.")
-    at_once(*lanes_of(game), A=[fault], B=reply("2 [NEXT:A]"), C=reply("3"))
+    at_once(*lanes_of(game), A=[fault], B=script_reply("2 [NEXT:A]"), C=script_reply("3"))
     made = game.round()
     assert (made.status, made.hops) == (Round.Status.FAILED, 3)
-    assert said(game.chat)[1:] == [("B", "2 [NEXT:A]"), ("C", "3")]
+    assert list_said(game.chat)[1:] == [("B", "2 [NEXT:A]"), ("C", "3")]
     assert game.queued() is None
 
 
@@ -188,22 +185,22 @@ def test_the_last_that_failed_is_asked_again_and_sees_what_it_saw(play: Plays) -
     game = play("A", "B", independent=True)
     game.ask("Guess.")
     turns = lanes_of(game)
-    at_once(*turns, A=reply("1"), B=[ProviderError("provider_rejected", sentence="No.")])
+    at_once(*turns, A=script_reply("1"), B=[ProviderError("provider_rejected", sentence="No.")])
     again = retry_turn(user=game.user, turn=turns[1], now=game.now)
     assert (again.lane, again.seen_to) == (0, 1)
-    told = at_once(again, B=reply("2"))
+    told = at_once(again, B=script_reply("2"))
     assert "[FROM:A]" not in told.prompts["B"][0]
-    assert said(game.chat)[1:] == [("A", "1"), ("B", "2")]
+    assert list_said(game.chat)[1:] == [("A", "1"), ("B", "2")]
     assert game.round().status == Round.Status.SETTLED
 
 
 def test_one_that_replies_again_on_a_branch_sees_what_it_saw(play: Plays) -> None:
     game = play("A", "B", "C", independent=True)
     game.ask("Guess.")
-    at_once(*lanes_of(game), A=reply("1"), B=reply("2"), C=reply("3"))
+    at_once(*lanes_of(game), A=script_reply("1"), B=script_reply("2"), C=script_reply("3"))
     second = Message.objects.get(branch__chat=game.chat, seq=3)
     again = regenerate_reply(user=game.user, message=second, now=game.now)
-    told = at_once(again, B=reply("two"))
+    told = at_once(again, B=script_reply("two"))
     assert "[FROM:A]" not in told.prompts["B"][0]
 
 
@@ -212,7 +209,7 @@ def test_another_reply_of_who_took_the_message_up_stands_behind_it(play: Plays, 
     game = play("A", "B", independent=True)
     game.ask("Guess.")
     turns = lanes_of(game)
-    at_once(turns[first], turns[1 - first], A=reply("1"), B=reply("2"))
+    at_once(turns[first], turns[1 - first], A=script_reply("1"), B=script_reply("2"))
     replies = Message.objects.filter(branch__chat=game.chat, role="assistant").order_by("seq")
     again = regenerate_reply(user=game.user, message=replies[0], now=game.now, play_on=True)
     assert again.seen_to == 1
@@ -241,7 +238,7 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
     at_once(*turns[:2], A=[TextDelta("On"), until_runs("B"), stops], B=[wait_for_ever])
     found = {turn.lane: turn.status for turn in lanes_of(game)}
     assert found == dict.fromkeys((1, 2, 3), Turn.Status.STOPPED)
-    assert said(game.chat)[1:] == [("A", "On")]
+    assert list_said(game.chat)[1:] == [("A", "On")]
     made = game.round()
     assert made.status == Round.Status.STOPPED
     branch = game.chat.active_branch
@@ -250,8 +247,8 @@ def test_one_button_stops_all_and_the_round_goes_on_with_who_said_nothing(
     game.chat.refresh_from_db()
     round_again.resume_round(chat=game.chat, branch=branch, actor="user:1", now=game.now)
     assert {turn.agent.name for turn in lanes_of(game) if turn.agent} == {"B", "C"}
-    at_once(*lanes_of(game), B=reply("2"), C=reply("3"))
-    assert {name for name, _ in said(game.chat)[2:]} == {"B", "C"}
+    at_once(*lanes_of(game), B=script_reply("2"), C=script_reply("3"))
+    assert {name for name, _ in list_said(game.chat)[2:]} == {"B", "C"}
     assert game.round().status == Round.Status.SETTLED
 
 
@@ -267,12 +264,12 @@ def test_one_answer_alone_is_stopped_and_the_others_go_on(play: Plays) -> None:
     at_once(
         *turns,
         A=[until_runs("C"), stops, TextDelta("1"), Finished("stop")],
-        B=reply("2"),
+        B=script_reply("2"),
         C=[TextDelta("On"), wait_for_ever],
     )
     found = [turn.status for turn in lanes_of(game)]
     assert found == ["completed", "completed", "stopped"]
-    assert said(game.chat)[1:] == [("A", "1"), ("B", "2"), ("C", "On")]
+    assert list_said(game.chat)[1:] == [("A", "1"), ("B", "2"), ("C", "On")]
     made = game.round()
     assert (made.status, made.queue) == (Round.Status.SETTLED, [])
 
@@ -288,7 +285,7 @@ def test_who_deletes_the_chat_ends_its_round_and_nobody_follows(play: Plays) -> 
 
     at_once(
         *lanes_of(game),
-        A=reply("1 [NEXT:C]"),
+        A=script_reply("1 [NEXT:C]"),
         B=[TextDelta("On"), until_waits("A", once=True), deletes, wait_for_ever],
     )
     assert not Turn.objects.filter(status__in=["queued", "running"]).exists()
@@ -325,7 +322,7 @@ def test_what_is_written_before_anybody_began_is_seen_by_all_or_those_named(
     waiting = Turn.objects.filter(status=Turn.Status.QUEUED).order_by("accepted")
     names = [turn.agent.name for turn in waiting if turn.agent]
     assert names == (["C"] if "@" in text else ["A", "B", "C"])
-    told = at_once(*waiting, A=reply("1"), B=reply("2"), C=reply("3"))
+    told = at_once(*waiting, A=script_reply("1"), B=script_reply("2"), C=script_reply("3"))
     assert all("quick" in prompt for (prompt,) in told.prompts.values())
     assert len(told.asked) == len(names)
     assert not Turn.objects.filter(status__in=["queued", "running"]).exists()
@@ -348,16 +345,18 @@ def test_what_is_written_meanwhile_is_answered_behind_all_or_by_those_named(
     at_once(
         *turns[:1] if "@" in text else turns,
         A=[writes, TextDelta("1"), Finished("stop")],
-        B=reply("2"),
-        C=reply("3"),
+        B=script_reply("2"),
+        C=script_reply("3"),
     )
     if "@" in text:
         # Agents that had not started are not called.
         assert [turn.status for turn in turns_again(turns)] == ["completed", "absorbed", "absorbed"]
-        told = at_once(later[0], C=reply("Three."))
+        told = at_once(later[0], C=script_reply("Three."))
     else:
-        assert said(game.chat)[1:4] == [("A", "1"), ("B", "2"), ("C", "3")]
-        told = at_once(*lanes_of(game), A=reply("1."), B=reply("2."), C=reply("3."))
+        assert list_said(game.chat)[1:4] == [("A", "1"), ("B", "2"), ("C", "3")]
+        told = at_once(
+            *lanes_of(game), A=script_reply("1."), B=script_reply("2."), C=script_reply("3.")
+        )
         assert len(told.asked) == 3
     assert all("quick" in prompt for (prompt,) in told.prompts.values())
     assert game.round().status == Round.Status.SETTLED
@@ -385,9 +384,9 @@ def test_a_lost_lane_is_written_again_beside_the_others_with_the_same_prompt(
 
     at_once(turns[0], A=[TextDelta("On"), is_lost])
     monkeypatch.setattr("chats.turns.attempt.PLACE_EVERY", 0.01)
-    told = at_once(turns[1], turns[0], A=reply("1"), B=reply("2"))
+    told = at_once(turns[1], turns[0], A=script_reply("1"), B=script_reply("2"))
     assert told.prompts["A"] == sent
-    assert said(game.chat)[1:] == [("A", "1"), ("B", "2")]
+    assert list_said(game.chat)[1:] == [("A", "1"), ("B", "2")]
 
 
 def lose(*, turn: Turn) -> None:
@@ -404,11 +403,11 @@ def test_a_reply_does_not_wait_for_ever_for_one_that_no_worker_begins(
     game = play("A", "B", independent=True)
     game.ask("Guess.")
     turns = lanes_of(game)
-    at_once(turns[1], B=reply("2"))
-    assert said(game.chat)[1:] == [("B", "2")]
+    at_once(turns[1], B=script_reply("2"))
+    assert list_said(game.chat)[1:] == [("B", "2")]
     assert game.round().status == Round.Status.RUNNING
-    at_once(turns[0], A=reply("1"))
-    assert said(game.chat)[1:] == [("B", "2"), ("A", "1")]
+    at_once(turns[0], A=script_reply("1"))
+    assert list_said(game.chat)[1:] == [("B", "2"), ("A", "1")]
     assert game.round().status == Round.Status.SETTLED
 
 
@@ -423,11 +422,11 @@ def test_a_worker_that_ends_hands_back_what_waits_for_its_place(play: Plays) -> 
             current.interrupt(attempt_state.SHUTDOWN)
         await asyncio.sleep(5)
 
-    at_once(*turns, A=[ends], B=reply("2"))
+    at_once(*turns, A=[ends], B=script_reply("2"))
     assert [turn.status for turn in turns_again(turns)] == ["queued", "queued"]
-    assert said(game.chat)[1:] == []
-    at_once(*turns, A=reply("1"), B=reply("two"))
-    assert said(game.chat)[1:] == [("A", "1"), ("B", "two")]
+    assert list_said(game.chat)[1:] == []
+    at_once(*turns, A=script_reply("1"), B=script_reply("two"))
+    assert list_said(game.chat)[1:] == [("A", "1"), ("B", "two")]
 
 
 def test_no_other_turn_runs_beside_lanes(play: Plays) -> None:
@@ -446,7 +445,7 @@ def test_no_other_turn_runs_beside_lanes(play: Plays) -> None:
         A=[until_runs("B"), others_begin, TextDelta("1"), Finished("stop")],
         B=[until_runs("A"), TextDelta("2"), Finished("stop")],
     )
-    assert said(game.chat)[1:3] == [("A", "1"), ("B", "2")]
+    assert list_said(game.chat)[1:3] == [("A", "1"), ("B", "2")]
     made = game.round()
     assert lanes.select_unfinished_lanes(made).count() == 0
     assert made.status == Round.Status.RUNNING

@@ -27,12 +27,11 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram
-from tests.chats.api.test_chats import code
-from tests.chats.teams.test_rosters import draft, made
-from tests.chats.teams.test_team_rounds import Play, play
-from tests.chats.web.test_chat_page import url
+from tests.support.chat_pages import get_chat_url
+from tests.support.error_codes import read_status_and_code
+from tests.support.team_rounds import TeamPlay, draft_team
 
-__all__ = ["made", "play", "program"]
+__all__ = ["program"]
 Teams = Callable[..., Team]
 ANN = {"roleId": "ann", "roleName": "Ann", "type": "human"}
 
@@ -158,7 +157,7 @@ def test_a_team_without_a_cap_and_a_chat_without_a_team_keep_all(
 
 
 def test_nothing_moves_below_a_reply_and_the_end_of_the_round_asks_again(
-    play: Callable[..., Play], now: datetime
+    play: Callable[..., TeamPlay], now: datetime
 ) -> None:
     game = play("Planner", "Critic", message_cap=20)
     fill(game.chat, 20, now=now)
@@ -175,7 +174,7 @@ def test_nothing_moves_below_a_reply_and_the_end_of_the_round_asks_again(
 
 
 def test_a_prompt_of_an_agent_begins_behind_the_cap(
-    play: Callable[..., Play], now: datetime
+    play: Callable[..., TeamPlay], now: datetime
 ) -> None:
     game = play("Planner", message_cap=20)
     game.chat.team.current.agents.update(window_size=100)  # type: ignore[union-attr]  # it has one
@@ -353,7 +352,7 @@ def test_an_agent_of_a_program_is_shown_no_more_than_the_cap(
     ],
 )
 def test_a_cap_holds_a_whole_round(values: dict[str, int], is_fine: bool) -> None:
-    asked = draft("Planner", **values)
+    asked = draft_team("Planner", **values)
     if is_fine:
         rosters.check_team(asked)
         return
@@ -411,9 +410,12 @@ def test_a_program_sets_the_cap_and_finds_what_left(
     of_alice = program(alice)
     body = {"name": "Team", "agents": [{"name": "Planner"}], "message_cap": 7}
     refused = of_alice.post("teams", body)
-    assert code(refused) == (422, "invalid_team")
+    assert read_status_and_code(refused) == (422, "invalid_team")
     assert refused.json()["error"]["param"] == "message_cap"
-    assert code(of_alice.post("teams", {**body, "message_cap": "20"})) == (400, "invalid_value")
+    assert read_status_and_code(of_alice.post("teams", {**body, "message_cap": "20"})) == (
+        400,
+        "invalid_value",
+    )
     team = of_alice.post("teams", {**body, "message_cap": 20}).json()
     assert team["message_cap"] == 20
     assert of_alice.get(f"teams/{team['id']}").json()["message_cap"] == 20
@@ -452,6 +454,6 @@ def test_the_form_takes_a_cap_and_the_marker_says_why(
     Chat.objects.filter(pk=chat.pk).update(team=team)
     fill(chat, 30, now=now)
     work_off(chat, now)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     words = "because the chat has more messages than its team keeps in prompts"
     assert words in " ".join(html.split())

@@ -16,13 +16,13 @@ from contextpolicy.engine.team.agent_formats import assemble_prompt
 from contextpolicy.engine.team.team_view import SPEAKERS_NAMED
 from tests.chats.api.conftest import of_alice, program
 from tests.chats.api.programs import Program
-from tests.chats.teams.test_team_rounds import Play, play
 from tests.contextpolicy.pages import opened, submitted
+from tests.support.team_rounds import TeamPlay
 
-__all__ = ["of_alice", "play", "program"]
+__all__ = ["of_alice", "program"]
 pytestmark = pytest.mark.usefixtures("built_again")
 FORMS = ("claude-code", "openai-codex", "google-gemini", "plain")
-Plays = Callable[..., Play]
+Plays = Callable[..., TeamPlay]
 
 
 def with_form(form: str, *, of: str = "critic") -> None:

@@ -9,7 +9,7 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import Permission, User
+from django.contrib.auth.models import User
 from django.utils import timezone, translation
 
 from chats.actions import lifecycle
@@ -18,53 +18,19 @@ from chats.models import Chat, Round, Team, TeamVersion, Turn
 from chats.record import access
 from chats.teams import play, rosters
 from chats.teams.presets import PRESETS
-from chats.teams.rosters import (
-    AgentDraft,
-    InvalidTeam,
-    NotYours,
-    TeamBusy,
-    TeamDraft,
-    check_agent,
-)
+from chats.teams.rosters import AgentDraft, InvalidTeam, NotYours, TeamBusy, TeamDraft, check_agent
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.teams.test_team_rounds import Play
+from tests.support.team_rounds import TeamPlay, allow_policy_changes, draft_team
 
 Work = Callable[..., Any]
 CANARY = "canary"
-
-
-def draft(*agents: str | AgentDraft, **values: Any) -> TeamDraft:
-    """Return a team of agents. Some are given only by name."""
-    given = [
-        AgentDraft(name=each, window_size=12) if isinstance(each, str) else each for each in agents
-    ]
-    return TeamDraft(**{"name": "Team", **values}, agents=given)
-
-
-def as_admin(user: User) -> User:
-    """Give the user permission to change policies and reload it."""
-    user.user_permissions.add(Permission.objects.get(codename="change_contextpolicy"))
-    return User.objects.get(pk=user.pk)
 
 
 def roles(team: Team) -> dict[str, str]:
     """Return the role id of each name in the newest version."""
     assert team.current is not None
     return dict(team.current.agents.values_list("name", "role_id"))
-
-
-@pytest.fixture
-def made(alice: User, demo_model: ModelSpec, now: datetime) -> Callable[..., Team]:
-    """Create a team of Alice with the function that the pages use."""
-
-    def make(*agents: str | AgentDraft, **values: Any) -> Team:
-        found = rosters.create_team(
-            user=alice, draft=draft(*agents, **values), shared=False, now=now
-        )
-        return found.team
-
-    return make
 
 
 @pytest.fixture
@@ -77,34 +43,34 @@ def policy(db: None, now: datetime) -> ContextPolicy:
 
 def one(**values: Any) -> TeamDraft:
     """Return a team of one agent with these values."""
-    return draft(AgentDraft(**{"name": "Planner", **values}))
+    return draft_team(AgentDraft(**{"name": "Planner", **values}))
 
 
 REFUSED = {
-    "nobody": (draft(), "agents", rosters.NO_AGENT),
-    "nine": (draft(*"abcdefghi"), "agents", "at most 8 members"),
+    "nobody": (draft_team(), "agents", rosters.NO_AGENT),
+    "nine": (draft_team(*"abcdefghi"), "agents", "at most 8 members"),
     "only resting": (
-        draft(AgentDraft(name="A", rests=True)),
+        draft_team(AgentDraft(name="A", rests=True)),
         "agents",
         rosters.NO_ACTIVE_AGENT,
     ),
     "only a person": (
-        draft(AgentDraft(name="Ann", type="human")),
+        draft_team(AgentDraft(name="Ann", type="human")),
         "agents",
         rosters.NO_ACTIVE_AGENT,
     ),
-    "no name": (draft("A", name=" "), "name", "1 to 100"),
-    "a long name": (draft("A", name="x" * 101), "name", "1 to 100"),
-    "two lines": (draft("A", name="a\nb"), "name", "1 to 100"),
-    "a routing": (draft("A", routing="model"), "routing", "all, round_robin, person"),
-    "no hop": (draft("A", hop_limit=0), "hop_limit", "1 to 50 replies"),
-    "51 hops": (draft("A", hop_limit=51), "hop_limit", "1 to 50 replies"),
-    "no token": (draft("A", token_limit=0), "token_limit", "tokens"),
-    "many tokens": (draft("A", token_limit=10**7 + 1), "token_limit", "10,000,000 tokens"),
-    "no second": (draft("A", seconds_limit=0), "seconds_limit", "seconds"),
-    "a long day": (draft("A", seconds_limit=86_401), "seconds_limit", "86,400 seconds"),
-    "a NUL in the task": (draft("A", task="ab\x00"), "task", "position 3"),
-    "half a pair in the task": (draft("A", task="\ud800"), "task", "position 1"),
+    "no name": (draft_team("A", name=" "), "name", "1 to 100"),
+    "a long name": (draft_team("A", name="x" * 101), "name", "1 to 100"),
+    "two lines": (draft_team("A", name="a\nb"), "name", "1 to 100"),
+    "a routing": (draft_team("A", routing="model"), "routing", "all, round_robin, person"),
+    "no hop": (draft_team("A", hop_limit=0), "hop_limit", "1 to 50 replies"),
+    "51 hops": (draft_team("A", hop_limit=51), "hop_limit", "1 to 50 replies"),
+    "no token": (draft_team("A", token_limit=0), "token_limit", "tokens"),
+    "many tokens": (draft_team("A", token_limit=10**7 + 1), "token_limit", "10,000,000 tokens"),
+    "no second": (draft_team("A", seconds_limit=0), "seconds_limit", "seconds"),
+    "a long day": (draft_team("A", seconds_limit=86_401), "seconds_limit", "86,400 seconds"),
+    "a NUL in the task": (draft_team("A", task="ab\x00"), "task", "position 3"),
+    "half a pair in the task": (draft_team("A", task="\ud800"), "task", "position 1"),
     "a window below": (one(window_size=-1), "agents.0.window_size", "is -1"),
     "a window above": (one(window_size=101), "agents.0.window_size", "up to 100"),
     "a model": (one(model="gpt-99"), "agents.0.model", "gpt-99"),
@@ -119,13 +85,13 @@ REFUSED = {
         "200,000",
     ),
     "one role twice": (
-        draft(AgentDraft(name="A", role_id="a"), AgentDraft(name="B", role_id="a")),
+        draft_team(AgentDraft(name="A", role_id="a"), AgentDraft(name="B", role_id="a")),
         "agents.1.role_id",
         "Two members",
     ),
-    "an empty name": (draft("A", " "), "agents.1.name", "name"),
-    "a long agent's name": (draft("x" * 61), "agents.0.name", "60"),
-    "a space at the end": (draft("Ann "), "agents.0.name", "space"),
+    "an empty name": (draft_team("A", " "), "agents.1.name", "name"),
+    "a long agent's name": (draft_team("x" * 61), "agents.0.name", "60"),
+    "a space at the end": (draft_team("Ann "), "agents.0.name", "space"),
 }
 
 
@@ -173,10 +139,12 @@ def test_names_that_only_case_spaces_and_hyphens_tell_apart_are_one(
 
 def test_a_task_over_its_bytes_is_cut_and_the_person_is_told(alice: User, now: datetime) -> None:
     whole = rosters.create_team(
-        user=alice, draft=draft("A", task="x" * 5_120), shared=False, now=now
+        user=alice, draft=draft_team("A", task="x" * 5_120), shared=False, now=now
     )
     assert whole.warnings == ()
-    cut = rosters.create_team(user=alice, draft=draft("A", task="é" * 2_561), shared=False, now=now)
+    cut = rosters.create_team(
+        user=alice, draft=draft_team("A", task="é" * 2_561), shared=False, now=now
+    )
     assert cut.warnings == (
         "The task was longer than 5,120 bytes. The first 5,120 of 5,122 bytes were saved.",
     )
@@ -189,12 +157,14 @@ def test_a_window_below_the_limit_of_replies_is_stored_with_a_warning(
 ) -> None:
     small, wide = AgentDraft(name="Small", window_size=7), AgentDraft(name="Wide", window_size=8)
     ann = AgentDraft(name="Ann", type="human", window_size=0)
-    saved = rosters.create_team(user=alice, draft=draft(small, wide, ann), shared=False, now=now)
+    saved = rosters.create_team(
+        user=alice, draft=draft_team(small, wide, ann), shared=False, now=now
+    )
     (warning,) = saved.warnings
     assert "The window of Small is smaller than the 8 replies of a round" in warning
     assert saved.team.current is not None
     assert rosters.build_version_draft(saved.team.current).agents[0].window_size == 7
-    changed = draft(replace(small, window_size=8), wide)
+    changed = draft_team(replace(small, window_size=8), wide)
     again = rosters.update_team(user=alice, team_id=saved.team.pk, draft=changed, now=now)
     assert again.warnings == ()
 
@@ -207,7 +177,7 @@ def test_a_change_is_a_version_and_a_role_keeps_its_id_over_a_new_name(
     assert roles(team) == {"Planner": "planner", "Critic": "critic"}
     renamed = AgentDraft(name="Critic", role_id="planner", instruction="Plan.")
     rosters.update_team(
-        user=alice, team_id=team.pk, draft=draft(renamed, "Planner", routing="person"), now=now
+        user=alice, team_id=team.pk, draft=draft_team(renamed, "Planner", routing="person"), now=now
     )
     team.refresh_from_db()
     assert roles(team) == {"Critic": "planner", "Planner": "planner-2"}
@@ -226,7 +196,10 @@ def test_an_id_of_a_role_that_was_taken_out_never_becomes_anothers(
     made: Callable[..., Team], alice: User, now: datetime
 ) -> None:
     team = made("Planner", "Critic")
-    for asked in (draft("Critic"), draft("Planner", AgentDraft(name="Old", role_id="planner"))):
+    for asked in (
+        draft_team("Critic"),
+        draft_team("Planner", AgentDraft(name="Old", role_id="planner")),
+    ):
         rosters.update_team(user=alice, team_id=team.pk, draft=asked, now=now)
     team.refresh_from_db()
     assert roles(team) == {"Planner": "planner-2", "Old": "old"}
@@ -250,10 +223,10 @@ def test_a_round_that_runs_keeps_the_version_it_began_with(
 ) -> None:
     team = made("Planner", "Critic")
     rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=timezone.now())
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     game.ask()
     game.answer("One.")
-    changed = draft("Writer", AgentDraft(name="Judge", role_id="critic"))
+    changed = draft_team("Writer", AgentDraft(name="Judge", role_id="critic"))
     rosters.update_team(user=alice, team_id=team.pk, draft=changed, now=timezone.now())
     assert game.answer("Two.") == ["Critic"]
     assert game.round().version.number == 1
@@ -285,7 +258,7 @@ def test_a_copy_is_a_team_of_its_own_with_agents_of_its_own(
     assert not set(team.current.agents.values_list("pk")) & set(
         twin.current.agents.values_list("pk")
     )
-    rosters.update_team(user=alice, team_id=twin.pk, draft=draft("Writer"), now=now)
+    rosters.update_team(user=alice, team_id=twin.pk, draft=draft_team("Writer"), now=now)
     team.refresh_from_db()
     assert list(roles(team)) == ["Planner", "Ann"]
     with pytest.raises(NotFound):
@@ -305,7 +278,7 @@ def test_a_deleted_team_is_offered_no_more_and_its_chats_keep_it(
     other = lifecycle.create_chat(owner=alice, now=now)
     with pytest.raises(NotFound):
         rosters.set_chat_team(user=alice, chat=other, team_id=team.pk, now=now)
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     game.ask()
     assert game.answer("Still here.") == ["Planner"]
 
@@ -314,16 +287,16 @@ def test_a_shared_team_is_everybodys_and_changed_by_few(
     alice: User, bob: User, charlie: User, demo_model: ModelSpec, now: datetime
 ) -> None:
     with pytest.raises(NotYours):
-        rosters.create_team(user=alice, draft=draft("Planner"), shared=True, now=now)
-    admin, other = as_admin(alice), as_admin(bob)
-    team = rosters.create_team(user=admin, draft=draft("Planner"), shared=True, now=now).team
+        rosters.create_team(user=alice, draft=draft_team("Planner"), shared=True, now=now)
+    admin, other = allow_policy_changes(alice), allow_policy_changes(bob)
+    team = rosters.create_team(user=admin, draft=draft_team("Planner"), shared=True, now=now).team
     assert access.get_team(user=charlie, team_id=team.pk) == team
     with pytest.raises(NotYours):
-        rosters.update_team(user=charlie, team_id=team.pk, draft=draft("Mine"), now=now)
+        rosters.update_team(user=charlie, team_id=team.pk, draft=draft_team("Mine"), now=now)
     with pytest.raises(NotYours):
         rosters.delete_team(user=charlie, team_id=team.pk, now=now)
     assert rosters.copy_team(user=charlie, team_id=team.pk, now=now).team.owner == charlie
-    rosters.update_team(user=other, team_id=team.pk, draft=draft("Critic"), now=now)
+    rosters.update_team(user=other, team_id=team.pk, draft=draft_team("Critic"), now=now)
     rosters.delete_team(user=other, team_id=team.pk, now=now)
     assert team.versions.count() == 2
 
@@ -331,10 +304,10 @@ def test_a_shared_team_is_everybodys_and_changed_by_few(
 def test_teams_of_others_are_not_found(made: Callable[..., Team], bob: User, now: datetime) -> None:
     team = made("Planner")
     own = lifecycle.create_chat(owner=bob, now=now)
-    admin = as_admin(bob)
+    admin = allow_policy_changes(bob)
     for team_id in (team.pk, uuid.uuid4()):
         with pytest.raises(NotFound):
-            rosters.update_team(user=admin, team_id=team_id, draft=draft("Mine"), now=now)
+            rosters.update_team(user=admin, team_id=team_id, draft=draft_team("Mine"), now=now)
         with pytest.raises(NotFound):
             rosters.delete_team(user=admin, team_id=team_id, now=now)
         with pytest.raises(NotFound):
@@ -353,7 +326,7 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
         rosters.create_team(user=alice, draft=asked, shared=False, now=now)
     assert refused.value.param == "agents.0.policy"
     assert refused.value.full.template == rosters.POLICY_NOT_ASSIGNABLE
-    admin = as_admin(alice)
+    admin = allow_policy_changes(alice)
     team = rosters.create_team(user=admin, draft=asked, shared=False, now=now).team
     assert team.current is not None
     assert team.current.agents.get().policy == policy
@@ -371,8 +344,10 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
 def test_a_copy_of_a_shared_team_keeps_the_policies_it_was_given(
     policy: ContextPolicy, alice: User, bob: User, demo_model: ModelSpec, now: datetime
 ) -> None:
-    asked = draft(AgentDraft(name="Planner", policy="brief"), "Critic")
-    team = rosters.create_team(user=as_admin(alice), draft=asked, shared=True, now=now).team
+    asked = draft_team(AgentDraft(name="Planner", policy="brief"), "Critic")
+    team = rosters.create_team(
+        user=allow_policy_changes(alice), draft=asked, shared=True, now=now
+    ).team
     twin = rosters.copy_team(user=bob, team_id=team.pk, now=now).team
     assert twin.current is not None
     assert list(twin.current.agents.values_list("policy__slug", flat=True)) == ["brief", None]
@@ -409,7 +384,7 @@ def test_a_team_is_chosen_between_replies_and_brings_its_task(
     first, second = made("Planner", task="Sell apples"), made("Critic", task="Sell pears")
     chosen = rosters.set_chat_team(user=alice, chat=chat, team_id=first.pk, now=now)
     assert (chosen.team, chosen.team_task) == (first, "Sell apples")
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     game.ask()
     for team_id in (second.pk, None):
         with pytest.raises(TeamBusy):
@@ -445,7 +420,7 @@ def test_the_ledger_knows_the_teams_and_none_of_their_words(
         instruction_file_text=CANARY,
         agent_type=CANARY,
     )
-    asked = draft(planner, name=CANARY, task=CANARY)
+    asked = draft_team(planner, name=CANARY, task=CANARY)
     team = rosters.create_team(user=alice, draft=asked, shared=False, now=now).team
     rosters.update_team(user=alice, team_id=team.pk, draft=replace(asked, hop_limit=3), now=now)
     rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
@@ -507,7 +482,7 @@ def test_an_agent_that_may_not_use_its_model_fails_alone(
     critic = AgentDraft(name="Critic", model="other")
     team = made("Planner", critic, "Writer", goes_on_after_failure=goes_on)
     rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     first = game.ask()
     strict = create_policy(
         slug="strict", name="S", values={"allowed_models": ["demo"]}, actor="system", now=now

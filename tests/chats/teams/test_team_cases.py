@@ -25,25 +25,9 @@ from django.utils import timezone
 from chats.actions import erasure, lifecycle
 from chats.actions.branching import choose_branch, regenerate_reply
 from chats.background import due_jobs
-from chats.models import (
-    Agent,
-    Branch,
-    Chat,
-    Message,
-    ProviderAccount,
-    Receipt,
-    Round,
-    Team,
-    Turn,
-)
+from chats.models import Agent, Branch, Chat, Message, ProviderAccount, Receipt, Round, Team, Turn
 from chats.providers import wire
-from chats.providers.base import (
-    Finished,
-    ProviderError,
-    ReasoningDelta,
-    TextDelta,
-    ToolCallDelta,
-)
+from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDelta, ToolCallDelta
 from chats.record import history
 from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
@@ -53,13 +37,9 @@ from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from tests.chats.teams.conftest import said
-from tests.chats.teams.test_rosters import draft
-from tests.chats.teams.test_team_rounds import Play, play, reply
+from tests.support.team_rounds import TeamPlay, draft_team, list_said, script_reply
 
-__all__ = ["play"]
-
-Plays = Callable[..., Play]
+Plays = Callable[..., TeamPlay]
 Teams = Callable[..., Team]
 Work = Callable[..., Any]
 
@@ -152,15 +132,17 @@ def test_a_stop_while_the_second_of_five_writes_ends_its_call_and_nobody_follows
         worker.runs[second.pk].interrupt(attempt_state.STOP)
         await asyncio.sleep(5)
 
-    worker = game.work(second, [TextDelta("Be"), presses_stop, TextDelta("late"), *reply("!")])
+    worker = game.work(
+        second, [TextDelta("Be"), presses_stop, TextDelta("late"), *script_reply("!")]
+    )
 
     assert reverse("chats:turn-stop", args=[game.chat.pk, second.pk]) in pages[0]
     assert (worker.scripted.cancelled, len(worker.scripted.requests)) == (1, 1)
     # Neither a repeated delivery of the task nor the sweep starts a call.
-    late = game.work(second, reply("Too late."))
+    late = game.work(second, script_reply("Too late."))
     due_jobs.run_all_due_jobs(now=timezone.now() + timedelta(hours=1))
     assert late.scripted.requests == []
-    assert said(game.chat)[1:] == [("A", "One."), ("B", "Be")]
+    assert list_said(game.chat)[1:] == [("A", "One."), ("B", "Be")]
     turns = Turn.objects.filter(branch__chat=game.chat).order_by("accepted")
     assert [turn.status for turn in turns] == [Turn.Status.COMPLETED, Turn.Status.STOPPED]
     assert game.round().status == Round.Status.STOPPED
@@ -283,11 +265,11 @@ def test_a_name_of_any_script_reaches_no_field_of_the_request(play: Plays, name:
     assert game.answer("One. [NEXT:Planner]") == [name]
     turn = game.queued()
     assert turn is not None
-    sent = game.work(turn, reply("Two.")).scripted.requests[0].messages
+    sent = game.work(turn, script_reply("Two.")).scripted.requests[0].messages
     wires = [wire._message(message, images={}) for message in sent]
     assert [set(wire) for wire in wires] == [{"role", "content"}] * len(wires)
     assert wires[-1]["content"].endswith(f"[FROM:{name}]\nOne.")
-    assert [who for who, _ in said(game.chat)[1:]] == [name, "Planner"]
+    assert [who for who, _ in list_said(game.chat)[1:]] == [name, "Planner"]
 
 
 @pytest.mark.team_case(10)
@@ -360,7 +342,7 @@ def test_a_mates_tools_are_a_line_and_its_thoughts_are_nobodys(play: Plays) -> N
     )
     critic = game.queued()
     assert critic is not None
-    sent = game.work(critic, reply("Fine. [NEXT:Planner]")).scripted.requests[0].messages
+    sent = game.work(critic, script_reply("Fine. [NEXT:Planner]")).scripted.requests[0].messages
     assert all(not message.tool_calls and not message.tool_call_id for message in sent)
     assert "(used the tool look_up: " in sent[-1].content
     assert "Looked." in sent[-1].content
@@ -369,9 +351,9 @@ def test_a_mates_tools_are_a_line_and_its_thoughts_are_nobodys(play: Plays) -> N
     assert "hidden" not in everything
     again = game.queued()
     assert again is not None
-    own = game.work(again, reply("Done.")).scripted.requests[0].messages
+    own = game.work(again, script_reply("Done.")).scripted.requests[0].messages
     assert [call.name for message in own for call in message.tool_calls] == ["look_up"]
-    assert said(game.chat)[-2:] == [("Critic", "Fine. [NEXT:Planner]"), ("Planner", "Done.")]
+    assert list_said(game.chat)[-2:] == [("Critic", "Fine. [NEXT:Planner]"), ("Planner", "Done.")]
 
 
 @pytest.mark.team_case(14)
@@ -404,12 +386,14 @@ def test_an_agent_that_left_its_team_replies_again_as_it_was(
     planner = rosters.AgentDraft(name="Planner", instruction="Plan.")
     critic = rosters.AgentDraft(name="Critic", instruction="Find faults.")
     now = timezone.now()
-    team = rosters.create_team(user=alice, draft=draft(planner, critic), shared=False, now=now).team
+    team = rosters.create_team(
+        user=alice, draft=draft_team(planner, critic), shared=False, now=now
+    ).team
     rosters.set_chat_team(user=alice, chat=chat, team_id=team.pk, now=now)
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     game.ask("Go.")
     game.answer("One.", "Two.")
-    rosters.update_team(user=alice, team_id=team.pk, draft=draft("Writer"), now=timezone.now())
+    rosters.update_team(user=alice, team_id=team.pk, draft=draft_team("Writer"), now=timezone.now())
     regenerate_reply(user=alice, message=stored(chat, 3), now=game.now)
     assert game.answer("Two again.") == ["Critic"]
     assert "Find faults." in game.prompts[-1][0][1]
@@ -445,10 +429,10 @@ def test_a_retry_that_succeeds_is_one_reply(play: Plays) -> None:
     game = play("Planner", "Critic")
     turn = game.ask("Go.")
     limited = ProviderError("provider_rate_limited", status=429, retry_after=0)
-    game.work(turn, [limited], reply("One."))
+    game.work(turn, [limited], script_reply("One."))
     assert Receipt.objects.filter(turn=turn).count() == 2
     assert game.answer("Two.") == ["Critic"]
-    assert said(game.chat) == [("You", "Go."), ("Planner", "One."), ("Critic", "Two.")]
+    assert list_said(game.chat) == [("You", "Go."), ("Planner", "One."), ("Critic", "Two.")]
     assert game.round().hops == 2
 
 
@@ -465,12 +449,12 @@ def test_a_message_sent_twice_and_a_turn_delivered_twice_are_one_reply_an_agent(
     assert sent[0].turn == sent[1].turn
     assert sent[1].repeated
     game.answer("One.")
-    twice = game.work(sent[0].turn, reply("Doubled."))
+    twice = game.work(sent[0].turn, script_reply("Doubled."))
     game.answer("Two.")
     for turn in Turn.objects.filter(branch__chat=game.chat):
-        assert game.work(turn, reply("Doubled.")).scripted.requests == []
+        assert game.work(turn, script_reply("Doubled.")).scripted.requests == []
     assert twice.scripted.requests == []
-    assert said(game.chat) == [("You", "Go."), ("Planner", "One."), ("Critic", "Two.")]
+    assert list_said(game.chat) == [("You", "Go."), ("Planner", "One."), ("Critic", "Two.")]
 
 
 @pytest.mark.team_case(16)
@@ -481,22 +465,22 @@ def test_rounds_of_two_chats_at_the_same_time_mix_no_members(
     other_chat = lifecycle.create_chat(owner=alice, now=now)
     other_chat.team = team_of("Poet", "Judge", "Critic")
     other_chat.save()
-    other = Play(other_chat, alice, work)
+    other = TeamPlay(other_chat, alice, work)
     one.ask("Plan.")
     other.ask("Rhyme.")
     one.answer("p1 [NEXT:Judge]")
     other.answer("r1")
     one.answer("p2")
     other.answer("r2", "r3")
-    assert said(one.chat)[1:] == [("Planner", "p1 [NEXT:Judge]"), ("Critic", "p2")]
-    assert said(other.chat)[1:] == [("Poet", "r1"), ("Judge", "r2"), ("Critic", "r3")]
+    assert list_said(one.chat)[1:] == [("Planner", "p1 [NEXT:Judge]"), ("Critic", "p2")]
+    assert list_said(other.chat)[1:] == [("Poet", "r1"), ("Judge", "r2"), ("Critic", "r3")]
     assert one.round().unknown == ["Judge"]
     everything = "\n".join(content for prompt in one.prompts for _, content in prompt)
     assert "Rhyme." not in everything
     assert "Poet" not in everything
 
 
-def tokens_of(game: Play) -> list[int]:
+def tokens_of(game: TeamPlay) -> list[int]:
     """Return the mean prompt size of each round, in order."""
     sizes: dict[Any, list[int]] = {}
     rows = Receipt.objects.filter(turn__branch__chat=game.chat).order_by("turn__accepted")
@@ -578,7 +562,7 @@ def test_what_was_written_during_a_round_is_taken_back_by_stopping_and_erasing(
     game.ask("@all Go on.")
     game.answer("Two.", "Three.")
     assert "too many" not in str(game.prompts)
-    assert not any("too many" in text for _, text in said(game.chat))
+    assert not any("too many" in text for _, text in list_said(game.chat))
 
 
 @pytest.mark.team_case(19)
@@ -609,7 +593,7 @@ def test_a_copied_team_calls_its_own_agents(
     chat: Chat, alice: User, work: Work, demo_model: ModelSpec
 ) -> None:
     now = timezone.now()
-    original = draft("Planner", "Critic", routing="person")
+    original = draft_team("Planner", "Critic", routing="person")
     team = rosters.create_team(user=alice, draft=original, shared=False, now=now).team
     twin = rosters.copy_team(user=alice, team_id=team.pk, now=now).team
     told = replace(
@@ -621,7 +605,7 @@ def test_a_copied_team_calls_its_own_agents(
     )
     rosters.update_team(user=alice, team_id=twin.pk, draft=told, now=timezone.now())
     rosters.set_chat_team(user=alice, chat=chat, team_id=twin.pk, now=timezone.now())
-    game = Play(chat, alice, work)
+    game = TeamPlay(chat, alice, work)
     game.ask("@Planner go.")
     assert game.answer("[NEXT:Critic] now.", "Fine.") == ["Planner", "Critic"]
     assert "You are the copy." in game.prompts[1][0][1]

@@ -1,99 +1,39 @@
 """Rounds of a team: order of replies, prompt of each agent, and end of a round."""
 
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.utils import timezone
 
 from chats.actions.branching import regenerate_reply
-from chats.models import Chat, Message, Receipt, Round, Team, Turn
+from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.prompt import agents
-from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
+from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.record import history
-from chats.turns import round_again, round_messages, rounds
+from chats.turns import round_again, round_messages
 from chats.turns.roster import load_current_roster
-from chats.turns.start import retry_turn, start_turn
+from chats.turns.start import retry_turn
 from chats.turns.stop import stop_all, stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
-from tests.chats.teams.conftest import said
+from tests.support.team_rounds import TeamPlay, list_said, script_reply
 
 # Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
 
-Work = Callable[..., Any]
-Teams = Callable[..., Team]
-
-
-def reply(text: str) -> list[Any]:
-    return [TextDelta(text), UsageReport(10, 5, 0, 0), Finished("stop")]
-
-
-class Play:
-    """A chat of a team. The test provides the reply of each agent."""
-
-    def __init__(self, chat: Chat, user: User, work: Work) -> None:
-        self.chat, self.user, self.work = chat, user, work
-        self.prompts: list[list[tuple[str, str]]] = []
-
-    @property
-    def now(self) -> datetime:
-        """The clock of the worker, because a round has a time limit."""
-        return timezone.now()
-
-    def ask(self, text: str = "Plan a trip.", *, as_role: str = "") -> Turn:
-        self.chat.refresh_from_db()
-        now = self.now
-        return start_turn(user=self.user, chat=self.chat, text=text, now=now, as_role=as_role).turn
-
-    def queued(self) -> Turn | None:
-        turns = Turn.objects.filter(branch__chat=self.chat, status=Turn.Status.QUEUED)
-        return turns.exclude(agent=None).order_by("accepted").first()
-
-    def answer(self, *texts: str) -> list[str]:
-        """Let the queued agents reply, one text each, and return their names."""
-        names = []
-        for text in texts:
-            turn = self.queued()
-            assert turn is not None, f"nobody is left to say {text!r}"
-            assert turn.agent is not None
-            names.append(turn.agent.name)
-            worker = self.work(turn, reply(text))
-            for request in worker.scripted.requests[:1]:
-                self.prompts.append([(m.role, m.content) for m in request.messages])
-        return names
-
-    def round(self) -> Round:
-        branch = Chat.objects.get(pk=self.chat.pk).active_branch
-        assert branch is not None
-        found = rounds.find_newest_branch_round(branch)
-        assert found is not None
-        return found
-
-
-@pytest.fixture
-def play(chat: Chat, alice: User, work: Work, team_of: Teams) -> Callable[..., Play]:
-    """Create a chat of a team."""
-
-    def make(*names: str, **rules: Any) -> Play:
-        chat.team = team_of(*names, **rules)
-        chat.save()
-        return Play(chat, alice, work)
-
-    return make
-
 
 @pytest.mark.requirement("S3.11")
 @pytest.mark.team_case(12)
-def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[..., Play]) -> None:
+def test_each_agent_replies_once_in_order_and_sees_those_before(
+    play: Callable[..., TeamPlay],
+) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Plan a trip to Rome.")
     assert game.answer("Day one.", "Too short.", "Done.") == ["Planner", "Critic", "Writer"]
     assert game.queued() is None
-    assert said(game.chat) == [
+    assert list_said(game.chat) == [
         ("You", "Plan a trip to Rome."),
         ("Planner", "Day one."),
         ("Critic", "Too short."),
@@ -115,7 +55,7 @@ def test_each_agent_replies_once_in_order_and_sees_those_before(play: Callable[.
 
 
 @pytest.mark.team_case(12)
-def test_own_replies_are_an_agents_own_in_its_next_prompt(play: Callable[..., Play]) -> None:
+def test_own_replies_are_an_agents_own_in_its_next_prompt(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic")
     game.ask("One.")
     game.answer("A1", "B1")
@@ -130,7 +70,7 @@ def test_own_replies_are_an_agents_own_in_its_next_prompt(play: Callable[..., Pl
 
 @pytest.mark.requirement("S3.11")
 def test_the_persons_addressees_speak_and_a_reply_calls_the_next(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("@critic and @Planner, what do you say?")
@@ -143,14 +83,14 @@ def test_the_persons_addressees_speak_and_a_reply_calls_the_next(
 
 
 @pytest.mark.team_case(2)
-def test_a_name_in_code_or_a_quotation_calls_nobody(play: Callable[..., Play]) -> None:
+def test_a_name_in_code_or_a_quotation_calls_nobody(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic", routing="person")
     game.ask("@Planner explain routing.")
     game.answer("Write `[NEXT:Critic]`, as in\n> [NEXT:Critic]\n```\n[NEXT:Critic]\n```\nDone.")
     assert game.queued() is None
 
 
-def test_an_unknown_name_is_noted_and_the_round_goes_on(play: Callable[..., Play]) -> None:
+def test_an_unknown_name_is_noted_and_the_round_goes_on(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic")
     game.ask()
     assert game.answer("Hm. [NEXT:Ghost]", "Ok.") == ["Planner", "Critic"]
@@ -159,7 +99,7 @@ def test_an_unknown_name_is_noted_and_the_round_goes_on(play: Callable[..., Play
 
 @pytest.mark.requirement("S3.11")
 @pytest.mark.team_case(3)
-def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., Play]) -> None:
+def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic", hop_limit=2)
     game.ask("@Planner begin.")
     game.answer("One. [NEXT:Critic]", "Two. [NEXT:Planner]")
@@ -176,7 +116,7 @@ def test_the_hop_limit_ends_a_round_and_says_who_was_called(play: Callable[..., 
 
 @pytest.mark.team_case(1)
 def test_two_agents_who_only_answer_each_other_stop_before_the_limit(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer", hop_limit=20)
     game.ask("@Planner begin.")
@@ -192,14 +132,14 @@ def test_two_agents_who_only_answer_each_other_stop_before_the_limit(
     assert (game.round().status, game.queued()) == (Round.Status.PAIR, None)
 
 
-def test_a_token_limit_ends_a_round(play: Callable[..., Play]) -> None:
+def test_a_token_limit_ends_a_round(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic", token_limit=15)
     game.ask()
     game.answer("One.")
     assert (game.round().status, game.round().reason) == (Round.Status.LIMIT, "tokens")
 
 
-def test_agents_in_turn_go_on_until_the_limit_and_pass(play: Callable[..., Play]) -> None:
+def test_agents_in_turn_go_on_until_the_limit_and_pass(play: Callable[..., TeamPlay]) -> None:
     game = play("A", "B", "C", routing="round_robin", hop_limit=7)
     game.ask()
     assert game.answer("1", "2", "3", "4") == ["A", "B", "C", "A"]
@@ -208,7 +148,7 @@ def test_agents_in_turn_go_on_until_the_limit_and_pass(play: Callable[..., Play]
 
 
 @pytest.mark.team_case(19)
-def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., Play]) -> None:
+def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
     game.answer("One.", "[NEXT:]", "Two.")
@@ -217,7 +157,7 @@ def test_a_pass_is_not_in_the_next_prompt(play: Callable[..., Play]) -> None:
 
 @pytest.mark.team_case(18)
 def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     first = game.ask("Go.")
@@ -228,7 +168,7 @@ def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
     worker = game.work(first, [TextDelta("One."), interrupts, Finished("stop")])
     assert len(worker.scripted.requests) == 1
     assert game.answer("Zwei.", "Drei.") == ["Critic", "Writer"]
-    assert said(game.chat) == [
+    assert list_said(game.chat) == [
         ("You", "Go."),
         ("You", "In German, please."),
         ("Planner", "One."),
@@ -242,7 +182,7 @@ def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
 
 @pytest.mark.team_case(18)
 def test_a_message_with_an_addressee_replaces_those_who_were_to_follow(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     first = game.ask("Go.")
@@ -260,7 +200,7 @@ def test_a_message_with_an_addressee_replaces_those_who_were_to_follow(
 
 
 def test_a_message_between_two_replies_opens_the_round_that_it_asks_for(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
@@ -272,7 +212,9 @@ def test_a_message_between_two_replies_opens_the_round_that_it_asks_for(
     assert game.answer("Finished.") == ["Writer"]
 
 
-def test_a_message_between_two_replies_lets_a_pair_count_anew(play: Callable[..., Play]) -> None:
+def test_a_message_between_two_replies_lets_a_pair_count_anew(
+    play: Callable[..., TeamPlay],
+) -> None:
     game = play("Planner", "Critic", hop_limit=20)
     game.ask("@Planner begin.")
     thanks = ["Thanks! [NEXT:Critic]", "Thank you. [NEXT:Planner]"]
@@ -284,7 +226,7 @@ def test_a_message_between_two_replies_lets_a_pair_count_anew(play: Callable[...
 
 
 def test_whoever_stops_all_leaves_no_round_to_a_message_behind_a_lost_reply(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic")
     turn = game.ask("Go.")
@@ -300,7 +242,7 @@ def test_whoever_stops_all_leaves_no_round_to_a_message_behind_a_lost_reply(
 
 
 def test_what_was_written_during_the_last_reply_opens_a_round_of_its_own(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic")
     game.ask("Go.")
@@ -318,7 +260,7 @@ def test_what_was_written_during_the_last_reply_opens_a_round_of_its_own(
 
 
 @pytest.mark.team_case(4)
-def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice: User) -> None:
+def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., TeamPlay], alice: User) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask()
     game.answer("One.")
@@ -326,7 +268,7 @@ def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice
     assert waits is not None
     stop_turn(user=alice, turn=waits, now=game.now)
     assert (game.queued(), game.round().status) == (None, Round.Status.STOPPED)
-    assert len(said(game.chat)) == 2
+    assert len(list_said(game.chat)) == 2
 
 
 @pytest.mark.team_case(15)
@@ -335,7 +277,7 @@ def test_stop_ends_the_round_and_nobody_follows(play: Callable[..., Play], alice
     [(True, Round.Status.SETTLED, ["Critic"]), (False, Round.Status.FAILED, [])],
 )
 def test_a_failing_agent_leaves_its_failure_and_the_rule_decides(
-    play: Callable[..., Play], goes_on: bool, status: str, follows: list[str]
+    play: Callable[..., TeamPlay], goes_on: bool, status: str, follows: list[str]
 ) -> None:
     game = play("Planner", "Critic", goes_on_after_failure=goes_on)
     turn = game.ask()
@@ -348,7 +290,7 @@ def test_a_failing_agent_leaves_its_failure_and_the_rule_decides(
 
 @pytest.mark.team_case(15)
 def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
-    play: Callable[..., Play], alice: User
+    play: Callable[..., TeamPlay], alice: User
 ) -> None:
     game = play("Planner", "Critic", goes_on_after_failure=False)
     turn = game.ask()
@@ -363,7 +305,7 @@ def test_a_failed_reply_is_tried_again_and_the_round_goes_on(
 @pytest.mark.team_case(14)
 @pytest.mark.parametrize(("play_on", "follows"), [(False, []), (True, ["Writer"])])
 def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
-    play: Callable[..., Play], alice: User, play_on: bool, follows: list[str]
+    play: Callable[..., TeamPlay], alice: User, play_on: bool, follows: list[str]
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
@@ -379,7 +321,7 @@ def test_a_reply_in_the_middle_is_asked_for_again_in_its_place(
 @pytest.mark.team_case(14)
 @pytest.mark.parametrize("play_on", [False, True])
 def test_another_first_reply_stands_behind_the_message_that_it_replies_to(
-    play: Callable[..., Play], alice: User, play_on: bool
+    play: Callable[..., TeamPlay], alice: User, play_on: bool
 ) -> None:
     game = play("Planner", "Critic")
     game.ask("Go.")
@@ -393,7 +335,7 @@ def test_another_first_reply_stands_behind_the_message_that_it_replies_to(
 
 @pytest.mark.team_case(14)
 def test_another_reply_stands_behind_what_a_person_wrote_during_the_round(
-    play: Callable[..., Play], alice: User
+    play: Callable[..., TeamPlay], alice: User
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
@@ -410,7 +352,7 @@ def test_another_reply_stands_behind_what_a_person_wrote_during_the_round(
 
 @pytest.mark.team_case(14)
 def test_another_reply_that_fails_and_is_tried_again_calls_nobody(
-    play: Callable[..., Play], alice: User
+    play: Callable[..., TeamPlay], alice: User
 ) -> None:
     game = play("Planner", "Critic", "Writer")
     game.ask("Go.")
@@ -425,7 +367,7 @@ def test_another_reply_that_fails_and_is_tried_again_calls_nobody(
     assert game.round().status == Round.Status.SETTLED
 
 
-def on_branch(game: Play) -> list[str]:
+def on_branch(game: TeamPlay) -> list[str]:
     """Return the texts of the active branch, in order."""
     game.chat.refresh_from_db()
     assert game.chat.active_branch
@@ -435,7 +377,7 @@ def on_branch(game: Play) -> list[str]:
 
 @pytest.mark.team_case(14)
 def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
-    play: Callable[..., Play], alice: User
+    play: Callable[..., TeamPlay], alice: User
 ) -> None:
     """The opening message is on the parent branch, which has different replies."""
     game = play("Planner", "Critic", "Writer")
@@ -453,7 +395,7 @@ def test_a_reply_on_a_branch_is_asked_for_again_behind_those_of_its_branch(
     assert on_branch(game) == ["Go.", "One.", "Two again.", "Three for the third time."]
 
 
-def test_independent_replies_do_not_see_each_other(play: Callable[..., Play]) -> None:
+def test_independent_replies_do_not_see_each_other(play: Callable[..., TeamPlay]) -> None:
     game = play("A", "B", "C", independent=True)
     game.ask("Guess a number.")
     assert game.answer("1", "2", "3") == ["A", "B", "C"]
@@ -464,7 +406,7 @@ def test_independent_replies_do_not_see_each_other(play: Callable[..., Play]) ->
 
 
 def test_the_opening_goes_along_when_the_window_has_moved_past_it(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("A", "B", "C", "D")
     assert game.chat.team is not None
@@ -481,7 +423,9 @@ def test_the_opening_goes_along_when_the_window_has_moved_past_it(
 
 
 @pytest.mark.team_case(16)
-def test_a_later_attempt_composes_the_same_prompt(play: Callable[..., Play], alice: User) -> None:
+def test_a_later_attempt_composes_the_same_prompt(
+    play: Callable[..., TeamPlay], alice: User
+) -> None:
     game = play("A", "B")
     turn = game.ask("Go.")
 
@@ -492,14 +436,14 @@ def test_a_later_attempt_composes_the_same_prompt(play: Callable[..., Play], ali
     first = game.work(turn, [TextDelta("On"), fails, Finished("stop")])
     turn.refresh_from_db()
     assert turn.status == Turn.Status.QUEUED
-    second = game.work(turn, reply("One."))
+    second = game.work(turn, script_reply("One."))
     assert first.scripted.requests[0].messages == second.scripted.requests[0].messages
     assert game.answer("Two.") == ["B"]
     assert "Later." in game.prompts[0][-1][1]
 
 
 def test_where_the_person_decides_the_first_agent_answers_what_names_nobody(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", routing="person")
     game.ask("Who am I talking to?")
@@ -509,7 +453,7 @@ def test_where_the_person_decides_the_first_agent_answers_what_names_nobody(
     assert game.answer("1", "2") == ["Planner", "Critic"]
 
 
-def test_a_round_waits_for_a_person_of_the_team(play: Callable[..., Play]) -> None:
+def test_a_round_waits_for_a_person_of_the_team(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", humans=("Ann",))
     game.ask()
     game.answer("Ask Ann. [NEXT:Ann]")
@@ -519,7 +463,7 @@ def test_a_round_waits_for_a_person_of_the_team(play: Callable[..., Play]) -> No
     assert game.answer("Good.") == ["Planner"]
 
 
-def test_rounds_are_in_the_ledger(play: Callable[..., Play]) -> None:
+def test_rounds_are_in_the_ledger(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Critic")
     game.ask()
     game.answer("One.", "Two.")
@@ -529,7 +473,7 @@ def test_rounds_are_in_the_ledger(play: Callable[..., Play]) -> None:
     assert (told[1].data["status"], told[1].data["hops"]) == ("settled", 2)
 
 
-def test_a_person_of_the_team_answers_and_the_round_goes_on(play: Callable[..., Play]) -> None:
+def test_a_person_of_the_team_answers_and_the_round_goes_on(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Writer", humans=("Ann",))
     game.ask("@Planner plan it.")
     game.answer("Ann has to say. [NEXT:Ann]")
@@ -537,7 +481,7 @@ def test_a_person_of_the_team_answers_and_the_round_goes_on(play: Callable[..., 
     turn = game.ask("Rome it is. [NEXT:Writer]", as_role="ann")
     assert (turn.round, turn.hop) == (waiting, 2)
     assert game.answer("Written.") == ["Writer"]
-    assert said(game.chat)[2] == ("Ann", "Rome it is. [NEXT:Writer]")
+    assert list_said(game.chat)[2] == ("Ann", "Rome it is. [NEXT:Writer]")
     assert "[FROM:Ann]\nRome it is." in game.prompts[-1][-1][1]
     assert (game.round().pk, game.round().status, game.round().hops) == (
         waiting.pk,
@@ -546,7 +490,7 @@ def test_a_person_of_the_team_answers_and_the_round_goes_on(play: Callable[..., 
     )
 
 
-def test_the_time_of_a_wait_does_not_count(play: Callable[..., Play]) -> None:
+def test_the_time_of_a_wait_does_not_count(play: Callable[..., TeamPlay]) -> None:
     game = play("Planner", "Writer", humans=("Ann",), seconds_limit=60)
     game.ask("@Planner plan it.")
     game.answer("[NEXT:Ann] decide.")
@@ -559,7 +503,7 @@ def test_the_time_of_a_wait_does_not_count(play: Callable[..., Play]) -> None:
 
 
 def test_an_answer_that_nobody_follows_opens_a_round_of_its_own(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", humans=("Ann",))
     game.ask()
@@ -572,7 +516,7 @@ def test_an_answer_that_nobody_follows_opens_a_round_of_its_own(
 
 
 def test_nobody_answers_in_the_name_of_an_agent_or_where_there_is_no_team(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", humans=("Ann",))
     for role in ("planner", "bob"):
@@ -586,7 +530,7 @@ def test_nobody_answers_in_the_name_of_an_agent_or_where_there_is_no_team(
 
 @pytest.mark.requirement("S3.6")
 def test_what_an_agent_repeats_is_sent_once_and_what_a_person_repeats_twice(
-    play: Callable[..., Play],
+    play: Callable[..., TeamPlay],
 ) -> None:
     game = play("Planner", "Critic", "Writer", humans=("Ann",), routing="person")
     game.ask("@Planner go.")

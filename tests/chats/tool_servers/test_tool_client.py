@@ -2,7 +2,6 @@
 
 import asyncio
 import time
-from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -15,15 +14,7 @@ from chats.tool_servers.client import (
     call_server_tool,
     list_server_tools,
 )
-from tests.fakes.tool_server import FakeToolServer, describe, serving_tools
-
-
-@pytest.fixture
-def server(settings: Settings) -> Iterator[FakeToolServer]:
-    """A server that this instance may call."""
-    with serving_tools() as fake:
-        settings.ALLOWED_PRIVATE_PROVIDERS = [fake.host]
-        yield fake
+from tests.fakes.tool_server import FakeToolServer, describe
 
 
 def access(server: FakeToolServer) -> ServerAccess:

@@ -14,17 +14,9 @@ from chats.actions.erasure import check_over, erase_chat, erase_expired, erase_m
 from chats.actions.pending_erasures import erase_pending_content
 from chats.background.due_jobs import run_due_job
 from chats.ground.refusals import NotFound
-from chats.models import (
-    Chat,
-    Message,
-    PendingErasure,
-    ToolCall,
-    ToolConsent,
-    ToolStep,
-    Turn,
-)
+from chats.models import Chat, Message, PendingErasure, ToolCall, ToolConsent, ToolStep, Turn
 from chats.people import keys
-from chats.providers.base import Finished, TextDelta, ToolCallDelta
+from chats.providers.base import Finished, TextDelta
 from chats.record.outbox import list_webhook_events
 from chats.turns.consents import ConsentIsOver, decide_tool_call, list_waiting_calls
 from chats.turns.recover import enqueue_overdue, release_expired
@@ -33,6 +25,7 @@ from chats.turns.stop import stop_turn
 from contextpolicy.models import AuditEvent, ToolDefinition, ToolServer
 from tests.chats.api.programs import Program
 from tests.fakes.tool_server import FakeToolServer, describe
+from tests.support.tool_calls import call_echo
 
 Connect = Callable[..., ToolServer]
 Allow = Callable[..., None]
@@ -41,21 +34,12 @@ pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 DONE = [TextDelta("Done."), Finished("stop")]
 
 
-def echo(*texts: str) -> list[Any]:
-    """Return a step in which the model writes some text and calls the tool."""
-    calls = [
-        ToolCallDelta(index, f"call-{index}", "files__echo", json.dumps({"text": text}))
-        for index, text in enumerate(texts)
-    ]
-    return [TextDelta("Let me see."), *calls, Finished("tool_calls")]
-
-
 @pytest.fixture
 def waiting(connect: Connect, allow: Allow, ask: Ask) -> Turn:
     """A turn that waits for consent to a call."""
     connect(asks=True)
     allow(tools=["files/*"])
-    turn, _ = ask(echo("secret words"))
+    turn, _ = ask(call_echo("secret words"))
     return turn
 
 
@@ -121,7 +105,7 @@ def test_only_consent_for_the_chat_covers_later_calls(
 ) -> None:
     decide(waiting, alice, decision, now)
     work(waiting, DONE)
-    later, _ = ask(echo("more"), DONE)
+    later, _ = ask(call_echo("more"), DONE)
     assert later.awaits_consent is asks_again
 
 
@@ -138,7 +122,7 @@ def test_consent_for_the_chat_ends_with_a_changed_definition(
     work(waiting, DONE)
     server.tools = [describe("echo", description="Now it erases.")]
     connect(asks=True)
-    later, _ = ask(echo("more"), DONE)
+    later, _ = ask(call_echo("more"), DONE)
     assert later.awaits_consent
 
 
@@ -169,7 +153,7 @@ def test_each_of_several_calls_is_decided(
 ) -> None:
     connect(asks=True)
     allow(tools=["files/*"])
-    turn, _ = ask(echo("one", "two"))
+    turn, _ = ask(call_echo("one", "two"))
     decide(turn, alice, "deny", now)
     assert len(list_waiting_calls(turn)) == 1
     decide(turn, alice, "once", now)
@@ -200,7 +184,7 @@ def test_consent_ends_with_the_erasure_of_the_stored_reply(
 ) -> None:
     decide(waiting, alice, "once", now)
     ToolStep.objects.all().delete()
-    work(waiting, echo("other words"))
+    work(waiting, call_echo("other words"))
     waiting.refresh_from_db()
     assert waiting.awaits_consent
     assert server.calls == []

@@ -18,8 +18,8 @@ from contextpolicy.linter.tools import list_tool_rooms
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill, ToolDefinition
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.skills import save_skill
-from tests.chats.tool_servers.test_tools_in_turns import calls, offered_in, tool
 from tests.fakes.tool_server import FakeToolServer, describe
+from tests.support.tool_calls import build_call, call_tools, list_offered_tools
 
 Connect = Callable[..., Any]
 Allow = Callable[..., None]
@@ -54,7 +54,7 @@ def test_a_model_gets_the_tools_that_its_list_and_the_policy_allow(
     allow(tools=["files/*"])
     ModelSpec.objects.update(tools=of_model)
     _, worker = ask(DONE)
-    assert offered_in(worker.scripted.requests[0]) == offered
+    assert list_offered_tools(worker.scripted.requests[0]) == offered
 
 
 @pytest.mark.usefixtures("two_tools")
@@ -68,7 +68,7 @@ def test_the_levels_and_the_model_intersect(
     assign_policy(policy=near, level="chat", chat_id=chat.pk, actor="system", now=now)
     ModelSpec.objects.update(tools=["files/echo"])
     _, worker = ask(DONE)
-    assert offered_in(worker.scripted.requests[0]) == []
+    assert list_offered_tools(worker.scripted.requests[0]) == []
 
 
 @pytest.mark.usefixtures("two_tools")
@@ -77,7 +77,7 @@ def test_a_call_of_a_tool_that_the_model_may_not_use_is_not_made(
 ) -> None:
     allow(tools=["files/*"])
     ModelSpec.objects.update(tools=["files/echo"])
-    ask(calls(tool("files__wipe", text="all")), DONE)
+    ask(call_tools(build_call("files__wipe", text="all")), DONE)
     assert server.calls == []
     assert not ToolCall.objects.filter(outcome="ok").exists()
 

@@ -17,12 +17,17 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.consents import list_waiting_calls
 from contextpolicy.models import ToolServer
 from tests.chats.api.programs import Program
-from tests.chats.api.test_S18_events import Bus, bus
-from tests.chats.api.test_ui_chats import A, chunks, code, said, shape, text_of
-from tests.chats.tool_servers.test_tool_consent import echo
 from tests.fakes.tool_server import FakeToolServer
-
-__all__ = ["bus"]
+from tests.support.error_codes import read_status_and_code
+from tests.support.live_events import ScriptedBus
+from tests.support.tool_calls import call_echo
+from tests.support.ui_streams import (
+    UI_CHATS,
+    build_user_message,
+    describe_chunks,
+    join_text_chunks,
+    read_chunks,
+)
 
 Connect = Callable[..., ToolServer]
 Allow = Callable[..., None]
@@ -40,14 +45,17 @@ def client(alice: User, now: datetime) -> Program:
 
 @pytest.fixture
 def waiting(
-    connect: Connect, allow: Allow, client: Program, bus: Bus, work: Callable[..., Any]
+    connect: Connect, allow: Allow, client: Program, bus: ScriptedBus, work: Callable[..., Any]
 ) -> Turn:
     """A turn of a front end that waits for consent to a call."""
     connect(asks=True)
     allow(tools=["files/*"])
-    assert client.post(A, {"id": CHAT, "messages": [said("one")]}).status_code == 200
+    assert (
+        client.post(UI_CHATS, {"id": CHAT, "messages": [build_user_message("one")]}).status_code
+        == 200
+    )
     turn = Turn.objects.get()
-    work(turn, echo("secret words"))
+    work(turn, call_echo("secret words"))
     turn.refresh_from_db()
     assert turn.awaits_consent
     return turn
@@ -56,7 +64,7 @@ def waiting(
 def resume(client: Program) -> list[dict[str, Any]]:
     """Return the chunks of the resumed stream."""
     headers = {"Accept": "text/event-stream"}
-    return chunks(client.client.get(f"/api/v1/{A}/{CHAT}/stream", headers=headers))
+    return read_chunks(client.client.get(f"/api/v1/{UI_CHATS}/{CHAT}/stream", headers=headers))
 
 
 def answer_requests(
@@ -67,7 +75,7 @@ def answer_requests(
     requests = {c["toolCallId"]: c["approvalId"] for c in asked if "approvalId" in c}
     parts: list[dict[str, Any]] = [
         {"type": "step-start"},
-        {"type": "text", "text": text_of(asked)},
+        {"type": "text", "text": join_text_chunks(asked)},
     ]
     parts += [
         {
@@ -81,7 +89,7 @@ def answer_requests(
         if call["type"] == "tool-input-available"
     ]
     reply = {"id": str(turn.pk), "role": "assistant", "parts": parts}
-    return {"id": CHAT, "messages": [said("one"), reply], "messageId": str(turn.pk)}
+    return {"id": CHAT, "messages": [build_user_message("one"), reply], "messageId": str(turn.pk)}
 
 
 REQUEST = ["tool-input-available", "tool-approval-request", "finish-step", "finish"]
@@ -109,29 +117,29 @@ def test_a_request_ends_the_stream_and_its_answer_continues_the_message(
 ) -> None:
     asked = resume(client)
     opened = ["start", "start-step", "text-start", "Let me see.", "text-end"]
-    assert shape(asked) == [*opened, *REQUEST]
+    assert describe_chunks(asked) == [*opened, *REQUEST]
     call = next(c for c in asked if c["type"] == "tool-input-available")
     assert call["input"] == {"text": "secret words"}
 
     body = answer_requests(waiting, asked, approved=approved, reason=reason)
-    response = client.post(A, body)
+    response = client.post(UI_CHATS, body)
     work(waiting, DONE)
-    rest = chunks(response)
+    rest = read_chunks(response)
 
     ended = ["text-start", "Done.", "text-end", "finish-step", "finish"]
-    assert shape(rest) == ["start", result, "finish-step", "start-step", *ended]
+    assert describe_chunks(rest) == ["start", result, "finish-step", "start-step", *ended]
     assert (rest[0]["messageId"], rest[1]["toolCallId"]) == (str(waiting.pk), call["toolCallId"])
     assert (len(server.calls), ToolConsent.objects.count()) == (sent, given)
-    listed = client.get(f"{A}/{CHAT}").json()["messages"][1]["parts"]
+    listed = client.get(f"{UI_CHATS}/{CHAT}").json()["messages"][1]["parts"]
     states = [part["state"] for part in listed if part["type"] == "tool-files__echo"]
     assert states == [result.removeprefix("tool-")]
     # A repetition of the answer follows the same turn.
-    again = chunks(client.post(A, body))
-    assert shape(again) == shape(rest)
+    again = read_chunks(client.post(UI_CHATS, body))
+    assert describe_chunks(again) == describe_chunks(rest)
 
 
 def test_a_stream_that_is_open_when_the_turn_begins_to_wait(
-    waiting: Turn, client: Program, bus: Bus, now: datetime
+    waiting: Turn, client: Program, bus: ScriptedBus, now: datetime
 ) -> None:
     before = {"status": "running", "awaits_consent": False, "begun_anew": 0}
     lease = {"lease_token": "t", "lease_until": now}
@@ -148,24 +156,24 @@ def test_a_stream_that_is_open_when_the_turn_begins_to_wait(
     ]
     found = resume(client)
     opened = ["start", "start-step", "text-start", "Let me", " s", "ee.", "text-end"]
-    assert shape(found) == [*opened, *REQUEST]
+    assert describe_chunks(found) == [*opened, *REQUEST]
 
 
 def test_calls_without_a_request_come_with_their_results(
-    connect: Connect, allow: Allow, client: Program, bus: Bus, work: Callable[..., Any]
+    connect: Connect, allow: Allow, client: Program, bus: ScriptedBus, work: Callable[..., Any]
 ) -> None:
     connect(asks=True)
     allow(tools=["files/*"])
-    client.post(A, {"id": CHAT, "messages": [said("one")]})
+    client.post(UI_CHATS, {"id": CHAT, "messages": [build_user_message("one")]})
     turn = Turn.objects.get()
     unknown = ToolCallDelta(1, "call-1", "no_such_tool", "{}")
-    work(turn, [*echo("x")[:-1], unknown, Finished("tool_calls")])
+    work(turn, [*call_echo("x")[:-1], unknown, Finished("tool_calls")])
     asked = resume(client)
     # `useChat` sends the answers once each tool part of the step has one.
     assert [c["toolCallId"] for c in asked if c["type"] == "tool-input-available"] == ["call-0"]
-    response = client.post(A, answer_requests(turn, asked))
+    response = client.post(UI_CHATS, answer_requests(turn, asked))
     work(turn, DONE)
-    kinds = [(c["type"], c["toolCallId"]) for c in chunks(response) if "toolCallId" in c]
+    kinds = [(c["type"], c["toolCallId"]) for c in read_chunks(response) if "toolCallId" in c]
     assert kinds == [
         ("tool-output-available", "call-0"),
         ("tool-input-available", "call-1"),
@@ -174,23 +182,23 @@ def test_calls_without_a_request_come_with_their_results(
 
 
 def test_each_of_two_requests_can_be_answered_alone(
-    connect: Connect, allow: Allow, client: Program, bus: Bus, work: Callable[..., Any]
+    connect: Connect, allow: Allow, client: Program, bus: ScriptedBus, work: Callable[..., Any]
 ) -> None:
     connect(asks=True)
     allow(tools=["files/*"])
-    client.post(A, {"id": CHAT, "messages": [said("one")]})
+    client.post(UI_CHATS, {"id": CHAT, "messages": [build_user_message("one")]})
     turn = Turn.objects.get()
-    work(turn, echo("one", "two"))
+    work(turn, call_echo("one", "two"))
     body = answer_requests(turn, resume(client))
     second = body["messages"][1]["parts"][3]
     second["state"] = "approval-requested"
-    left = chunks(client.post(A, body))
-    assert shape(left) == ["start", "tool-approval-request", "finish-step", "finish"]
+    left = read_chunks(client.post(UI_CHATS, body))
+    assert describe_chunks(left) == ["start", "tool-approval-request", "finish-step", "finish"]
     assert left[1]["toolCallId"] == second["toolCallId"]
     second["state"] = "approval-responded"
-    response = client.post(A, body)
+    response = client.post(UI_CHATS, body)
     work(turn, DONE)
-    assert text_of(chunks(response)) == "Done."
+    assert join_text_chunks(read_chunks(response)) == "Done."
 
 
 def test_an_expired_request_is_denied(
@@ -200,12 +208,12 @@ def test_an_expired_request_is_denied(
     until = list_waiting_calls(waiting)[0].expires_at
     assert until is not None
     assert run_due_job("tool_consents", now=until + timedelta(seconds=1)) == 1
-    response = client.post(A, body)
+    response = client.post(UI_CHATS, body)
     work(waiting, DONE)
-    assert "tool-output-denied" in shape(chunks(response))
+    assert "tool-output-denied" in describe_chunks(read_chunks(response))
     (part,) = [
         part
-        for part in client.get(f"{A}/{CHAT}").json()["messages"][1]["parts"]
+        for part in client.get(f"{UI_CHATS}/{CHAT}").json()["messages"][1]["parts"]
         if part["type"] == "tool-files__echo"
     ]
     assert part["approval"] == {"id": "call-0", "approved": False, "reason": "consent_expired"}
@@ -219,12 +227,12 @@ def test_a_session_needs_the_csrf_token(
     page = Client(enforce_csrf_checks=True)
     page.force_login(alice)
     page.get("/settings/")
-    sent = page.post(f"/api/v1/{A}", body, content_type="application/json")
+    sent = page.post(f"/api/v1/{UI_CHATS}", body, content_type="application/json")
     assert sent.status_code == 403
     waiting.refresh_from_db()
     assert waiting.awaits_consent
     token = {"X-CSRFToken": page.cookies["csrftoken"].value}
-    sent = page.post(f"/api/v1/{A}", body, content_type="application/json", headers=token)
+    sent = page.post(f"/api/v1/{UI_CHATS}", body, content_type="application/json", headers=token)
     assert sent.status_code == 200
     work(waiting, DONE)
     assert len(server.calls) == 1
@@ -235,14 +243,20 @@ def test_others_and_unknown_requests_are_not_found(
 ) -> None:
     body = answer_requests(waiting, resume(client))
     _, secret = keys.create_key(owner=charlie, name="other", scopes=keys.SCOPES, now=now)
-    assert code(Program(secret).post(A, body)) == (404, "not_found")
+    assert read_status_and_code(Program(secret).post(UI_CHATS, body)) == (404, "not_found")
     # Another chat of the same person.
-    assert client.post(A, {"id": "other", "messages": [said("two")]}).status_code == 200
-    assert code(client.post(A, {**body, "id": "other"})) == (404, "not_found")
+    assert (
+        client.post(UI_CHATS, {"id": "other", "messages": [build_user_message("two")]}).status_code
+        == 200
+    )
+    assert read_status_and_code(client.post(UI_CHATS, {**body, "id": "other"})) == (
+        404,
+        "not_found",
+    )
     approval = body["messages"][1]["parts"][2]["approval"]
     for unknown in ("x", str(ToolCall.objects.get().pk + 1), None):
         approval["id"] = unknown
-        assert code(client.post(A, body)) == (404, "not_found")
+        assert read_status_and_code(client.post(UI_CHATS, body)) == (404, "not_found")
     waiting.refresh_from_db()
     assert waiting.awaits_consent
 
@@ -250,7 +264,7 @@ def test_others_and_unknown_requests_are_not_found(
 def test_a_reply_without_answers_is_refused(waiting: Turn, client: Program) -> None:
     body = answer_requests(waiting, resume(client))
     body["messages"][1]["parts"][2]["state"] = "approval-requested"
-    assert code(client.post(A, body)) == (422, "unsupported_ui_message")
+    assert read_status_and_code(client.post(UI_CHATS, body)) == (422, "unsupported_ui_message")
     ApiKey.objects.update(scopes=["chats:read"])
     body["messages"][1]["parts"][2]["state"] = "approval-responded"
-    assert code(client.post(A, body)) == (403, "insufficient_scope")
+    assert read_status_and_code(client.post(UI_CHATS, body)) == (403, "insufficient_scope")

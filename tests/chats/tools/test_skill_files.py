@@ -7,21 +7,19 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
-from chats.models import Chat, Message, Receipt, Turn
+from chats.models import Receipt
 from chats.prompt.tokenizer import O200kCounter
 from chats.prompt.tools import skill_load
 from chats.prompt.tools.arguments import parse_tool_arguments
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
-from chats.turns.start import start_turn
 from chats.web.receipts.wording import note_words
 from contextpolicy.engine.messages.skills import SKILL_LOAD_SPEC
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.skills import save_skill
+from tests.support.tool_calls import list_tool_results
 
-Work = Callable[..., Any]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 TEXT = "Sign each mail with Kind regards."
 LONG = "".join(f"Line {number} of the reference.\n" for number in range(600))
@@ -48,23 +46,6 @@ def mail(now: datetime, demo_model: ModelSpec) -> Skill:
     policy = create_policy(slug="p", name="P", values=values, actor="system", now=now)
     assign_policy(policy=policy, level="instance", actor="system", now=now)
     return skill
-
-
-@pytest.fixture
-def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[..., Any]:
-    """Run a turn in which the model plays the given scripts."""
-
-    def asking(*scripts: list[Any]) -> tuple[Turn, Any]:
-        turn = start_turn(user=alice, chat=chat, text="Write a mail", now=now).turn
-        return turn, work(turn, *scripts)
-
-    return asking
-
-
-def results_of(turn: Turn) -> list[str]:
-    """Return the tool results that are stored with a turn."""
-    rows = Message.objects.filter(turn=turn, role="assistant").order_by("seq")
-    return [p["content"] for row in rows for p in row.parts if p["type"] == "tool_result"]
 
 
 @pytest.mark.requirement("S4.9")
@@ -94,7 +75,7 @@ def test_a_loaded_file_is_in_the_receipt_and_in_the_ledger(ask: Callable[..., An
         [load(file="forms/refund.csv"), Finished("tool_calls")],
         [TextDelta("Done."), Finished("stop")],
     )
-    (content,) = results_of(turn)
+    (content,) = list_tool_results(turn)
     sha256 = hashlib.sha256(content.encode()).hexdigest()
     tokens = O200kCounter().count(content)
     note = f"skill_file:mail/forms/refund.csv#0-21:{sha256}:{tokens}"
@@ -122,7 +103,7 @@ def test_a_long_file_is_loaded_in_parts_within_the_limit_of_tool_results(
 ) -> None:
     script = [load(file="reference.md"), Finished("tool_calls")]
     turn, worker = ask(script, [TextDelta("Done."), Finished("stop")])
-    (content,) = results_of(turn)
+    (content,) = list_tool_results(turn)
     assert len(content) <= 3_000
     # No part is cut in the prompt.
     assert worker.scripted.requests[-1].messages[-1].content == content
@@ -131,11 +112,11 @@ def test_a_long_file_is_loaded_in_parts_within_the_limit_of_tool_results(
         [load(file="reference.md", start=end), Finished("tool_calls")],
         [load(file="reference.md"), Finished("tool_calls")],
     )
-    second, again = results_of(later)
+    second, again = list_tool_results(later)
     assert LONG.startswith(content.split("]\n", 1)[1] + second.split("]\n", 1)[1])
     assert again == skill_load.FILE_LOADED
     last, _ = ask([load(file="reference.md", start=len(LONG)), Finished("tool_calls")])
-    assert results_of(last) == [skill_load.PAST_END.format(characters=len(LONG))]
+    assert list_tool_results(last) == [skill_load.PAST_END.format(characters=len(LONG))]
 
 
 @pytest.mark.parametrize(
@@ -154,7 +135,7 @@ def test_only_files_of_skills_of_the_chat_are_loaded(
     other = Skill(slug="letters", name="Letters", description="Letters.", text=TEXT)
     save_skill(skill=other, actor="system", now=now, files={"reference.md": "Secret."})
     turn, _ = ask([load(**arguments), Finished("tool_calls")])
-    assert results_of(turn) == [result]
+    assert list_tool_results(turn) == [result]
     assert not AuditEvent.objects.filter(type="tool.called").exists()
 
 
@@ -175,10 +156,10 @@ def test_a_skill_in_mode_always_has_files_on_demand(
     assert [tool.name for tool in first.tools] == ["skill_load"]
     assert TEXT in first.messages[0].content
     assert "- forms/refund.csv" in first.messages[0].content
-    assert FORM in results_of(turn)[0]
+    assert FORM in list_tool_results(turn)[0]
     # Its text is in the prompt already.
     later, _ = ask([load(), Finished("tool_calls")])
-    assert results_of(later) == [skill_load.UNKNOWN]
+    assert list_tool_results(later) == [skill_load.UNKNOWN]
 
 
 @pytest.mark.usefixtures("mail")
@@ -197,7 +178,7 @@ def test_a_removed_file_cannot_be_loaded(
 ) -> None:
     save_skill(skill=mail, actor="system", now=now, files={"reference.md": None})
     turn, _ = ask([load(file="reference.md"), Finished("tool_calls")])
-    assert results_of(turn) == [skill_load.NO_FILE]
+    assert list_tool_results(turn) == [skill_load.NO_FILE]
     event = AuditEvent.objects.filter(type="skill.changed").get()
     assert event.data["fields"] == ["files"]
     assert event.data["files"] == {"removed": ["reference.md"]}

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from chats.api.policies.policy_preview import serialize_side
-from chats.models import Chat, Message, Receipt, Turn
+from chats.models import Chat, Receipt, Turn
 from chats.prompt.tools import skill_load
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.simulation.preview import compose_side, load_previewed_branch
@@ -17,8 +17,9 @@ from chats.turns import writes
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
 from contextpolicy.publish import assign_policy, create_policy
+from tests.support.chat_summaries import Work
+from tests.support.tool_calls import list_tool_results
 
-Work = Callable[..., Any]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 TEXT = "Sign each mail with Kind regards."
 
@@ -43,23 +44,6 @@ def mail(now: datetime, demo_model: ModelSpec) -> Skill:
     policy = create_policy(slug="p", name="P", values={"skills": ["mail"]}, actor="system", now=now)
     assign_policy(policy=policy, level="instance", actor="system", now=now)
     return skill
-
-
-@pytest.fixture
-def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Callable[..., Any]:
-    """Run a turn in which the model plays the given scripts."""
-
-    def asking(*scripts: list[Any]) -> tuple[Turn, Any]:
-        turn = start_turn(user=alice, chat=chat, text="Write a mail", now=now).turn
-        return turn, work(turn, *scripts)
-
-    return asking
-
-
-def results_of(turn: Turn) -> list[str]:
-    """Return the tool results that are stored with a turn."""
-    rows = Message.objects.filter(turn=turn, role="assistant").order_by("seq")
-    return [p["content"] for row in rows for p in row.parts if p["type"] == "tool_result"]
 
 
 def sent_text(request: Any) -> str:
@@ -103,9 +87,9 @@ def test_each_load_is_in_the_ledger_without_its_text(ask: Callable[..., Any]) ->
 @pytest.mark.usefixtures("mail")
 def test_a_text_that_the_prompt_has_is_not_loaded_again(ask: Callable[..., Any]) -> None:
     turn, _ = ask([load("mail"), load("mail", call_id="call-2", index=1), Finished("tool_calls")])
-    assert [TEXT in result for result in results_of(turn)] == [True, False]
+    assert [TEXT in result for result in list_tool_results(turn)] == [True, False]
     later, worker = ask(loads("mail"))
-    assert results_of(later) == [skill_load.LOADED]
+    assert list_tool_results(later) == [skill_load.LOADED]
     assert sent_text(worker.scripted.requests[-1]).count(TEXT) == 1
 
 
@@ -129,7 +113,7 @@ def test_only_a_skill_on_demand_of_the_chat_is_loaded(
         await worker.db(Skill.objects.filter(pk=mail.pk).update, **change)
 
     turn, _ = ask([changes, *loads("mail")])
-    assert results_of(turn) == [skill_load.UNKNOWN]
+    assert list_tool_results(turn) == [skill_load.UNKNOWN]
     assert not AuditEvent.objects.filter(type="tool.called").exists()
 
 
@@ -155,7 +139,7 @@ def test_a_group_has_its_skills_and_another_group_has_not(
     )
     first = worker.scripted.requests[0].messages[0].content
     assert ("- sales: " in first, "- support: " in first) == (True, False)
-    assert results_of(turn) == [f"Skill: Mail\n{TEXT} Sales", skill_load.UNKNOWN]
+    assert list_tool_results(turn) == [f"Skill: Mail\n{TEXT} Sales", skill_load.UNKNOWN]
 
 
 @pytest.mark.usefixtures("mail")
@@ -225,11 +209,11 @@ def test_a_worker_that_is_lost_between_call_and_result_loads_once(
         dying.setattr(writes, "failpoint", die)
         with pytest.raises(Killed):
             work(turn, loads("mail"))
-    assert results_of(turn) == []
+    assert list_tool_results(turn) == []
     Turn.objects.filter(pk=turn.pk).update(status="queued", lease_token="", lease_until=None)
     worker = work(turn, loads("mail"), [TextDelta("Done."), Finished("stop")])
     assert turn.status == "completed"
-    assert [TEXT in result for result in results_of(turn)] == [True]
+    assert [TEXT in result for result in list_tool_results(turn)] == [True]
     assert sent_text(worker.scripted.requests[-1]).count(TEXT) == 1
 
 

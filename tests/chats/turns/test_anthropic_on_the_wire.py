@@ -20,11 +20,12 @@ from chats.turns.start import start_turn
 from chats.web.receipts.page import describe_cache_tokens
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
-from tests.chats.compaction.conftest import Fold, SetPolicy, fold, long_chat, set_policy
+from tests.chats.compaction.conftest import fold, long_chat, set_policy
 from tests.chats.compaction.conftest import small_policy as small_policy
-from tests.chats.conftest import ScriptedProvider
-from tests.chats.turns.test_warm_ups_on_the_wire import OnTheWire, assert_built_again
 from tests.fakes.fake_server import FakeServer
+from tests.support.chat_summaries import Fold, SetPolicy
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.wire_worker import WireWorker, check_rebuilt_requests
 
 __all__ = ["fold", "long_chat", "set_policy"]
 pytestmark = pytest.mark.processes
@@ -56,7 +57,7 @@ def ask(alice: User, now: datetime) -> Ask:
 
     def asking(chat: Chat, text: str) -> Turn:
         turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
-        async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+        async_to_sync(WireWorker(ScriptedProvider([])).whole_turn)(turn)
         turn.refresh_from_db()
         return turn
 
@@ -85,7 +86,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
     def asked(path: str, text: str) -> Any:
         made = program.post(path, {"text": text}).json()
         turn = made["turn"]["id"] if "turn" in made else made["id"]
-        async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(Turn(pk=UUID(turn)))
+        async_to_sync(WireWorker(ScriptedProvider([])).whole_turn)(Turn(pk=UUID(turn)))
         return made, turn
 
     made, first = asked("chats", "The first question")
@@ -112,7 +113,7 @@ def test_a_program_asks_over_rest_and_the_next_prompt_is_read_from_the_cache(
         " 0@" + marked(two)[2][3:],
         "The second q",
     ]
-    assert_built_again(server)
+    check_rebuilt_requests(server)
 
 
 def test_a_policy_without_marks_sends_none(
@@ -122,7 +123,7 @@ def test_a_policy_without_marks_sends_none(
     assert ask(chat, "Hello").status == "completed"
     (body,) = bodies(server)
     assert "cache_control" not in json.dumps(body)
-    assert_built_again(server)
+    check_rebuilt_requests(server)
     assert Receipt.objects.get().usage["written"] == 0
 
 
@@ -137,7 +138,7 @@ def test_a_tail_stands_behind_the_last_mark(
     assert marked(second) == ["The first qu", marked(second)[1]]
     assert second["messages"][-1]["role"] == "user"
     assert [len(message["content"]) for message in second["messages"]] == [1, 1, 2]
-    assert_built_again(server)
+    check_rebuilt_requests(server)
 
 
 def test_a_chat_with_a_summary_searches_its_archive(
@@ -172,7 +173,7 @@ def test_a_chat_with_a_summary_searches_its_archive(
     assert {"type": "reasoning", "text": "I should look."} in parts
     assert use["content"][0]["thinking"] == "I should look."
     assert use["content"][0]["signature"]
-    assert_built_again(server)
+    check_rebuilt_requests(server)
     ask(long_chat, "And before that?")
     assert "I should look" not in json.dumps(bodies(server)[-1])
 
@@ -187,7 +188,7 @@ def test_thoughts_are_asked_for_as_the_model_is_set_up(
     assert body["thinking"] == {"type": "enabled", "budget_tokens": 1024}
     reply = Message.objects.get(role="assistant")
     assert reply.parts[0] == {"type": "reasoning", "text": " thought 0 thought 1"}
-    assert_built_again(server)
+    check_rebuilt_requests(server)
 
 
 def test_an_overflow_teaches_the_window_and_is_tried_once_more(

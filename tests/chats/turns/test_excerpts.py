@@ -22,9 +22,9 @@ from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
 from contextpolicy.publish import assign_policy, create_policy
+from tests.support.retrieved_context import REFERENCE_TITLE
 
 pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
-TITLE = "Relevant reference (semantic):"
 HERON = "The grey heron at Lake Vogt wears the ring B-417, and its nest is in the third alder."
 ASKED = "Which ring does the heron at Lake Vogt wear?"
 Say = Callable[..., ProviderRequest]
@@ -66,7 +66,7 @@ def say(alice: User, chat: Chat, work: Callable[..., Any]) -> Say:
 
 def block_of(request: ProviderRequest) -> str:
     """Return the excerpts in a request, or an empty text."""
-    return next((m.content for m in request.messages if TITLE in m.content), "")
+    return next((m.content for m in request.messages if REFERENCE_TITLE in m.content), "")
 
 
 def chatter(say: Say, count: int = 5) -> None:
@@ -328,7 +328,7 @@ def test_the_context_of_a_question_shows_the_excerpts_it_would_bring(
     # A greeting retrieves nothing.
     thanks = NextQuestion("Thanks!")
     greeted = compose_next_context(chat=chat, user=alice, question=thanks, now=now)
-    assert TITLE not in "\n".join(m.content for m in greeted.messages())
+    assert REFERENCE_TITLE not in "\n".join(m.content for m in greeted.messages())
 
 
 def test_free_room_brings_the_conversation_around_the_match(
@@ -552,7 +552,7 @@ def test_the_hidden_part_of_a_shortened_message_is_retrieved(
 
     request = say(ASKED)
 
-    history = "\n".join(m.content for m in request.messages if TITLE not in m.content)
+    history = "\n".join(m.content for m in request.messages if REFERENCE_TITLE not in m.content)
     assert "characters cut" in history
     assert "B-417" not in history
     block = block_of(request)

@@ -20,10 +20,9 @@ from contextpolicy import history_providers, plugins
 from contextpolicy.history_providers import HistoryQuery
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.roles import POLICY_ADMIN
-from tests.chats.turns.test_policies_in_turns import Ask, ask, govern, sent
 from tests.contextpolicy.people import person, signed_in
+from tests.support.model_requests import Ask, list_sent_messages
 
-__all__ = ["ask", "govern"]
 pytestmark = [pytest.mark.requirement("S0.2"), pytest.mark.usefixtures("built_again")]
 EXAMPLE = Path(__file__).parents[3] / "docs" / "examples" / "history_provider"
 
@@ -97,7 +96,7 @@ def test_the_example_sends_messages_of_one_day_only(
     write_on(now, first=3)
     write_on(now - timedelta(days=1), first=1, last=2)
 
-    assert [content for _, content in sent(ask("Q3"))] == ["Q2", "A2", "Q3"]
+    assert [content for _, content in list_sent_messages(ask("Q3"))] == ["Q2", "A2", "Q3"]
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.left_out == [[1, 2, "history_provider"]]
     assert receipt.notes == []
@@ -113,7 +112,7 @@ def test_a_pinned_message_is_sent_although_the_provider_leaves_it_out(
     write_on(now, first=3)
     write_on(now - timedelta(days=1), first=1, last=2)
     Message.objects.filter(seq=1).update(pinned_at=now)
-    assert "Q1" in sent(ask("Q3"))[0][1]
+    assert "Q1" in list_sent_messages(ask("Q3"))[0][1]
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.left_out == [[2, 2, "history_provider"]]
 
@@ -125,7 +124,7 @@ def test_the_newest_messages_that_fit_are_kept_of_a_long_answer(
     for number in (1, 2, 3):
         ask(f"Q{number}", f"A{number}")
     write_on(now, first=1)
-    assert [content for _, content in sent(ask("Q4"))] == ["Q3", "A3", "Q4"]
+    assert [content for _, content in list_sent_messages(ask("Q4"))] == ["Q3", "A3", "Q4"]
     assert Receipt.objects.order_by("-last_seq")[0].left_out == [[1, 4, "window"]]
 
 
@@ -149,7 +148,7 @@ def test_a_provider_that_fails_is_replaced_and_the_receipt_says_so(
     offered += [own(name, kind)] if kind else []
     govern(strategy="sliding_window", history_provider=name)
     ask("Q1", "A1")
-    assert [content for _, content in sent(ask("Q2"))] == ["Q1", "A1", "Q2"]
+    assert [content for _, content in list_sent_messages(ask("Q2"))] == ["Q1", "A1", "Q2"]
     assert note in Receipt.objects.order_by("-last_seq")[0].notes
 
 

@@ -35,8 +35,9 @@ from chats.turns.start import start_turn
 from chats.turns.writes import StepResult
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import SetPolicy, set_policy
-from tests.chats.conftest import ScriptedProvider
+from tests.chats.compaction.conftest import set_policy
+from tests.support.chat_summaries import SetPolicy
+from tests.support.scripted_worker import ScriptedProvider
 
 pytestmark = pytest.mark.usefixtures("built_again")
 __all__ = ["set_policy"]

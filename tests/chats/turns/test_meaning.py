@@ -23,7 +23,6 @@ from chats.models import (
     Chat,
     Folder,
     Message,
-    ProviderAccount,
     SearchText,
     TextVector,
     TurnReference,
@@ -37,54 +36,23 @@ from chats.turns import references
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.providers.conftest import openai_server, running_openai
-from tests.chats.turns.test_references import (
-    Elsewhere,
-    Say,
-    elsewhere,
-    govern,
-    new_chat,
-    newest_receipt,
-    no_breaker,
-    say,
-    tail_of,
-)
 from tests.fakes.embedding import FakeEmbedder
 from tests.fakes.fake_server import FakeServer
+from tests.support.embedding_models import Embedders, embed_everything
+from tests.support.retrieved_context import (
+    Elsewhere,
+    Say,
+    find_retrieved_context,
+    get_newest_receipt,
+)
 
-__all__ = [
-    "elsewhere",
-    "govern",
-    "new_chat",
-    "no_breaker",
-    "openai_server",
-    "running_openai",
-    "say",
+__all__ = ["openai_server", "running_openai"]
+pytestmark = [
+    pytest.mark.requirement("S1.2"),
+    pytest.mark.usefixtures("built_again", "fresh_vectors", "no_breaker"),
 ]
-pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]
-Embedders = dict[str, FakeEmbedder]
 CAT = "My kitten is called Zanzibar."
 ABOUT = "What did I name the feline at home?"
-
-
-@pytest.fixture(autouse=True)
-def fresh(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Clear the state of earlier tests."""
-    monkeypatch.setattr(nearest, "KEPT", nearest.Matrices())
-    monkeypatch.setattr(embedding, "BREAKER", breakers.LatenessBreaker())
-    monkeypatch.setattr(nearest, "FEWEST", 4)
-
-
-@pytest.fixture
-def models(demo_model: ModelSpec, monkeypatch: pytest.MonkeyPatch) -> Embedders:
-    """Two embedding models, each with a fake server, by name."""
-    fakes = {"one": FakeEmbedder(), "two": FakeEmbedder(shift=2)}
-    ProviderAccount.objects.create(slug="near", name="Near", base_url="http://127.0.0.1:9/v1")
-    for name in fakes:
-        ModelSpec.objects.create(
-            slug=f"near-{name}", provider="near", name=name, embeds=True, enabled=False
-        )
-    monkeypatch.setattr(embedders, "build_embedder", lambda _account, model: fakes[model])
-    return fakes
 
 
 @pytest.fixture
@@ -92,13 +60,6 @@ def chosen(models: Embedders, now: datetime) -> FakeEmbedder:
     """The first embedding model, selected."""
     embedding.choose_embedding_model("near-one", anew=False, actor="user:1", now=now)
     return models["one"]
-
-
-def build(now: datetime) -> None:
-    """Run the pending tasks until none is left."""
-    for _ in range(20):
-        VectorSpace.objects.filter(due_at__isnull=False).update(due_at=Now())
-        embedding.continue_embedding_pass(now=now)
 
 
 def filled(elsewhere: Elsewhere) -> Chat:
@@ -110,34 +71,44 @@ def filled(elsewhere: Elsewhere) -> Chat:
 
 @pytest.mark.memory_case(43)
 def test_a_question_without_a_shared_word_finds_its_answer(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     filled(elsewhere)
-    govern()
-    assert CAT not in tail_of(say(chat, ABOUT))
-    build(now)
+    govern_references()
+    assert CAT not in find_retrieved_context(say(chat, ABOUT))
+    embed_everything(now)
 
     request = say(chat, ABOUT)
 
-    assert CAT in tail_of(request)
-    assert "Rain" not in tail_of(request)
-    assert [note for note in newest_receipt().notes if note.startswith("vectors")] == []
+    assert CAT in find_retrieved_context(request)
+    assert "Rain" not in find_retrieved_context(request)
+    assert [note for note in get_newest_receipt().notes if note.startswith("vectors")] == []
 
 
 def test_a_greeting_still_brings_nothing(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
-    assert tail_of(say(chat, "Hi there!")) == ""
+    embed_everything(now)
+    govern_references()
+    assert find_retrieved_context(say(chat, "Hi there!")) == ""
 
 
 @pytest.mark.memory_case(21)
 def test_a_folder_is_a_wall_for_meaning_too(
     chat: Chat,
     alice: User,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
@@ -146,16 +117,16 @@ def test_a_folder_is_a_wall_for_meaning_too(
     filed = filled(elsewhere)
     filed.folder = Folder.objects.create(owner=alice, name="Work")
     filed.save()
-    build(now)
-    govern()
-    assert tail_of(say(chat, ABOUT)) == ""
+    embed_everything(now)
+    govern_references()
+    assert find_retrieved_context(say(chat, ABOUT)) == ""
 
 
 @pytest.mark.memory_case(19)
 def test_nobody_is_given_the_words_of_others(
     chat: Chat,
     bob: User,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
@@ -164,10 +135,10 @@ def test_nobody_is_given_the_words_of_others(
     other = filled(elsewhere)
     Chat.objects.filter(pk=other.pk).update(owner=bob)
     TextVector.objects.all().delete()
-    build(now)
+    embed_everything(now)
     assert set(TextVector.objects.values_list("owner", flat=True)) == {bob.pk}
-    govern()
-    assert tail_of(say(chat, ABOUT)) == ""
+    govern_references()
+    assert find_retrieved_context(say(chat, ABOUT)) == ""
 
 
 @pytest.mark.memory_case(43)
@@ -175,9 +146,9 @@ def test_a_new_model_of_the_same_length_is_a_space_of_its_own(
     elsewhere: Elsewhere, models: Embedders, chosen: FakeEmbedder, now: datetime
 ) -> None:
     filled(elsewhere)
-    build(now)
+    embed_everything(now)
     embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
-    build(now)
+    embed_everything(now)
 
     (space,) = VectorSpace.objects.all()
     assert (space.state, space.model and space.model.name) == ("serving", "two")
@@ -200,7 +171,7 @@ def test_the_key_names_all_that_a_vector_depends_on(models: Embedders) -> None:
 @pytest.mark.memory_case(44)
 def test_the_old_space_answers_until_the_new_one_is_complete(
     chat: Chat,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     models: Embedders,
@@ -208,22 +179,22 @@ def test_the_old_space_answers_until_the_new_one_is_complete(
     now: datetime,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     models["two"].fault = ProviderError("provider_unavailable")
     embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
-    build(now)
+    embed_everything(now)
 
     states = dict(VectorSpace.objects.values_list("model__name", "state"))
     assert states == {"one": "serving", "two": "building"}
-    assert CAT in tail_of(say(chat, ABOUT))
+    assert CAT in find_retrieved_context(say(chat, ABOUT))
     new = VectorSpace.objects.get(state="building")
     assert (new.fault, vectors.measure_space_progress(new).done) == ("provider_unavailable", 0)
 
     models["two"].fault = None
-    build(now)
+    embed_everything(now)
     assert [space.model and space.model.name for space in VectorSpace.objects.all()] == ["two"]
-    assert CAT in tail_of(say(chat, ABOUT))
+    assert CAT in find_retrieved_context(say(chat, ABOUT))
 
 
 @pytest.mark.memory_case(44)
@@ -246,7 +217,7 @@ def test_a_pass_that_was_killed_goes_on_and_doubles_nothing(
     asked = list(chosen.asked)
     assert not embedding.claim_space(VectorSpace.objects.get())
     VectorSpace.objects.update(lease_until=leases.compute_expired_end())
-    build(now)
+    embed_everything(now)
 
     assert VectorSpace.objects.get().state == "serving"
     again = chosen.asked[len(asked) :]
@@ -261,7 +232,7 @@ def test_the_longest_texts_are_tried_in_halves(
     long = " ".join(f"word{number}" for number in range(100))
     elsewhere(long, "Short one.")
     chosen.refuses = 300
-    build(now)
+    embed_everything(now)
 
     text = SearchText.objects.get(message__seq=1)
     rows = TextVector.objects.filter(text=text.pk)
@@ -275,7 +246,7 @@ def test_texts_without_a_vector_are_counted_and_shown(
 ) -> None:
     elsewhere("This is refused, however short it is made, for it has an odd word in it: lighthouse")
     chosen.refuses = 10
-    build(now)
+    embed_everything(now)
 
     progress = vectors.measure_space_progress(VectorSpace.objects.get())
     assert (progress.texts, progress.done, progress.refused) == (2, 1, 1)
@@ -302,7 +273,7 @@ def test_a_text_whose_vector_cannot_be_used_holds_up_no_other(
     """
     elsewhere("An odd word that breaks the model: lighthouse", CAT)
     chosen.refuses, chosen.refusal = 32, refusal
-    build(now)
+    embed_everything(now)
     space = VectorSpace.objects.get()
     progress = vectors.measure_space_progress(space)
     assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
@@ -324,11 +295,11 @@ def test_a_text_whose_vector_has_another_length_holds_up_no_other(
         chosen, "of", lambda text: [*usual(text), *([0.5] if "lighthouse" in text else [])]
     )
     elsewhere(CAT, *([] if is_late else [odd]))
-    build(now)
+    embed_everything(now)
     if is_late:
         elsewhere(odd)
         embedding.reschedule_pass(VectorSpace.objects.get(), code="", now=now)
-        build(now)
+        embed_everything(now)
     space = VectorSpace.objects.get()
     progress = vectors.measure_space_progress(space)
     assert (space.state, space.fault, progress.refused) == ("serving", "", 1)
@@ -346,26 +317,31 @@ def test_a_model_that_refuses_everything_has_refused_no_text(
 ) -> None:
     elsewhere(CAT)
     chosen.fault = ProviderError("provider_rejected")
-    build(now)
+    embed_everything(now)
     space = VectorSpace.objects.get()
     assert (space.state, space.fault) == ("building", "provider_rejected")
     assert not TextVector.objects.exists()
     chosen.fault = None
-    build(now)
+    embed_everything(now)
     assert vectors.measure_space_progress(VectorSpace.objects.get()).missing == 0
 
 
 def test_a_long_text_is_found_by_any_of_its_passages(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     filled(elsewhere)
     long = " ".join(["nothing"] * 200) + " the ship"
     elsewhere(long)
-    build(now)
+    embed_everything(now)
     text = SearchText.objects.get(message__parts__0__text=long)
     assert TextVector.objects.filter(text=text.pk).count() == 3
-    govern(reference_tokens=4_000)
-    assert "nothing" in tail_of(say(chat, "Which boat was it?"))
+    govern_references(reference_tokens=4_000)
+    assert "nothing" in find_retrieved_context(say(chat, "Which boat was it?"))
 
 
 @pytest.mark.parametrize(
@@ -379,7 +355,7 @@ def test_a_long_text_is_found_by_any_of_its_passages(
 @pytest.mark.memory_case(26)
 def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
     chat: Chat,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
@@ -388,16 +364,16 @@ def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
     note: str,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     chosen.fault = fault
-    assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
-    assert note in newest_receipt().notes
+    assert CAT in find_retrieved_context(say(chat, "What about the kitten called Zanzibar?"))
+    assert note in get_newest_receipt().notes
     for _ in range(breakers.MISSES):
         say(chat, ABOUT)
     asked = len(chosen.asked)
     say(chat, ABOUT)
-    assert "vectors:breaker" in newest_receipt().notes
+    assert "vectors:breaker" in get_newest_receipt().notes
     # New texts are embedded, but not the question.
     assert len(chosen.asked) == asked
 
@@ -405,7 +381,7 @@ def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
 @pytest.mark.memory_case(26)
 def test_a_slow_model_holds_no_reply_up(
     chat: Chat,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
@@ -413,31 +389,36 @@ def test_a_slow_model_holds_no_reply_up(
     settings: Any,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     settings.REFERENCES_SECONDS = 2.0
     chosen.wait = 30
     began = time.monotonic()
     request = say(chat, "What about the kitten called Zanzibar?")
     assert time.monotonic() - began < 5
-    assert CAT in tail_of(request)
-    assert "vectors:late" in newest_receipt().notes
+    assert CAT in find_retrieved_context(request)
+    assert "vectors:late" in get_newest_receipt().notes
 
 
 def test_a_model_that_answers_otherwise_than_before_is_not_compared(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     chosen.size = 32
     say(chat, ABOUT)
-    assert "vectors:other_dimensions" in newest_receipt().notes
+    assert "vectors:other_dimensions" in get_newest_receipt().notes
     elsewhere("One more text.")
-    build(now)
+    embed_everything(now)
     assert VectorSpace.objects.get().fault == "other_dimensions"
     embedding.choose_embedding_model("near-one", anew=True, actor="user:1", now=now)
-    build(now)
+    embed_everything(now)
     (space,) = VectorSpace.objects.all()
     assert (space.dimensions, space.revision, space.fault) == (32, 2, "")
 
@@ -469,7 +450,7 @@ def test_what_is_said_is_embedded_with_its_words(
     sent: list[tuple[str, dict[str, str]]],
     django_capture_on_commit_callbacks: Any,
 ) -> None:
-    build(now)
+    embed_everything(now)
     other = elsewhere(CAT)
     with django_capture_on_commit_callbacks(execute=True):
         indexing.update_chat_index(chat_id=other.pk)
@@ -483,14 +464,14 @@ def test_what_is_said_is_embedded_with_its_words(
 def test_what_a_server_missed_is_made_up_for_by_itself(
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
 ) -> None:
-    build(now)
+    embed_everything(now)
     other = elsewhere(CAT)
     chosen.fault = ProviderError("provider_unavailable")
     embedding.embed_chat(other.pk, now=now)
     space = VectorSpace.objects.get()
     assert (space.fault, space.state) == ("provider_unavailable", "serving")
     chosen.fault = None
-    build(now)
+    embed_everything(now)
     space.refresh_from_db()
     assert (space.fault, vectors.measure_space_progress(space).missing) == ("", 0)
 
@@ -501,7 +482,7 @@ def test_an_erasure_reaches_the_vectors_in_its_transaction(
     alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, way: str
 ) -> None:
     other = elsewhere(CAT, "We rent a vessel.")
-    build(now)
+    embed_everything(now)
     before = TextVector.objects.count()
     message = Message.objects.select_related("branch__chat").get(branch__chat=other, seq=1)
 
@@ -546,7 +527,7 @@ def test_what_is_only_indexed_anew_keeps_its_vectors(
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     other = elsewhere(CAT)
-    build(now)
+    embed_everything(now)
     kept = set(TextVector.objects.values_list("pk", flat=True))
     monkeypatch.setattr(archive, "VERSION", words.VERSION + 1)
     archive.index_branch(Branch.objects.select_related("chat").get(chat=other))
@@ -556,7 +537,12 @@ def test_what_is_only_indexed_anew_keeps_its_vectors(
 @pytest.mark.memory_case(20)
 @pytest.mark.parametrize("who", ["chat", "folder", "policy", "temporary"])
 def test_words_that_a_provider_may_not_have_are_not_embedded(
-    alice: User, govern: Any, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, who: str
+    alice: User,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    chosen: FakeEmbedder,
+    now: datetime,
+    who: str,
 ) -> None:
     other = elsewhere(CAT)
     if who == "folder":
@@ -564,8 +550,8 @@ def test_words_that_a_provider_may_not_have_are_not_embedded(
     other.without_memory, other.temporary = who == "chat", who == "temporary"
     other.save()
     if who == "policy":
-        govern(memory_providers=["elsewhere"])
-    build(now)
+        govern_references(memory_providers=["elsewhere"])
+    embed_everything(now)
     assert chosen.asked == []
     assert VectorSpace.objects.get().state == "serving"
 
@@ -573,20 +559,25 @@ def test_words_that_a_provider_may_not_have_are_not_embedded(
 @pytest.mark.memory_case(20)
 @pytest.mark.parametrize("who", ["chat", "folder", "policy"])
 def test_vectors_that_a_provider_may_no_longer_have_made_go_with_the_next_pass(
-    alice: User, govern: Any, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, who: str
+    alice: User,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    chosen: FakeEmbedder,
+    now: datetime,
+    who: str,
 ) -> None:
     other, open_one = elsewhere(CAT), elsewhere("We rent a vessel.")
-    build(now)
+    embed_everything(now)
     of_other = TextVector.objects.filter(message__branch__chat=other)
     assert of_other.exists()
     if who == "policy":
-        govern(memory_providers=["elsewhere"])
+        govern_references(memory_providers=["elsewhere"])
     elif who == "folder":
         folder = Folder.objects.create(owner=alice, name="Work", without_memory=True)
         Chat.objects.filter(pk=other.pk).update(folder=folder)
     else:
         Chat.objects.filter(pk=other.pk).update(without_memory=True)
-    build(now)
+    embed_everything(now)
     assert not of_other.exists()
     left = TextVector.objects.filter(message__branch__chat=open_one)
     assert left.exists() is (who != "policy")
@@ -597,32 +588,37 @@ def test_vectors_stay_while_no_model_can_be_chosen_or_a_chat_waits_to_be_restore
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
 ) -> None:
     other = elsewhere(CAT)
-    build(now)
+    embed_everything(now)
     kept = set(TextVector.objects.values_list("pk", flat=True))
     assert kept
     ModelSpec.objects.filter(embeds=False).update(enabled=False)
-    build(now)
+    embed_everything(now)
     ModelSpec.objects.filter(embeds=False).update(enabled=True)
     Chat.objects.filter(pk=other.pk).update(deleted_at=now)
-    build(now)
+    embed_everything(now)
     assert set(TextVector.objects.values_list("pk", flat=True)) == kept
 
 
 def test_a_question_that_the_provider_may_not_have_is_not_embedded(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     filled(elsewhere)
-    build(now)
+    embed_everything(now)
     asked = len(chosen.asked)
-    govern(memory_providers=["demo"])
+    govern_references(memory_providers=["demo"])
     say(chat, ABOUT)
     assert len(chosen.asked) == asked
-    assert "vectors:provider" in newest_receipt().notes
+    assert "vectors:provider" in get_newest_receipt().notes
 
 
 def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     chat: Chat,
-    govern: Any,
+    govern_references: Any,
     elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
@@ -631,12 +627,12 @@ def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     operators_page: Client,
 ) -> None:
     filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     asked = len(chosen.asked)
     monkeypatch.setattr(nearest, "is_numpy_installed", lambda: False)
-    assert CAT in tail_of(say(chat, "What about the kitten called Zanzibar?"))
-    assert "vectors:not_installed" in newest_receipt().notes
+    assert CAT in find_retrieved_context(say(chat, "What about the kitten called Zanzibar?"))
+    assert "vectors:not_installed" in get_newest_receipt().notes
     assert len(chosen.asked) == asked
     assert "make semantic" in operators_page.get("/setup/search-model").content.decode()
     refused = operators_page.post("/setup/search-model", {"model": "near-two"})
@@ -663,12 +659,12 @@ def test_an_operator_chooses_builds_anew_and_ends_it(
     assert VectorSpace.objects.get().state == "building"
     operators_page.post("/setup/search-model", {"model": "near-one"})
     assert VectorSpace.objects.count() == 1
-    build(now)
+    embed_everything(now)
     assert "In use" in operators_page.get("/setup/search-model").content.decode()
     operators_page.post("/setup/search-model", {"model": "near-one", "act": "anew"})
     assert VectorSpace.objects.filter(state="building", revision=2).exists()
     operators_page.post("/setup/search-model", {"model": ""})
-    build(now)
+    embed_everything(now)
 
     assert not VectorSpace.objects.exists()
     assert not TextVector.objects.exists()
@@ -689,7 +685,7 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
     alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
 ) -> None:
     filled(elsewhere)
-    build(now)
+    embed_everything(now)
     monkeypatch.setattr(nearest, "BLOCK", 2)
     space = VectorSpace.objects.get()
     given: dict[str, Any] = {
@@ -710,7 +706,7 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
     # New vectors are read in addition. Deleted vectors are not compared any more.
     TextVector.objects.filter(text=text.pk).delete()
     elsewhere("One kitten more.")
-    build(now)
+    embed_everything(now)
     found = nearest.compare_question_texts(chosen.of(ABOUT), give_up=time.monotonic() + 9, **given)
     assert found is not None
     assert text.pk in found.nearest, "the pass has made it again"
@@ -728,7 +724,7 @@ def test_only_so_many_vectors_are_kept(
     alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
 ) -> None:
     filled(elsewhere)
-    build(now)
+    embed_everything(now)
     monkeypatch.setattr(nearest, "BLOCK", 2)
     monkeypatch.setattr(nearest, "MOST_VECTORS", 4)
     space = VectorSpace.objects.get()
@@ -759,17 +755,22 @@ def test_the_ledger_has_no_vector_and_no_word(
     elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
 ) -> None:
     filled(elsewhere)
-    build(now)
+    embed_everything(now)
     told = AuditEvent.objects.get(type="search.model_chosen").data
     assert json.dumps(told) == json.dumps({"model": "near-one", "revision": 1})
 
 
 def test_references_by_meaning_are_rows_as_the_others(
-    chat: Chat, govern: Any, elsewhere: Elsewhere, say: Say, chosen: FakeEmbedder, now: datetime
+    chat: Chat,
+    govern_references: Any,
+    elsewhere: Elsewhere,
+    say: Say,
+    chosen: FakeEmbedder,
+    now: datetime,
 ) -> None:
     other = filled(elsewhere)
-    build(now)
-    govern()
+    embed_everything(now)
+    govern_references()
     say(chat, ABOUT)
     assert {row.message.branch.chat_id for row in TurnReference.objects.all()} == {other.pk}
 

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
+from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.prompt.tools import registry as tools
-from chats.providers.base import Finished, ProviderRequest, TextDelta, ToolCallDelta
+from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy import plugins
 from contextpolicy.engine.history.entries import estimate_sendable_tokens
@@ -18,60 +18,13 @@ from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.messages import ToolSpec
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.window import HistoryView, WindowChoice
-from contextpolicy.models import (
-    ContextPolicy,
-    EffectivePolicy,
-    ModelSpec,
-    PolicyAssignment,
-    PolicyVersion,
-)
+from contextpolicy.models import EffectivePolicy, ModelSpec
+from tests.support.compactions_on_pages import get_branch
+from tests.support.engine_inputs import STRATEGIES
+from tests.support.model_requests import Ask, Work, list_sent_messages
 
-Work = Callable[..., Any]
-Ask = Callable[..., ProviderRequest]
-
-STRATEGIES = ("simple", "sliding_window", "dynamic_summary", "entity_state")
 TOOL = ToolSpec("look_up", "Looks things up.", {"type": "object"})
 SCHEMA = {"type": "object", "properties": {"date": {"type": "string"}}}
-
-
-@pytest.fixture
-def govern(chat: Chat, now: datetime) -> Callable[..., None]:
-    """Assign these values to the chat, even if the policy form would refuse them."""
-
-    def governing(**values: Any) -> None:
-        policy, _ = ContextPolicy.objects.get_or_create(slug="test", defaults={"name": "Test"})
-        policy.current = PolicyVersion.objects.create(
-            policy=policy,
-            number=policy.versions.count() + 1,
-            values=values,
-            locks=[],
-            created_at=now,
-        )
-        policy.save()
-        PolicyAssignment.objects.get_or_create(level="instance", defaults={"policy": policy})
-
-    return governing
-
-
-@pytest.fixture
-def ask(alice: User, chat: Chat, now: datetime, work: Work) -> Ask:
-    """Send a message in Alice's chat and return the request for the reply.
-
-    `before` gives the model's answers to earlier calls of the turn.
-    """
-
-    def asking(text: str, answer: str = "An answer.", *before: str) -> ProviderRequest:
-        turn = start_turn(user=alice, chat=chat, text=text, now=now).turn
-        worker = work(turn, *[[TextDelta(said), Finished("stop")] for said in (*before, answer)])
-        assert turn.status == Turn.Status.COMPLETED, turn.error_sentence
-        request: ProviderRequest = worker.scripted.requests[len(before)]
-        return request
-
-    return asking
-
-
-def sent(request: ProviderRequest) -> list[tuple[str, str]]:
-    return [(message.role, message.content) for message in request.messages]
 
 
 BLOCK = "Conversation (recent):\nUser: First?\nAssistant: One.\nUser: Second?\nAssistant: Two."
@@ -96,7 +49,7 @@ def test_each_strategy_goes_out_in_each_layout(
     ask("First?", "One.", *extracted)
     ask("Second?", "Two.", *extracted)
 
-    found = sent(ask("Third?", "Three.", *extracted))
+    found = list_sent_messages(ask("Third?", "Three.", *extracted))
 
     assert found[0] == ("system", "Be kind." if layout == "A" else "Be brief.\n\nBe kind.")
     has_block = strategy != "entity_state"
@@ -131,7 +84,7 @@ def test_the_policy_says_what_becomes_of_the_chats_own_text(
     chat.save()
     govern(strategy="sliding_window", chat_system=rule, system_text="Be brief.")
 
-    assert sent(ask("Hello?"))[0] == ("system", system)
+    assert list_sent_messages(ask("Hello?"))[0] == ("system", system)
 
 
 @pytest.mark.parametrize(
@@ -149,7 +102,7 @@ def test_ceilings_hold_under_the_simple_strategy(
     for number in (1, 2, 3):
         ask(f"Q{number}", f"A{number}")
 
-    found = [content for _, content in sent(ask("Q4"))]
+    found = [content for _, content in list_sent_messages(ask("Q4"))]
 
     if kept is None:
         assert all(len(content) == 1 for content in found[:-1])
@@ -162,7 +115,7 @@ def test_a_window_in_turns_moves_in_batches(govern: Callable[..., None], ask: As
     for number in (1, 2, 3):
         ask(f"Q{number}", f"A{number}")
 
-    assert [content for _, content in sent(ask("Q4"))] == ["Q3", "A3", "Q4"]
+    assert [content for _, content in list_sent_messages(ask("Q4"))] == ["Q3", "A3", "Q4"]
     assert Compaction.objects.get().reason == "turns"
 
 
@@ -171,7 +124,7 @@ def test_a_window_in_tokens_moves_the_window(govern: Callable[..., None], ask: A
     for number in (1, 2, 3):
         ask(f"Q{number} {'word ' * 400}", f"A{number}")
 
-    found = sent(ask("Q4"))
+    found = list_sent_messages(ask("Q4"))
 
     assert found[0][1].startswith("Q3")
     assert Compaction.objects.order_by("-to_seq")[0].reason == "tokens"
@@ -182,7 +135,7 @@ def test_bytes_are_limited_beside_tokens(govern: Callable[..., None], ask: Ask) 
     for number in (1, 2, 3):
         ask(f"Q{number} {'中' * 300}", f"A{number}")
 
-    found = sent(ask("Q4"))
+    found = list_sent_messages(ask("Q4"))
 
     assert sum(len(content.encode()) for _, content in found) <= 3_000
     assert len(found) < 7
@@ -208,14 +161,10 @@ def test_the_date_goes_along_only_if_the_policy_says_so(
     govern: Callable[..., None], ask: Ask
 ) -> None:
     govern(strategy="sliding_window")
-    assert not any("Date:" in content for _, content in sent(ask("Q1")))
+    assert not any("Date:" in content for _, content in list_sent_messages(ask("Q1")))
 
     govern(strategy="sliding_window", show_date=True)
-    assert sent(ask("Q2"))[-2:] == [("user", "Date: 2026-11-20"), ("user", "Q2")]
-
-
-def branch_of(chat: Chat) -> Branch:
-    return Branch.objects.get(chat=chat)
+    assert list_sent_messages(ask("Q2"))[-2:] == [("user", "Date: 2026-11-20"), ("user", "Q2")]
 
 
 def put_in_force(chat: Chat, now: datetime, **fields: Any) -> Compaction:
@@ -223,7 +172,7 @@ def put_in_force(chat: Chat, now: datetime, **fields: Any) -> Compaction:
     policy, _ = EffectivePolicy.objects.get_or_create(
         digest="d" * 64, defaults={"values": {}, "sources": {}}
     )
-    branch = branch_of(chat)
+    branch = get_branch(chat)
     row = Compaction.objects.create(
         branch=branch,
         status="published",
@@ -251,11 +200,11 @@ def test_simple_sends_the_newest_messages_whatever_another_policy_left_in_force(
 
     request = ask("Q4")
 
-    assert [content for _, content in sent(request)] == ["Q2", "A2", "Q3", "A3", "Q4"]
+    assert [content for _, content in list_sent_messages(request)] == ["Q2", "A2", "Q3", "A3", "Q4"]
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.compaction is None
     assert receipt.left_out == [[1, 2, "window"]]
-    assert branch_of(chat).active_compaction == row
+    assert get_branch(chat).active_compaction == row
 
 
 @pytest.mark.requirement("S0.3")
@@ -265,11 +214,11 @@ def test_a_summary_governs_again_under_a_policy_that_knows_it(
     govern(strategy="simple")
     ask("Q1", "A1")
     put_in_force(chat, now, kind="summary", to_seq=2, text="- Of old.")
-    assert [content for _, content in sent(ask("Q2", "A2"))] == ["Q1", "A1", "Q2"]
+    assert [content for _, content in list_sent_messages(ask("Q2", "A2"))] == ["Q1", "A1", "Q2"]
 
     govern(strategy="dynamic_summary")
 
-    found = [content for _, content in sent(ask("Q3"))]
+    found = [content for _, content in list_sent_messages(ask("Q3"))]
     assert "- Of old." in found[0]
     assert found[1:] == ["Q2", "A2", "Q3"]
 
@@ -349,7 +298,7 @@ def test_a_factor_below_one_fills_the_prompt_all_the_same(
     ModelSpec.objects.update(calibration=0.5)
     Branch.objects.update(active_compaction=None)
 
-    found = sent(ask("Now?"))
+    found = list_sent_messages(ask("Now?"))
 
     assert len(found) == 25
 
@@ -386,7 +335,7 @@ def test_a_packages_strategy_and_its_config_govern_a_turn(
     for number in (1, 2):
         ask(f"Q{number}", f"A{number}")
 
-    assert [content for _, content in sent(ask("Q3"))] == ["Q2", "Q3"]
+    assert [content for _, content in list_sent_messages(ask("Q3"))] == ["Q2", "Q3"]
     receipt = Receipt.objects.order_by("-last_seq")[0]
     assert receipt.left_out == [[1, 2, "not_asked"], [4, 4, "not_asked"]]
 
@@ -398,5 +347,5 @@ def test_a_strategy_that_is_gone_falls_back_and_the_receipt_says_so(
     govern(strategy="own_words", strategy_config={"count": 1})
     ask("Q1", "A1")
 
-    assert [content for _, content in sent(ask("Q2"))] == ["Q1", "A1", "Q2"]
+    assert [content for _, content in list_sent_messages(ask("Q2"))] == ["Q1", "A1", "Q2"]
     assert Receipt.objects.order_by("-last_seq")[0].notes == ["strategy", "strategy:missing"]

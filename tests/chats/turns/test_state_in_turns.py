@@ -22,13 +22,7 @@ from chats.models import (
     Receipt,
     Turn,
 )
-from chats.providers.base import (
-    Finished,
-    ProviderError,
-    TextDelta,
-    ToolCallDelta,
-    UsageReport,
-)
+from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta, UsageReport
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
 from chats.turns.attempt_state import SHUTDOWN, STOP
@@ -40,7 +34,7 @@ from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.strategies.entity_state import build_state_request
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.conftest import InlineWorker, ScriptedProvider
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 # Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")

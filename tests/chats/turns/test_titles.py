@@ -21,8 +21,9 @@ from chats.record import commitment_check
 from chats.turns.start import derive_title, start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.compaction.conftest import SetPolicy, set_policy
-from tests.chats.conftest import ScriptedProvider
+from tests.chats.compaction.conftest import set_policy
+from tests.support.chat_summaries import SetPolicy
+from tests.support.scripted_worker import ScriptedProvider
 
 # Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")

@@ -26,18 +26,10 @@ from contextpolicy import ledger
 from contextpolicy.engine.compose.partition import LeftOut, check_partition
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec, PolicyVersion
-from tests.chats.compaction.conftest import (
-    SENTENCE,
-    Fold,
-    SetPolicy,
-    branch_of,
-    fold,
-    later,
-    long_chat,
-    set_policy,
-    small_policy,
-)
-from tests.chats.conftest import ScriptedProvider
+from tests.chats.compaction.conftest import fold, long_chat, set_policy, small_policy
+from tests.support.chat_summaries import SENTENCE, Fold, SetPolicy, add_minutes, reload_branch
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.warm_ups import list_warm_up_causes
 
 __all__ = ["fold", "long_chat", "set_policy", "small_policy"]
 Work = Callable[..., Any]
@@ -71,7 +63,7 @@ def warms_up(monkeypatch: pytest.MonkeyPatch) -> WarmsUp:
         provider = ScriptedProvider([list(script)])
         monkeypatch.setattr(registry, "get_provider", lambda *a, **k: provider)
         cache_warming.warm_up_branch(
-            branch_id=branch_of(chat).pk,
+            branch_id=reload_branch(chat).pk,
             cause=cause,
             tries=tries,
             counter=ApproximateCounter(),
@@ -92,11 +84,6 @@ def warm_receipts() -> list[Receipt]:
     """Return the receipts of warm-ups, oldest first."""
     rows = Receipt.objects.filter(step=Receipt.AFTERWARDS).order_by("turn__accepted", "call")
     return list(rows)
-
-
-def asked_for(sent: list[tuple[str, dict[str, str]]]) -> list[str]:
-    """Return the causes of the enqueued warm-ups."""
-    return [given["cause"] for task, given in sent if task == queue.WARM_UP]
 
 
 async def forever(_worker: Any) -> None:
@@ -181,14 +168,14 @@ def test_each_swap_is_read_once(
 ) -> None:
     with django_capture_on_commit_callbacks(execute=True):
         row = fold(long_chat)
-    assert "swap" in asked_for(sent)
+    assert "swap" in list_warm_up_causes(sent)
     assert len(warms_up(long_chat, "swap").requests) == 1
     assert warms_up(long_chat, "swap").requests == []
     for number, action in enumerate((undo.undo_summary, undo.redo_summary), 2):
         sent.clear()
         with django_capture_on_commit_callbacks(execute=True):
-            action(user=alice, compaction=row, now=later(now))
-        assert asked_for(sent) == ["swap"]
+            action(user=alice, compaction=row, now=add_minutes(now))
+        assert list_warm_up_causes(sent) == ["swap"]
         assert len(warms_up(long_chat, "swap").requests) == 1
         assert warms_up(long_chat, "swap").requests == []
         assert len(warm_receipts()) == number
@@ -202,10 +189,10 @@ def test_a_mark_that_changes_what_was_sent_asks_for_it_too(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     fold(long_chat)
-    covered = Message.objects.select_related("branch").get(branch=branch_of(long_chat), seq=1)
+    covered = Message.objects.select_related("branch").get(branch=reload_branch(long_chat), seq=1)
     with django_capture_on_commit_callbacks(execute=True):
         marks.pin_message(message=covered, actor="user:1", now=now)
-    assert asked_for(sent) == ["swap"]
+    assert list_warm_up_causes(sent) == ["swap"]
 
 
 def switch_account(**values: Any) -> Callable[[SetPolicy], object]:
@@ -236,7 +223,7 @@ def test_nothing_is_read_ahead_where_it_may_not_or_costs(
 ) -> None:
     change(set_policy)
     assert warms_up(long_chat, "swap").requests == []
-    assert not cache_warming.request_warm_up(chat=long_chat, now=later(now, 60))
+    assert not cache_warming.request_warm_up(chat=long_chat, now=add_minutes(now, 60))
     assert not WarmUp.objects.exists()
 
 
@@ -263,7 +250,7 @@ def test_who_begins_to_write_is_heard_once_in_each_rest(
     assert types(ended + timedelta(seconds=61))
     assert not types(ended + timedelta(seconds=61))
     assert not types(ended + timedelta(hours=61))
-    assert asked_for(sent) == ["typing"]
+    assert list_warm_up_causes(sent) == ["typing"]
     turn = ask(alice, long_chat, ended + timedelta(hours=62))
     assert not types(ended + timedelta(hours=63)), "a reply is being written"
     work(turn, REPLY)
@@ -297,7 +284,7 @@ def test_a_call_that_fails_changes_nothing_and_is_not_repeated(
     assert [(r.outcome, r.error_code) for r in warm_receipts()] == [("failed", code)]
     assert ProviderAccount.objects.get().paused_until is None
     assert (ModelSpec.objects.values().get(), list(Turn.objects.values())) == (model, turns)
-    assert asked_for(sent) == []
+    assert list_warm_up_causes(sent) == []
     assert warms_up(long_chat, "swap").requests == []
     assert WarmUp.objects.get().lease_token == ""
 
@@ -386,7 +373,7 @@ def test_a_busy_server_is_asked_again_a_little_later_and_not_for_ever(
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
         warms_up(long_chat, "swap", tries=cache_warming.MOST_TRIES)
-    assert asked_for(sent) == []
+    assert list_warm_up_causes(sent) == []
     stop_turn(user=alice, turn=elsewhere, now=now)
     assert len(warms_up(long_chat, "swap", tries=2).requests) == 1
 
@@ -394,7 +381,7 @@ def test_a_busy_server_is_asked_again_a_little_later_and_not_for_ever(
 def test_a_server_reads_one_prompt_ahead_at_a_time(
     alice: User, long_chat: Chat, warms_up: WarmsUp, now: datetime
 ) -> None:
-    other = WarmUp(branch=branch_of(other_chat(alice, now)), provider="demo", lease_token="t")
+    other = WarmUp(branch=reload_branch(other_chat(alice, now)), provider="demo", lease_token="t")
     other.save(force_insert=True)
     WarmUp.objects.filter(pk=other.pk).update(lease_until=leases.compute_lease_end())
     assert warms_up(long_chat, "swap").requests == []
@@ -411,7 +398,7 @@ def test_a_reply_of_this_chat_reads_its_prompt_itself(
     ask(alice, long_chat, now)
     sent.clear()
     assert warms_up(long_chat, "swap").requests == []
-    assert asked_for(sent) == []
+    assert list_warm_up_causes(sent) == []
 
 
 def test_a_lost_worker_leaves_no_open_call(
@@ -504,7 +491,7 @@ def test_a_summary_that_is_due_goes_into_force_ahead(
     sent.clear()
     with django_capture_on_commit_callbacks(execute=True):
         work(ask(alice, long_chat, now), [TextDelta(SENTENCE * 12), Finished("stop")])
-    assert "ahead" in asked_for(sent)
+    assert "ahead" in list_warm_up_causes(sent)
     request = warms_up(long_chat, "ahead").requests[0]
     ready.refresh_from_db()
     assert ready.status == "published"
@@ -532,7 +519,7 @@ def test_no_turn_moves_the_window_that_a_question_of_the_usual_length_would_move
         with django_capture_on_commit_callbacks(execute=True):
             work(turn, REPLY)
         assert Compaction.objects.count() == before
-        if asked_for(sent):
+        if list_warm_up_causes(sent):
             warms_up(chat, "ahead")
         moved += Compaction.objects.count() - before
     assert moved >= 2
@@ -560,4 +547,4 @@ def test_the_window_moves_ahead(
         assert is_prefix(provider.requests[0], reply.scripted.requests[0])
         assert Compaction.objects.count() == before
     assert moved >= 1
-    assert not publish_prepared(branch_id=branch_of(chat).pk, now=now)
+    assert not publish_prepared(branch_id=reload_branch(chat).pk, now=now)

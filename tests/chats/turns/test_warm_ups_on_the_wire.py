@@ -10,28 +10,15 @@ from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 
 from chats.background import cache_warming
-from chats.models import Chat, ProviderAccount, Receipt, Turn
-from chats.prompt.reconstruction import rebuild_request
-from chats.prompt.sent_request import build_body_json, compare_body_hash
-from chats.providers import registry
-from chats.providers.base import Timeouts
+from chats.models import Chat, ProviderAccount, Receipt
 from chats.turns.start import start_turn
-from contextpolicy.engine.messages.segments import compute_text_ref
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
-from tests.chats.compaction.conftest import (
-    SENTENCE,
-    Fold,
-    SetPolicy,
-    branch_of,
-    fold,
-    long_chat,
-    set_policy,
-    small_policy,
-)
-from tests.chats.conftest import InlineWorker, ScriptedProvider
-from tests.chats.rebuilding import not_rebuilt
+from tests.chats.compaction.conftest import fold, long_chat, set_policy, small_policy
 from tests.fakes.fake_server import FakeServer
+from tests.support.chat_summaries import SENTENCE, Fold, SetPolicy, reload_branch
+from tests.support.scripted_worker import ScriptedProvider
+from tests.support.wire_worker import WireWorker, check_rebuilt_requests
 
 __all__ = ["fold", "long_chat", "set_policy", "small_policy"]
 pytestmark = pytest.mark.processes
@@ -48,23 +35,10 @@ def server(long_chat: Chat, settings: Any) -> Iterator[FakeServer]:
         yield fake
 
 
-class OnTheWire(InlineWorker):
-    """A worker whose calls go to the server."""
-
-    def provider(self, account: Any) -> Any:
-        """Return the adapter."""
-        return registry.get_provider(account, timeouts=Timeouts())
-
-    async def whole_turn(self, turn: Turn) -> None:
-        """Process a turn and close the connections."""
-        await self.turn(turn.pk)
-        await registry.aclose_all()
-
-
 def warm_up(chat: Chat) -> None:
     """Run the warm-up as the task does."""
     cache_warming.warm_up_branch(
-        branch_id=branch_of(chat).pk,
+        branch_id=reload_branch(chat).pk,
         cause="typing",
         tries=1,
         counter=ApproximateCounter(),
@@ -88,11 +62,11 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     fold(long_chat)
     warm_up(long_chat)
     turn = start_turn(user=alice, chat=long_chat, text=f"And now? {SENTENCE}", now=now).turn
-    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+    async_to_sync(WireWorker(ScriptedProvider([])).whole_turn)(turn)
     turn.refresh_from_db()
     assert turn.status == "completed"
     warm, reply = (record["body"] for record in server.requests())
-    assert_built_again(server)
+    check_rebuilt_requests(server)
     read, sent = json.dumps(warm.pop("messages")), json.dumps(reply.pop("messages"))
     assert sent.startswith(read[:-1])
     assert len(json.loads(sent)) > len(json.loads(read)) > 1
@@ -102,17 +76,6 @@ def test_the_request_is_byte_for_byte_the_beginning_of_the_next_one(
     assert (receipt.outcome, receipt.usage["output"]) == ("ok", 1)
 
 
-def assert_built_again(server: FakeServer) -> None:
-    """Compare the sent bytes with the rebuilt ones and with the receipts."""
-    assert not_rebuilt() == []
-    rows = Receipt.objects.select_related("effective_policy", "turn__branch__chat__owner")
-    rows = rows.filter(model_name="fake-chat")
-    sent = sorted(record["body_sha256"] for record in server.requests())
-    assert sorted(compute_text_ref(build_body_json(rebuild_request(row))) for row in rows) == sent
-    assert sorted(row.body_sha256 for row in rows) == sent
-    assert {compare_body_hash(rebuild_request(row)) for row in rows} == {"same"}
-
-
 def test_a_server_reads_what_was_read_ahead_no_second_time(
     alice: User, long_chat: Chat, fold: Fold, server: FakeServer, now: datetime
 ) -> None:
@@ -120,6 +83,6 @@ def test_a_server_reads_what_was_read_ahead_no_second_time(
     fold(long_chat)
     warm_up(long_chat)
     turn = start_turn(user=alice, chat=long_chat, text="And now?", now=now).turn
-    async_to_sync(OnTheWire(ScriptedProvider([])).whole_turn)(turn)
+    async_to_sync(WireWorker(ScriptedProvider([])).whole_turn)(turn)
     warm, reply = server.requests()
     assert warm["unread"] > 20 * reply["unread"] > 0

@@ -25,31 +25,16 @@ from chats.providers.base import Finished, TextDelta
 from chats.providers.embedders import Vector
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
+from tests.chats.api.conftest import program
 from tests.chats.api.programs import Program as RestClient
-from tests.chats.gateway.conftest import MakeProgram, assistant, make, quick, user
-from tests.chats.turns.test_meaning import build, fresh, models
-from tests.chats.turns.test_references import (
-    Say,
-    elsewhere,
-    new_chat,
-    no_breaker,
-    program,
-    say,
-)
+from tests.chats.gateway.conftest import make, quick
 from tests.fakes.embedding import FakeEmbedder
+from tests.support.embedding_models import embed_everything
+from tests.support.gateway_clients import MakeClient, assistant, user
+from tests.support.retrieved_context import Say
 
-__all__ = [
-    "elsewhere",
-    "fresh",
-    "make",
-    "models",
-    "new_chat",
-    "no_breaker",
-    "program",
-    "quick",
-    "say",
-]
-pytestmark = pytest.mark.usefixtures("built_again")
+__all__ = ["make", "program", "quick"]
+pytestmark = pytest.mark.usefixtures("built_again", "fresh_vectors", "no_breaker")
 GOLDEN: dict[str, Any] = json.loads(
     (Path(__file__).parents[2] / "engine" / "golden" / "golden_s1_6.json").read_text("utf-8")
 )
@@ -75,7 +60,7 @@ class Senders:
     chat: Chat
     owner: User
     rest: RestClient
-    make: MakeProgram
+    make: MakeClient
     work: Callable[..., Any]
 
     def page(self) -> Any:
@@ -119,7 +104,7 @@ def senders(
     say: Say,
     new_chat: Callable[..., Chat],
     models: dict[str, FakeEmbedder],
-    make: MakeProgram,
+    make: MakeClient,
     program: Callable[..., RestClient],
     work: Callable[..., Any],
     monkeypatch: pytest.MonkeyPatch,
@@ -158,7 +143,7 @@ def senders(
         folder=None,
         now=now,
     )
-    build(now)
+    embed_everything(now)
     return Senders(chat, alice, program(alice), make, work)
 
 

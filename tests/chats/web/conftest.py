@@ -7,13 +7,19 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
-from chats.models import Chat, Compaction, Message, Turn
+from chats.compaction.sections import parse_sections
+from chats.models import Chat, Compaction, Message, Team, Turn
 from chats.providers.base import Finished, TextDelta
+from chats.teams import rosters
+from chats.teams.rosters import AgentDraft
 from chats.turns.start import start_turn
-from contextpolicy.models import EffectivePolicy
-
-HTMX = {"HX-Request": "true"}
+from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.publish import assign_policy, create_policy
+from tests.support.chat_pages import set_sign_in_time
+from tests.support.compactions_on_pages import SUMMARY_TEXT, Fold, Policy, Talk
+from tests.support.team_rounds import Made, Plays, TeamPlay, Work, allow_policy_changes, draft_team
 
 
 @pytest.fixture
@@ -91,3 +97,74 @@ def summary(chat: Chat, now: datetime) -> Callable[..., Compaction]:
 def newest(chat: Chat) -> Callable[[], Message]:
     """The newest message of the chat."""
     return lambda: Message.objects.filter(branch__chat=chat).order_by("accepted").reverse()[0]
+
+
+@pytest.fixture
+def policy(now: datetime) -> Policy:
+    """A policy that writes summaries, with these values."""
+
+    def setting(**values: Any) -> None:
+        values = {"strategy": "dynamic_summary", **values}
+        row = create_policy(slug="p", name="Support", values=values, actor="system", now=now)
+        assign_policy(policy=row, level="instance", actor="system", now=now)
+
+    return setting
+
+
+@pytest.fixture
+def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """Two turns; an active summary covers the first."""
+    talk("the first question")
+    talk("the second question")
+    sections = parse_sections(SUMMARY_TEXT)
+    sections[0]["bullets"][1]["unsupported"] = True
+    return summary(2, text=SUMMARY_TEXT, sections=sections, summary_tokens=9)
+
+
+@pytest.fixture
+def draft(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
+    """A draft that waits for approval."""
+    talk("the first question")
+    talk("the second question")
+    return summary(
+        2, status="prepared", needs_approval=True, published_at=None, text="- The draft."
+    )
+
+
+@pytest.fixture
+def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
+    """Create a team of Alice, or one for all users."""
+
+    def make(*agents: str | AgentDraft, shared: bool = False, **values: Any) -> Team:
+        user = allow_policy_changes(alice) if shared else alice
+        given = [
+            AgentDraft(name=each, instruction=f"Act as the {each.lower()}.", window_size=12)
+            if isinstance(each, str)
+            else each
+            for each in agents
+        ]
+        asked = draft_team(*given, **values)
+        team = rosters.create_team(user=user, draft=asked, shared=shared, now=now).team
+        alice.user_permissions.clear()
+        return team
+
+    return make
+
+
+@pytest.fixture
+def play(made: Made, alice: User, chat: Chat, work: Work, now: datetime) -> Plays:
+    """Lets a new team of these agents reply in Alice's chat."""
+
+    def make(*agents: str | AgentDraft, **values: Any) -> TeamPlay:
+        rosters.set_chat_team(user=alice, chat=chat, team_id=made(*agents, **values).pk, now=now)
+        chat.refresh_from_db()
+        return TeamPlay(chat, alice, work)
+
+    return make
+
+
+@pytest.fixture
+def fresh(page: Client) -> Client:
+    """Alice, who signed in just now."""
+    set_sign_in_time(page, timezone.now())
+    return page

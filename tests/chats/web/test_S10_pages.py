@@ -5,15 +5,14 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from django.conf import settings
 from django.template.loader import render_to_string
 from django.test import Client
 from django.urls import reverse
 
 from chats.models import Chat, Turn
-from tests.chats.web.test_chat_page import url
+from tests.support.chat_pages import get_chat_url
+from tests.support.repository import ROOT
 
-ROOT = Path(settings.BASE_DIR)
 TEMPLATES = sorted(
     path for path in (ROOT / "templates").rglob("*.html") if "admin" not in path.parts
 )
@@ -74,11 +73,11 @@ def test_S10_every_page_forbids_inline_code(
 ) -> None:
     turn = talk("hello")
     addresses = [
-        url(chat),
-        url(chat, "folder"),
+        get_chat_url(chat),
+        get_chat_url(chat, "folder"),
         "/chats/archive",
-        url(chat, "meter"),
-        url(chat, f"turns/{turn.pk}/receipt"),
+        get_chat_url(chat, "meter"),
+        get_chat_url(chat, f"turns/{turn.pk}/receipt"),
         "/chats/new",
         "/settings/",
         "/chats/00000000-0000-4000-8000-000000000000/",
@@ -96,7 +95,7 @@ def test_S10_every_page_forbids_inline_code(
 
 
 def test_S05_htmx_is_told_to_run_no_code_and_to_keep_no_pages(page: Client, chat: Chat) -> None:
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     for setting in (
         '"allowEval": false',
@@ -113,7 +112,7 @@ def test_S05_message_bodies_stand_where_htmx_does_nothing(
 ) -> None:
     talk("<div hx-post=/chats/1/delete hx-trigger=load>", "<div hx-get=/x>")
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     for body in re.findall(r'<div class="msg__body[^>]*>', html):
         assert "hx-disable" in body

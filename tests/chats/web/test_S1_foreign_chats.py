@@ -9,7 +9,7 @@ from django.urls import get_resolver, reverse
 
 from chats.models import Chat, Compaction, Message, MessageImage, Turn
 from chats.web import urls
-from tests.chats.web.conftest import HTMX
+from tests.support.chat_pages import HTMX
 
 CANARY = "canary-in-alice-s-chat"
 IMAGE = "a" * 64

@@ -9,8 +9,7 @@ from pytest_django.fixtures import Settings
 
 from chats.models import Chat, ProviderAccount, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_manage_chat import second_model
+from tests.support.chat_pages import create_second_model, get_chat_url
 
 Work = Callable[..., Any]
 
@@ -32,9 +31,9 @@ def test_a_failure_names_the_provider_the_status_and_the_times(
     fails(turn, work, 3)
     assert turn.status == Turn.Status.FAILED
     assert turn.error_sentence.endswith("(Mistral EU, status 503, called 3 times.)")
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert "Mistral EU, status 503, called 3 times" in html
-    models = url(chat, f"turns/{turn.pk}/models")
+    models = get_chat_url(chat, f"turns/{turn.pk}/models")
     assert f'href="{models}"' in html
 
 
@@ -48,7 +47,7 @@ def test_a_failure_is_named_in_the_language_of_the_reader(
         chinese = turn.localized_error
     assert chinese != turn.error_sentence
     assert "503" in chinese
-    html = page.get(url(chat), headers={"Accept-Language": "zh-hans"}).content.decode()
+    html = page.get(get_chat_url(chat), headers={"Accept-Language": "zh-hans"}).content.decode()
     assert chinese in html
     assert turn.error_sentence not in html
 
@@ -60,17 +59,17 @@ def test_another_model_answers_the_same_message(
     turn = say("hello")
     fails(turn, work, 1)
     assert "called once" in turn.error_sentence
-    other = second_model()
-    offered = page.get(url(chat, f"turns/{turn.pk}/models")).content.decode()
+    other = create_second_model()
+    offered = page.get(get_chat_url(chat, f"turns/{turn.pk}/models")).content.decode()
     assert f'value="{other.slug}"' in offered
     assert 'value="demo"' not in offered
     assert 'data-note="no-other-model"' not in offered
-    answer = page.post(url(chat, f"turns/{turn.pk}/retry"), {"model": other.slug})
+    answer = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), {"model": other.slug})
     assert answer.status_code == 302
     again = Turn.objects.exclude(pk=turn.pk).get()
     assert (again.model, again.trigger_id) == (other, turn.trigger_id)
     work(again, [TextDelta("There."), Finished("stop")])
-    assert "There." in page.get(url(chat)).content.decode()
+    assert "There." in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_without_another_model_the_page_says_who_connects_one(
@@ -79,7 +78,7 @@ def test_without_another_model_the_page_says_who_connects_one(
     settings.PROVIDER_CALLS = 1
     turn = say("hello")
     fails(turn, work, 1)
-    html = page.get(url(chat, f"turns/{turn.pk}/models")).content.decode()
+    html = page.get(get_chat_url(chat, f"turns/{turn.pk}/models")).content.decode()
     assert 'data-note="no-other-model"' in html
 
 
@@ -89,7 +88,7 @@ def test_an_unknown_model_changes_nothing(
     settings.PROVIDER_CALLS = 1
     turn = say("hello")
     fails(turn, work, 1)
-    refused = page.post(url(chat, f"turns/{turn.pk}/retry"), {"model": "none"})
+    refused = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), {"model": "none"})
     assert refused.status_code == 422
     assert Turn.objects.count() == 1
 
@@ -98,4 +97,4 @@ def test_charlie_is_offered_nothing(
     charlies_page: Client, chat: Chat, say: Callable[[str], Turn]
 ) -> None:
     turn = say("hello")
-    assert charlies_page.get(url(chat, f"turns/{turn.pk}/models")).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, f"turns/{turn.pk}/models")).status_code == 404

@@ -11,26 +11,12 @@ from django.utils import timezone
 
 from chats.models import ApiKey
 from chats.people import keys
-from chats.people.sessions import SIGNED_IN_AT
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import Program
+from tests.support.chat_pages import set_sign_in_time
 
 FORM = {"name": "warehouse-bot", "scopes": ["chats:read", "policy:read"], "lifetime_days": "30"}
 PAGE = "/settings/keys/"
-
-
-def signed_in_at(page: Client, minutes: int) -> None:
-    """Let the session be so old."""
-    session = page.session
-    session[SIGNED_IN_AT] = (timezone.now() - timedelta(minutes=minutes)).isoformat()
-    session.save()
-
-
-@pytest.fixture
-def fresh(page: Client) -> Client:
-    """Alice, signed in a moment ago."""
-    signed_in_at(page, 0)
-    return page
 
 
 def test_settings_lead_to_the_keys_and_to_the_documentation(page: Client) -> None:
@@ -112,7 +98,7 @@ def test_an_older_sign_in_is_confirmed_in_the_form(page: Client, alice: User) ->
     alice.set_password("correct horse battery")
     alice.save()
     page.force_login(alice)
-    signed_in_at(page, 16)
+    set_sign_in_time(page, timezone.now() - timedelta(minutes=16))
     assert 'name="confirm_password"' in page.get(PAGE).content.decode()
     refused = page.post(PAGE, FORM)
     html = refused.content.decode()

@@ -8,12 +8,11 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection
 from django.test import Client
-from django.test.utils import CaptureQueriesContext
 
 from chats.actions.listing import LISTED
 from chats.models import Chat
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_page import url
+from tests.support.chat_lists import explain_list_query, find_next_page, list_chat_ids
+from tests.support.chat_pages import HTMX, get_chat_url
 
 
 @pytest.fixture
@@ -34,21 +33,10 @@ def many(alice: User, chat: Chat, now: datetime) -> list[Chat]:
     return rows
 
 
-def listed(html: str) -> list[str]:
-    """The ids of the chats in the list, in their order."""
-    return re.findall(r'<li id="chat-([0-9a-f-]{36})"', html)
-
-
-def following(html: str) -> str:
-    """The address behind "Show more chats"."""
-    found = re.search(r'<a class="btn btn--quiet btn--s" href="([^"]+)"', html)
-    return found[1].replace("&amp;", "&") if found else ""
-
-
 def test_a_page_lists_fifty_pinned_ones_first(page: Client, many: list[Chat]) -> None:
     html = page.get("/chats/new").content.decode()
     pinned, rest = [c for c in many if c.pinned], [c for c in many if not c.pinned]
-    assert listed(html) == [str(c.pk) for c in [*pinned, *rest]][:LISTED]
+    assert list_chat_ids(html) == [str(c.pk) for c in [*pinned, *rest]][:LISTED]
     headings = re.findall(r'<h2 class="navgroup__title"[^>]*>([^<]+)<', html)
     assert headings[0] == "Pinned"
     assert len(headings) == len(set(headings)) > 2
@@ -57,16 +45,16 @@ def test_a_page_lists_fifty_pinned_ones_first(page: Client, many: list[Chat]) ->
 def test_more_is_shown_in_place_until_every_chat_was_shown_once(
     page: Client, chat: Chat, many: list[Chat]
 ) -> None:
-    html = page.get(url(chat)).content.decode()
-    shown = listed(html)
+    html = page.get(get_chat_url(chat)).content.decode()
+    shown = list_chat_ids(html)
     assert shown[0] == str(chat.pk)
     assert "Current chat</h2>" in html
     assert html.count('aria-current="page"') == 1
-    while address := following(html):
+    while address := find_next_page(html):
         assert f'hx-get="{address.replace("&", "&amp;")}"' in html
         html = page.get(address, headers=HTMX).content.decode()
         assert "<html" not in html
-        shown += listed(html)
+        shown += list_chat_ids(html)
     assert len(shown) == len(set(shown)) == len(many) + 1
     assert set(shown) == {str(row.pk) for row in Chat.objects.all()}
 
@@ -74,17 +62,17 @@ def test_more_is_shown_in_place_until_every_chat_was_shown_once(
 def test_a_day_that_goes_on_has_one_heading(page: Client, many: list[Chat]) -> None:
     html = page.get("/chats/new").content.decode()
     last = re.findall(r'id="group-[^"]+">([^<]+)<', html)[-1]
-    more = page.get(following(html), headers=HTMX).content.decode()
+    more = page.get(find_next_page(html), headers=HTMX).content.decode()
     assert f">{last}</h2>" not in more
     assert 'aria-label="More chats"' in more
 
 
 def test_without_scripts_more_is_a_page_of_its_own(page: Client, many: list[Chat]) -> None:
-    address = following(page.get("/chats/new").content.decode())
+    address = find_next_page(page.get("/chats/new").content.decode())
     html = page.get(address).content.decode()
     assert "Chats</h1>" in html
-    assert len(listed(html)) == LISTED
-    assert following(html) != address
+    assert len(list_chat_ids(html)) == LISTED
+    assert find_next_page(html) != address
 
 
 NO_PLACES = [
@@ -101,26 +89,15 @@ NO_PLACES = [
 @pytest.mark.parametrize("after", NO_PLACES)
 def test_a_place_that_is_none_is_the_beginning(page: Client, many: list[Chat], after: str) -> None:
     html = page.get("/chats/list", {"after": after, "current": after}).content.decode()
-    assert str(many[0].pk) in listed(html)
+    assert str(many[0].pk) in list_chat_ids(html)
 
 
 def test_charlie_sees_none_of_alices_chats(
     page: Client, charlies_page: Client, chat: Chat, many: list[Chat]
 ) -> None:
-    address = following(page.get(url(chat)).content.decode())
-    assert listed(charlies_page.get(address).content.decode()) == []
-    assert listed(charlies_page.get("/chats/list").content.decode()) == []
-
-
-def plan_of(client: Client, address: str, **headers: str) -> str:
-    """How the database reads the chats of a page."""
-    with CaptureQueriesContext(connection) as heard:
-        assert client.get(address, headers=headers or None).status_code == 200
-    (sql,) = [q["sql"] for q in heard if "ORDER BY" in q["sql"] and 'FROM "chats_chat"' in q["sql"]]
-    with connection.cursor() as cursor:
-        explain = "EXPLAIN QUERY PLAN " if connection.vendor == "sqlite" else "EXPLAIN "
-        cursor.execute(explain + sql.replace("%", "%%"))
-        return "\n".join(str(row[-1]) for row in cursor.fetchall())
+    address = find_next_page(page.get(get_chat_url(chat)).content.decode())
+    assert list_chat_ids(charlies_page.get(address).content.decode()) == []
+    assert list_chat_ids(charlies_page.get("/chats/list").content.decode()) == []
 
 
 def test_a_page_of_the_list_is_read_in_the_order_of_an_index(
@@ -131,7 +108,7 @@ def test_a_page_of_the_list_is_read_in_the_order_of_an_index(
         with connection.cursor() as cursor:
             cursor.execute("SET LOCAL enable_sort = off; SET LOCAL enable_seqscan = off")
             cursor.execute("SET LOCAL enable_bitmapscan = off")
-    more = following(page.get("/chats/new").content.decode())
+    more = find_next_page(page.get("/chats/new").content.decode())
     answer: Any = page.get("/api/v1/chats?limit=20").json()
     rest = f"/api/v1/chats?limit=20&cursor={answer['next_cursor']}"
     for address, index in (
@@ -140,7 +117,7 @@ def test_a_page_of_the_list_is_read_in_the_order_of_an_index(
         ("/api/v1/chats?limit=20", "chat_recent"),
         (rest, "chat_recent"),
     ):
-        plan = plan_of(page, address)
+        plan = explain_list_query(page, address)
         assert index in plan, plan
         assert "TEMP B-TREE" not in plan
         assert "Sort" not in plan

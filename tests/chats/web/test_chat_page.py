@@ -24,22 +24,18 @@ from contextpolicy.engine.compose.partition import PartitionError
 from contextpolicy.engine.policy.budget import PolicyImpossible
 from contextpolicy.models import ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
+from tests.support.chat_messages import add_messages
+from tests.support.chat_pages import HTMX, cut_out_chat, get_chat_url
 
 Talk = Callable[..., Turn]
-
-
-def url(chat: Chat, rest: str = "") -> str:
-    """An address below the chat."""
-    return f"/chats/{chat.pk}/{rest}"
 
 
 @pytest.mark.requirement("S5")
 def test_a_chat_shows_what_was_said(page: Client, chat: Chat, talk: Talk) -> None:
     talk("What is **bold**?", "It is `code`.")
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert "What is <strong>bold</strong>?" in html
     assert "It is <code>code</code>." in html
@@ -52,7 +48,7 @@ def test_a_hostile_title_is_text_everywhere(
     title = "<script>alert(1)</script>"
     lifecycle.rename_chat(chat=chat, title=title, actor="user:1", now=now)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert title not in html
     assert html.count(escape(title)) >= 3
@@ -63,14 +59,14 @@ def test_opening_a_chat_marks_it_read(page: Client, chat: Chat, talk: Talk) -> N
     chat.refresh_from_db()
     assert chat.unread
 
-    page.get(url(chat))
+    page.get(get_chat_url(chat))
 
     chat.refresh_from_db()
     assert not chat.unread
 
 
 def test_home_is_the_newest_chat(page: Client, alice: User, chat: Chat, now: datetime) -> None:
-    assert page.get("/").headers["Location"] == url(chat)
+    assert page.get("/").headers["Location"] == get_chat_url(chat)
 
 
 def test_home_without_a_chat_is_the_page_for_a_new_one(page: Client) -> None:
@@ -78,14 +74,14 @@ def test_home_without_a_chat_is_the_page_for_a_new_one(page: Client) -> None:
 
 
 def test_a_stranger_is_sent_to_the_sign_in_page_and_back(client: Client, chat: Chat) -> None:
-    response = client.get(url(chat))
+    response = client.get(get_chat_url(chat))
 
-    assert response.headers["Location"] == f"/login/?next={url(chat)}"
+    assert response.headers["Location"] == f"/login/?next={get_chat_url(chat)}"
 
 
 def test_a_partial_for_a_stranger_is_refused_and_the_page_stays(client: Client, chat: Chat) -> None:
-    headers = {**HTMX, "HX-Current-URL": f"http://testserver{url(chat)}"}
-    response = client.get(url(chat, "tail"), headers=headers)
+    headers = {**HTMX, "HX-Current-URL": f"http://testserver{get_chat_url(chat)}"}
+    response = client.get(get_chat_url(chat, "tail"), headers=headers)
 
     assert response.status_code == 401
     assert "HX-Redirect" not in response.headers
@@ -93,20 +89,20 @@ def test_a_partial_for_a_stranger_is_refused_and_the_page_stays(client: Client, 
 
 
 def test_a_form_that_a_script_sent_is_told_where_to_go(page: Client, chat: Chat) -> None:
-    answer = page.post(url(chat, "rename"), {"title": "New"}, headers={"X-Page-Form": "1"})
+    answer = page.post(get_chat_url(chat, "rename"), {"title": "New"}, headers={"X-Page-Form": "1"})
 
     assert answer.status_code == 204
-    assert answer.headers["X-Location"] == url(chat)
-    assert page.post(url(chat, "rename"), {"title": "Newer"}).status_code == 302
+    assert answer.headers["X-Location"] == get_chat_url(chat)
+    assert page.post(get_chat_url(chat, "rename"), {"title": "Newer"}).status_code == 302
 
 
 def test_times_are_in_the_zone_that_the_browser_told(page: Client, chat: Chat, alice: User) -> None:
     noon = datetime.fromisoformat("2026-11-20T12:00:00+00:00")
     start_turn(user=alice, chat=chat, text="hello", now=noon)
 
-    assert ">12:00</time>" in page.get(url(chat)).content.decode()
+    assert ">12:00</time>" in page.get(get_chat_url(chat)).content.decode()
     page.cookies["zone"] = "Asia/Kolkata"
-    assert ">17:30</time>" in page.get(url(chat)).content.decode()
+    assert ">17:30</time>" in page.get(get_chat_url(chat)).content.decode()
 
 
 @pytest.mark.parametrize("zone", ["Nowhere/Land", "../../etc/passwd", "", "x" * 300, "\x7f"])
@@ -114,32 +110,32 @@ def test_a_zone_that_is_none_is_utc(page: Client, chat: Chat, say: Talk, zone: s
     say("hello")
     page.cookies["zone"] = zone
 
-    assert ">12:00</time>" in page.get(url(chat)).content.decode()
+    assert ">12:00</time>" in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_a_long_chat_shows_its_newest_page_and_a_link_to_the_one_before(
     page: Client, chat: Chat, now: datetime
 ) -> None:
-    fill(chat, count=2 * PAGE + 10, now=now)
+    add_messages(chat, count=2 * PAGE + 10, now=now)
 
-    newest = page.get(url(chat)).content.decode()
+    newest = page.get(get_chat_url(chat)).content.decode()
     assert newest.count("<article") == PAGE
-    assert f'href="{url(chat)}?before={PAGE + 11}"' in newest
+    assert f'href="{get_chat_url(chat)}?before={PAGE + 11}"' in newest
 
-    middle = page.get(url(chat) + f"?before={PAGE + 11}").content.decode()
+    middle = page.get(get_chat_url(chat) + f"?before={PAGE + 11}").content.decode()
     assert middle.count("<article") == PAGE
     assert "Newest messages" in middle
     assert 'id="tail"' not in middle
 
-    first = page.get(url(chat) + "?before=11").content.decode()
+    first = page.get(get_chat_url(chat) + "?before=11").content.decode()
     assert first.count("<article") == 10
     assert "?before=" not in first
 
 
 def test_earlier_messages_alone_are_one_part(page: Client, chat: Chat, now: datetime) -> None:
-    fill(chat, count=PAGE + 5, now=now)
+    add_messages(chat, count=PAGE + 5, now=now)
 
-    html = page.get(url(chat) + "?before=6", headers=HTMX).content.decode()
+    html = page.get(get_chat_url(chat) + "?before=6", headers=HTMX).content.decode()
 
     assert html.lstrip().startswith('<div class="entries" id="entries-6"')
     assert html.count("<article") == 5
@@ -151,18 +147,18 @@ def test_a_position_that_is_none_is_the_newest_page(
 ) -> None:
     talk("hello")
 
-    assert "hello" in page.get(url(chat), {"before": before}).content.decode()
+    assert "hello" in page.get(get_chat_url(chat), {"before": before}).content.decode()
 
 
 def test_a_page_costs_as_many_queries_for_many_messages_as_for_few(
     page: Client, chat: Chat, talk: Talk, now: datetime, django_assert_max_num_queries: Any
 ) -> None:
     talk("hello")
-    fill(chat, count=5 * PAGE, now=now)
-    page.get(url(chat))
+    add_messages(chat, count=5 * PAGE, now=now)
+    page.get(get_chat_url(chat))
 
     with django_assert_max_num_queries(36):
-        page.get(url(chat))
+        page.get(get_chat_url(chat))
 
 
 def test_the_list_groups_chats_and_marks_the_current_one(
@@ -171,7 +167,7 @@ def test_the_list_groups_chats_and_marks_the_current_one(
     other = lifecycle.create_chat(owner=alice, now=now, title="Other")
     Chat.objects.filter(pk=other.pk).update(pinned=True, unread=True)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert "Pinned</h2>" in html
     assert "unread reply" in html
@@ -179,7 +175,7 @@ def test_the_list_groups_chats_and_marks_the_current_one(
 
 
 def test_the_page_says_which_policy_decides(page: Client, chat: Chat) -> None:
-    assert "Policy<bdi>" in tight(page.get(url(chat)).content.decode())
+    assert "Policy<bdi>" in tight(page.get(get_chat_url(chat)).content.decode())
 
 
 def test_a_chat_without_a_model_stays_readable(
@@ -188,33 +184,10 @@ def test_a_chat_without_a_model_stays_readable(
     talk("hello")
     demo_model.delete()
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert "hello" in html
     assert 'data-reason="no_model"' in html
-
-
-def fill(chat: Chat, *, count: int, now: datetime) -> None:
-    """Create a row of messages whose turns ended long ago."""
-    branch = chat.active_branch
-    assert branch is not None
-    branch.refresh_from_db()
-    chat.refresh_from_db()
-    first = branch.last_seq + 1
-    Message.objects.bulk_create(
-        Message(
-            branch=branch,
-            seq=seq,
-            accepted=chat.accepted_count + seq + 1000,
-            role="user" if seq % 2 else "assistant",
-            parts=[{"type": "text", "text": f"message {seq}"}],
-            token_count=3,
-            created_at=now,
-        )
-        for seq in range(first, first + count)
-    )
-    branch.last_seq += count
-    branch.save()
 
 
 def test_a_summary_in_force_stands_for_its_messages(
@@ -224,9 +197,9 @@ def test_a_summary_in_force_stands_for_its_messages(
     talk("the second question")
     row = summary(2)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
-    assert "the first question" not in page_text(html)
+    assert "the first question" not in cut_out_chat(html)
     assert f'id="compaction-{row.pk}"' in html
     assert 'data-status="published"' in html
     assert "2 messages summarised" in html
@@ -234,11 +207,6 @@ def test_a_summary_in_force_stands_for_its_messages(
     assert "<strong>ticket 48213</strong>" in html
     assert f"/compactions/{row.pk}/originals" in html
     assert "the second question" in html
-
-
-def page_text(html: str) -> str:
-    """The page without the chat list, whose titles are first messages."""
-    return html.split('<main class="chat"')[1].split('<section class="thread"')[1]
 
 
 def test_a_pinned_message_under_a_summary_stays_in_sight(
@@ -249,10 +217,10 @@ def test_a_pinned_message_under_a_summary_stays_in_sight(
     Message.objects.filter(seq=1).update(pinned_at=now)
     summary(2, exceptions=[1], source_count=1)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert 'data-note="pinned-message"' in html
-    assert "the house rules" in page_text(html)
+    assert "the house rules" in cut_out_chat(html)
 
 
 def test_what_a_window_leaves_out_is_dotted(
@@ -264,7 +232,7 @@ def test_what_a_window_leaves_out_is_dotted(
     # Another policy with more room would bring the messages back.
     Compaction.objects.update(effective_policy=model_choice.choose_chat_model(chat=chat).effective)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.count('data-sent="none"') == 2
     assert f"<span data-where>{LEFT_OUT['window'].beside}</span>" in html
@@ -289,7 +257,7 @@ def test_a_compaction_that_is_not_in_force_is_told(
     reason = "The summary lost 6 of 19 numbers"
     summary(2, status=status, reason=reason, published_at=None)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.count(f'data-status="{status}"') == 1
     assert (f"{reason}</span>" in html) == is_told
@@ -300,7 +268,7 @@ def test_an_excluded_message_says_that_it_is_not_sent(page: Client, chat: Chat, 
     talk("hello")
     Message.objects.filter(seq=1).update(excluded=True)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert f"<span data-where>{LEFT_OUT['excluded'].beside}</span>" in html
 
 
@@ -312,7 +280,7 @@ def test_a_tool_call_shows_its_arguments_and_result_as_text(
     result = {"type": "tool_result", "call_id": "1", "name": "look_up", "content": "<i>found</i>"}
     Message.objects.filter(seq=2).update(parts=[call, result])
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert "look_up({&quot;q&quot;: &quot;&lt;b&gt;&quot;})" in html
     assert "&lt;i&gt;found&lt;/i&gt;" in html
@@ -323,14 +291,14 @@ def test_reasoning_is_folded(page: Client, chat: Chat, talk: Talk) -> None:
     parts = [{"type": "reasoning", "text": "Let me think"}, {"type": "text", "text": "Yes"}]
     Message.objects.filter(seq=2).update(parts=parts)
 
-    assert "Reasoning</summary>" in page.get(url(chat)).content.decode()
+    assert "Reasoning</summary>" in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_an_erased_message_says_so(page: Client, chat: Chat, talk: Talk, now: datetime) -> None:
     talk("hello")
     Message.objects.filter(seq=1).update(erased_at=now, parts=[])
 
-    html = tight(page.get(url(chat)).content.decode())
+    html = tight(page.get(get_chat_url(chat)).content.decode())
     assert re.search(r'<p class="muted" data-note="message-erased">[^<]*20 November 2026', html)
 
 
@@ -346,12 +314,12 @@ def test_a_reply_that_ends_while_the_page_is_read_is_still_followed(
         return select_path_messages(branch, **bounds)
 
     monkeypatch.setattr("chats.web.thread.rows.select_path_messages", end_first)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.count("hello</p>") == 1
     assert "data-live" in html
     monkeypatch.undo()
-    html = page.get(url(chat, "tail"), {"from": "1"}, headers=HTMX).content.decode()
+    html = page.get(get_chat_url(chat, "tail"), {"from": "1"}, headers=HTMX).content.decode()
     assert "All of it." in html
     assert "data-live" not in html
 
@@ -367,7 +335,7 @@ def test_the_line_beside_a_message_says_that_its_layout_cannot_show_it(
     call = {"type": "tool_call", "call_id": "1", "name": "look_up", "arguments": "{}"}
     Message.objects.filter(seq=2).update(parts=[call])
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert f"<span data-where>{LEFT_OUT['tool_parts'].beside}</span>" in html
     assert html.count('data-sent="none"') == 1
@@ -389,7 +357,7 @@ def test_where_nobody_can_tell_what_is_sent_the_page_is_readable(
         raise error
 
     monkeypatch.setattr(rows, "compose_next_prompt", refuse)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.count('data-sent="unknown"') == 2
     assert "An answer." in html
@@ -401,7 +369,7 @@ def test_under_a_policy_that_cannot_work_a_chat_is_readable_and_says_why(
     talk("hello")
     ModelSpec.objects.update(context_window=10)
 
-    response = page.get(url(chat))
+    response = page.get(get_chat_url(chat))
     html = response.content.decode()
 
     assert response.status_code == 200
@@ -414,7 +382,7 @@ def test_a_reply_tells_what_the_provider_counted(
 ) -> None:
     work(say("hello"), [TextDelta("Hi."), UsageReport(1_234, 56, 0, 0), Finished("stop")])
 
-    assert "1,234 input · 56 output" in page.get(url(chat)).content.decode()
+    assert "1,234 input · 56 output" in page.get(get_chat_url(chat)).content.decode()
 
 
 @pytest.mark.parametrize(
@@ -434,19 +402,19 @@ def test_a_reply_cut_by_a_filter_is_labelled_as_that(
     kept: str,
 ) -> None:
     work(say("hello"), [TextDelta("Half of"), ProviderError(code)])
-    html = tight(page.get(url(chat)).content.decode())
+    html = tight(page.get(get_chat_url(chat)).content.decode())
     assert f'data-note="{note}"' in html
     assert f'data-note="{kept}"' not in html
     assert f"<code>{code}</code>" in html
     assert "Half of" in html
-    keep = url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep")
+    keep = get_chat_url(chat, f"messages/{Message.objects.get(seq=2).pk}/keep")
     assert f'hx-post="{keep}"' in html
-    earlier = page.get(url(chat), {"before": 3}).content.decode()
+    earlier = page.get(get_chat_url(chat), {"before": 3}).content.decode()
     # An earlier page lacks the end of the thread, which scripts would replace.
     assert 'id="tail"' not in earlier
     assert f'action="{keep}"' in earlier
     assert f'hx-post="{keep}"' not in earlier
     page.post(keep)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert f'data-note="{kept}"' in html
     assert f'data-note="{note}"' not in html

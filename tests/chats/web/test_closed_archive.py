@@ -6,13 +6,9 @@ from django.test import Client
 from chats.memory.search import archive
 from chats.models import Chat, Compaction
 from chats.web import find
-from tests.chats.compaction.conftest import branch_of
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_compaction_actions import Policy, folded, policy
-from tests.chats.web.test_locked_controls import policy_values
-
-__all__ = ["folded", "policy"]
+from tests.support.chat_pages import HTMX, get_chat_url
+from tests.support.chat_summaries import reload_branch
+from tests.support.compactions_on_pages import Policy, change_policy_values
 
 CLOSED = 'data-note="archive-locked"'
 
@@ -26,28 +22,28 @@ def row(folded: Compaction, policy: Policy) -> Compaction:
 
 def html(page: Client, chat: Chat, rest: str = "", **options: object) -> str:
     """A page of the chat."""
-    return page.get(url(chat, rest), **options).content.decode()  # type: ignore[arg-type]  # as given
+    return page.get(get_chat_url(chat, rest), **options).content.decode()  # type: ignore[arg-type]  # as given
 
 
 @pytest.mark.requirement("S4.5")
 def test_find_searches_nothing_where_the_archive_is_closed(
     page: Client, chat: Chat, row: Compaction, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    archive.index_branch(branch_of(chat))
+    archive.index_branch(reload_branch(chat))
     question = {"q": "first question"}
     assert "<mark>" in html(page, chat, "find", data=question)
 
-    policy_values(archive=False)
+    change_policy_values(archive=False)
     monkeypatch.setattr(find, "search_archive", lambda *a, **k: pytest.fail("it was searched"))
 
-    answer = page.get(url(chat, "find"), question)
+    answer = page.get(get_chat_url(chat, "find"), question)
     told = answer.content.decode()
     assert answer.status_code == 403
     assert CLOSED in told
     assert "<mark>" not in told
     assert 'data-note="find-hint"' not in told
     assert 'id="find-question"' not in told
-    part = page.get(url(chat, "find"), question, headers=HTMX)
+    part = page.get(get_chat_url(chat, "find"), question, headers=HTMX)
     assert part.status_code == 200
     assert 'data-reason="archive_closed"' in part.content.decode()
 
@@ -56,13 +52,13 @@ def test_find_searches_nothing_where_the_archive_is_closed(
 def test_the_divider_offers_originals_only_where_the_archive_is_open(
     page: Client, chat: Chat, row: Compaction
 ) -> None:
-    address = url(chat, f"compactions/{row.pk}/originals")
+    address = get_chat_url(chat, f"compactions/{row.pk}/originals")
     opened = html(page, chat)
     assert opened.count(address) >= 2
     assert 'id="find-question"' in opened
     assert CLOSED not in opened
 
-    policy_values(archive=False)
+    change_policy_values(archive=False)
 
     closed = html(page, chat)
     assert address not in closed
@@ -73,24 +69,24 @@ def test_the_divider_offers_originals_only_where_the_archive_is_open(
 
 
 def test_what_the_archive_holds_stays_legible(page: Client, chat: Chat, row: Compaction) -> None:
-    policy_values(archive=False)
+    change_policy_values(archive=False)
     whole = html(page, chat, f"compactions/{row.pk}/")
     assert "the first question" in whole
-    assert f'href="{url(chat, f"compactions/{row.pk}/originals")}' in whole
+    assert f'href="{get_chat_url(chat, f"compactions/{row.pk}/originals")}' in whole
     originals = html(page, chat, f"compactions/{row.pk}/originals")
     assert "the first question" in originals
     assert 'id="find-question"' not in originals
-    page.post(url(chat, f"compactions/{row.pk}/undo"))
+    page.post(get_chat_url(chat, f"compactions/{row.pk}/undo"))
     assert "the first question" in html(page, chat)
 
 
 def test_a_policy_that_cannot_be_used_closes_nothing(
     page: Client, chat: Chat, row: Compaction
 ) -> None:
-    policy_values(archive=False, allowed_models=["another"])
-    assert page.get(url(chat, "find"), {"q": "first question"}).status_code == 200
+    change_policy_values(archive=False, allowed_models=["another"])
+    assert page.get(get_chat_url(chat, "find"), {"q": "first question"}).status_code == 200
 
 
 def test_charlie_is_not_told_of_it(charlies_page: Client, chat: Chat, row: Compaction) -> None:
-    policy_values(archive=False)
-    assert charlies_page.get(url(chat, "find"), {"q": "x"}).status_code == 404
+    change_policy_values(archive=False)
+    assert charlies_page.get(get_chat_url(chat, "find"), {"q": "x"}).status_code == 404

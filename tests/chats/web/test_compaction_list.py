@@ -12,21 +12,17 @@ from chats.compaction.report.skip_reasons import SENTENCES
 from chats.models import Chat, Compaction, Message, Turn
 from chats.web.compactions.listing import PAGE
 from chats.web.reasons import NOT_USED, WINDOW_REASONS
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_changes import preparing
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_compaction_actions import Policy, policy
+from tests.support.chat_pages import HTMX, get_chat_url
+from tests.support.compactions_on_pages import Policy, build_preparing_fields
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 
-__all__ = ["policy"]
-
 
 def body(page: Client, chat: Chat, number: int = 1) -> str:
     """The page."""
-    response = page.get(url(chat, "compactions/"), {"page": number})
+    response = page.get(get_chat_url(chat, "compactions/"), {"page": number})
     assert response.status_code == 200
     return response.content.decode()
 
@@ -49,7 +45,7 @@ def line(html: str, row: Compaction) -> str:
         ({"status": "overtaken", "reason": "context_changed"}, "overtaken"),
         ({"status": "prepared", "needs_approval": True}, "pending_approval"),
         ({"status": "prepared"}, "prepared"),
-        (preparing(), "preparing"),
+        (build_preparing_fields(), "preparing"),
         ({"kind": "window", "text": "", "reason": "tokens"}, "in_use"),
     ],
 )
@@ -72,15 +68,15 @@ def test_every_state_stands_there_in_words(
 
 def test_the_chat_leads_to_it(page: Client, chat: Chat, talk: Talk, summary: Fold) -> None:
     talk("hello")
-    where = url(chat, "compactions/")
-    assert where in page.get(url(chat, "meter")).content.decode()
-    assert 'aria-label="1 compaction"' not in page.get(url(chat)).content.decode()
+    where = get_chat_url(chat, "compactions/")
+    assert where in page.get(get_chat_url(chat, "meter")).content.decode()
+    assert 'aria-label="1 compaction"' not in page.get(get_chat_url(chat)).content.decode()
 
     row = summary(2)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert 'aria-label="1 compaction"' in html
-    assert where in page.get(url(chat, f"compactions/{row.pk}/")).content.decode()
+    assert where in page.get(get_chat_url(chat, f"compactions/{row.pk}/")).content.decode()
 
 
 def test_an_empty_list_says_so(page: Client, chat: Chat, policy: Policy) -> None:
@@ -127,7 +123,7 @@ def test_what_was_made_on_another_branch_says_so(
     row, early = summary(4), summary(2, status="replaced")
     note = 'data-note="on-another-branch"'
     assert note not in line(body(page, chat), row)
-    page.post(url(chat, f"messages/{Message.objects.get(seq=2).pk}/branch"))
+    page.post(get_chat_url(chat, f"messages/{Message.objects.get(seq=2).pk}/branch"))
 
     assert note not in line(body(page, chat), early)
     told = line(body(page, chat), row)
@@ -150,9 +146,9 @@ def test_rests_are_told_and_ended_here(
     assert 'data-note="attempts-paused"' in html
     assert "3 attempts failed in a row" in html
 
-    response = page.post(url(chat, "reset"), {"from": "page"})
+    response = page.post(get_chat_url(chat, "reset"), {"from": "page"})
 
-    assert response.headers["Location"] == url(chat, "compactions/")
+    assert response.headers["Location"] == get_chat_url(chat, "compactions/")
     assert 'data-note="attempts-paused"' not in body(page, chat)
 
 
@@ -174,12 +170,12 @@ def test_a_resting_model_is_told(
 
     html = body(page, chat)
     assert 'data-note="model-paused"' in html
-    assert f'action="{url(chat, "reset")}"' in html
+    assert f'action="{get_chat_url(chat, "reset")}"' in html
 
 
 def test_a_refusal_is_said_on_the_list(page: Client, chat: Chat, policy: Policy) -> None:
     policy(strategy="sliding_window")
-    response = page.post(url(chat, "compact"), {"from": "page"})
+    response = page.post(get_chat_url(chat, "compact"), {"from": "page"})
     html = response.content.decode()
     assert response.status_code == 409
     assert 'data-reason="no_summaries"' in html
@@ -196,7 +192,7 @@ def test_each_of_the_newest_replies_says_why_nothing_was_folded(
 
     assert 'data-reason="below_threshold"' in html
     assert SENTENCES["below_threshold"] in html
-    assert url(chat, f"turns/{turn.pk}/receipt") in html
+    assert get_chat_url(chat, f"turns/{turn.pk}/receipt") in html
     Turn.objects.update(compaction_outcome="keep_last")
     assert 'data-reason="keep_last"' in body(page, chat)
 
@@ -206,9 +202,9 @@ def test_the_answer_to_a_request_brings_the_rest_of_the_page(
 ) -> None:
     policy()
     talk("hello")
-    page.post(url(chat, "compact"), {"from": "page"})
+    page.post(get_chat_url(chat, "compact"), {"from": "page"})
     html = body(page, chat)
-    where = url(chat, "compactions/")
+    where = get_chat_url(chat, "compactions/")
     notice = re.findall(r'<div id="answer"[^>]*>', tight(html))[0]
     assert f'hx-get="{where}"' in notice
     for part in re.findall(r'hx-select-oob="([^"]+)"', notice)[0].split(","):
@@ -218,9 +214,9 @@ def test_the_answer_to_a_request_brings_the_rest_of_the_page(
     assert 'data-note="no-compactions"' in replaced
     notice = re.findall(r'<div id="answer"[^>]*>', tight(body(page, chat, 2)))[0]
     assert f'hx-get="{where}?page=2"' in notice
-    assert "hx-select-oob" not in page.get(url(chat)).content.decode()
+    assert "hx-select-oob" not in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_charlie_sees_nothing(charlies_page: Client, chat: Chat) -> None:
-    assert charlies_page.get(url(chat, "compactions/")).status_code == 404
-    assert charlies_page.post(url(chat, "compactions/"), headers=HTMX).status_code == 405
+    assert charlies_page.get(get_chat_url(chat, "compactions/")).status_code == 404
+    assert charlies_page.post(get_chat_url(chat, "compactions/"), headers=HTMX).status_code == 405

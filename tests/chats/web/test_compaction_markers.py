@@ -8,11 +8,9 @@ from django.test import Client
 
 from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Turn
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_changes import state
-from tests.chats.web.test_chat_page import page_text, url
-from tests.chats.web.test_compaction_actions import Policy, policy
+from tests.support.chat_pages import HTMX, cut_out_chat, get_chat_url, read_page_version
+from tests.support.compactions_on_pages import Policy
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -23,8 +21,6 @@ TEXT = """## Facts
 ## Open questions
 - Who pays? [#9]"""
 
-__all__ = ["policy"]
-
 
 @pytest.fixture
 def marker(page: Client, chat: Chat, talk: Talk, summary: Fold) -> Callable[..., str]:
@@ -34,7 +30,7 @@ def marker(page: Client, chat: Chat, talk: Talk, summary: Fold) -> Callable[...,
         talk("the first question")
         talk("the second question")
         summary(2, **fields)
-        return page_text(page.get(url(chat)).content.decode())
+        return cut_out_chat(page.get(get_chat_url(chat)).content.decode())
 
     return showing
 
@@ -142,10 +138,12 @@ def test_the_end_of_a_thread_brings_no_marker_that_stands_before_it(
     for text in ("one", "two", "three"):
         talk(text)
     row = summary(2, **fields)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert html.count(f'id="compaction-{row.pk}"') == 1
 
-    response = page.get(url(chat, "tail"), {"from": "5", "seen": state(html)}, headers=HTMX)
+    response = page.get(
+        get_chat_url(chat, "tail"), {"from": "5", "seen": read_page_version(html)}, headers=HTMX
+    )
 
     html = response.content.decode()
     assert "three" in html
@@ -159,6 +157,6 @@ def test_a_page_of_earlier_messages_repeats_no_marker(
     talk("one")
     talk("two")
     row = summary(2, kind="window", text="", reason="tokens")
-    html = page.get(url(chat), {"before": "3"}, headers=HTMX).content.decode()
+    html = page.get(get_chat_url(chat), {"before": "3"}, headers=HTMX).content.decode()
     assert "one" in html
     assert f'id="compaction-{row.pk}"' not in html

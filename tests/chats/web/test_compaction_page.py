@@ -12,18 +12,15 @@ from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Message, Turn
 from chats.web.reasons import NOT_USED
 from contextpolicy.models import AuditEvent
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_compaction_actions import Policy, branch_of, policy
+from tests.support.chat_pages import HTMX, get_chat_url
+from tests.support.compactions_on_pages import Policy, get_branch
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 TEXT = "## Facts\n- Eva has ticket AB-48213 [#1]\n\n## Decisions\n- Wait"
 SUMMARY = 'id="summary"'
 LOST = {"kept": {"identifier": ["AB-48213"]}, "lost": {"url": ["https://a.example/e47"]}}
-
-__all__ = ["policy"]
 
 
 @pytest.fixture
@@ -46,7 +43,7 @@ def folded(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 
 def address(chat: Chat, row: Compaction, rest: str = "") -> str:
     """Return the page of a compaction, or one of its subpages."""
-    return url(chat, f"compactions/{row.pk}/{rest}")
+    return get_chat_url(chat, f"compactions/{row.pk}/{rest}")
 
 
 def test_the_page_tells_the_numbers(page: Client, chat: Chat, folded: Compaction) -> None:
@@ -111,8 +108,8 @@ def test_an_edit_is_a_version_beside_the_model_s(
     assert ">- Wait</del>" in html
     assert ">- Call her</ins>" in html
     assert "compaction.revised" in html
-    assert branch_of(chat).active_compaction == new
-    assert 'data-reason="revision"' in page.get(url(chat)).content.decode()
+    assert get_branch(chat).active_compaction == new
+    assert 'data-reason="revision"' in page.get(get_chat_url(chat)).content.decode()
 
 
 @pytest.mark.parametrize(

@@ -13,8 +13,7 @@ from chats.models import Chat, Message, Turn
 from chats.record import messages
 from contextpolicy.models import AuditEvent
 from tests.chats.web.markup import tight
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_message_actions import sign_in_at
+from tests.support.chat_pages import get_chat_url, set_sign_in_time
 
 Talk = Callable[..., Turn]
 SECRET = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
@@ -27,17 +26,10 @@ def shown(html: str, name: str) -> str:
     return found[1]
 
 
-@pytest.fixture
-def fresh(page: Client) -> Client:
-    """Alice, who signed in just now."""
-    sign_in_at(page, timezone.now())
-    return page
-
-
 def test_the_menu_and_a_deleted_chat_lead_to_it(fresh: Client, chat: Chat) -> None:
-    where = url(chat, "erase")
-    assert where in fresh.get(url(chat)).content.decode()
-    html = fresh.post(url(chat, "delete"), follow=True).content.decode()
+    where = get_chat_url(chat, "erase")
+    assert where in fresh.get(get_chat_url(chat)).content.decode()
+    html = fresh.post(get_chat_url(chat, "delete"), follow=True).content.decode()
     assert where in html
     assert f'action="{where}"' not in html
     assert f'action="{where}"' in fresh.get(where).content.decode()
@@ -46,23 +38,25 @@ def test_the_menu_and_a_deleted_chat_lead_to_it(fresh: Client, chat: Chat) -> No
 
 
 def test_a_temporary_chat_has_no_way_only_to_delete_it(fresh: Client, chat: Chat) -> None:
-    where = url(chat, "erase")
+    where = get_chat_url(chat, "erase")
     html = fresh.get(where).content.decode()
-    ways = (f'action="{url(chat, "delete")}"', 'data-note="erase-or-delete"')
+    ways = (f'action="{get_chat_url(chat, "delete")}"', 'data-note="erase-or-delete"')
     for way in ways:
         assert way in html
     Chat.objects.update(temporary=True)
     html = fresh.get(where).content.decode()
     assert f'action="{where}"' in html
-    assert f'<a class="btn btn--quiet" href="{url(chat)}">' in html
+    assert f'<a class="btn btn--quiet" href="{get_chat_url(chat)}">' in html
     for way in ways:
         assert way not in html
 
 
 def test_it_asks_for_a_fresh_sign_in(page: Client, chat: Chat) -> None:
-    sign_in_at(page, timezone.now() - timedelta(hours=1))
-    for response in (page.get(url(chat, "erase")), page.post(url(chat, "erase"))):
-        assert response.headers["Location"] == f"/account/confirm/?next={url(chat, 'erase')}"
+    set_sign_in_time(page, timezone.now() - timedelta(hours=1))
+    for response in (page.get(get_chat_url(chat, "erase")), page.post(get_chat_url(chat, "erase"))):
+        assert (
+            response.headers["Location"] == f"/account/confirm/?next={get_chat_url(chat, 'erase')}"
+        )
     assert Chat.objects.exists()
 
 
@@ -70,7 +64,7 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     fresh: Client, charlies_page: Client, chat: Chat, talk: Talk
 ) -> None:
     talk(SECRET)
-    html = fresh.get(url(chat, "erase")).content.decode()
+    html = fresh.get(get_chat_url(chat, "erase")).content.decode()
     for words in (
         "<h2>Erased</h2>",
         "<h2>Kept</h2>",
@@ -78,10 +72,10 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
         "2 messages",
     ):
         assert words in html
-    assert fresh.get(url(chat, "erased")).status_code == 404
+    assert fresh.get(get_chat_url(chat, "erased")).status_code == 404
     rows = list(Message.objects.order_by("accepted").values_list("pk", "parts"))
 
-    response = fresh.post(url(chat, "erase"))
+    response = fresh.post(get_chat_url(chat, "erase"))
 
     assert not Chat.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
@@ -90,21 +84,24 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     assert is_commitment_valid(
         event.data["commitment"], said, salt=shown(response.content.decode(), "Salt")
     )
-    assert url(chat, "erased") in response.content.decode()
-    html = tight(fresh.get(url(chat, "erased")).content.decode())
+    assert get_chat_url(chat, "erased") in response.content.decode()
+    html = tight(fresh.get(get_chat_url(chat, "erased")).content.decode())
     assert event.hash in html
     assert "<dt>Salt</dt>" not in html
     assert str(chat.pk) in html
     assert '<th scope="row">Messages</th><td class="n">2</td>' in html
     assert "7781" not in html
-    assert charlies_page.get(url(chat, "erased")).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, "erased")).status_code == 404
 
 
 def test_nothing_is_erased_while_a_reply_is_written(
     fresh: Client, chat: Chat, say: Callable[[str], Turn]
 ) -> None:
     turn = say("hello")
-    for where in (url(chat, "erase"), url(chat, f"messages/{turn.trigger_id}/erase")):
+    for where in (
+        get_chat_url(chat, "erase"),
+        get_chat_url(chat, f"messages/{turn.trigger_id}/erase"),
+    ):
         html = fresh.get(where).content.decode()
         assert 'data-reason="turn_not_over"' in html
         assert '<button type="submit"' not in html.partition("<main")[2].partition("</main>")[0]
@@ -113,11 +110,11 @@ def test_nothing_is_erased_while_a_reply_is_written(
 
 
 def test_charlie_erases_nothing(charlies_page: Client, chat: Chat) -> None:
-    sign_in_at(charlies_page, timezone.now())
-    assert charlies_page.get(url(chat, "erase")).status_code == 404
-    assert charlies_page.post(url(chat, "erase")).status_code == 404
-    sign_in_at(charlies_page, timezone.now() - timedelta(hours=1))
-    assert charlies_page.get(url(chat, "erase")).status_code == 404
+    set_sign_in_time(charlies_page, timezone.now())
+    assert charlies_page.get(get_chat_url(chat, "erase")).status_code == 404
+    assert charlies_page.post(get_chat_url(chat, "erase")).status_code == 404
+    set_sign_in_time(charlies_page, timezone.now() - timedelta(hours=1))
+    assert charlies_page.get(get_chat_url(chat, "erase")).status_code == 404
     assert Chat.objects.exists()
 
 
@@ -138,7 +135,7 @@ def erased() -> list[int | None]:
 def test_messages_that_quote_it_are_listed_and_go_when_ticked(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
-    where = url(chat, f"messages/{quoted[0].pk}/erase")
+    where = get_chat_url(chat, f"messages/{quoted[0].pk}/erase")
     html = fresh.get(where).content.decode()
     assert "1 other message quotes this message" in html
     assert f'name="also" value="{quoted[1].pk}"' in html
@@ -154,7 +151,7 @@ def test_messages_that_quote_it_are_listed_and_go_when_ticked(
 def test_the_page_after_an_erasure_alone_has_what_proves_it(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
-    where = url(chat, f"messages/{quoted[2].pk}/erase")
+    where = get_chat_url(chat, f"messages/{quoted[2].pk}/erase")
     said = messages.format_canonical_parts(quoted[2].parts)
     response = fresh.post(where)
     event = AuditEvent.objects.get(type="message.erased")
@@ -170,7 +167,7 @@ def test_the_page_after_an_erasure_alone_has_what_proves_it(
 def test_what_was_not_ticked_is_named_afterwards_and_can_go_then(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
-    where = url(chat, f"messages/{quoted[0].pk}/erase")
+    where = get_chat_url(chat, f"messages/{quoted[0].pk}/erase")
 
     assert "1 other message quotes this message" in fresh.post(where).content.decode()
 
@@ -187,5 +184,5 @@ def test_what_was_not_ticked_is_named_afterwards_and_can_go_then(
 def test_without_quotes_nothing_is_said_of_them(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
-    html = fresh.get(url(chat, f"messages/{quoted[2].pk}/erase")).content.decode()
+    html = fresh.get(get_chat_url(chat, f"messages/{quoted[2].pk}/erase")).content.decode()
     assert "quotes this message" not in html

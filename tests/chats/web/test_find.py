@@ -14,8 +14,7 @@ from chats.memory.search.search import LONGEST, QuestionTooLong, search_archive
 from chats.models import Branch, Chat, Compaction, Message, Turn
 from chats.web.find import MOST
 from chats.web.thread.compaction_marker import ORIGINALS_PAGE
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_page import url
+from tests.support.chat_pages import HTMX, get_chat_url
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
@@ -33,7 +32,7 @@ def covered(chat: Chat, talk: Talk, summary: Fold) -> Compaction:
 def found(page: Client, chat: Chat, question: str) -> str:
     """The part with the matches, once the index has caught up."""
     archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
-    return page.get(url(chat, "find"), {"q": question}, headers=HTMX).content.decode()
+    return page.get(get_chat_url(chat, "find"), {"q": question}, headers=HTMX).content.decode()
 
 
 def test_it_finds_originals_alone_and_leads_to_each(
@@ -43,7 +42,7 @@ def test_it_finds_originals_alone_and_leads_to_each(
 
     assert html.strip().startswith('<div class="found" id="found"')
     first = Message.objects.get(seq=1)
-    address = url(chat, f"compactions/{covered.pk}/originals")
+    address = get_chat_url(chat, f"compactions/{covered.pk}/originals")
     assert f'href="{address}?page=1#original-{covered.pk}-1"' in html
     assert f'datetime="{first.created_at.isoformat()}"' in html
     assert "&lt;b&gt;<mark>compressor</mark>&lt;/b&gt; <mark>board</mark> failed" in html
@@ -55,7 +54,9 @@ def test_what_is_not_indexed_yet_is_said_and_nothing_is_indexed_by_looking(
     page: Client, chat: Chat, covered: Compaction
 ) -> None:
     def look() -> str:
-        return page.get(url(chat, "find"), {"q": "compressor"}, headers=HTMX).content.decode()
+        return page.get(
+            get_chat_url(chat, "find"), {"q": "compressor"}, headers=HTMX
+        ).content.decode()
 
     html = look()
     assert re.search(r'data-note="not-indexed">\s*4 ', html)
@@ -79,7 +80,7 @@ def test_a_match_behind_a_window_leads_to_the_window(
     window = summary(6, kind="window", text="", reason="tokens", base=covered, from_seq=5)
     html = found(page, chat, "belt")
     assert f"compactions/{window.pk}/originals?page=1#original-{window.pk}-5" in html
-    page_ = page.get(url(chat, f"compactions/{window.pk}/originals")).content.decode()
+    page_ = page.get(get_chat_url(chat, f"compactions/{window.pk}/originals")).content.decode()
     assert 'data-note="left-out-by-window"' in page_
 
 
@@ -96,11 +97,14 @@ def test_a_match_of_a_later_page_leads_there(
 def test_without_scripts_it_is_a_page_of_its_own(
     page: Client, chat: Chat, covered: Compaction
 ) -> None:
-    html = page.get(url(chat)).content.decode()
-    assert f'<form class="find" role="search" action="{url(chat, "find")}" method="get"' in html
+    html = page.get(get_chat_url(chat)).content.decode()
+    assert (
+        f'<form class="find" role="search" action="{get_chat_url(chat, "find")}" method="get"'
+        in html
+    )
 
     archive.index_branch(Branch.objects.select_related("active_compaction").get(chat=chat))
-    html = page.get(url(chat, "find"), {"q": "fan"}).content.decode()
+    html = page.get(get_chat_url(chat, "find"), {"q": "fan"}).content.decode()
 
     assert '<form class="find" role="search"' in html
     assert 'value="fan"' in html
@@ -118,7 +122,7 @@ def test_without_originals_it_says_where_everything_is(
     page: Client, chat: Chat, talk: Talk
 ) -> None:
     talk("hello")
-    assert 'id="find"' not in page.get(url(chat)).content.decode()
+    assert 'id="find"' not in page.get(get_chat_url(chat)).content.decode()
     assert 'data-note="no-originals"' in found(page, chat, "hello")
 
 
@@ -133,14 +137,14 @@ def test_a_question_that_is_too_long_is_refused(
     page: Client, chat: Chat, covered: Compaction
 ) -> None:
     refusal = QuestionTooLong(length=LONGEST + 1, limit=LONGEST)
-    response = page.get(url(chat, "find"), {"q": "x" * (LONGEST + 1)})
+    response = page.get(get_chat_url(chat, "find"), {"q": "x" * (LONGEST + 1)})
     assert response.status_code == 422
     assert refusal.localized in response.content.decode()
     assert f'data-reason="{refusal.code}"' in found(page, chat, "x" * (LONGEST + 1))
 
 
 def test_charlie_finds_nothing(charlies_page: Client, chat: Chat, covered: Compaction) -> None:
-    response = charlies_page.get(url(chat, "find"), {"q": "compressor"})
+    response = charlies_page.get(get_chat_url(chat, "find"), {"q": "compressor"})
     assert response.status_code == 404
     assert "Oslo" not in response.content.decode()
 
@@ -183,16 +187,16 @@ def test_a_chat_of_a_team_is_searched_by_speaker(
     assert '<option value="user" dir="auto">You</option>' in html
 
     query = {"q": "board", "speaker": "planner"}
-    html = page.get(url(chat, "find"), query).content.decode()
+    html = page.get(get_chat_url(chat, "find"), query).content.decode()
     assert "hx-swap-oob" not in html
     assert '<option value="planner" dir="auto" selected>' in html
     assert "77-2041" in html
     assert f"original-{covered.pk}-1" not in html
     assert "<bdi><b>Trip &lt;b&gt;Planner</b></bdi>" in html
-    mine = page.get(url(chat, "find"), {**query, "speaker": "user"}).content.decode()
+    mine = page.get(get_chat_url(chat, "find"), {**query, "speaker": "user"}).content.decode()
     assert f"original-{covered.pk}-1" in mine
     assert "77-2041" not in mine
-    none = page.get(url(chat, "find"), {**query, "speaker": "nobody"}).content.decode()
+    none = page.get(get_chat_url(chat, "find"), {**query, "speaker": "nobody"}).content.decode()
     assert re.search(r'data-note="no-speaker-match">[^<]* 1 to 4 ', none)
 
 
@@ -200,6 +204,6 @@ def test_a_chat_without_roles_offers_no_speaker(
     page: Client, chat: Chat, covered: Compaction
 ) -> None:
     assert "hx-swap-oob" not in found(page, chat, "compressor")
-    html = page.get(url(chat, "find"), {"q": "compressor"}).content.decode()
+    html = page.get(get_chat_url(chat, "find"), {"q": "compressor"}).content.decode()
     assert 'name="speaker"' not in html
     assert 'id="find-speaker"' in html

@@ -7,7 +7,6 @@ from datetime import datetime
 from typing import Any
 
 import pytest
-from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
@@ -16,8 +15,9 @@ from django.utils.html import escape
 from chats.models import Chat, FileImport, Message
 from chats.web.account import imports
 from tests.chats.api.bringing import work
-from tests.chats.test_outlook import fill
-from tests.chats.web.conftest import HTMX
+from tests.support.chat_messages import fill_with_every_kind
+from tests.support.chat_pages import HTMX
+from tests.support.streamed_responses import read_stream
 
 LINES = b"".join(
     json.dumps({"id": own, "role": role, "parts": [{"type": "text", "text": text}]}).encode()
@@ -53,11 +53,7 @@ def body_of(answer: Any) -> bytes:
     """The bytes of a download."""
     assert answer.status_code == 200
     assert answer["Content-Disposition"].startswith("attachment")
-
-    async def collect() -> bytes:
-        return b"".join([chunk async for chunk in answer.streaming_content])
-
-    return bytes(async_to_sync(collect)())
+    return read_stream(answer)
 
 
 def test_a_file_becomes_a_chat_that_the_report_leads_to(page: Client) -> None:
@@ -159,14 +155,14 @@ def test_what_could_not_be_taken_is_listed_by_itself(
 
 
 def test_a_chat_is_downloaded_from_its_menu(page: Client, chat: Chat, now: datetime) -> None:
-    fill(chat, 4, now=now)
+    fill_with_every_kind(chat, 4, now=now)
     address = f"/chats/{chat.pk}/export"
     assert f'href="{address}"' in page.get(f"/chats/{chat.pk}/").content.decode()
     html = page.get(address).content.decode()
     for form, scope in (("markdown", "active"), ("html", "active"), ("ui", "all")):
         assert f"{address}?form={form}&amp;scope={scope}" in html
         data = body_of(page.get(address, {"form": form, "scope": scope})).decode()
-        assert "Message 2 tells of Eva" in data
+        assert "Message 2 asks for Eva" in data
     bundle = body_of(page.get(address, {"form": "bundle"}))
     assert zipfile.ZipFile(io.BytesIO(bundle)).namelist() == ["history.jsonl", "meta.json"]
     assert page.get(address, {"form": "poem"}).status_code == 404
@@ -175,7 +171,7 @@ def test_a_chat_is_downloaded_from_its_menu(page: Client, chat: Chat, now: datet
 def test_everything_is_downloaded_from_the_settings(
     page: Client, chat: Chat, now: datetime, charlie: User
 ) -> None:
-    fill(chat, 4, now=now)
+    fill_with_every_kind(chat, 4, now=now)
     archive = zipfile.ZipFile(io.BytesIO(body_of(page.get("/settings/exchange/everything"))))
     assert len(archive.namelist()) == 2
     assert page.get("/settings/exchange/everything", {"form": "poem"}).status_code == 404

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-ROOT = Path(__file__).parents[3]
+from tests.support.repository import ROOT
+
 UNKNOWN = re.compile(
     r"not applied|\bfold(s|ed|ing)?\b|\brests until|\brest for a while|"
     r"\b(low|high|a|the|any|no absolute) marks?\b|\brounds\b|"

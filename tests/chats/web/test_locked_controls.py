@@ -2,7 +2,6 @@
 
 import re
 from collections.abc import Callable
-from typing import Any
 
 import pytest
 from django.contrib.auth.models import Permission, User
@@ -14,16 +13,13 @@ from chats.compaction.people.controls import NoSummaries
 from chats.compaction.people.rights import WORDS, Deed, NotAllowedByPolicy
 from chats.compaction.people.undo import NothingToRedo
 from chats.models import Chat, Compaction, Message, Turn
-from contextpolicy.models import PolicyVersion
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import find_action, tight
-from tests.chats.web.test_chat_page import page_text, url
-from tests.chats.web.test_compaction_actions import Policy, draft, folded, policy
+from tests.support.chat_pages import HTMX, cut_out_chat, get_chat_url
+from tests.support.compactions_on_pages import Policy, change_policy_values
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 
-__all__ = ["draft", "folded", "policy"]
 
 # Label of the policy in these tests.
 SUPPORT = "Support v1"
@@ -41,13 +37,13 @@ APPROVE = describe_lock("approve")
 
 def both(page: Client, chat: Chat, row: Compaction) -> list[str]:
     """The chat with its marker, and the page of the compaction."""
-    places = (url(chat), url(chat, f"compactions/{row.pk}/"))
+    places = (get_chat_url(chat), get_chat_url(chat, f"compactions/{row.pk}/"))
     return [page.get(place).content.decode() for place in places]
 
 
 def offers(html: str, chat: Chat, row: Compaction, action: str) -> bool:
     """Whether the page has a form for it."""
-    return f'action="{url(chat, f"compactions/{row.pk}/{action}")}"' in html
+    return f'action="{get_chat_url(chat, f"compactions/{row.pk}/{action}")}"' in html
 
 
 @pytest.mark.parametrize("right", ["nobody", "admins"])
@@ -59,30 +55,24 @@ def test_undo_is_locked_where_the_policy_forbids_it(
         assert offers(html, chat, folded, "undo")
         assert UNDO not in html
 
-    policy_values(undo_right=right)
+    change_policy_values(undo_right=right)
 
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "undo")
         assert offers(html, chat, folded, "rerun")
         assert html.count(UNDO) == 1
-    where = url(chat, f"compactions/{folded.pk}/undo")
+    where = get_chat_url(chat, f"compactions/{folded.pk}/undo")
     assert page.post(where, headers=HTMX).status_code == 403
-
-
-def policy_values(**values: Any) -> None:
-    """Let the policy of the test say something else from now on."""
-    version = PolicyVersion.objects.get()
-    PolicyVersion.objects.filter(pk=version.pk).update(values={**version.values, **values})
 
 
 def test_redo_is_locked_like_undo(
     page: Client, chat: Chat, folded: Compaction, policy: Policy
 ) -> None:
     policy()
-    page.post(url(chat, f"compactions/{folded.pk}/undo"))
+    page.post(get_chat_url(chat, f"compactions/{folded.pk}/undo"))
     assert all(offers(html, chat, folded, "redo") for html in both(page, chat, folded))
 
-    policy_values(undo_right="nobody")
+    change_policy_values(undo_right="nobody")
 
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "redo")
@@ -93,9 +83,9 @@ def test_a_redo_that_no_longer_fits_is_not_offered(
     page: Client, chat: Chat, folded: Compaction, policy: Policy
 ) -> None:
     policy()
-    page.post(url(chat, f"compactions/{folded.pk}/undo"))
+    page.post(get_chat_url(chat, f"compactions/{folded.pk}/undo"))
     row = Message.objects.get(seq=1)
-    page.post(url(chat, f"messages/{row.pk}/exclude"))
+    page.post(get_chat_url(chat, f"messages/{row.pk}/exclude"))
     Compaction.objects.filter(pk=folded.pk).update(status="undone")
 
     for html in both(page, chat, folded):
@@ -107,14 +97,14 @@ def test_editing_and_writing_again_are_locked_together(
     page: Client, chat: Chat, folded: Compaction, policy: Policy
 ) -> None:
     policy()
-    address = url(chat, f"compactions/{folded.pk}/")
+    address = get_chat_url(chat, f"compactions/{folded.pk}/")
     lost = {"kept": {}, "lost": {"name": ["question"]}}
     Compaction.objects.filter(pk=folded.pk).update(retention=lost)
     for html in both(page, chat, folded):
         assert offers(html, chat, folded, "rerun")
         assert f"{address}?edit=1" in html
 
-    policy_values(edit_right="admins")
+    change_policy_values(edit_right="admins")
 
     for html in both(page, chat, folded):
         assert not offers(html, chat, folded, "rerun")
@@ -146,13 +136,13 @@ def test_approval_is_locked_for_whom_it_is_not_left_to(
         assert offers(html, chat, draft, "approve")
         assert offers(html, chat, draft, "reject")
 
-    policy_values(approval="admins")
+    change_policy_values(approval="admins")
 
     for html in both(page, chat, draft):
         assert not offers(html, chat, draft, "approve")
         assert not offers(html, chat, draft, "reject")
         assert APPROVE in html
-    where = url(chat, f"compactions/{draft.pk}/approve")
+    where = get_chat_url(chat, f"compactions/{draft.pk}/approve")
     assert page.post(where, headers=HTMX).status_code == 403
 
 
@@ -163,11 +153,13 @@ def test_nothing_is_tried_again_under_a_policy_without_summaries(
     talk("hello")
     row = summary(2, status="rejected", reason="not_smaller", published_at=None)
     again = f"act-{row.pk.hex}"
-    assert find_action(page.get(url(chat)).content.decode(), again) == url(chat, "compact")
+    assert find_action(page.get(get_chat_url(chat)).content.decode(), again) == get_chat_url(
+        chat, "compact"
+    )
 
-    policy_values(strategy="sliding_window")
+    change_policy_values(strategy="sliding_window")
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert find_action(html, again) is None
     assert escape(NoSummaries(policy=SUPPORT).localized) in html
 
@@ -193,24 +185,24 @@ def test_a_pin_without_room_is_locked_and_an_unpin_is_not(
 ) -> None:
     policy()
     row = Message.objects.get(seq=3)
-    assert "pin" in acts_of(page.get(url(chat)).content.decode(), row)
+    assert "pin" in acts_of(page.get(get_chat_url(chat)).content.decode(), row)
 
-    policy_values(pins_tokens=1)
+    change_policy_values(pins_tokens=1)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert "pin" not in acts_of(html, row)
     locks = re.findall(rf'id="message-{row.pk}"[^>]*\sdata-lock="([^"]*)"', html)
     room = load_pin_room(chat=chat)
     with pytest.raises(PinsFull) as refused:
         room.check(row)
     assert locks == [escape(refused.value.localized)]
-    originals = page.get(url(chat, f"compactions/{folded.pk}/originals")).content.decode()
+    originals = page.get(get_chat_url(chat, f"compactions/{folded.pk}/originals")).content.decode()
     assert "/pin" not in originals
     with pytest.raises(PinsFull) as refused:
         room.check(Message.objects.get(seq=1))
     assert escape(refused.value.localized) in originals
     Message.objects.filter(pk=row.pk).update(pinned_at=row.created_at)
-    assert "unpin" in acts_of(page.get(url(chat)).content.decode(), row)
+    assert "unpin" in acts_of(page.get(get_chat_url(chat)).content.decode(), row)
 
 
 def test_a_reply_without_a_turn_is_not_asked_for_again(
@@ -218,13 +210,13 @@ def test_a_reply_without_a_turn_is_not_asked_for_again(
 ) -> None:
     talk("hello")
     row = Message.objects.get(seq=2)
-    where = url(chat, f"messages/{row.pk}/regenerate")
-    assert "regenerate" in acts_of(page.get(url(chat)).content.decode(), row)
+    where = get_chat_url(chat, f"messages/{row.pk}/regenerate")
+    assert "regenerate" in acts_of(page.get(get_chat_url(chat)).content.decode(), row)
 
     Turn.objects.update(reply=None)
     Message.objects.filter(pk=row.pk).update(turn=None)
 
-    assert "regenerate" not in acts_of(page.get(url(chat)).content.decode(), row)
+    assert "regenerate" not in acts_of(page.get(get_chat_url(chat)).content.decode(), row)
     assert page.post(where, headers=HTMX).status_code == 409
 
 
@@ -233,7 +225,7 @@ def test_a_summary_that_the_policy_makes_no_use_of_is_shown_as_that(
 ) -> None:
     policy(strategy="simple", window_size=10)
 
-    html = tight(page_text(page.get(url(chat)).content.decode()))
+    html = tight(cut_out_chat(page.get(get_chat_url(chat)).content.decode()))
 
     unused = f'id="compaction-{folded.pk}"'
     assert re.findall(rf'{unused}[^>]*\sdata-status="(\w+)"', html) == ["unused"]
@@ -253,7 +245,7 @@ def test_a_window_on_top_of_it_is_shown_as_that_too(
     window = summary(4, kind="window", text="", reason="tokens", base=folded, from_seq=3)
     policy(strategy="simple", window_size=10)
 
-    html = tight(page_text(page.get(url(chat)).content.decode()))
+    html = tight(cut_out_chat(page.get(get_chat_url(chat)).content.decode()))
 
     for row, messages in ((window, "messages 3 to 4"), (folded, "messages 1 to 2")):
         marker = html.split(f'id="compaction-{row.pk}"')[1].split("</section>")[0]

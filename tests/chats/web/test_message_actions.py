@@ -2,7 +2,7 @@
 
 import re
 from collections.abc import Callable
-from datetime import datetime, timedelta
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -10,22 +10,23 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import Branch, Chat, Compaction, Message, Turn
-from chats.people.sessions import SIGNED_IN_AT
 from chats.providers.base import Finished, TextDelta
 from chats.web.reasons import LEFT_OUT
 from chats.web.thread.message_acts import list_message_actions
 from contextpolicy.models import AuditEvent
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_changes import state
-from tests.chats.web.test_chat_page import page_text, url
-from tests.chats.web.test_compaction_actions import Policy, policy
+from tests.support.chat_pages import (
+    HTMX,
+    cut_out_chat,
+    get_chat_url,
+    read_page_version,
+    set_sign_in_time,
+)
+from tests.support.compactions_on_pages import Policy
 
 Talk = Callable[..., Turn]
 Fold = Callable[..., Compaction]
 Work = Callable[..., Any]
-
-__all__ = ["policy"]
 
 
 @pytest.fixture
@@ -45,7 +46,7 @@ def act(client: Client, row: Message, action: str, **data: str) -> Any:
 def body(client: Client, chat: Chat) -> str:
     """The thread of the chat's page."""
     chat.refresh_from_db()
-    return page_text(client.get(url(chat)).content.decode())
+    return cut_out_chat(client.get(get_chat_url(chat)).content.decode())
 
 
 @pytest.mark.parametrize(
@@ -75,9 +76,9 @@ def test_without_scripts_a_mark_leads_back_to_the_message(
     page: Client, chat: Chat, messages: list[Message]
 ) -> None:
     row = messages[0]
-    response = page.post(url(chat, f"messages/{row.pk}/pin"))
-    assert response.headers["Location"] == f"{url(chat)}#message-{row.pk}"
-    assert "Pins use" in page.get(url(chat)).content.decode()
+    response = page.post(get_chat_url(chat, f"messages/{row.pk}/pin"))
+    assert response.headers["Location"] == f"{get_chat_url(chat)}#message-{row.pk}"
+    assert "Pins use" in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_a_pin_over_the_budget_is_refused_in_place(
@@ -85,7 +86,7 @@ def test_a_pin_over_the_budget_is_refused_in_place(
 ) -> None:
     policy(pins_tokens=1)
 
-    response = page.post(url(chat, f"messages/{messages[0].pk}/pin"))
+    response = page.post(get_chat_url(chat, f"messages/{messages[0].pk}/pin"))
 
     assert response.status_code == 409
     assert 'data-reason="pins_full"' in response.content.decode()
@@ -97,7 +98,7 @@ def test_a_mark_that_changes_markers_brings_them_and_what_came_out(
     page: Client, chat: Chat, messages: list[Message], summary: Fold
 ) -> None:
     row = summary(2, exceptions=[])
-    seen = state(page.get(url(chat)).content.decode())
+    seen = read_page_version(page.get(get_chat_url(chat)).content.decode())
 
     response = act(page, messages[0], "exclude", seen=seen)
 
@@ -112,7 +113,9 @@ def test_a_mark_that_changes_markers_brings_them_and_what_came_out(
 def test_a_message_of_an_earlier_page_is_swapped_too(
     page: Client, chat: Chat, messages: list[Message]
 ) -> None:
-    html = page.get(url(chat, f"messages/{messages[1].pk}/"), headers=HTMX).content.decode()
+    html = page.get(
+        get_chat_url(chat, f"messages/{messages[1].pk}/"), headers=HTMX
+    ).content.decode()
     assert "an early reply" in html
     assert "is-last" not in html
 
@@ -120,16 +123,16 @@ def test_a_message_of_an_earlier_page_is_swapped_too(
 def test_without_scripts_a_message_has_a_page_with_its_actions(
     page: Client, chat: Chat, messages: list[Message]
 ) -> None:
-    address = url(chat, f"messages/{messages[1].pk}/")
-    assert f'href="{address}"' in page.get(url(chat)).content.decode()
+    address = get_chat_url(chat, f"messages/{messages[1].pk}/")
+    assert f'href="{address}"' in page.get(get_chat_url(chat)).content.decode()
 
     html = page.get(address).content.decode()
 
     assert "an early reply" in html
     for action in ("regenerate", "pin", "branch", "exclude", "erase"):
-        assert url(chat, f"messages/{messages[1].pk}/{action}") in html, action
-    assert url(chat, f"messages/{messages[1].pk}/edit") not in html
-    assert url(chat, f"turns/{messages[1].turn_id}/receipt") in html
+        assert get_chat_url(chat, f"messages/{messages[1].pk}/{action}") in html, action
+    assert get_chat_url(chat, f"messages/{messages[1].pk}/edit") not in html
+    assert get_chat_url(chat, f"turns/{messages[1].turn_id}/receipt") in html
     assert "hx-post" not in html.partition('id="acts-title"')[2]
 
 
@@ -139,18 +142,18 @@ def test_a_message_is_copied_as_it_was_written(
     talk("**bold** <b>\n\n| a |", "`code`")
     row = Message.objects.get(seq=1)
 
-    response = page.get(url(chat, f"messages/{row.pk}/source"))
+    response = page.get(get_chat_url(chat, f"messages/{row.pk}/source"))
 
     assert response.content.decode() == "**bold** <b>\n\n| a |"
     assert response.headers["Content-Type"] == "text/plain; charset=utf-8"
-    assert charlies_page.get(url(chat, f"messages/{row.pk}/source")).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, f"messages/{row.pk}/source")).status_code == 404
 
 
 def test_an_edit_makes_versions_to_go_between(
     page: Client, chat: Chat, messages: list[Message], work: Work
 ) -> None:
     old, row = chat.active_branch_id, messages[2]
-    form = page.get(url(chat, f"messages/{row.pk}/edit"), headers=HTMX).content.decode()
+    form = page.get(get_chat_url(chat, f"messages/{row.pk}/edit"), headers=HTMX).content.decode()
     assert "the second question</textarea>" in form
 
     html = act(page, row, "edit", text="another question").content.decode()
@@ -163,8 +166,8 @@ def test_an_edit_makes_versions_to_go_between(
     assert "the second question" not in html
     assert 'aria-label="Version 2 of 2"' in html
 
-    response = page.post(url(chat, f"branches/{old}/choose"))
-    assert response.headers["Location"] == url(chat) + "#tail"
+    response = page.post(get_chat_url(chat, f"branches/{old}/choose"))
+    assert response.headers["Location"] == get_chat_url(chat) + "#tail"
     html = body(page, chat)
     assert "the second reply" in html
     assert "another reply" not in html
@@ -188,7 +191,7 @@ def test_versions_of_the_first_message_and_of_versions(
 def test_a_refused_edit_keeps_its_text(
     page: Client, chat: Chat, messages: list[Message], headers: dict[str, str]
 ) -> None:
-    where = url(chat, f"messages/{messages[1].pk}/edit")
+    where = get_chat_url(chat, f"messages/{messages[1].pk}/edit")
     response = page.post(where, {"text": "my words"}, headers=headers)
 
     html = response.content.decode()
@@ -209,17 +212,17 @@ def test_a_team_members_words_have_their_name_and_are_not_edited(
     assert "edit" in list_message_actions(messages[0], pin_lock="")
     row.refresh_from_db()
     assert not {"edit", "regenerate"} & {*list_message_actions(row, pin_lock="")}
-    html = page.get(url(chat, f"{where}/edit")).content.decode()
+    html = page.get(get_chat_url(chat, f"{where}/edit")).content.decode()
     assert 'aria-label="Message 3 from Ann &lt;b&gt;, being edited"' in html
-    refused = page.post(url(chat, f"{where}/edit"), {"text": "my words"})
+    refused = page.post(get_chat_url(chat, f"{where}/edit"), {"text": "my words"})
     assert refused.status_code == 409
     assert 'data-reason="not_a_user_message"' in refused.content.decode()
     assert Branch.objects.filter(chat=chat).count() == 1
 
-    sign_in_at(page, timezone.now())
-    html = tight(page.get(url(chat, f"{where}/erase")).content.decode())
+    set_sign_in_time(page, timezone.now())
+    html = tight(page.get(get_chat_url(chat, f"{where}/erase")).content.decode())
     assert "from<bdi>Ann &lt;b&gt;</bdi></p>" in html
-    html = tight(page.get(url(chat, f"messages/{messages[0].pk}/erase")).content.decode())
+    html = tight(page.get(get_chat_url(chat, f"messages/{messages[0].pk}/erase")).content.decode())
     assert re.search(r"Message 1 of [^<]+, from you</p>", html)
 
 
@@ -244,10 +247,10 @@ def test_a_branch_goes_on_behind_a_message_and_the_menu_leads_back(
     html = act(page, messages[1], "branch").content.decode()
 
     assert "the second question" not in html.split('id="branches"')[0]
-    whole = page.get(url(chat)).content.decode()
+    whole = page.get(get_chat_url(chat)).content.decode()
     assert "2 branches" in whole
-    assert url(chat, f"branches/{old}/choose") in whole
-    page.post(url(chat, f"branches/{old}/choose"), headers=HTMX)
+    assert get_chat_url(chat, f"branches/{old}/choose") in whole
+    page.post(get_chat_url(chat, f"branches/{old}/choose"), headers=HTMX)
     assert "the second question" in body(page, chat)
 
 
@@ -255,34 +258,31 @@ def test_a_message_under_a_summary_can_be_marked_and_erased(
     page: Client, chat: Chat, messages: list[Message], summary: Fold
 ) -> None:
     row = summary(2)
-    html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
+    html = page.get(
+        get_chat_url(chat, f"compactions/{row.pk}/originals"), headers=HTMX
+    ).content.decode()
     for action in ("pin", "exclude", "erase"):
-        assert url(chat, f"messages/{messages[0].pk}/{action}") in html
+        assert get_chat_url(chat, f"messages/{messages[0].pk}/{action}") in html
 
     act(page, messages[0], "pin")
 
     assert "the first question" in body(page, chat)
-    html = page.get(url(chat, f"compactions/{row.pk}/originals"), headers=HTMX).content.decode()
+    html = page.get(
+        get_chat_url(chat, f"compactions/{row.pk}/originals"), headers=HTMX
+    ).content.decode()
     assert "always sent" in html
-    assert url(chat, f"messages/{messages[0].pk}/unpin") in html
-
-
-def sign_in_at(client: Client, at: datetime) -> None:
-    """Let the session say when its person signed in."""
-    session = client.session
-    session[SIGNED_IN_AT] = at.isoformat()
-    session.save()
+    assert get_chat_url(chat, f"messages/{messages[0].pk}/unpin") in html
 
 
 def test_erasing_says_what_goes_and_asks_for_a_fresh_sign_in(
     page: Client, chat: Chat, messages: list[Message], summary: Fold
 ) -> None:
-    where = url(chat, f"messages/{messages[0].pk}/erase")
-    sign_in_at(page, timezone.now() - timedelta(hours=1))
+    where = get_chat_url(chat, f"messages/{messages[0].pk}/erase")
+    set_sign_in_time(page, timezone.now() - timedelta(hours=1))
     for response in (page.get(where), page.post(where)):
         assert response.headers["Location"] == f"/account/confirm/?next={where}"
 
-    sign_in_at(page, timezone.now())
+    set_sign_in_time(page, timezone.now())
     html = page.get(where).content.decode()
     assert "<h2>Erased</h2>" in html
     assert "<h2>Kept</h2>" in html
@@ -301,9 +301,9 @@ def test_a_message_that_is_being_answered_is_not_erased(
     page: Client, chat: Chat, say: Callable[[str], Turn]
 ) -> None:
     turn = say("hello")
-    sign_in_at(page, timezone.now())
+    set_sign_in_time(page, timezone.now())
 
-    response = page.post(url(chat, f"messages/{turn.trigger_id}/erase"))
+    response = page.post(get_chat_url(chat, f"messages/{turn.trigger_id}/erase"))
 
     assert response.status_code == 409
     assert 'id="refusal" data-reason="turn_not_over"' in response.content.decode()
@@ -316,11 +316,11 @@ ACTIONS = ("pin", "unpin", "exclude", "include", "regenerate", "branch", "edit",
 def test_charlie_may_not_and_reading_changes_nothing(
     page: Client, charlies_page: Client, chat: Chat, messages: list[Message], action: str
 ) -> None:
-    sign_in_at(charlies_page, timezone.now())
+    set_sign_in_time(charlies_page, timezone.now())
     before, events = list(Message.objects.order_by("seq").values()), AuditEvent.objects.count()
 
     assert act(charlies_page, messages[1], action, text="x").status_code == 404
-    response = page.get(url(chat, f"messages/{messages[1].pk}/{action}"))
+    response = page.get(get_chat_url(chat, f"messages/{messages[1].pk}/{action}"))
     assert response.status_code == (
         405 if action not in {"edit", "erase"} else response.status_code
     )
@@ -334,6 +334,6 @@ def test_a_branch_of_another_chat_is_not_found(
     page: Client, charlies_page: Client, chat: Chat, messages: list[Message]
 ) -> None:
     nowhere = "00000000-0000-0000-0000-000000000000"
-    assert page.post(url(chat, f"branches/{nowhere}/choose")).status_code == 404
-    where = url(chat, f"branches/{chat.active_branch_id}/choose")
+    assert page.post(get_chat_url(chat, f"branches/{nowhere}/choose")).status_code == 404
+    where = get_chat_url(chat, f"branches/{chat.active_branch_id}/choose")
     assert charlies_page.post(where).status_code == 404

@@ -18,8 +18,8 @@ from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.presets import seed_policies
 from contextpolicy.publish import assign_policy
 from tests.chats.api.programs import Program
-from tests.chats.conftest import InlineWorker, ScriptedProvider
 from tests.fakes.fake_server import FakeServer
+from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 pytestmark = pytest.mark.processes
 REPLY = "猫是肉食动物。"

@@ -23,10 +23,9 @@ from chats.models import Chat, Folder, Message, Turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_list import following, listed, plan_of
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_page_cost import MOST
+from tests.support.chat_lists import explain_list_query, find_next_page, list_chat_ids
+from tests.support.chat_pages import HTMX, get_chat_url
+from tests.support.chat_sizes import MOST_QUERIES
 
 Sent = list[tuple[str, dict[str, str]]]
 
@@ -65,28 +64,28 @@ def test_a_pinned_chat_stands_first_wherever_it_lies(
     page: Client, chat: Chat, others: list[Chat], folder: Folder, alice: User
 ) -> None:
     oldest = organising.organise_chat(chat=others[-1], user=alice, folder=folder.pk)
-    answer = page.post(url(oldest, "organise"), {"pinned": "yes"})
-    assert answer.headers["Location"] == url(oldest)
-    assert listed(sidebar(page))[0] == str(oldest.pk)
-    assert listed(sidebar(page)).count(str(oldest.pk)) == 1
-    page.post(url(oldest, "organise"), {"pinned": "no"})
-    assert str(oldest.pk) not in listed(sidebar(page))
+    answer = page.post(get_chat_url(oldest, "organise"), {"pinned": "yes"})
+    assert answer.headers["Location"] == get_chat_url(oldest)
+    assert list_chat_ids(sidebar(page))[0] == str(oldest.pk)
+    assert list_chat_ids(sidebar(page)).count(str(oldest.pk)) == 1
+    page.post(get_chat_url(oldest, "organise"), {"pinned": "no"})
+    assert str(oldest.pk) not in list_chat_ids(sidebar(page))
     assert types_of(oldest) == ["chat.created"]
 
 
 def test_an_archived_chat_stands_behind_a_link(
     page: Client, chat: Chat, others: list[Chat]
 ) -> None:
-    page.post(url(others[0], "organise"), {"archived": "yes"})
+    page.post(get_chat_url(others[0], "organise"), {"archived": "yes"})
     html = sidebar(page)
-    assert str(others[0].pk) not in listed(html)
+    assert str(others[0].pk) not in list_chat_ids(html)
     assert 'href="/chats/archive"' in html
-    assert "Current chat</h2>" in sidebar(page, url(others[0]))
+    assert "Current chat</h2>" in sidebar(page, get_chat_url(others[0]))
     shelf = page.get("/chats/archive").content.decode()
     assert listed_rows(shelf) == [str(others[0].pk)]
-    back = page.post(url(others[0], "organise"), {"archived": "no", "archive": "1"})
+    back = page.post(get_chat_url(others[0], "organise"), {"archived": "no", "archive": "1"})
     assert back.headers["Location"] == "/chats/archive"
-    assert str(others[0].pk) in listed(sidebar(page))
+    assert str(others[0].pk) in list_chat_ids(sidebar(page))
 
 
 def listed_rows(html: str) -> list[str]:
@@ -98,37 +97,37 @@ def test_folders_are_headings_and_the_open_chats_folder_is_open(
     page: Client, chat: Chat, others: list[Chat], folder: Folder
 ) -> None:
     for each in others[:2]:
-        page.post(url(each, "folder"), {"folder": str(folder.pk)})
+        page.post(get_chat_url(each, "folder"), {"folder": str(folder.pk)})
     closed = sidebar(page)
     assert "Warranty cases" in closed
     assert f'hx-get="/folders/{folder.pk}/"' in closed
-    assert not {str(each.pk) for each in others[:2]} & set(listed(closed))
+    assert not {str(each.pk) for each in others[:2]} & set(list_chat_ids(closed))
     part = page.get(f"/folders/{folder.pk}/", headers=HTMX).content.decode()
-    assert listed(part) == [str(each.pk) for each in others[:2]]
+    assert list_chat_ids(part) == [str(each.pk) for each in others[:2]]
     assert "<html" not in part
-    shown = sidebar(page, url(others[0]))
+    shown = sidebar(page, get_chat_url(others[0]))
     assert "Current chat" not in shown
-    assert set(listed(shown)) == {str(each.pk) for each in [chat, *others]}
+    assert set(list_chat_ids(shown)) == {str(each.pk) for each in [chat, *others]}
     assert shown.count('aria-current="page"') == 1
 
 
 def test_a_new_folder_is_made_where_a_chat_is_put_into_it(page: Client, chat: Chat) -> None:
-    asked = page.get(url(chat, "folder")).content.decode()
-    assert f'action="{url(chat, "folder")}"' in asked
+    asked = page.get(get_chat_url(chat, "folder")).content.decode()
+    assert f'action="{get_chat_url(chat, "folder")}"' in asked
     for _ in range(2):
-        page.post(url(chat, "folder"), {"name": "  Billing  ", "folder": ""})
+        page.post(get_chat_url(chat, "folder"), {"name": "  Billing  ", "folder": ""})
     chat.refresh_from_db()
     assert chat.folder == Folder.objects.get(name="Billing")
-    page.post(url(chat, "folder"), {"name": "", "folder": ""})
+    page.post(get_chat_url(chat, "folder"), {"name": "", "folder": ""})
     assert Chat.objects.get(pk=chat.pk).folder is None
-    refused = page.post(url(chat, "folder"), {"name": "x" * 101})
+    refused = page.post(get_chat_url(chat, "folder"), {"name": "x" * 101})
     assert refused.status_code == 422
     assert "has 101 characters. The limit is 100" in refused.content.decode()
 
 
 @pytest.mark.parametrize("chosen", ["x", "00000000-0000-4000-8000-000000000000"])
 def test_a_folder_that_is_none_is_refused(page: Client, chat: Chat, chosen: str) -> None:
-    refused = page.post(url(chat, "folder"), {"folder": chosen})
+    refused = page.post(get_chat_url(chat, "folder"), {"folder": chosen})
     assert refused.status_code == 422
     assert 'data-reason="unknown_folder"' in refused.content.decode()
 
@@ -148,7 +147,7 @@ def test_a_folder_is_renamed_and_deleted_and_its_chats_stay(
     assert page.get(where).status_code == 404
     chat.refresh_from_db()
     assert chat.folder is None
-    assert str(chat.pk) in listed(sidebar(page))
+    assert str(chat.pk) in list_chat_ids(sidebar(page))
 
 
 def test_charlie_has_none_of_alices_folders(
@@ -159,7 +158,7 @@ def test_charlie_has_none_of_alices_folders(
     for action in ("rename", "delete"):
         assert charlies_page.post(where + action, {"name": "Mine"}).status_code == 404
     own = lifecycle.create_chat(owner=charlie, now=now)
-    refused = charlies_page.post(url(own, "folder"), {"folder": str(folder.pk)})
+    refused = charlies_page.post(get_chat_url(own, "folder"), {"folder": str(folder.pk)})
     assert refused.status_code == 422
     assert "Warranty" not in sidebar(charlies_page)
 
@@ -173,7 +172,7 @@ def test_a_folder_that_is_opened_in_the_sidebar_leads_to_its_page(
     assert f'class="navitem navitem--quiet" href="{where}"' in empty
     organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
     part = page.get(where, headers=HTMX).content.decode()
-    assert listed(part) == [str(chat.pk)]
+    assert list_chat_ids(part) == [str(chat.pk)]
     assert part.count('data-act="manage-folder"') == 1
     assert 'data-note="empty-folder"' not in part
 
@@ -190,12 +189,12 @@ def test_a_long_folder_is_paged(page: Client, alice: User, folder: Folder, now: 
         for n in range(120)
     )
     html = page.get(f"/folders/{folder.pk}/").content.decode()
-    seen = listed(html)
-    while address := following(html):
+    seen = list_chat_ids(html)
+    while address := find_next_page(html):
         html = page.get(address, headers=HTMX).content.decode()
         assert 'data-act="manage-folder"' not in html
         assert 'id="more-chats"' not in html
-        seen += listed(html)
+        seen += list_chat_ids(html)
     assert len(seen) == len(set(seen)) == 120
 
 
@@ -241,11 +240,11 @@ def test_a_chat_in_a_folder_opens_with_few_statements(
     for n in range(20):
         organising.create_folder(owner=alice, name=f"Folder {n}")
     organising.organise_chat(chat=chat, user=alice, folder=folder.pk)
-    page.get(url(chat))
+    page.get(get_chat_url(chat))
     with CaptureQueriesContext(connection) as heard:
-        page.get(url(chat))
+        page.get(get_chat_url(chat))
     # One more than a chat without: the others of its folder.
-    assert len(heard) <= MOST + 1, "\n".join(query["sql"][:150] for query in heard)
+    assert len(heard) <= MOST_QUERIES + 1, "\n".join(query["sql"][:150] for query in heard)
 
 
 def test_the_list_keeps_its_index_beside_folders(
@@ -256,7 +255,7 @@ def test_the_list_keeps_its_index_beside_folders(
         for n in range(120)
     )
     if connection.vendor == "sqlite":
-        plan = plan_of(page, following(page.get("/chats/new").content.decode()))
+        plan = explain_list_query(page, find_next_page(page.get("/chats/new").content.decode()))
         assert "chat_sidebar" in plan
         assert "TEMP B-TREE" not in plan
 
@@ -268,17 +267,22 @@ def test_a_deleted_chat_is_hidden_at_once_and_can_be_brought_back(
     page: Client, chat: Chat, talk: Callable[..., Turn], alice: User
 ) -> None:
     talk("hello")
-    answer = page.post(url(chat, "delete"))
-    assert answer.headers["Location"] == url(chat, "deleted")
-    assert "Chat deleted" in page.get(url(chat, "deleted")).content.decode()
-    for path in (url(chat), url(chat, "meter"), url(chat, "changes"), url(chat, "folder")):
+    answer = page.post(get_chat_url(chat, "delete"))
+    assert answer.headers["Location"] == get_chat_url(chat, "deleted")
+    assert "Chat deleted" in page.get(get_chat_url(chat, "deleted")).content.decode()
+    for path in (
+        get_chat_url(chat),
+        get_chat_url(chat, "meter"),
+        get_chat_url(chat, "changes"),
+        get_chat_url(chat, "folder"),
+    ):
         assert page.get(path).status_code == 404
-    assert page.post(url(chat, "messages"), {"text": "more"}).status_code == 404
+    assert page.post(get_chat_url(chat, "messages"), {"text": "more"}).status_code == 404
     assert str(chat.pk) not in sidebar(page)
     assert listed_rows(page.get("/chats/archive").content.decode()) == [str(chat.pk)]
-    assert page.post(url(chat, "restore")).headers["Location"] == url(chat)
-    assert "hello" in page.get(url(chat)).content.decode()
-    assert page.get(url(chat, "deleted")).status_code == 404
+    assert page.post(get_chat_url(chat, "restore")).headers["Location"] == get_chat_url(chat)
+    assert "hello" in page.get(get_chat_url(chat)).content.decode()
+    assert page.get(get_chat_url(chat, "deleted")).status_code == 404
     assert types_of(chat)[-2:] == ["chat.deleted", "chat.restored"]
     event = AuditEvent.objects.get(type="chat.deleted")
     assert event.data["messages"] == 2
@@ -289,7 +293,7 @@ def test_a_reply_is_stopped_when_its_chat_is_deleted(
     page: Client, chat: Chat, say: Callable[[str], Turn]
 ) -> None:
     turn = say("hello")
-    page.post(url(chat, "delete"))
+    page.post(get_chat_url(chat, "delete"))
     turn.refresh_from_db()
     assert turn.status == Turn.Status.STOPPED
 
@@ -297,11 +301,11 @@ def test_a_reply_is_stopped_when_its_chat_is_deleted(
 def test_charlie_neither_deletes_nor_brings_back(
     page: Client, charlies_page: Client, chat: Chat
 ) -> None:
-    assert charlies_page.post(url(chat, "delete")).status_code == 404
-    page.post(url(chat, "delete"))
+    assert charlies_page.post(get_chat_url(chat, "delete")).status_code == 404
+    page.post(get_chat_url(chat, "delete"))
     for action in ("restore", "erase"):
-        assert charlies_page.post(url(chat, action)).status_code == 404
-    assert charlies_page.get(url(chat, "deleted")).status_code == 404
+        assert charlies_page.post(get_chat_url(chat, action)).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, "deleted")).status_code == 404
     assert listed_rows(charlies_page.get("/chats/archive").content.decode()) == []
 
 
@@ -340,7 +344,7 @@ def test_every_deleted_chat_is_found_on_a_page(
 def test_a_place_that_is_none_is_the_beginning_of_the_deleted_chats(
     page: Client, chat: Chat, place: str
 ) -> None:
-    page.post(url(chat, "delete"))
+    page.post(get_chat_url(chat, "delete"))
     html = page.get("/chats/archive", {"deleted": place}).content.decode()
     assert listed_rows(html) == [str(chat.pk)]
     assert "Archived</h2>" in html
@@ -350,7 +354,7 @@ def test_more_archived_chats_are_no_word_on_the_deleted_ones(
     page: Client, chat: Chat, alice: User, now: datetime
 ) -> None:
     assert 'data-note="no-deleted-chats"' in page.get("/chats/archive").content.decode()
-    page.post(url(chat, "delete"))
+    page.post(get_chat_url(chat, "delete"))
     Chat.objects.bulk_create(
         Chat(owner=alice, archived=True, created_at=now, updated_at=now) for _ in range(LISTED + 1)
     )
@@ -419,11 +423,11 @@ def test_a_temporary_chat_is_erased_by_its_button(
 ) -> None:
     assert 'name="temporary"' in page.get("/chats/new").content.decode()
     chat = begin_temporary(page)
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     assert 'data-act="erase-temporary-chat"' in html
-    assert page.post(url(chat, "delete")).headers["Location"] == "/chats/new"
-    assert page.get(url(chat)).status_code == 404
-    assert page.post(url(chat, "restore")).status_code == 409
+    assert page.post(get_chat_url(chat, "delete")).headers["Location"] == "/chats/new"
+    assert page.get(get_chat_url(chat)).status_code == 404
+    assert page.post(get_chat_url(chat, "restore")).status_code == 409
     assert listed_rows(page.get("/chats/archive").content.decode()) == []
     tasks.erase_chat(chat_id=str(chat.pk))
     assert not Chat.objects.exists()
@@ -459,7 +463,7 @@ def test_a_running_reply_delays_the_erasure(
 ) -> None:
     chat = begin_temporary(page)
     Turn.objects.update(status="running", lease_token="t", lease_until=timezone.now())
-    page.post(url(chat, "delete"))
+    page.post(get_chat_url(chat, "delete"))
     assert not erasure.erase_expired(chat_id=chat.pk, now=timezone.now())
     Turn.objects.update(
         status="stopped", finished_at=timezone.now(), lease_token="", lease_until=None

@@ -13,10 +13,9 @@ from chats.providers.base import Finished, TextDelta
 from contextpolicy.linter.errors import LONGEST_TEXT
 from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_page import url
-from tests.conftest import NOON
 from tests.contextpolicy.pages import Page
+from tests.support.chat_pages import HTMX, get_chat_url
+from tests.support.clocks import NOON
 
 OWN = "Answer like a pirate.\nAlways."
 Govern = Callable[..., None]
@@ -35,27 +34,27 @@ def govern(db: None) -> Govern:
 
 def write(page: Client, chat: Chat, text: str, **options: Any) -> Any:
     """Send the form."""
-    return page.post(url(chat, "system-text"), {"text": text}, **options)
+    return page.post(get_chat_url(chat, "system-text"), {"text": text}, **options)
 
 
 def test_the_menu_of_a_chat_leads_to_it(page: Client, chat: Chat) -> None:
-    body = page.get(url(chat)).content.decode()
+    body = page.get(get_chat_url(chat)).content.decode()
 
-    assert f'href="{url(chat, "system-text")}"' in body
+    assert f'href="{get_chat_url(chat, "system-text")}"' in body
     assert 'data-note="own-instructions"' not in body
 
 
 def test_it_is_written_and_shown_with_its_length(page: Client, chat: Chat) -> None:
     answer = write(page, chat, OWN.replace("\n", "\r\n"))
 
-    assert (answer.status_code, answer["Location"]) == (302, url(chat, "system-text"))
+    assert (answer.status_code, answer["Location"]) == (302, get_chat_url(chat, "system-text"))
     chat.refresh_from_db()
     assert chat.system_text == OWN
-    body = page.get(url(chat, "system-text")).content.decode()
+    body = page.get(get_chat_url(chat, "system-text")).content.decode()
     assert Page(body).fields["text"] == [OWN]
     assert f"<span data-count>{len(OWN)}</span> / 20,000" in body
     assert 'data-reason="append"' in body
-    assert 'data-note="own-instructions"' in page.get(url(chat)).content.decode()
+    assert 'data-note="own-instructions"' in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_a_page_that_is_there_gets_the_part(page: Client, chat: Chat) -> None:
@@ -91,7 +90,7 @@ def test_layouts_a_and_c_differ_in_what_becomes_of_it(
 
     assert request.messages[0].role == "system"
     assert request.messages[0].content == system
-    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+    words = Page(page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
     assert "Chat text" in words
     assert ("Policy text" in words) == (layout != "A")
     assert "Answer like a pirate." in words
@@ -153,7 +152,7 @@ def test_one_that_leaves_no_room_is_refused_with_the_fields(
 
 def test_a_policy_locks_it_with_a_sentence(page: Client, chat: Chat, govern: Govern) -> None:
     govern(chat_system="ignore")
-    body = page.get(url(chat, "system-text")).content.decode()
+    body = page.get(get_chat_url(chat, "system-text")).content.decode()
 
     assert "The policy P v1 does not allow chats to have their own system text." in body
     assert "<textarea" not in body
@@ -165,7 +164,7 @@ def test_a_policy_locks_it_with_a_sentence(page: Client, chat: Chat, govern: Gov
 def test_under_a_lock_it_can_still_be_taken_away(page: Client, chat: Chat, govern: Govern) -> None:
     write(page, chat, OWN)
     govern(chat_system="ignore")
-    html = page.get(url(chat, "system-text")).content.decode()
+    html = page.get(get_chat_url(chat, "system-text")).content.decode()
     assert 'data-note="saved-not-sent"' in html
     assert "Always." in Page(html).words
     refused = write(page, chat, "Something new.").content.decode()
@@ -182,7 +181,7 @@ def test_charlie_neither_reads_nor_writes_it(
 ) -> None:
     write(page, chat, OWN)
 
-    assert charlies_page.get(url(chat, "system-text")).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, "system-text")).status_code == 404
     assert write(charlies_page, chat, "Mine.").status_code == 404
     chat.refresh_from_db()
     assert chat.system_text == OWN

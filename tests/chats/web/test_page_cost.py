@@ -13,40 +13,12 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
-from chats.models import Chat, Compaction, Message, Turn
-from tests.chats.web.test_chat_page import fill, url
-
-MOST = 17
-
-
-def short(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:
-    """Two turns and nothing else."""
+from chats.models import Chat, Compaction, Turn
+from tests.support.chat_pages import get_chat_url
+from tests.support.chat_sizes import CHAT_SIZES, MOST_QUERIES
 
 
-def long(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:
-    """Six hundred messages."""
-    fill(chat, count=600, now=now)
-
-
-def summed_up(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> Compaction:
-    """Create an active summary that covers most of them."""
-    long(chat, summary, now)
-    return summary(500)
-
-
-def left_out(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:
-    """A window on top of the summary."""
-    base = summed_up(chat, summary, now)
-    summary(550, kind="window", text="", reason="tokens", base=base, from_seq=501)
-
-
-def pinned(chat: Chat, summary: Callable[..., Compaction], now: datetime) -> None:
-    """Pinned messages under the summary, behind the window and in the history."""
-    left_out(chat, summary, now)
-    Message.objects.filter(seq__in=[10, 520, 590]).update(pinned_at=now)
-
-
-@pytest.mark.parametrize("state", [short, long, summed_up, left_out, pinned])
+@pytest.mark.parametrize("state", CHAT_SIZES.values(), ids=CHAT_SIZES)
 def test_a_chat_opens_with_few_statements(
     state: Callable[..., Any],
     page: Client,
@@ -61,7 +33,7 @@ def test_a_chat_opens_with_few_statements(
     # A text that no prompt of the chat had yet is looked up once more.
     chat.refresh_from_db()
     talk("and again")
-    assert page.get(url(chat)).status_code == 200
+    assert page.get(get_chat_url(chat)).status_code == 200
     with CaptureQueriesContext(connection) as heard:
-        page.get(url(chat))
-    assert len(heard) <= MOST, "\n".join(query["sql"][:150] for query in heard)
+        page.get(get_chat_url(chat))
+    assert len(heard) <= MOST_QUERIES, "\n".join(query["sql"][:150] for query in heard)

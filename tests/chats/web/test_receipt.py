@@ -16,9 +16,9 @@ from chats.web.receipts import wording
 from contextpolicy.models import EffectivePolicy
 from contextpolicy.publish import assign_policy, create_policy
 from tests.chats.web.markup import tight
-from tests.chats.web.test_chat_page import url
-from tests.conftest import NOON
 from tests.contextpolicy.pages import Page
+from tests.support.chat_pages import get_chat_url
+from tests.support.clocks import NOON
 
 
 def test_a_receipt_shows_the_prompt_in_order(
@@ -29,7 +29,7 @@ def test_a_receipt_shows_the_prompt_in_order(
     talk("the first question", "the first answer")
     turn = talk("the second question")
 
-    body = tight(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode())
+    body = tight(page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode())
 
     order = [
         "Answer &lt;briefly&gt;.",
@@ -49,7 +49,7 @@ def test_what_was_left_out_has_its_reason(
     turn = talk("hello")
     Receipt.objects.update(left_out=[[1, 42, "covered"], [43, 43, "budget"], [44, 45, "odd"]])
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "Messages 1 to 42" in body
     assert "Message 43</th>" in body
@@ -67,7 +67,7 @@ def test_a_hidden_system_text_is_shown_by_size_only(
     assign_policy(policy=policy, level="instance", actor="system", now=NOON)
     turn = talk("hello")
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "The secret recipe." not in body
     assert "The policy hides this text. 18 characters, stored as" in body
@@ -80,7 +80,7 @@ def test_texts_that_are_gone_say_so(page: Client, chat: Chat, talk: Callable[...
     turn = talk("hello")
     PromptText.objects.all().delete()
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert 'data-note="text-not-stored"' in body
 
@@ -90,7 +90,7 @@ def test_a_turn_without_a_call_says_so(
 ) -> None:
     turn = say("hello")
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert 'data-note="no-model-call"' in body
 
@@ -102,7 +102,7 @@ def test_several_calls_are_told_apart(page: Client, chat: Chat, talk: Callable[.
     receipt.pk, receipt.call = None, 2
     receipt.save(force_insert=True)
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "Call 1, step 1, attempt 1" in body
     assert "Call 2, step 1, attempt 1" in body
@@ -115,7 +115,7 @@ def test_the_provider_s_count_stands_beside_ours(
     turn = talk("hello")
     Receipt.objects.update(usage={"input": 1533, "cached": 708})
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "1,533" in body
     assert "708 read from the cache" in body
@@ -134,7 +134,7 @@ def test_tool_parts_of_a_message_are_part_of_its_text(
     )
     turn = talk("two")
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert "look_up({})\nfound it" in body
 
@@ -149,7 +149,7 @@ def test_a_message_that_was_cut_is_shown_as_it_was_sent_and_says_by_how_much(
     turn = say("second")
     request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
 
-    found = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    found = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert request.messages[0].content in html.unescape(found)
     assert "characters cut …]" in request.messages[0].content
@@ -178,7 +178,7 @@ def test_a_tool_result_that_was_cut_is_shown_as_it_was_sent(
     turn = say("two")
     request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
 
-    found = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    found = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     sent = next(wire.content for wire in request.messages if wire.role == "tool")
     assert len(sent) <= 200
@@ -193,7 +193,7 @@ def test_notes_are_sentences(page: Client, chat: Chat, talk: Callable[..., Turn]
     Receipt.objects.update(notes=notes)
     EffectivePolicy.objects.update(adjusted=[["keep_last_messages", 3000, 12]])
 
-    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+    words = Page(page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
     assert "The sliding window was used instead. The plugin failed with KeyError." in words
     assert "Message 7: a tool call had no result" in words
@@ -233,7 +233,7 @@ def test_the_places_are_those_of_the_request(
     turn = say("second")
     request = work(turn, [TextDelta("two"), Finished("stop")]).scripted.requests[0]
 
-    shown = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    shown = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
     words = Page(shown).words
 
     assert 'data-layout="B"' in shown
@@ -253,7 +253,7 @@ def test_the_estimate_for_the_provider_has_its_factor(
     receipt.usage = {"input": 1_310}
     receipt.save()
 
-    words = Page(page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
+    words = Page(page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()).words
 
     assert "Sent ≈ 1,200 tokens by the local tokenizer" in words
     assert "Estimated for the provider ≈ 1,296 local count × 1.080" in words
@@ -266,6 +266,6 @@ def test_a_receipt_says_why_nothing_was_compacted(
     turn = talk("hello")
     Turn.objects.filter(pk=turn.pk).update(compaction_outcome="not_grown")
 
-    body = page.get(url(chat, f"turns/{turn.pk}/receipt")).content.decode()
+    body = page.get(get_chat_url(chat, f"turns/{turn.pk}/receipt")).content.decode()
 
     assert 'id="compaction" data-reason="not_grown"' in body

@@ -17,10 +17,10 @@ from contextpolicy.models import AuditEvent
 from contextpolicy.publish import assign_policy, create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, OPERATOR
 from tests.chats.rebuilding import not_rebuilt
-from tests.chats.web.test_chat_page import url
-from tests.conftest import NOON
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_pages import get_chat_url
+from tests.support.clocks import NOON
 
 SIZES = {"token_budget": 4_000, "reserve_tokens": 400, "summary_max_tokens": 600}
 
@@ -29,7 +29,7 @@ def address(chat: Chat, turn: Turn, **query: str) -> str:
     """The page of a turn's last call."""
     receipt = Receipt.objects.filter(turn=turn).latest("created_at")
     more = "".join(f"&{name}={value}" for name, value in query.items())
-    return url(chat, f"turns/{turn.pk}/request?call={receipt.pk}{more}")
+    return get_chat_url(chat, f"turns/{turn.pk}/request?call={receipt.pk}{more}")
 
 
 @pytest.mark.policy_case(15)
@@ -137,7 +137,9 @@ def test_a_changed_message_is_no_prompt_that_was_sent(
     assert "order is 4712" not in body
     assert page.get(address(chat, turn, **{"as": "json"})).status_code == 409
     for call in ("", "x", str(turn.pk)):
-        assert page.get(url(chat, f"turns/{turn.pk}/request?call={call}")).status_code == 404
+        assert (
+            page.get(get_chat_url(chat, f"turns/{turn.pk}/request?call={call}")).status_code == 404
+        )
 
 
 @pytest.mark.policy_case(26)

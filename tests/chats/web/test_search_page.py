@@ -13,7 +13,7 @@ from chats.actions import lifecycle
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
 from contextpolicy.publish import assign_policy, create_policy
-from tests.chats.web.conftest import HTMX
+from tests.support.chat_pages import HTMX
 
 NOBODY: dict[str, Any] = {"from": "nobody"}
 Talk = Callable[..., Turn]

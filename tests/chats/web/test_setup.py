@@ -18,8 +18,8 @@ from chats.providers import accounts, kinds, small_account
 from chats.providers.base import ProviderError
 from chats.providers.discovery import FoundServer
 from contextpolicy.models import AuditEvent, ModelSpec
-from tests.chats.web.conftest import HTMX
 from tests.fakes.fake_server import FakeServer
+from tests.support.chat_pages import HTMX
 
 
 @pytest.fixture(autouse=True)

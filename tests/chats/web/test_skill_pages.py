@@ -14,20 +14,10 @@ from contextpolicy.models import GroupOwner, Skill
 from contextpolicy.roles import OWNER, POLICY_ADMIN
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in
+from tests.support.skill_bodies import NEW_SKILL
 
 pytestmark = pytest.mark.django_db
-NEW = {"name": "Refunds", "description": "Answer refunds.", "text": "Ask for the number."}
 PAGE = "/skill/refunds"
-
-
-@pytest.fixture
-def sales(alice: User, bob: User) -> Group:
-    """A group with the members Alice, who owns it, and Bob."""
-    group = Group.objects.create(name="Sales")
-    for user in (alice, bob):
-        user.groups.add(group)
-    GroupOwner.objects.create(group=group, user=alice)
-    return group
 
 
 @pytest.fixture
@@ -47,18 +37,20 @@ def test_an_owner_writes_a_skill_and_a_member_only_reads_it(
     alice: User, bob: User, charlie: User, place: str
 ) -> None:
     owner, member, other = (signed_in(user) for user in (alice, bob, charlie))
-    made = owner.post("/skills/", {**NEW, "place": place})
+    made = owner.post("/skills/", {**NEW_SKILL, "place": place})
     assert made["Location"] == PAGE
-    owner.post(PAGE, {**NEW, "text": "Ask twice.", "enabled": "on"})
+    owner.post(PAGE, {**NEW_SKILL, "text": "Ask twice.", "enabled": "on"})
     assert Skill.objects.get().text == "Ask twice."
     assert "Ask twice." in member.get(PAGE).content.decode()
     assert list_offered_places(member) == []
     assert other.get(PAGE).status_code == 404
     assert other.get("/skills/").context["rows"] == []
     for client in (member, other):
-        assert client.post(PAGE, NEW).status_code == 404
+        assert client.post(PAGE, NEW_SKILL).status_code == 404
         assert client.post(f"{PAGE}/delete").status_code == 404
-        assert client.post("/skills/", {**NEW, "name": "B", "place": place}).status_code == 403
+        assert (
+            client.post("/skills/", {**NEW_SKILL, "name": "B", "place": place}).status_code == 403
+        )
     assert other.get(f"{PAGE}/export").status_code == 404
     owner.post(f"{PAGE}/delete")
     assert not Skill.objects.exists()
@@ -66,19 +58,19 @@ def test_an_owner_writes_a_skill_and_a_member_only_reads_it(
 
 def test_a_refused_skill_stays_in_the_form(alice: User, place: str) -> None:
     owner = signed_in(alice)
-    answer = owner.post("/skills/", {**NEW, "description": "", "place": place})
+    answer = owner.post("/skills/", {**NEW_SKILL, "description": "", "place": place})
     page = answer.content.decode()
     assert 'data-reason="skill_description_invalid"' in page
-    assert NEW["text"] in page
-    owner.post("/skills/", {**NEW, "place": place})
-    answer = owner.post(PAGE, {**NEW, "description": "", "enabled": "on"})
+    assert NEW_SKILL["text"] in page
+    owner.post("/skills/", {**NEW_SKILL, "place": place})
+    answer = owner.post(PAGE, {**NEW_SKILL, "description": "", "enabled": "on"})
     assert 'data-reason="skill_description_invalid"' in answer.content.decode()
-    assert Skill.objects.get().description == NEW["description"]
+    assert Skill.objects.get().description == NEW_SKILL["description"]
 
 
 @pytest.mark.parametrize("value", ["", "group:", "group:x", "group:²", "team:x", "installation"])
 def test_other_places_are_refused(alice: User, place: str, value: str) -> None:
-    answer = signed_in(alice).post("/skills/", {**NEW, "place": value})
+    answer = signed_in(alice).post("/skills/", {**NEW_SKILL, "place": value})
     assert answer.status_code == 403
     assert 'data-reason="skill_place_refused"' in answer.content.decode()
     del place
@@ -86,14 +78,14 @@ def test_other_places_are_refused(alice: User, place: str, value: str) -> None:
 
 def test_an_export_is_imported_by_its_page(alice: User, place: str) -> None:
     owner = signed_in(alice)
-    owner.post("/skills/", {**NEW, "place": place})
+    owner.post("/skills/", {**NEW_SKILL, "place": place})
     file = owner.get(f"{PAGE}/export")
     owner.post(f"{PAGE}/delete")
     archive = SimpleUploadedFile("refunds.zip", file.content)
     page = owner.post("/skills/import", {"archive": archive, "place": place})
     assert 'data-created="1"' in page.content.decode()
     skill = Skill.objects.get()
-    assert {name: getattr(skill, name) for name in NEW} == NEW
+    assert {name: getattr(skill, name) for name in NEW_SKILL} == NEW_SKILL
 
 
 def test_a_hostile_archive_is_refused_on_its_page(alice: User, place: str) -> None:
@@ -112,8 +104,8 @@ def test_a_hostile_archive_is_refused_on_its_page(alice: User, place: str) -> No
 def test_administrators_write_for_the_installation_and_choose_the_mode(place: str) -> None:
     admin = signed_in(person("ines", POLICY_ADMIN))
     assert list_offered_places(admin) == ["installation"]
-    admin.post("/skills/", {**NEW, "place": "installation"})
-    admin.post(PAGE, {**NEW, "mode": "always", "enabled": "on"})
+    admin.post("/skills/", {**NEW_SKILL, "place": "installation"})
+    admin.post(PAGE, {**NEW_SKILL, "mode": "always", "enabled": "on"})
     assert Skill.objects.get().mode == "always"
     assert admin.post(f"{PAGE}/delete").status_code == 409
     del place

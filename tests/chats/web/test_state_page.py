@@ -18,19 +18,12 @@ from chats.turns.start import start_turn
 from chats.web.reasons import LEFT_OUT, PARTS
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import described, tight
+from tests.support.chat_pages import HTMX
 
 XSS = "<script>alert(1)</script>"
 # The controls: class, date, destination, insured, people, wishes.
 EMPTY = {f"f{number}": "" for number in range(len(SCHEMA["properties"]))}
-
-
-@pytest.fixture
-def kept(chat: Chat, now: datetime) -> ChatState:
-    """A state with one field, extracted from message 1."""
-    keep_a_state(now=now)
-    return lay(chat, {"destination": "Oslo"}, now=now)
 
 
 def newest(chat: Chat) -> ChatState:

@@ -16,12 +16,10 @@ from chats.teams.rosters import AgentDraft
 from chats.web.thread.ahead import format_cost, round_estimate
 from chats.web.thread.composer import build_meter_view
 from contextpolicy.models import ModelSpec
-from tests.chats.web.conftest import HTMX
-from tests.chats.web.test_chat_page import fill, url
-from tests.chats.web.test_page_cost import left_out, long, pinned, short, summed_up
-from tests.chats.web.test_team_pages import Plays, made, play, source, words
-
-__all__ = ["made", "play"]
+from tests.support.chat_messages import add_messages
+from tests.support.chat_pages import HTMX, get_chat_url, read_page_html, read_page_text
+from tests.support.chat_sizes import CHAT_SIZES
+from tests.support.team_rounds import Plays
 
 pytestmark = pytest.mark.django_db
 
@@ -65,7 +63,7 @@ def test_the_box_offers_the_agents_that_do_not_rest_and_all_of_them(
 ) -> None:
     play("Planner", AgentDraft(name="Sleeper", rests=True), AgentDraft(name="Ann", type="human"))
     Agent.objects.filter(name="Planner").update(name="A <b>&' B")
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     assert names(html) == ["A &lt;b&gt;&amp;&#x27; B", "all"]
     assert 'id="mentions" role="listbox" aria-label="Agents" hidden' in html
 
@@ -73,11 +71,11 @@ def test_the_box_offers_the_agents_that_do_not_rest_and_all_of_them(
 def test_nothing_is_offered_without_a_team_or_where_it_is_gone(
     play: Plays, page: Client, chat: Chat
 ) -> None:
-    assert "mentions" not in source(page, chat)
+    assert "mentions" not in read_page_html(page, chat)
     play("Planner")
-    assert names(source(page, chat)) == ["Planner", "all"]
+    assert names(read_page_html(page, chat)) == ["Planner", "all"]
     Team.objects.update(current=None)
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     assert "mentions" not in html
     assert "meter__ahead" not in html
 
@@ -86,7 +84,7 @@ def test_a_message_box_that_comes_back_offers_them_too(
     play: Plays, page: Client, chat: Chat
 ) -> None:
     play("Planner", "Critic")
-    answer = page.post(url(chat, "messages"), {"text": "", "key": "k"}, headers=HTMX)
+    answer = page.post(get_chat_url(chat, "messages"), {"text": "", "key": "k"}, headers=HTMX)
     assert names(answer.content.decode()) == ["Planner", "Critic", "all"]
 
 
@@ -109,7 +107,7 @@ def test_it_says_who_replies_and_how_often_at_most(
 ) -> None:
     play("Planner", "Critic", "Writer", AgentDraft(name="Sleeper", rests=True), **rules)
     assert line(chat).startswith(said)
-    assert said in words(page, chat)
+    assert said in read_page_text(page, chat)
     assert "round" not in f"{line(chat)} {notes(chat)}".lower()
 
 
@@ -121,7 +119,7 @@ def test_one_agent_replies(play: Plays, chat: Chat) -> None:
 
 def test_a_chat_without_a_team_says_nothing_of_it(page: Client, chat: Chat) -> None:
     assert line(chat) == ""
-    assert "meter__ahead" not in source(page, chat)
+    assert "meter__ahead" not in read_page_html(page, chat)
 
 
 def test_the_estimate_is_near_to_what_the_first_agent_is_sent(play: Plays, chat: Chat) -> None:
@@ -145,14 +143,14 @@ def test_the_estimate_is_near_to_what_the_first_agent_is_sent(play: Plays, chat:
 
 def test_its_window_holds_the_price_level(play: Plays, chat: Chat, now: datetime) -> None:
     play(AgentDraft(name="Planner", window_size=4))
-    fill(chat, count=40, now=now)
+    add_messages(chat, count=40, now=now)
     few = tokens(chat)
-    fill(chat, count=400, now=now)
+    add_messages(chat, count=400, now=now)
     assert tokens(chat) <= 1.5 * few
 
 
 @pytest.mark.parametrize("window_size", [0, 1, 12, 100])
-@pytest.mark.parametrize("state", [short, long, summed_up, left_out, pinned])
+@pytest.mark.parametrize("state", CHAT_SIZES.values(), ids=CHAT_SIZES)
 def test_it_is_foreseen_whatever_stands_in_place_of_messages(
     play: Plays,
     page: Client,
@@ -167,18 +165,18 @@ def test_it_is_foreseen_whatever_stands_in_place_of_messages(
     game.answer("One.")
     state(chat, summary, now)
     assert tokens(chat) > 0
-    assert line(chat) in words(page, chat)
+    assert line(chat) in read_page_text(page, chat)
 
 
 def test_it_is_foreseen_where_not_all_of_the_window_fits(
     play: Plays, page: Client, chat: Chat, demo_model: ModelSpec, now: datetime
 ) -> None:
     play(AgentDraft(name="Planner", window_size=100))
-    fill(chat, count=300, now=now)
+    add_messages(chat, count=300, now=now)
     ModelSpec.objects.filter(pk=demo_model.pk).update(context_window=6000)
     Message.objects.update(token_count=120)
     assert tokens(chat) > 0
-    assert line(chat) in words(page, chat)
+    assert line(chat) in read_page_text(page, chat)
 
 
 def test_it_takes_as_many_statements_in_a_long_chat(
@@ -189,13 +187,13 @@ def test_it_takes_as_many_statements_in_a_long_chat(
     game.answer("One.", "Two.")
 
     def statements() -> int:
-        page.get(url(chat))
+        page.get(get_chat_url(chat))
         with CaptureQueriesContext(connection) as heard:
-            page.get(url(chat))
+            page.get(get_chat_url(chat))
         return len(heard)
 
     few = statements()
-    fill(chat, count=150, now=now)
+    add_messages(chat, count=150, now=now)
     assert statements() <= few
     Team.objects.update(current=None)
     # The roster is read for the meter and for the box: its version and its members each.
@@ -217,7 +215,7 @@ def test_where_the_model_has_a_price_the_cost_stands_beside(
     # Twice 10 tokens in and 5 out.
     assert "The replies to the newest message cost 0.0140." in notes(chat)
     assert "reply-costs" in noted(chat)
-    assert 'data-note="price-currency"' in source(page, chat)
+    assert 'data-note="price-currency"' in read_page_html(page, chat)
     # Of one reply nothing is known, so neither is the sum.
     Turn.objects.filter(round__isnull=False, hop=1).update(usage={})
     assert "unknown-costs" in noted(chat)

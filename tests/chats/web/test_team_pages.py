@@ -27,18 +27,17 @@ from chats.web.thread.thread import load_thread_page
 from contextpolicy.engine.team.team_view import find_name_problem
 from contextpolicy.models import ContextPolicy, ModelSpec
 from contextpolicy.publish import create_policy
-from tests.chats.teams.test_rosters import as_admin, draft
-from tests.chats.teams.test_team_rounds import Play
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_message_actions import sign_in_at
-from tests.chats.web.test_send import running
 from tests.contextpolicy.pages import Page, opened, submitted
-
-Made = Callable[..., Team]
-Plays = Callable[..., Play]
-Work = Callable[..., Any]
+from tests.support.chat_pages import (
+    HTMX,
+    get_chat_url,
+    mark_running,
+    read_page_html,
+    read_page_text,
+    set_sign_in_time,
+)
+from tests.support.team_rounds import Made, Plays, TeamPlay, Work, allow_policy_changes, draft_team
 
 LIST, NEW = "/teams/", "/teams/new"
 
@@ -48,19 +47,11 @@ def at(team: Team, rest: str = "") -> str:
     return f"/teams/{team.pk}{rest}"
 
 
-def words(page: Client, chat: Chat) -> str:
-    """Return the text of the chat page."""
-    return opened(page, url(chat)).words
-
-
-def source(page: Client, chat: Chat) -> str:
-    """Return the HTML of the chat page without white space around tags."""
-    return tight(page.get(url(chat)).content.decode())
-
-
 def article(page: Client, chat: Chat, message: Message) -> str:
     """A message as the chat's page shows it."""
-    found = re.search(f'<article[^>]*id="message-{message.pk}".*?</article>', source(page, chat))
+    found = re.search(
+        f'<article[^>]*id="message-{message.pk}".*?</article>', read_page_html(page, chat)
+    )
     assert found is not None
     return found[0]
 
@@ -89,42 +80,10 @@ def spoken(chat: Chat, seq: int) -> Message:
 
 
 @pytest.fixture
-def made(alice: User, demo_model: ModelSpec, now: datetime) -> Made:
-    """Create a team of Alice, or one for all users."""
-
-    def make(*agents: str | AgentDraft, shared: bool = False, **values: Any) -> Team:
-        user = as_admin(alice) if shared else alice
-        given = [
-            AgentDraft(name=each, instruction=f"Act as the {each.lower()}.", window_size=12)
-            if isinstance(each, str)
-            else each
-            for each in agents
-        ]
-        asked = draft(*given, **values)
-        team = rosters.create_team(user=user, draft=asked, shared=shared, now=now).team
-        alice.user_permissions.clear()
-        return team
-
-    return make
-
-
-@pytest.fixture
-def play(made: Made, alice: User, chat: Chat, work: Work, now: datetime) -> Plays:
-    """Lets a new team of these agents reply in Alice's chat."""
-
-    def make(*agents: str | AgentDraft, **values: Any) -> Play:
-        rosters.set_chat_team(user=alice, chat=chat, team_id=made(*agents, **values).pk, now=now)
-        chat.refresh_from_db()
-        return Play(chat, alice, work)
-
-    return make
-
-
-@pytest.fixture
 def admins_page(bob: User) -> Client:
     """The browser of Bob, a policy editor."""
     client = Client()
-    client.force_login(as_admin(bob))
+    client.force_login(allow_policy_changes(bob))
     return client
 
 
@@ -439,12 +398,12 @@ def test_a_task_that_is_too_long_is_cut_with_a_notice_and_is_told_to_every_agent
     task = current(team).task
     assert len(task.encode()) == 5_120
     assert found.fields["task"] == [task]
-    assert page.post(url(chat, "team"), {"team": str(team.pk)}).status_code == 302
-    game = Play(chat, chat.owner, work)
+    assert page.post(get_chat_url(chat, "team"), {"team": str(team.pk)}).status_code == 302
+    game = TeamPlay(chat, chat.owner, work)
     game.ask()
     game.answer("One.")
     turn = Turn.objects.get(branch__chat=chat, status="completed")
-    told = opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
+    told = opened(page, get_chat_url(chat, f"turns/{turn.pk}/receipt")).words
     assert f"The team's task: {task}" in told
     assert "END" not in told
 
@@ -535,7 +494,7 @@ def test_a_deleted_team_is_gone_and_its_chat_keeps_it(
     assert f'value="{team.pk}"' not in page.get("/chats/new").content.decode()
     game.ask()
     assert game.answer("One.") == ["Ann"]
-    assert "Team: Crew" in words(page, chat)
+    assert "Team: Crew" in read_page_text(page, chat)
 
 
 def test_ways_that_change_something_are_no_links(page: Client, made: Made) -> None:
@@ -661,18 +620,18 @@ def test_a_refused_first_message_keeps_the_choice_of_its_team(page: Client, made
 
 def test_a_chat_gets_a_team_and_its_model_again(page: Client, chat: Chat, made: Made) -> None:
     team = made("Ann", name="Crew")
-    where = url(chat, "team")
-    assert where in page.get(url(chat)).content.decode()
+    where = get_chat_url(chat, "team")
+    assert where in page.get(get_chat_url(chat)).content.decode()
     assert opened(page, where).fields["team"] == [""]
 
-    assert submitted(page, where, team=str(team.pk)).headers["Location"] == url(chat)
+    assert submitted(page, where, team=str(team.pk)).headers["Location"] == get_chat_url(chat)
     chat.refresh_from_db()
     assert chat.team == team
     assert opened(page, where).fields["team"] == [str(team.pk)]
-    assert "Current: team Crew" in words(page, chat)
+    assert "Current: team Crew" in read_page_text(page, chat)
     assert submitted(page, where, team="").status_code == 302
     assert not Chat.objects.exclude(team=None).exists()
-    assert "Crew" not in words(page, chat)
+    assert "Crew" not in read_page_text(page, chat)
 
 
 def test_no_team_is_chosen_while_a_reply_is_under_way(
@@ -680,7 +639,7 @@ def test_no_team_is_chosen_while_a_reply_is_under_way(
 ) -> None:
     team = made("Ann")
     say("hello")
-    answer = page.post(url(chat, "team"), {"team": str(team.pk)})
+    answer = page.post(get_chat_url(chat, "team"), {"team": str(team.pk)})
     assert answer.status_code == 409
     assert 'data-reason="team_busy"' in answer.content.decode()
     chat.refresh_from_db()
@@ -692,10 +651,10 @@ def test_only_teams_that_one_may_see_are_chosen(
     page: Client, chat: Chat, charlie: User, now: datetime, demo_model: ModelSpec, team: str
 ) -> None:
     theirs = rosters.create_team(
-        user=charlie, draft=draft("Ann", name="Other people’s team"), shared=False, now=now
+        user=charlie, draft=draft_team("Ann", name="Other people’s team"), shared=False, now=now
     )
     ids = {"anothers": str(theirs.team.pk), "none": str(uuid.uuid4()), "no id": "Crew"}
-    answer = page.post(url(chat, "team"), {"team": ids[team]})
+    answer = page.post(get_chat_url(chat, "team"), {"team": ids[team]})
     assert answer.status_code == 404
     assert "Other people" not in answer.content.decode()
     chat.refresh_from_db()
@@ -703,9 +662,9 @@ def test_only_teams_that_one_may_see_are_chosen(
 
 
 def test_anothers_chat_gets_no_team(charlies_page: Client, chat: Chat) -> None:
-    assert charlies_page.get(url(chat, "team")).status_code == 404
-    assert charlies_page.post(url(chat, "team"), {"team": ""}).status_code == 404
-    assert charlies_page.post(url(chat, "round/go-on")).status_code == 404
+    assert charlies_page.get(get_chat_url(chat, "team")).status_code == 404
+    assert charlies_page.post(get_chat_url(chat, "team"), {"team": ""}).status_code == 404
+    assert charlies_page.post(get_chat_url(chat, "round/go-on")).status_code == 404
 
 
 # Messages
@@ -714,7 +673,7 @@ def test_anothers_chat_gets_no_team(charlies_page: Client, chat: Chat) -> None:
 @pytest.mark.requirement("S3.1", by="user")
 def test_a_message_says_who_speaks_and_to_whom(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic", "Writer")
-    page.post(url(chat, "messages"), {"text": "@Planner begin.", "key": "k"})
+    page.post(get_chat_url(chat, "messages"), {"text": "@Planner begin.", "key": "k"})
     game.answer("One. [NEXT:Critic, Writer]", "Two.")
 
     asked, first, second = (article(page, chat, spoken(chat, seq)) for seq in (1, 2, 3))
@@ -744,7 +703,7 @@ def test_a_message_names_all_one_or_several(
     page: Client, chat: Chat, play: Plays, text: str, names: list[str]
 ) -> None:
     game = play("Planner", "Critic", "Writer")
-    page.post(url(chat, "messages"), {"text": text, "key": "k"})
+    page.post(get_chat_url(chat, "messages"), {"text": text, "key": "k"})
 
     asked = names or ["Planner", "Critic", "Writer"]
     assert game.answer(*asked) == asked
@@ -760,7 +719,7 @@ def test_labels_and_markers_are_not_shown_and_stay_stored(
 ) -> None:
     said = "[FROM:Planner]\nTake  the **train**. `[NEXT:x]` is a marker. [NEXT:Critic]"
     game = play("Planner", "Critic")
-    page.post(url(chat, "messages"), {"text": "Say [NEXT:nobody].", "key": "k"})
+    page.post(get_chat_url(chat, "messages"), {"text": "Say [NEXT:nobody].", "key": "k"})
     game.answer(said, "Planner: this list stays.")
 
     first, second = article(page, chat, spoken(chat, 2)), article(page, chat, spoken(chat, 3))
@@ -771,7 +730,7 @@ def test_labels_and_markers_are_not_shown_and_stay_stored(
     assert "Planner: this list stays." in second
     assert "Say [NEXT:nobody]." in article(page, chat, spoken(chat, 1))
     assert spoken(chat, 2).text == said
-    copied = page.get(url(chat, f"messages/{spoken(chat, 2).pk}/source")).content.decode()
+    copied = page.get(get_chat_url(chat, f"messages/{spoken(chat, 2).pk}/source")).content.decode()
     assert copied == said
     assert game.prompts[1][-1] == (
         "user",
@@ -828,7 +787,7 @@ def test_what_a_program_says_for_a_member_is_shown_as_it_was_said(alice: User) -
 def round_words(page: Client, chat: Chat) -> str:
     """Return the page's text about the newest round, or an empty string."""
     found = re.search(
-        '<div id="round"[^>]*>(<section.*?</section>|<p.*?</p>)</div>', source(page, chat)
+        '<div id="round"[^>]*>(<section.*?</section>|<p.*?</p>)</div>', read_page_html(page, chat)
     )
     return Page(found[1]).words if found else ""
 
@@ -839,9 +798,9 @@ def test_agents_reply_one_after_another_and_the_page_follows(
     page: Client, chat: Chat, play: Plays
 ) -> None:
     game = play("Planner", "Critic", "Writer", hop_limit=4)
-    page.post(url(chat, "messages"), {"text": "Plan a trip.", "key": "k"})
+    page.post(get_chat_url(chat, "messages"), {"text": "Plan a trip.", "key": "k"})
     assert round_words(page, chat) == "Reply 1 of up to 4. Next: Critic, Writer."
-    assert 'data-round="running"' in source(page, chat)
+    assert 'data-round="running"' in read_page_html(page, chat)
     assert game.answer("One.", "Two.") == ["Planner", "Critic"]
     assert round_words(page, chat) == "Reply 3 of up to 4."
     assert game.answer("Three. [NEXT:Planner]", "Four. [NEXT:Critic]") == ["Writer", "Planner"]
@@ -850,13 +809,13 @@ def test_agents_reply_one_after_another_and_the_page_follows(
         "Limit of 4 replies reached The next agent was Critic. 4 replies, 60 tokens."
     )
 
-    html = page.post(url(chat, "round/go-on"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, "round/go-on"), headers=HTMX).content.decode()
 
     assert 'data-round="running"' in html
     assert "Critic" in html[html.index("data-live") :]
     assert game.answer("Five.") == ["Critic"]
     assert round_words(page, chat) == "Finished. 1 reply, 15 tokens."
-    assert "round/go-on" not in source(page, chat)
+    assert "round/go-on" not in read_page_html(page, chat)
 
 
 def test_a_page_never_shows_the_end_of_a_round_below_a_reply_that_still_grows(
@@ -886,7 +845,7 @@ def test_a_page_with_the_last_reply_and_a_round_of_before_asks_again(
         drawn = load_thread_page(chat=Chat.objects.get(pk=chat.pk), user=alice)
     seen: dict[str, str | int] = {"seen": drawn.state, "turn": drawn.turn_state}
     seen["from"] = drawn.tail_from
-    answer = page.get(url(chat, "changes"), seen, headers=HTMX)
+    answer = page.get(get_chat_url(chat, "changes"), seen, headers=HTMX)
     assert answer.status_code == 200
     assert "Finished. 1 reply" in answer.content.decode()
 
@@ -896,23 +855,23 @@ def test_going_on_without_scripts_leads_to_the_end(page: Client, chat: Chat, pla
     game.ask()
     game.answer("One.")
     assert "Continue round" in round_words(page, chat)
-    answer = page.post(url(chat, "round/go-on"))
-    assert answer.headers["Location"] == url(chat) + "#tail"
+    answer = page.post(get_chat_url(chat, "round/go-on"))
+    assert answer.headers["Location"] == get_chat_url(chat) + "#tail"
     assert game.answer("Two.") == ["Critic"]
 
 
 def test_a_round_that_did_not_end_early_does_not_go_on(
     page: Client, chat: Chat, play: Plays
 ) -> None:
-    assert page.post(url(chat, "round/go-on"), headers=HTMX).status_code == 409
+    assert page.post(get_chat_url(chat, "round/go-on"), headers=HTMX).status_code == 409
     game = play("Planner")
     game.ask()
     for _ in range(2):
-        answer = page.post(url(chat, "round/go-on"), headers=HTMX)
+        answer = page.post(get_chat_url(chat, "round/go-on"), headers=HTMX)
         assert answer.status_code == 409
         game.answer(*["One."] * (game.queued() is not None))
     assert 'data-reason="round_not_resumable"' in answer.content.decode()
-    assert page.get(url(chat, "round/go-on")).status_code == 405
+    assert page.get(get_chat_url(chat, "round/go-on")).status_code == 405
 
 
 STATES: dict[str, tuple[dict[str, Any], str]] = {
@@ -970,7 +929,7 @@ def test_each_state_of_a_round_has_its_words(
     status = fields.get("status", "settled")
     can_go_on = status in {"limit", "pair", "stopped", "failed", "waiting"}
     assert found == sentence + " Continue round" * can_go_on
-    assert ("round/go-on" in source(page, chat)) == can_go_on
+    assert ("round/go-on" in read_page_html(page, chat)) == can_go_on
 
 
 def test_a_round_waits_for_a_person_and_goes_on_with_an_answer(
@@ -983,34 +942,34 @@ def test_a_round_waits_for_a_person_and_goes_on_with_an_answer(
     seats = re.findall(r'<option value="([^"]*)"( selected)?>', seats_of(page, chat))
     assert seats == [("", ""), ("ann", " selected")]
     page.post(
-        url(chat, "messages"),
+        get_chat_url(chat, "messages"),
         {"text": "Yes. [NEXT:Planner]", "key": "k", "as": "ann"},
         headers=HTMX,
     )
     assert game.answer("Good.") == ["Planner"]
     assert round_words(page, chat).startswith("Finished. 2 replies")
-    assert 'from Ann"' in source(page, chat)
+    assert 'from Ann"' in read_page_html(page, chat)
 
 
 def test_the_owner_answers_as_nobody_else(page: Client, chat: Chat, play: Plays) -> None:
     play("Planner", AgentDraft(name="Ann", type="human"))
     sent = {"text": "Yes.", "key": "k", "as": "planner"}
-    refused = page.post(url(chat, "messages"), sent, headers=HTMX)
+    refused = page.post(get_chat_url(chat, "messages"), sent, headers=HTMX)
     assert 'data-reason="no_such_seat"' in refused.content.decode()
     assert not Message.objects.exists()
 
 
 def test_a_team_of_agents_alone_offers_no_seat(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic")
-    assert "composer-as" not in source(page, chat)
+    assert "composer-as" not in read_page_html(page, chat)
     assert game.chat.team is not None
     Team.objects.update(current=None)
-    assert "composer-as" not in source(page, chat)
+    assert "composer-as" not in read_page_html(page, chat)
 
 
 def seats_of(page: Client, chat: Chat) -> str:
     """The choice of whom the owner answers as."""
-    found = re.search(r'<select[^>]*id="composer-as".*?</select>', source(page, chat))
+    found = re.search(r'<select[^>]*id="composer-as".*?</select>', read_page_html(page, chat))
     assert found is not None
     return found[0]
 
@@ -1023,7 +982,7 @@ def test_no_round_is_shown_before_the_first_and_when_the_team_left(
     game.ask()
     game.answer("One.")
     assert round_words(page, chat).startswith("Finished.")
-    page.post(url(chat, "team"), {"team": ""})
+    page.post(get_chat_url(chat, "team"), {"team": ""})
     assert round_words(page, chat) == ""
     assert "who--" in article(page, chat, spoken(chat, 2))
 
@@ -1031,10 +990,10 @@ def test_no_round_is_shown_before_the_first_and_when_the_team_left(
 def test_a_stopped_round_goes_on(page: Client, chat: Chat, play: Plays) -> None:
     game = play("Planner", "Critic")
     turn = game.ask()
-    html = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
     assert "Stopped before a reply from Planner" in Page(html).words
     assert 'data-round="stopped"' in html
-    page.post(url(chat, "round/go-on"), headers=HTMX)
+    page.post(get_chat_url(chat, "round/go-on"), headers=HTMX)
     assert game.queued() is not None
 
 
@@ -1053,10 +1012,10 @@ def test_a_failed_agent_is_named_behind_the_message_that_it_was_shown(
     work(failing, [ProviderError("provider_rejected", status=400)])
     assert game.answer("Last word.") == ["Writer"]
 
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     notice = html.index(f'id="outcome-{failing.pk}"')
     assert html.index("First word.") < notice < html.index("Last word.")
-    assert "No complete reply from Critic" in words(page, chat)
+    assert "No complete reply from Critic" in read_page_text(page, chat)
     assert f"turns/{failing.pk}/retry" not in html
 
 
@@ -1067,13 +1026,13 @@ def test_the_last_agent_that_failed_is_tried_again_and_the_round_goes_on(
     game = play("Planner", "Critic", goes_on_after_failure=False)
     turn = game.ask("Go.")
     work(turn, [ProviderError("provider_rejected", status=400)])
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     assert html.index("Go.</p>") < html.index(f'id="outcome-{turn.pk}"')
-    assert "No complete reply from Planner" in words(page, chat)
+    assert "No complete reply from Planner" in read_page_text(page, chat)
     assert 'data-note="no-complete-reply"' in html
     assert 'data-round="failed"' in html
 
-    again = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
+    again = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
 
     assert 'data-note="no-complete-reply"' not in again
     assert "data-live" in again
@@ -1089,8 +1048,8 @@ def test_the_reply_that_is_being_written_has_its_agents_name(
     game.answer("One.")
     turn = game.queued()
     assert turn is not None
-    running(turn)
-    html = source(page, chat)
+    mark_running(turn)
+    html = read_page_html(page, chat)
     live = html[html.index("data-live") :]
     assert f'<bdi class="msg__who who who--{get_role_shape("critic")}">Critic</bdi>' in live
     assert f'id="turn-{turn.pk}"' in html
@@ -1104,16 +1063,16 @@ def test_replies_written_at_the_same_time_are_all_shown_with_one_button(
     turns = list(Turn.objects.filter(round=game.round()).order_by("lane"))
     assert round_words(page, chat) == "Replies 1 to 3 of up to 8, written at the same time."
     for turn in turns[:2]:
-        running(turn)
-    html = source(page, chat)
+        mark_running(turn)
+    html = read_page_html(page, chat)
     places = [html.index(f'id="turn-{turn.pk}"') for turn in turns]
     assert places == sorted(places)
     assert html.count("data-live") == 3
     assert html.count('id="stop"') == 1
     assert html.count('name="all" value="1"') == 1
-    page.post(url(chat, f"turns/{turns[0].pk}/stop"), headers=HTMX)
+    page.post(get_chat_url(chat, f"turns/{turns[0].pk}/stop"), headers=HTMX)
     assert [Turn.objects.get(pk=turn.pk).stop_requested_at for turn in turns].count(None) == 2
-    page.post(url(chat, f"turns/{turns[2].pk}/stop"), {"all": "1"}, headers=HTMX)
+    page.post(get_chat_url(chat, f"turns/{turns[2].pk}/stop"), {"all": "1"}, headers=HTMX)
     assert [Turn.objects.get(pk=turn.pk).stop_requested_at for turn in turns].count(None) == 0
 
 
@@ -1126,7 +1085,7 @@ def test_what_an_agent_saw_is_shown_as_it_was_sent(page: Client, chat: Chat, pla
     game.answer("Longer. [NEXT:user]")
     turn = Turn.objects.filter(branch__chat=chat, agent__role_id="critic").latest("accepted")
 
-    found = opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
+    found = opened(page, get_chat_url(chat, f"turns/{turn.pk}/receipt")).words
 
     for told in (
         "Find what is wrong.",
@@ -1160,15 +1119,15 @@ def test_an_agent_replies_again_alone_or_with_those_who_followed(
     game.ask("Go.")
     game.answer("One.", "Two.", "Three.")
     middle = spoken(chat, 3)
-    acts = page.get(url(chat, f"messages/{middle.pk}/")).content.decode()
+    acts = page.get(get_chat_url(chat, f"messages/{middle.pk}/")).content.decode()
     assert 'data-act="play-on"' in acts
 
-    answer = page.post(url(chat, f"messages/{middle.pk}/{way}"))
+    answer = page.post(get_chat_url(chat, f"messages/{middle.pk}/{way}"))
 
-    assert answer.headers["Location"] == url(chat) + "#tail"
+    assert answer.headers["Location"] == get_chat_url(chat) + "#tail"
     assert game.answer(*["Again."] * len(after)) == after
     assert game.queued() is None
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     assert "One." in html
     assert ">Two.<" not in html
     assert 'aria-label="Version 2 of 2"' in html
@@ -1180,9 +1139,9 @@ def test_the_list_of_branches_has_no_labels_and_markers(
     game = play("Planner", "Critic")
     game.ask("Go.")
     game.answer("One.", "Two.")
-    page.post(url(chat, f"messages/{spoken(chat, 3).pk}/regenerate"))
+    page.post(get_chat_url(chat, f"messages/{spoken(chat, 3).pk}/regenerate"))
     game.answer("[FROM:Critic] Once more. [NEXT:Planner]")
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     assert '<span dir="auto">Once more.</span>' in html
     assert "[FROM:" not in html
 
@@ -1196,10 +1155,10 @@ def test_a_cut_reply_of_an_agent_is_continued_by_it(
     turn = game.queued()
     assert turn is not None
     work(turn, [TextDelta("As far"), Finished("length")])
-    html = page.post(url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
     assert ">Critic</bdi>" in html[html.index("data-live") :]
     game.answer("as it goes.")
-    assert 'aria-label="Message 4 from Critic"' in source(page, chat)
+    assert 'aria-label="Message 4 from Critic"' in read_page_html(page, chat)
     assert round_words(page, chat).startswith("Finished.")
 
 
@@ -1208,7 +1167,7 @@ def test_a_reply_of_no_agent_does_not_play_on(
 ) -> None:
     talk("hello")
     reply = spoken(chat, 2)
-    acts = page.get(url(chat, f"messages/{reply.pk}/")).content.decode()
+    acts = page.get(get_chat_url(chat, f"messages/{reply.pk}/")).content.decode()
     assert 'data-act="regenerate"' in acts
     assert 'data-act="play-on"' not in acts
 
@@ -1220,17 +1179,17 @@ def test_erasing_deletes_the_stored_html_of_what_was_shown(
     game = play("Planner", "Critic")
     game.ask()
     game.answer("Planner: The code is **7781**. [NEXT:Critic]", "Noted.")
-    source(page, chat)
+    read_page_html(page, chat)
     own = compute_rendering_digest("The code is **7781**.")
     assert Rendering.objects.filter(digest=own).exists()
-    sign_in_at(page, timezone.now())
+    set_sign_in_time(page, timezone.now())
 
     rest = "erase" if what == "chat" else f"messages/{spoken(chat, 2).pk}/erase"
-    assert page.post(url(chat, rest)).status_code in {200, 302}
+    assert page.post(get_chat_url(chat, rest)).status_code in {200, 302}
 
     assert not Rendering.objects.filter(digest=own).exists()
     if what == "message":
-        seen = source(page, chat)
+        seen = read_page_html(page, chat)
         assert "7781" not in seen
         assert 'data-note="message-erased"' in seen
         assert 'data-note="nothing-to-add"' not in seen
@@ -1241,10 +1200,10 @@ def test_an_own_message_in_a_teams_chat_is_erased(page: Client, chat: Chat, play
     game = play("Planner")
     game.ask("The code is 7781.")
     game.answer("One.")
-    source(page, chat)
-    sign_in_at(page, timezone.now() - timedelta(minutes=1))
-    page.post(url(chat, f"messages/{spoken(chat, 1).pk}/erase"))
-    assert "7781" not in source(page, chat)
+    read_page_html(page, chat)
+    set_sign_in_time(page, timezone.now() - timedelta(minutes=1))
+    page.post(get_chat_url(chat, f"messages/{spoken(chat, 1).pk}/erase"))
+    assert "7781" not in read_page_html(page, chat)
     assert not Rendering.objects.filter(
         digest=compute_rendering_digest("The code is 7781.")
     ).exists()
@@ -1258,7 +1217,7 @@ def test_a_plain_chat_knows_nothing_of_teams(
 ) -> None:
     made("Ann", name="Crew")
     turn = talk("@Ann hello", "Ann: hi. [NEXT:Ben]")
-    html = source(page, chat)
+    html = read_page_html(page, chat)
     for part in (
         'id="round"',
         "who--",
@@ -1272,8 +1231,8 @@ def test_a_plain_chat_knows_nothing_of_teams(
     assert '<bdi class="msg__who ">You</bdi>' in html
     assert "Ann: hi. [NEXT:Ben]" in html
     assert 'aria-label="Message 2, reply"' in html
-    assert "Prompt receipt" in opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
-    told = opened(page, url(chat, f"turns/{turn.pk}/receipt")).words
+    assert "Prompt receipt" in opened(page, get_chat_url(chat, f"turns/{turn.pk}/receipt")).words
+    told = opened(page, get_chat_url(chat, f"turns/{turn.pk}/receipt")).words
     assert "[FROM:" not in told
     assert "team" not in told
 
@@ -1282,13 +1241,13 @@ def test_a_plain_chat_knows_nothing_of_teams(
 def test_the_task_of_a_chat_is_set_on_its_page_and_cut_with_a_notice(
     page: Client, chat: Chat
 ) -> None:
-    assert page.post(url(chat, "team/task"), {"task": "Sell\r\napples"}).status_code == 302
+    assert page.post(get_chat_url(chat, "team/task"), {"task": "Sell\r\napples"}).status_code == 302
     chat.refresh_from_db()
     assert chat.team_task == "Sell\napples"
-    assert "Sell\napples" in page.get(url(chat, "team")).content.decode()
-    cut = page.post(url(chat, "team/task"), {"task": "a" * 5_121})
+    assert "Sell\napples" in page.get(get_chat_url(chat, "team")).content.decode()
+    cut = page.post(get_chat_url(chat, "team/task"), {"task": "a" * 5_121})
     assert "first 5,120 of 5,121 bytes were saved" in cut.content.decode()
-    refused = page.post(url(chat, "team/task"), {"task": "a\0b"})
+    refused = page.post(get_chat_url(chat, "team/task"), {"task": "a\0b"})
     assert (refused.status_code, "a\0b" in refused.content.decode()) == (422, True)
     chat.refresh_from_db()
     assert chat.team_task == "a" * 5_120

@@ -14,7 +14,7 @@ from django.utils.translation import trans_real
 
 from chats.models import AccountSettings, Chat
 from tests import pseudo
-from tests.browser.test_every_page import OF_A_CHAT, PAGES
+from tests.support.page_addresses import CHAT_PAGES, PAGES
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.5"}
 # Elements whose words are code, data or written by people.
@@ -139,7 +139,7 @@ def test_every_text_of_a_chat_is_translated(
     page.post("/chats/new", {"text": "1"})
     chat = Chat.objects.get()
     found: list[str] = []
-    for part in ("", *OF_A_CHAT):
+    for part in ("", *CHAT_PAGES):
         html = page.get(f"/chats/{chat.pk}/{part}", headers={"Accept-Language": pseudo.CODE})
         found += [f"{part}: {line}" for line in untranslated(html.content.decode())]
     assert not found, "\n".join(found)

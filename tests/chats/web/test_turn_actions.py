@@ -15,10 +15,8 @@ from chats.models import Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.turns.start import start_turn
 from chats.web.thread.entries import PLACES
-from tests.chats.web.conftest import HTMX
 from tests.chats.web.markup import tight
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_send import running
+from tests.support.chat_pages import HTMX, get_chat_url, mark_running
 
 Say = Callable[[str], Turn]
 Talk = Callable[..., Turn]
@@ -30,7 +28,7 @@ PROVIDER_GONE = ProviderError("provider_timeout", sentence="The provider stopped
 def test_a_queued_reply_is_stopped_at_once(page: Client, chat: Chat, say: Say) -> None:
     turn = say("hello")
 
-    html = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"turns/{turn.pk}/stop"), headers=HTMX).content.decode()
 
     turn.refresh_from_db()
     assert turn.status == Turn.Status.STOPPED
@@ -42,7 +40,7 @@ def test_a_queued_reply_is_stopped_at_once(page: Client, chat: Chat, say: Say) -
 def test_stopping_what_is_over_shows_it(page: Client, chat: Chat, talk: Talk) -> None:
     turn = talk("hello", "all of it")
 
-    response = page.post(url(chat, f"turns/{turn.pk}/stop"), headers=HTMX)
+    response = page.post(get_chat_url(chat, f"turns/{turn.pk}/stop"), headers=HTMX)
 
     assert response.status_code == 200
     assert "all of it" in response.content.decode()
@@ -51,9 +49,9 @@ def test_stopping_what_is_over_shows_it(page: Client, chat: Chat, talk: Talk) ->
 def test_without_htmx_an_action_leads_back_to_the_end(page: Client, chat: Chat, say: Say) -> None:
     turn = say("hello")
 
-    response = page.post(url(chat, f"turns/{turn.pk}/stop"))
+    response = page.post(get_chat_url(chat, f"turns/{turn.pk}/stop"))
 
-    assert response.headers["Location"] == url(chat) + "#tail"
+    assert response.headers["Location"] == get_chat_url(chat) + "#tail"
 
 
 def test_a_failed_reply_names_its_cause_and_offers_another_try(
@@ -62,7 +60,7 @@ def test_a_failed_reply_names_its_cause_and_offers_another_try(
     turn = say("hello")
     work(turn, [TextDelta("Half an"), PROVIDER_GONE])
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert 'data-note="no-complete-reply"' in html
     assert "The provider stopped answering." in html
@@ -76,7 +74,7 @@ def test_trying_again_is_a_new_turn_for_the_same_message(
     turn = say("hello")
     work(turn, [TextDelta("Half an"), PROVIDER_GONE])
 
-    html = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), headers=HTMX).content.decode()
 
     assert "data-live" in html
     assert 'data-note="no-complete-reply"' not in html
@@ -90,7 +88,7 @@ def test_an_earlier_failure_offers_nothing_once_the_chat_went_on(
     work(turn, [TextDelta("Half an"), PROVIDER_GONE])
     talk("again please")
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert 'data-note="no-complete-reply"' in html
     assert "/retry" not in html
@@ -100,7 +98,7 @@ def test_a_refused_action_answers_with_its_sentence(page: Client, chat: Chat, ta
     turn = talk("one")
     talk("two")
 
-    response = page.post(url(chat, f"turns/{turn.pk}/retry"), headers=HTMX)
+    response = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), headers=HTMX)
 
     html = response.content.decode()
     assert response.status_code == 409
@@ -110,9 +108,9 @@ def test_a_refused_action_answers_with_its_sentence(page: Client, chat: Chat, ta
 
 def test_a_cut_reply_can_be_continued(page: Client, chat: Chat, talk: Talk) -> None:
     turn = talk("hello", "As far as it w", finish="length")
-    assert "truncated" in page.get(url(chat)).content.decode()
+    assert "truncated" in page.get(get_chat_url(chat)).content.decode()
 
-    html = page.post(url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"turns/{turn.pk}/continue"), headers=HTMX).content.decode()
 
     assert "data-live" in html
     assert Turn.objects.latest("accepted").continues_id == turn.pk
@@ -122,10 +120,10 @@ def test_a_continued_reply_stands_behind_the_cut_one(
     page: Client, chat: Chat, talk: Talk, work: Work
 ) -> None:
     turn = talk("hello", "As far as it w", finish="length")
-    page.post(url(chat, f"turns/{turn.pk}/continue"))
+    page.post(get_chat_url(chat, f"turns/{turn.pk}/continue"))
     work(Turn.objects.latest("accepted"), [TextDelta("ent."), Finished("stop")])
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.index("As far as it w") < html.index("ent.</p>")
     assert "<span>continued</span>" in html
@@ -135,16 +133,16 @@ def test_a_continued_reply_stands_behind_the_cut_one(
 def test_a_complete_reply_offers_no_continuation(page: Client, chat: Chat, talk: Talk) -> None:
     talk("hello")
 
-    assert "/continue" not in page.get(url(chat)).content.decode()
+    assert "/continue" not in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_an_incomplete_reply_can_be_kept(page: Client, chat: Chat, say: Say, work: Work) -> None:
     turn = say("hello")
     work(turn, [TextDelta("Half an"), PROVIDER_GONE])
     reply = Message.objects.get(role="assistant")
-    assert 'data-sent="none"' in page.get(url(chat)).content.decode()
+    assert 'data-sent="none"' in page.get(get_chat_url(chat)).content.decode()
 
-    html = page.post(url(chat, f"messages/{reply.pk}/keep"), headers=HTMX).content.decode()
+    html = page.post(get_chat_url(chat, f"messages/{reply.pk}/keep"), headers=HTMX).content.decode()
 
     reply.refresh_from_db()
     assert reply.kept
@@ -156,7 +154,7 @@ def test_a_queued_reply_says_that_it_waits_for_a_worker(page: Client, chat: Chat
     turn = say("hello")
     Turn.objects.filter(pk=turn.pk).update(queued_at=timezone.now())
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert html.index("hello</p>") < html.index("data-live")
     assert 'data-note="waiting-for-worker"' in html
@@ -171,8 +169,8 @@ def test_a_reply_that_nobody_begins_says_that_no_worker_runs(
     queued_at = timezone.now() - timedelta(seconds=seconds)
     Turn.objects.filter(pk=turn.pk).update(queued_at=queued_at)
 
-    shown = page.get(url(chat)).content.decode()
-    asked = page.get(url(chat, f"turns/{turn.pk}/queue"), headers=HTMX).content.decode()
+    shown = page.get(get_chat_url(chat)).content.decode()
+    asked = page.get(get_chat_url(chat, f"turns/{turn.pk}/queue"), headers=HTMX).content.decode()
 
     for html in (shown, asked):
         assert ('data-note="no-worker"' in html) == late
@@ -192,12 +190,12 @@ def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
         other = lifecycle.create_chat(owner=alice, now=long_ago)
         earlier = long_ago - timedelta(minutes=minutes)
         found = start_turn(user=alice, chat=other, text=text, now=earlier).turn
-    running(found)
+    mark_running(found)
     later = timezone.now() + timedelta(seconds=30)
     Turn.objects.filter(pk=found.pk).update(lease_until=later)
     start_turn(user=alice, chat=chat, text="hello", now=long_ago)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert 'data-note="workers-busy"' in html
     assert 'data-before="1"' in html
@@ -206,9 +204,9 @@ def test_a_late_reply_has_its_place_in_the_line_and_knows_of_busy_workers(
 
 def test_a_reply_that_has_begun_waits_for_no_worker(page: Client, chat: Chat, say: Say) -> None:
     turn = say("hello")
-    running(turn)
+    mark_running(turn)
 
-    response = page.get(url(chat, f"turns/{turn.pk}/queue"), headers=HTMX)
+    response = page.get(get_chat_url(chat, f"turns/{turn.pk}/queue"), headers=HTMX)
 
     assert response.content.strip() == b""
 
@@ -218,24 +216,24 @@ def test_a_reply_says_until_when_its_provider_wants_a_pause(
 ) -> None:
     turn = say("hello")
     later = timezone.now() + timedelta(minutes=5)
-    running(turn)
+    mark_running(turn)
     Turn.objects.filter(pk=turn.pk).update(waiting_until=later)
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
     pause = html.partition('<span data-note="provider-pause">')[2].partition("</span>")[0]
     assert f"{later:%H:%M:%S}" in pause
     Turn.objects.filter(pk=turn.pk).update(waiting_until=later - timedelta(minutes=6))
-    assert 'data-note="provider-pause"' not in page.get(url(chat)).content.decode()
+    assert 'data-note="provider-pause"' not in page.get(get_chat_url(chat)).content.decode()
 
 
 def test_a_page_opened_during_a_reply_shows_the_text_so_far(
     page: Client, chat: Chat, say: Say
 ) -> None:
     turn = say("hello")
-    running(turn)
+    mark_running(turn)
     Turn.objects.filter(pk=turn.pk).update(partial_text="A **done** part.\n\nAn <open> one")
 
-    html = page.get(url(chat)).content.decode()
+    html = page.get(get_chat_url(chat)).content.decode()
 
     assert "A <strong>done</strong> part." in html
     assert "An &lt;open&gt; one</span>" in html

@@ -21,8 +21,7 @@ from chats.record import holds as record_holds
 from chats.record.holds import UnderHold
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent, LegalHold
-from tests.chats.web.test_chat_page import url
-from tests.chats.web.test_message_actions import sign_in_at
+from tests.support.chat_pages import get_chat_url
 
 Talk = Callable[..., Turn]
 Sent = list[tuple[str, dict[str, str]]]
@@ -54,31 +53,24 @@ def fulfilled(sent: Sent) -> list[str]:
     return asked
 
 
-@pytest.fixture
-def fresh(page: Client) -> Client:
-    """Alice, who signed in just now."""
-    sign_in_at(page, timezone.now())
-    return page
-
-
 @pytest.mark.policy_case(27)
 def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     fresh: Client, chat: Chat, talk: Talk, sent: Sent
 ) -> None:
     talk("The door code is 7781.")
     row = hold(chat_id=chat.pk)
-    page = fresh.get(url(chat, "erase")).content.decode()
+    page = fresh.get(get_chat_url(chat, "erase")).content.decode()
     assert 'id="held"' in page
     assert 'data-act="erase-after-hold"' in page
 
-    refused = fresh.post(url(chat, "erase"))
+    refused = fresh.post(get_chat_url(chat, "erase"))
 
     assert refused.status_code == 409
     assert 'data-reason="under_legal_hold"' in refused.content.decode()
-    assert fresh.get(url(chat)).status_code == 404
+    assert fresh.get(get_chat_url(chat)).status_code == 404
     assert Message.objects.filter(branch__chat=chat, erased_at=None).count() == 2
     assert PendingErasure.objects.get().chat == chat
-    for place in (url(chat, "deleted"), "/chats/archive"):
+    for place in (get_chat_url(chat, "deleted"), "/chats/archive"):
         assert 'data-note="erased-after-hold"' in fresh.get(place).content.decode()
 
     # After 100 days the hold is still active: neither a request nor the sweep erases anything.
@@ -97,7 +89,7 @@ def test_a_held_chat_is_hidden_and_erased_after_the_hold(
     assert not Chat.objects.exists()
     event = AuditEvent.objects.get(type="chat.erased")
     assert event.actor == f"user:{chat.owner_id}"
-    assert fresh.get(url(chat, "erased")).status_code == 200
+    assert fresh.get(get_chat_url(chat, "erased")).status_code == 200
 
 
 def test_a_held_message_stays_until_the_hold_has_ended(
@@ -106,7 +98,7 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     talk("The door code is 7781.")
     said = Message.objects.get(role="user")
     row = hold("user", user=chat.owner)
-    where = url(chat, f"messages/{said.pk}/erase")
+    where = get_chat_url(chat, f"messages/{said.pk}/erase")
     refused = fresh.post(where)
     assert refused.status_code == 409
     assert str(record_holds.MESSAGE_STAYS) in refused.content.decode()
@@ -114,7 +106,7 @@ def test_a_held_message_stays_until_the_hold_has_ended(
     # A repeated request keeps the same pending erasure.
     assert fresh.post(where).status_code == 409
     assert PendingErasure.objects.get().message == said
-    assert "The door code is 7781." in fresh.get(url(chat)).content.decode()
+    assert "The door code is 7781." in fresh.get(get_chat_url(chat)).content.decode()
     assert "Pending erasures" in fresh.get("/chats/archive").content.decode()
 
     ended(row)
@@ -133,7 +125,7 @@ def test_messages_that_quote_it_are_wished_too(
     talk(secret, f"Noted: {secret}")
     said, quote = Message.objects.order_by("seq")
     hold(chat_id=chat.pk)
-    where = url(chat, f"messages/{said.pk}/erase")
+    where = get_chat_url(chat, f"messages/{said.pk}/erase")
     assert fresh.post(where, {"also": str(quote.pk)}).status_code == 409
     assert {pending.message for pending in PendingErasure.objects.all()} == {said, quote}
 
@@ -210,7 +202,7 @@ def test_hiding_goes_on_and_the_sweep_leaves_what_is_held(
     Chat.objects.filter(pk=provisional.pk).update(archived=True, erase_at=now)
     later = timezone.now() + timedelta(days=60)
     row = hold("user", user=alice)
-    page.post(url(chat, "delete"))
+    page.post(get_chat_url(chat, "delete"))
     deletion.sign_out(user=alice, now=timezone.now())
     assert Chat.objects.filter(deleted_at__isnull=False).count() == 2
     assert not select_expired_chats(now=later).exists()
@@ -224,9 +216,9 @@ def test_hiding_goes_on_and_the_sweep_leaves_what_is_held(
 
 def test_who_brings_a_chat_back_no_longer_wants_it_erased(fresh: Client, chat: Chat) -> None:
     hold(chat_id=chat.pk)
-    fresh.post(url(chat, "erase"))
-    fresh.post(url(chat, "restore"))
-    assert fresh.get(url(chat)).status_code == 200
+    fresh.post(get_chat_url(chat, "erase"))
+    fresh.post(get_chat_url(chat, "restore"))
+    assert fresh.get(get_chat_url(chat)).status_code == 200
     assert not PendingErasure.objects.exists()
     told = AuditEvent.objects.filter(type__startswith="erasure.").order_by("pk")
     assert [event.type for event in told] == ["erasure.asked", "erasure.withdrawn"]
@@ -238,7 +230,7 @@ def test_a_wish_is_withdrawn_by_its_owner_alone(
     talk("Hello")
     said = Message.objects.get(role="user")
     hold(chat_id=chat.pk)
-    fresh.post(url(chat, f"messages/{said.pk}/erase"))
+    fresh.post(get_chat_url(chat, f"messages/{said.pk}/erase"))
     pending = PendingErasure.objects.get()
     assert charlies_page.post(f"/chats/wishes/{pending.pk}/withdraw").status_code == 404
     assert PendingErasure.objects.exists()

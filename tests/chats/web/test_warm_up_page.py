@@ -7,11 +7,10 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.ground import queue
 from chats.models import Chat, ProviderAccount, Receipt, Turn, WarmUp
-from tests.chats.web.conftest import HTMX
+from tests.support.chat_pages import HTMX
+from tests.support.warm_ups import Sent, list_warm_up_causes
 
-Sent = list[tuple[str, dict[str, str]]]
 ADDRESS = "127.0.0.1:11434"
 
 
@@ -27,10 +26,6 @@ def rested(chat: Chat, talk: Any, settings: Any) -> Chat:
     return chat
 
 
-def tasks(sent: Sent) -> list[str]:
-    return [given["cause"] for task, given in sent if task == queue.WARM_UP]
-
-
 def url(chat: Chat) -> str:
     return f"/chats/{chat.pk}/warm-up"
 
@@ -42,7 +37,7 @@ def test_typing_in_two_tabs_asks_once(
     with django_capture_on_commit_callbacks(execute=True):
         answers = [page.post(url(rested)) for _ in range(2)]
     assert [(a.status_code, a.content) for a in answers] == [(204, b"")] * 2
-    assert tasks(sent) == ["typing"]
+    assert list_warm_up_causes(sent) == ["typing"]
     assert WarmUp.objects.get().rest == rested.updated_at
 
 
@@ -53,7 +48,7 @@ def test_opening_a_chat_asks_for_nothing(
     with django_capture_on_commit_callbacks(execute=True):
         html = page.get(f"/chats/{rested.pk}/").content.decode()
     assert f'data-warm-up="{url(rested)}"' in html
-    assert tasks(sent) == []
+    assert list_warm_up_causes(sent) == []
     assert page.get(url(rested)).status_code == 405
 
 

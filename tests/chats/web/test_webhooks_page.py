@@ -2,6 +2,7 @@
 
 import re
 import uuid
+from datetime import timedelta
 
 import pytest
 from django.contrib.auth.models import User
@@ -10,19 +11,12 @@ from django.utils import timezone
 
 from chats.models import Webhook
 from chats.webhooks import delivering, managing
-from tests.chats.web.test_api_keys_page import signed_in_at
 from tests.fakes.receiver import Receiver
+from tests.support.chat_pages import set_sign_in_time
 
 PAGE = "/settings/webhooks/"
 URL = "https://example.org/told"
 FORM = {"url": [URL], "events": ["turn.finished", "message.added"]}
-
-
-@pytest.fixture
-def fresh(page: Client) -> Client:
-    """Alice, signed in a moment ago."""
-    signed_in_at(page, 0)
-    return page
 
 
 @pytest.fixture
@@ -59,7 +53,7 @@ def test_what_was_typed_stays_after_a_refusal(fresh: Client) -> None:
 
 
 def test_an_old_sign_in_is_confirmed_first(page: Client) -> None:
-    signed_in_at(page, 20)
+    set_sign_in_time(page, timezone.now() - timedelta(minutes=20))
     assert page.post(PAGE, FORM).status_code == 403
     assert not Webhook.objects.exists()
 
@@ -103,7 +97,7 @@ def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook
 
 
 def test_s01_a_foreign_webhook_is_absent(charlies_page: Client, webhook: Webhook) -> None:
-    signed_in_at(charlies_page, 0)
+    set_sign_in_time(charlies_page, timezone.now())
     told = managing.queue_test_event(webhook=webhook, now=timezone.now())
     for pk in (webhook.pk, uuid.uuid4()):
         one = f"{PAGE}{pk}/"

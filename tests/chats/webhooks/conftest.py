@@ -1,6 +1,6 @@
 """Fixtures: a clock, and a webhook of Alice for a server that accepts every delivery."""
 
-from datetime import datetime, timedelta
+from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import User
@@ -9,23 +9,9 @@ from chats.models import Webhook
 from chats.record.outbox import EVENTS, NEEDED
 from chats.webhooks import managing
 from tests.fakes.receiver import Receiver
+from tests.support.clocks import Clock
 
 OWN = [name for name in EVENTS if name not in NEEDED]
-
-
-class Clock:
-    """A clock that tests set."""
-
-    def __init__(self, now: datetime) -> None:
-        self.now = now
-
-    def __call__(self) -> datetime:
-        return self.now
-
-    def wait(self, **duration: float) -> datetime:
-        """Advance the clock."""
-        self.now += timedelta(**duration)
-        return self.now
 
 
 @pytest.fixture

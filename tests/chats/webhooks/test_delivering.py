@@ -21,8 +21,8 @@ from chats.models import Webhook, WebhookDelivery
 from chats.record import outbox
 from chats.webhooks import delivering, managing
 from contextpolicy.models import AuditEvent
-from tests.chats.webhooks.conftest import Clock
 from tests.fakes.receiver import Receiver, receiving
+from tests.support.clocks import Clock
 
 Status = WebhookDelivery.Status
 

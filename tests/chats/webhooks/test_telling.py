@@ -24,9 +24,9 @@ from chats.turns.start import start_turn
 from chats.webhooks import delivering, managing
 from contextpolicy import ledger, publish, roles
 from contextpolicy.models import AuditEvent
-from tests.chats.conftest import InlineWorker
-from tests.chats.webhooks.conftest import Clock
 from tests.fakes.receiver import Receiver
+from tests.support.clocks import Clock
+from tests.support.scripted_worker import InlineWorker
 
 Work = Callable[..., InlineWorker]
 WORDS = "Alice's secret plan"

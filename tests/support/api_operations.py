@@ -1,0 +1,69 @@
+"""All operations of the API: paths, methods, valid bodies, and ids that do not exist."""
+
+import uuid
+from typing import Any
+
+from django.contrib.auth.models import User
+
+from chats.api.core.schema import Generator
+from chats.models import Branch, Chat, Message, Turn
+
+METHODS = ("GET", "POST", "PUT", "PATCH", "DELETE")
+VALID_BODIES: dict[str, Any] = {
+    "chats_create": {"title": "mine"},
+    "chats_change": {"title": "stolen"},
+    "chats_messages_send": {"text": "hello"},
+    "chats_messages_edit": {"text": "other words"},
+    "chats_compactions_create": {"focus": "the price"},
+    "chats_compactions_revise": {"text": "stolen"},
+    "folders_create": {"name": "mine"},
+    "folders_rename": {"name": "stolen"},
+    "chats_state_restore": {"version": 1, "to": 1},
+    "preferences_change": {"text": "stolen"},
+    "keys_create": {"name": "k", "scopes": ["chats:read"]},
+    "policies_change": {"name": "stolen"},
+    "policies_versions_create": {"values": {"strategy": "simple"}, "based_on": 1},
+    "teams_create": {"name": "mine", "agents": [{"name": "Writer"}]},
+    "teams_change": {"name": "stolen", "agents": [{"name": "Writer"}]},
+    "webhooks_change": {"is_on": False},
+    "holds_release": {"reason": "stolen"},
+}
+WRITABLE_FIELDS = {
+    "title",
+    "model",
+    "text",
+    "system_text",
+    "pinned",
+    "archived",
+    "folder",
+    "temporary",
+    "team",
+}
+# Every column, its raw ids, and some names often used in mass-assignment attacks.
+READ_ONLY_FIELDS = sorted(
+    {
+        name
+        for row in (Chat, Branch, Message, Turn, User)
+        for field in row._meta.get_fields()
+        for name in (field.name, f"{field.name}_id")
+    }
+    - WRITABLE_FIELDS
+    | {"pk", "policy", "tokens", "_state", "__class__", "role"}
+)
+
+
+def list_paths() -> dict[str, Any]:
+    """Return every path of the schema with its operations."""
+    schema = Generator().get_schema(request=None, public=True)  # type: ignore[no-untyped-call]  # untyped there
+    found: dict[str, Any] = schema["paths"]
+    return found
+
+
+PATHS = list_paths()
+
+
+def replace_ids(ids: dict[str, str]) -> dict[str, str]:
+    """The same names with ids that do not exist."""
+    return {
+        name: "987654321" if value.isdecimal() else str(uuid.uuid4()) for name, value in ids.items()
+    }

@@ -1,0 +1,42 @@
+"""Addresses of the pages that tests visit."""
+
+PAGES = (
+    "/chats/new",
+    "/settings/",
+    "/settings/appearance/",
+    "/settings/exchange/",
+    "/settings/keys/",
+    "/settings/memory/",
+    "/settings/webhooks/",
+    "/settings/readings/",
+    "/account/confirm/",
+    "/setup/",
+    "/chats/archive",
+    "/search?q=what",
+    "/teams/",
+    "/teams/new?preset=support",
+    "/account/password/",
+    "/help/audit/",
+    "/help/?q=policy",
+    "/nowhere",
+    "/admin/",
+    "/admin/contextpolicy/contextpolicy/",
+    "/admin/contextpolicy/policyassignment/add/",
+    "/admin/contextpolicy/legalhold/",
+    "/admin/contextpolicy/legalhold/add/",
+    "/admin/contextpolicy/blastradius/",
+    "/admin/contextpolicy/evaluation/",
+    "/admin/chats/retentionrun/",
+    "/admin/chats/retentionrun/preview/",
+    "/admin/contextpolicy/auditevent/",
+    "/admin/contextpolicy/auditevent/verify/",
+    "/admin/contextpolicy/auditevent/checkpoints/",
+    "/admin/chats/receipt/words/",
+    "/admin/chats/compaction/",
+    "/admin/chats/dailycount/",
+    "/admin/chats/team/",
+    "/api/v1/docs",
+)
+CHAT_PAGES = ("folder", "team", "erase", "export", "compactions/", "find?q=what", "system-text")
+# The admin's tables may be wider than a phone; they scroll inside their frame.
+PAGES_OF_USERS = tuple(path for path in PAGES if not path.startswith(("/admin", "/api")))
