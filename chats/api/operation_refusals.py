@@ -66,7 +66,7 @@ from chats.record.holds import UnderHold
 from chats.simulation import evaluating, trial
 from chats.simulation.radius import RadiusOver
 from chats.streams.connection import TooManyStreams
-from chats.teams import conversation, rosters, snapshots
+from chats.teams import conversation, draft_checks, rosters, snapshots
 from chats.turns import round_again, round_messages, start
 from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
@@ -432,9 +432,9 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         skill_folders.SkillFileInvalid,
         *SKILL,
     ),
-    "teams_change": (rosters.InvalidTeam, rosters.NotYours),
-    "teams_copy": (rosters.InvalidTeam, rosters.TooManyTeams),
-    "teams_create": (rosters.InvalidTeam, rosters.NotYours, rosters.TooManyTeams),
+    "teams_change": (draft_checks.InvalidTeam, rosters.NotYours),
+    "teams_copy": (draft_checks.InvalidTeam, rosters.TooManyTeams),
+    "teams_create": (draft_checks.InvalidTeam, rosters.NotYours, rosters.TooManyTeams),
     "teams_delete": (rosters.NotYours,),
     "ui_chats_resume": (TooManyStreams,),
     "ui_chats_send": (

@@ -9,7 +9,7 @@ from django.db import transaction
 from chats.ground.refusals import NotFound
 from chats.models import Agent, ApiKey, Chat, Round, Turn
 from chats.record.locking import lock_chat_for_writing
-from chats.teams import conversation, rosters
+from chats.teams import conversation, team_drafts
 from chats.turns import round_again, rounds
 from chats.turns.roster import Roster, TeamGone, load_current_roster
 from chats.turns.start import check_turn_limits, get_active_branch
@@ -96,7 +96,9 @@ def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
     )
 
 
-def preview_agent_texts(agent: rosters.AgentDraft, *, draft: rosters.TeamDraft) -> list[str]:
+def preview_agent_texts(
+    agent: team_drafts.AgentDraft, *, draft: team_drafts.TeamDraft
+) -> list[str]:
     """Return the texts that precede the messages in a draft agent's prompt."""
     if agent.type != Agent.Type.AI:
         return []

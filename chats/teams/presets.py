@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping
 
-from chats.teams.rosters import AgentDraft, TeamDraft
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 
 # A round has up to 8 replies. With the default window of 5, a member would not see all of them.
 WINDOW = 12

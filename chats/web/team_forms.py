@@ -11,7 +11,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Agent, Team, TeamVersion
 from chats.teams import play
 from chats.teams.presets import WINDOW
-from chats.teams.rosters import AgentDraft, TeamDraft
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from chats.web.forms import OptionField, PageForm, RefusalCatcher, TextField, WholeNumberField
 from chats.web.thread.entries import get_role_shape
 from contextpolicy.engine.team.rounds import MOST_MEMBERS

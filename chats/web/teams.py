@@ -14,9 +14,10 @@ from chats.actions import lifecycle
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Chat, Team, TeamVersion
 from chats.record import access
-from chats.teams import conversation, play, rosters
+from chats.teams import conversation, play, rosters, team_drafts
 from chats.teams.presets import PRESETS
-from chats.teams.rosters import Saved, TeamDraft
+from chats.teams.rosters import Saved
+from chats.teams.team_drafts import TeamDraft
 from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
 from chats.web.team_forms import NEW_AGENT, ResponderForm, TaskForm, TeamForms
 from chats.web.thread.updates import render_tail_update
@@ -71,7 +72,7 @@ def team_edit(request: PersonRequest, team_id: uuid.UUID) -> HttpResponse:
     """Show a team, or save a new version."""
     known = access.get_team(user=request.user, team_id=team_id)
     if request.method == "GET":
-        draft = rosters.build_version_draft(get_team_version(known))
+        draft = team_drafts.build_version_draft(get_team_version(known))
         return render_team_form(request, build_team_forms(request, draft=draft), team=known)
     sent = build_team_forms(request)
     if request.POST.get("do") != "save":
@@ -95,7 +96,7 @@ def render_saved_team(request: PersonRequest, saved: Saved) -> HttpResponse:
     """Redirect to the list, or show the team again with warnings."""
     if not saved.warnings:
         return redirect(reverse("chats:teams") + f"#team-{saved.team.pk}")
-    draft = rosters.build_version_draft(get_team_version(saved.team))
+    draft = team_drafts.build_version_draft(get_team_version(saved.team))
     forms = build_team_forms(request, draft=draft)
     return render_team_form(request, forms, team=saved.team, warnings=saved.warnings)
 

@@ -11,7 +11,7 @@ from django.contrib.auth.models import Group, User
 from chats.models import Agent, Chat, Team
 from chats.prompt.policy_explanation import NotThere, explain_for, resolve_viewpoint
 from chats.teams import rosters
-from chats.teams.rosters import AgentDraft, TeamDraft
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec

@@ -10,8 +10,9 @@ from django.contrib.auth.models import Group, User
 from pytest_django import Settings
 
 from chats.models import Team
-from chats.teams import rosters
-from chats.teams.rosters import AgentDraft, InvalidTeam, TeamDraft
+from chats.teams import draft_checks, rosters
+from chats.teams.draft_checks import InvalidTeam
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy import holds
 from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
@@ -306,7 +307,7 @@ class TestAgents:
     ) -> None:
         with pytest.raises(InvalidTeam) as refused:
             self.team(ines, now, shared=True)
-        assert refused.value.full.template == rosters.SECOND_PERSON_ASSIGNS
+        assert refused.value.full.template == draft_checks.SECOND_PERSON_ASSIGNS
         made = self.team(ivan, now, shared=True)
         # A policy that the team already uses stays.
         draft = TeamDraft(name="Renamed", agents=[AgentDraft(name="Editor", policy="crew")])
@@ -323,4 +324,4 @@ class TestAgents:
             create_policy(slug=slug, name=slug, actor=name_actor(ines), now=now, **options)
             with pytest.raises(InvalidTeam) as refused:
                 self.team(ines, now, shared=False, policy=slug)
-            assert refused.value.full.template == rosters.SECOND_PERSON_ASSIGNS
+            assert refused.value.full.template == draft_checks.SECOND_PERSON_ASSIGNS

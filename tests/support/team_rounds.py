@@ -9,7 +9,7 @@ from django.utils import timezone
 
 from chats.models import Chat, Message, Round, Team, Turn
 from chats.providers.base import Finished, TextDelta, UsageReport
-from chats.teams.rosters import AgentDraft, TeamDraft
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from chats.turns import rounds
 from chats.turns.start import start_turn
 

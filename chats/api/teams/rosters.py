@@ -21,13 +21,13 @@ from chats.api.teams import team_inputs
 from chats.api.teams.team_outputs import AgentContextOut, RosterOut, RoundOut, SavedRosterOut
 from chats.models import Round, Team
 from chats.record import access
-from chats.teams import conversation, play, rosters
+from chats.teams import conversation, play, rosters, team_drafts
 from chats.turns.roster import load_roster
 from chats.turns.start import get_active_branch
 from contextpolicy.engine.team import team
 
 
-def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraft:
+def parse_team_body(data: Any, *, known: Team | None = None) -> team_drafts.TeamDraft:
     """Return the team that a request body describes completely.
 
     If the body leaves out a prompt form, window or byte limit, the value of the `known` team is
@@ -35,7 +35,7 @@ def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraf
     """
     values = team_inputs.TeamBody.read(data)
     values.pop("shared", None)
-    before = rosters.build_version_draft(known.current) if known and known.current else None
+    before = team_drafts.build_version_draft(known.current) if known and known.current else None
     agents = {agent.role_id: agent for agent in before.agents} if before else {}
     if values["max_bytes"] is None:
         values["max_bytes"] = before.max_bytes if before else team.MAX_BYTES
@@ -43,22 +43,22 @@ def parse_team_body(data: Any, *, known: Team | None = None) -> rosters.TeamDraf
         parse_agent_body(agent, known=agents.get(agent["role_id"]))
         for agent in values.pop("agents")
     ]
-    return rosters.TeamDraft(agents=drafts, **values)
+    return team_drafts.TeamDraft(agents=drafts, **values)
 
 
 def parse_agent_body(
-    values: Mapping[str, Any], *, known: rosters.AgentDraft | None
-) -> rosters.AgentDraft:
+    values: Mapping[str, Any], *, known: team_drafts.AgentDraft | None
+) -> team_drafts.AgentDraft:
     """Return the agent that a request body describes.
 
     Absent fields keep the values of `known`, the stored agent, or get their defaults.
     """
     form, window = values["prompt_form"], values["window_size"]
     if not form:
-        form = known.prompt_form if known else rosters.choose_prompt_form(values["agent_type"])
+        form = known.prompt_form if known else team_drafts.choose_prompt_form(values["agent_type"])
     if window is None:
         window = known.window_size if known else team.WINDOW_SIZE
-    return rosters.AgentDraft(**{**values, "prompt_form": form, "window_size": window})
+    return team_drafts.AgentDraft(**{**values, "prompt_form": form, "window_size": window})
 
 
 def serialize_team(team: Team) -> dict[str, Any]:
@@ -66,8 +66,8 @@ def serialize_team(team: Team) -> dict[str, Any]:
     version = team.current
     if version is None:
         raise ValueError(f"team {team.pk} has no version")
-    draft = rosters.build_version_draft(version)
-    rules = {name: getattr(draft, name) for name in rosters.RULES}
+    draft = team_drafts.build_version_draft(version)
+    rules = {name: getattr(draft, name) for name in team_drafts.RULES}
     return {
         "id": str(team.pk),
         "name": version.name,

@@ -13,7 +13,7 @@ from django.urls import reverse
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Team
 from chats.teams import rosters
-from chats.teams.rosters import AgentDraft, TeamDraft
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN, USER
 from tests.contextpolicy.pages import Page, opened

@@ -26,7 +26,7 @@ from chats.models import (
 )
 from chats.people import keys
 from chats.record import audit_access
-from chats.teams import rosters
+from chats.teams import rosters, team_drafts
 from chats.turns.start import start_turn
 from chats.webhooks import managing as webhooks
 from contextpolicy import holds, ledger, publish
@@ -86,8 +86,8 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     )
     receipt = receipt_of(turn, policy)
     key, _ = keys.create_key(owner=alice, name=CANARY, scopes=keys.SCOPES, now=now)
-    agent = rosters.AgentDraft(name="Planner", instruction=CANARY)
-    draft = rosters.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
+    agent = team_drafts.AgentDraft(name="Planner", instruction=CANARY)
+    draft = team_drafts.TeamDraft(name=CANARY, agents=[agent], task=CANARY)
     team = rosters.create_team(user=alice, draft=draft, shared=False, now=now).team
     Chat.objects.filter(pk=chat.pk).update(team=team)
     memory_settings.set_consent(owner_id=alice.pk, agrees=True, now=now)

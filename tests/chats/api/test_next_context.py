@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from chats.models import Branch, Chat, Compaction, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.teams import rosters
+from chats.teams import rosters, team_drafts
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.openai_chat import format_chat_messages
 from tests.chats.api.programs import Program
@@ -199,5 +199,5 @@ def test_a_team_has_no_context_of_its_own(
 @pytest.fixture
 def of_alice_team(alice: User, now: datetime) -> Any:
     """A team of Alice with one agent."""
-    draft = rosters.TeamDraft(name="Crew", agents=[rosters.AgentDraft(name="Planner")])
+    draft = team_drafts.TeamDraft(name="Crew", agents=[team_drafts.AgentDraft(name="Planner")])
     return rosters.create_team(user=alice, draft=draft, shared=False, now=now).team

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.teams import rosters
-from chats.teams.rosters import AgentDraft
+from chats.teams.team_drafts import AgentDraft
 from contextpolicy.models import ModelSpec
 from tests.support.team_rounds import TeamPlay, Teams, Work, draft_team
 

@@ -20,8 +20,9 @@ from chats.memory.search import archive
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Team, TeamVersion, Turn
 from chats.prompt.composition import WindowMoveRequired
-from chats.teams import conversation, rosters, snapshots
-from chats.teams.rosters import InvalidTeam, TeamDraft
+from chats.teams import conversation, draft_checks, rosters, snapshots, team_drafts
+from chats.teams.draft_checks import InvalidTeam
+from chats.teams.team_drafts import TeamDraft
 from contextpolicy.engine.compose.assembly import WindowNeeded
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
@@ -354,10 +355,10 @@ def test_an_agent_of_a_program_is_shown_no_more_than_the_cap(
 def test_a_cap_holds_a_whole_round(values: dict[str, int], is_fine: bool) -> None:
     asked = draft_team("Planner", **values)
     if is_fine:
-        rosters.check_team(asked)
+        draft_checks.check_team(asked)
         return
     with pytest.raises(InvalidTeam) as refused:
-        rosters.check_team(asked)
+        draft_checks.check_team(asked)
     assert (refused.value.code, refused.value.param) == ("invalid_team", "message_cap")
     least, most = refused.value.details["least"], refused.value.details["most"]
     assert least <= most
@@ -368,7 +369,7 @@ def test_versions_and_copies_keep_the_cap(
     made: Callable[..., Team], alice: User, now: datetime
 ) -> None:
     team = made("Planner", message_cap=50)
-    asked: TeamDraft = rosters.build_version_draft(team.current)  # type: ignore[arg-type]  # it has one
+    asked: TeamDraft = team_drafts.build_version_draft(team.current)  # type: ignore[arg-type]  # it has one
     assert asked.message_cap == 50
     copied = rosters.copy_team(user=alice, team_id=team.pk, now=now).team
     assert copied.current is not None
@@ -387,7 +388,7 @@ def test_the_digest_of_a_version_from_before_there_was_a_cap_stays(
 ) -> None:
     team = made("Planner")
     assert team.current is not None
-    values = asdict(rosters.build_version_draft(team.current))
+    values = asdict(team_drafts.build_version_draft(team.current))
     del values["message_cap"], values["max_bytes"], values["agents"][0]["prompt_form"]
     type(team.current).objects.update(max_bytes=0)
     team.current.refresh_from_db()

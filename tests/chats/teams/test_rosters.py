@@ -16,9 +16,11 @@ from chats.actions import lifecycle
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Round, Team, TeamVersion, Turn
 from chats.record import access
-from chats.teams import play, rosters
+from chats.teams import draft_checks, play, rosters, team_drafts
+from chats.teams.draft_checks import InvalidTeam, check_agent
 from chats.teams.presets import PRESETS
-from chats.teams.rosters import AgentDraft, InvalidTeam, NotYours, TeamBusy, TeamDraft, check_agent
+from chats.teams.rosters import NotYours, TeamBusy
+from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from tests.support.team_rounds import TeamPlay, allow_policy_changes, draft_team
@@ -47,17 +49,17 @@ def one(**values: Any) -> TeamDraft:
 
 
 REFUSED = {
-    "nobody": (draft_team(), "agents", rosters.NO_AGENT),
+    "nobody": (draft_team(), "agents", draft_checks.NO_AGENT),
     "nine": (draft_team(*"abcdefghi"), "agents", "at most 8 members"),
     "only resting": (
         draft_team(AgentDraft(name="A", rests=True)),
         "agents",
-        rosters.NO_ACTIVE_AGENT,
+        draft_checks.NO_ACTIVE_AGENT,
     ),
     "only a person": (
         draft_team(AgentDraft(name="Ann", type="human")),
         "agents",
-        rosters.NO_ACTIVE_AGENT,
+        draft_checks.NO_ACTIVE_AGENT,
     ),
     "no name": (draft_team("A", name=" "), "name", "1 to 100"),
     "a long name": (draft_team("A", name="x" * 101), "name", "1 to 100"),
@@ -75,7 +77,7 @@ REFUSED = {
     "a window above": (one(window_size=101), "agents.0.window_size", "up to 100"),
     "a model": (one(model="gpt-99"), "agents.0.model", "gpt-99"),
     "a policy": (one(policy="nowhere"), "agents.0.policy", "nowhere"),
-    "a type": (one(type="robot"), "agents.0.type", rosters.UNKNOWN_TYPE),
+    "a type": (one(type="robot"), "agents.0.type", draft_checks.UNKNOWN_TYPE),
     "a long kind": (one(agent_type="x" * 61), "agents.0.agent_type", "60"),
     "a kind with a tab": (one(agent_type="a\tb"), "agents.0.agent_type", "printable"),
     "a long instruction": (one(instruction="x" * 200_001), "agents.0.instruction", "200,000"),
@@ -163,7 +165,7 @@ def test_a_window_below_the_limit_of_replies_is_stored_with_a_warning(
     (warning,) = saved.warnings
     assert "The window of Small is smaller than the 8 replies of a round" in warning
     assert saved.team.current is not None
-    assert rosters.build_version_draft(saved.team.current).agents[0].window_size == 7
+    assert team_drafts.build_version_draft(saved.team.current).agents[0].window_size == 7
     changed = draft_team(replace(small, window_size=8), wide)
     again = rosters.update_team(user=alice, team_id=saved.team.pk, draft=changed, now=now)
     assert again.warnings == ()
@@ -251,8 +253,8 @@ def test_a_copy_is_a_team_of_its_own_with_agents_of_its_own(
     assert team.current is not None
     assert twin.current is not None
     before, after = (
-        rosters.build_version_draft(team.current),
-        rosters.build_version_draft(twin.current),
+        team_drafts.build_version_draft(team.current),
+        team_drafts.build_version_draft(twin.current),
     )
     assert after == replace(before, name="x" * 93 + " (copy)")
     assert not set(team.current.agents.values_list("pk")) & set(
@@ -325,7 +327,7 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
     with pytest.raises(InvalidTeam) as refused:
         rosters.create_team(user=alice, draft=asked, shared=False, now=now)
     assert refused.value.param == "agents.0.policy"
-    assert refused.value.full.template == rosters.POLICY_NOT_ASSIGNABLE
+    assert refused.value.full.template == draft_checks.POLICY_NOT_ASSIGNABLE
     admin = allow_policy_changes(alice)
     team = rosters.create_team(user=admin, draft=asked, shared=False, now=now).team
     assert team.current is not None
@@ -338,7 +340,7 @@ def test_only_who_edits_policies_gives_one_to_an_agent(
     policy.save()
     with pytest.raises(InvalidTeam) as refused:
         rosters.update_team(user=plain, team_id=team.pk, draft=asked, now=now)
-    assert refused.value.full.template == rosters.POLICY_NOT_ASSIGNABLE
+    assert refused.value.full.template == draft_checks.POLICY_NOT_ASSIGNABLE
 
 
 def test_a_copy_of_a_shared_team_keeps_the_policies_it_was_given(
@@ -451,7 +453,7 @@ def test_a_preset_is_a_team_without_a_warning(
     saved = rosters.create_team(user=alice, draft=PRESETS[name], shared=False, now=now)
     assert saved.warnings == ()
     version = TeamVersion.objects.get()
-    made = rosters.build_version_draft(version)
+    made = team_drafts.build_version_draft(version)
     assert replace(made, agents=()) == replace(PRESETS[name], agents=())
     assert [replace(a, role_id="") for a in made.agents] == list(PRESETS[name].agents)
 

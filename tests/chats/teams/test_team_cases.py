@@ -31,7 +31,7 @@ from chats.providers.base import Finished, ProviderError, ReasoningDelta, TextDe
 from chats.record import history
 from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
-from chats.teams import conversation, rosters
+from chats.teams import conversation, rosters, team_drafts
 from chats.turns import attempt_state
 from chats.turns.start import retry_turn, start_turn
 from chats.turns.stop import stop_turn
@@ -383,8 +383,8 @@ def test_an_agent_that_left_its_team_replies_again_as_it_was(
     chat: Chat, alice: User, work: Work, demo_model: ModelSpec
 ) -> None:
     """Its version is kept, so nothing is missing and no other agent takes its place."""
-    planner = rosters.AgentDraft(name="Planner", instruction="Plan.")
-    critic = rosters.AgentDraft(name="Critic", instruction="Find faults.")
+    planner = team_drafts.AgentDraft(name="Planner", instruction="Plan.")
+    critic = team_drafts.AgentDraft(name="Critic", instruction="Find faults.")
     now = timezone.now()
     team = rosters.create_team(
         user=alice, draft=draft_team(planner, critic), shared=False, now=now
@@ -599,8 +599,10 @@ def test_a_copied_team_calls_its_own_agents(
     told = replace(
         original,
         agents=[
-            rosters.AgentDraft(name="Planner", role_id="planner"),
-            rosters.AgentDraft(name="Critic", role_id="critic", instruction="You are the copy."),
+            team_drafts.AgentDraft(name="Planner", role_id="planner"),
+            team_drafts.AgentDraft(
+                name="Critic", role_id="critic", instruction="You are the copy."
+            ),
         ],
     )
     rosters.update_team(user=alice, team_id=twin.pk, draft=told, now=timezone.now())

@@ -13,7 +13,7 @@ from chats.compaction.sections import parse_sections
 from chats.models import Chat, Compaction, Message, Team, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.teams import rosters
-from chats.teams.rosters import AgentDraft
+from chats.teams.team_drafts import AgentDraft
 from chats.turns.start import start_turn
 from contextpolicy.models import EffectivePolicy, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy

@@ -12,7 +12,7 @@ from django.test import Client
 from django.test.utils import CaptureQueriesContext
 
 from chats.models import Agent, Chat, Compaction, Message, Receipt, Team, Turn
-from chats.teams.rosters import AgentDraft
+from chats.teams.team_drafts import AgentDraft
 from chats.web.thread.ahead import format_cost, round_estimate
 from chats.web.thread.composer import build_meter_view
 from contextpolicy.models import ModelSpec

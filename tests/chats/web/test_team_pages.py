@@ -16,9 +16,9 @@ from chats.models import Agent, Chat, Message, Rendering, Round, Team, TeamVersi
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.rendering.spoken import extract_displayed_text, list_rendered_texts
 from chats.rendering.store import compute_rendering_digest
-from chats.teams import rosters
+from chats.teams import draft_checks, rosters
 from chats.teams.presets import PRESETS
-from chats.teams.rosters import AgentDraft
+from chats.teams.team_drafts import AgentDraft
 from chats.web.reasons import LEFT_OUT
 from chats.web.teams import get_team_version
 from chats.web.thread.entries import SHAPES, get_role_shape
@@ -328,9 +328,9 @@ def test_a_refusal_stands_at_its_agent_and_nothing_is_stored(
 
 REFUSED_WHOLE = {
     "no name": ({"name": " "}, "name", "100"),
-    "nobody": ({"agent-TOTAL_FORMS": "0"}, "agents", rosters.NO_AGENT),
-    "nothing that is a number": ({"agent-TOTAL_FORMS": "x"}, "agents", rosters.NO_AGENT),
-    "all rest": ({"agent-0-rests": "on"}, "agents", rosters.NO_ACTIVE_AGENT),
+    "nobody": ({"agent-TOTAL_FORMS": "0"}, "agents", draft_checks.NO_AGENT),
+    "nothing that is a number": ({"agent-TOTAL_FORMS": "x"}, "agents", draft_checks.NO_AGENT),
+    "all rest": ({"agent-0-rests": "on"}, "agents", draft_checks.NO_ACTIVE_AGENT),
     "a routing": ({"routing": "model"}, "routing", ", ".join(TeamVersion.Routing.values)),
     "no hops": ({"hop_limit": "0"}, "hop_limit", "1 to 50"),
     "hops that are not a number": ({"hop_limit": "1e3"}, "hop_limit", "1 to 50"),
