@@ -29,6 +29,7 @@ from typing import Any
 from urllib.parse import urlsplit
 
 from benchmarks.prepared import create_tables
+from chats.compaction import question_embedding
 
 UNANSWERABLE = {"adversarial", "abstention"}
 Shares = list[tuple[str, float, float]]
@@ -169,15 +170,14 @@ def embed(address: str, *, model: str) -> None:
 
 def looked(text: str, *, owner_id: int) -> Any:
     """The embedding of a question, or None without a model."""
-    from chats.compaction import embedding
     from chats.memory.search import meaning
     from chats.memory.search.recall import remove_speaker_names
 
-    by = embedding.get_question_embedder()
+    by = question_embedding.get_question_embedder()
     if by is None:
         return None
     text = remove_speaker_names(owner_id, text)
-    question = asyncio.run(embedding.embed_question_text(text, by=by, seconds=30))
+    question = asyncio.run(question_embedding.embed_question_text(text, by=by, seconds=30))
     give_up = time.monotonic() + 60
     return partial(
         meaning.compare_question_vector,

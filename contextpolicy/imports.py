@@ -17,7 +17,7 @@ from django.db import IntegrityError, transaction
 from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy
 
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
@@ -99,7 +99,7 @@ def import_strategy(
     A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
     the values that do not belong to a strategy. `writes_skills`: the importer may create skills of
     the installation. Raises `MalformedImport`, `ReservedName`, `PolicyExists`,
-    `PolicySkillsRefused`, `publish.PolicyProblems` and `publish.PolicyChangedMeanwhile`.
+    `PolicySkillsRefused`, `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
     form = parse_import_json(text)
     if is_exported_policy(form):
@@ -223,12 +223,12 @@ def import_policy(
 ) -> ContextPolicy:
     """Import an exported policy with values and locks, as a new one or the next version of `into`.
 
-    Raises `publish.PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
-    `PolicyExists` and `publish.PolicyChangedMeanwhile`.
+    Raises `PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
+    `PolicyExists` and `PolicyChangedMeanwhile`.
     """
     found = find_form_problems(form)
     if found:
-        raise publish.PolicyProblems(found)
+        raise policy_refusals.PolicyProblems(found)
     called = name.strip() or str(form.get("name", "")).strip() or str(form.get("slug", ""))
     values, locks = form.get("values", {}), form.get("locks", [])
     note = f"Imported: {called}"[:500]
@@ -330,8 +330,8 @@ def create_imported_policy(
 ) -> ContextPolicy:
     """Create a policy with that name; without `slug`, the slug is derived from the name.
 
-    Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `publish.PolicyNameTaken` and
-    `publish.PolicyProblems`.
+    Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `policy_refusals.PolicyNameTaken` and
+    `PolicyProblems`.
     """
     slug = slug or slugify(name)[:60]
     if not slug:

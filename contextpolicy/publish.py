@@ -13,86 +13,23 @@ from uuid import UUID
 
 from django.contrib.auth.models import Group, User
 from django.db import transaction
-from django.utils.translation import gettext
 
 from contextpolicy import blast, controls, two_persons
 from contextpolicy.controls import parse_actor_user
-from contextpolicy.engine.policy.policy import TEXT_FIELDS, Problem
+from contextpolicy.engine.policy.policy import TEXT_FIELDS
 from contextpolicy.engine.text import names
 from contextpolicy.ledger import record_event
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.policy_refusals import (
+    NoSuchVersion,
+    PolicyChangedMeanwhile,
+    PolicyInUse,
+    PolicyNameTaken,
+    PolicyNotInUse,
+    PolicyProblems,
+)
 from contextpolicy.reasons import is_meaningful_text
-
-
-class PolicyProblems(Exception):
-    """Values or locks contradict each other. `details` lists the fields and the reasons."""
-
-    code = "policy_impossible"
-
-    def __init__(self, found: Collection[Problem]) -> None:
-        self.problems = tuple(found)
-        super().__init__(" ".join(problem.sentence for problem in found))
-
-
-class PolicyChangedMeanwhile(Exception):
-    """Another version was saved after the version that you edited. Your change was not saved."""
-
-    code = "policy_changed_meanwhile"
-
-    def __init__(self, *, current: int) -> None:
-        super().__init__(
-            gettext(
-                "Version {number} was saved while you were editing. Open the policy again and "
-                "repeat your changes."
-            ).format(number=current)
-        )
-
-
-class PolicyInUse(Exception):
-    """The policy still has assignments, so it cannot be retired. Remove them first."""
-
-    code = "policy_in_use"
-
-    def __init__(self) -> None:
-        super().__init__(gettext("This policy still has assignments. Remove them first."))
-
-
-class PolicyNotInUse(Exception):
-    """The policy is retired or has no active version."""
-
-    code = "policy_not_in_use"
-
-    def __init__(self) -> None:
-        super().__init__(
-            gettext("This policy is retired or has no active version. Choose another policy.")
-        )
-
-
-class NoSuchVersion(Exception):
-    """The policy has no version with this number."""
-
-    code = "no_such_version"
-
-    def __init__(self, *, number: int) -> None:
-        super().__init__(
-            gettext(
-                "This policy has no version {number}. Choose one from the table of versions."
-            ).format(number=number)
-        )
-
-
-class PolicyNameTaken(Exception):
-    """Another policy has the same name, ignoring case."""
-
-    code = "policy_name_taken"
-
-    def __init__(self, name: str) -> None:
-        super().__init__(
-            gettext(
-                "A policy named “{name}” already exists (ignoring case). Choose another name."
-            ).format(name=name)
-        )
 
 
 def check_name_free(name: str, *, but: ContextPolicy | None = None) -> None:

@@ -11,7 +11,7 @@ from typing import Any
 
 from django.utils.translation import gettext
 
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.presets import DEMO, RETRIEVED
 
@@ -112,7 +112,7 @@ def create_drafts(*, actor: str, now: datetime) -> CreatedDrafts:
                 based_on=current.number,
                 is_draft=True,
             )
-        except (publish.PolicyProblems, publish.PolicyChangedMeanwhile) as error:
+        except (policy_refusals.PolicyProblems, policy_refusals.PolicyChangedMeanwhile) as error:
             skipped[slug] = str(error)
         else:
             drafts.append(draft)

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import Q, QuerySet
 from django.utils.translation import gettext_noop
 
-from chats.actions import erasure_targets
+from chats.actions import chat_copies, erasure_targets
 from chats.actions.deletion import delete_chat
 from chats.actions.expiry import select_expired_chats
 from chats.compaction.coverage import (
@@ -319,12 +319,12 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
     counted = {
         "messages": Message.objects.filter(branch__chat=chat).count(),
         "summaries": Compaction.objects.filter(branch__chat=chat).exclude(text="").count(),
-        "renderings": erasure_targets.erase_all_renderings(chat),
-        "prompt_texts": erasure_targets.erase_all_prompt_texts(chat, marks=marks),
-        "requests": erasure_targets.forget_all_requests(chat, marks=marks),
-        "frames": erasure_targets.forget_all_frames(chat, marks=marks),
-        "preferences": erasure_targets.erase_all_preferences(chat, marks=marks),
-        "references": erasure_targets.erase_all_references(chat, marks=marks),
+        "renderings": chat_copies.erase_all_renderings(chat),
+        "prompt_texts": chat_copies.erase_all_prompt_texts(chat, marks=marks),
+        "requests": chat_copies.forget_all_requests(chat, marks=marks),
+        "frames": chat_copies.forget_all_frames(chat, marks=marks),
+        "preferences": chat_copies.erase_all_preferences(chat, marks=marks),
+        "references": chat_copies.erase_all_references(chat, marks=marks),
         "import_files": imports.release_import_files(chat, now=now),
         # Deleted with the chat's rows.
         "states": ChatState.objects.filter(branch__chat=chat).count(),

@@ -6,7 +6,7 @@ A module that stores a new kind of copy adds it to `COPIES`.
 import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Sequence
-from datetime import datetime, timedelta
+from datetime import datetime
 from functools import partial
 
 from django.conf import settings
@@ -16,16 +16,13 @@ from django.db.models.functions import Cast
 from redis import Redis
 from redis.exceptions import RedisError
 
-from chats.compaction.coverage import is_message_on_path, load_locked_branches
+from chats.actions.state_copies import erase_states
 from chats.files import uploads
 from chats.ground import live
 from chats.memory.preferences import preferences
 from chats.memory.search import archive
 from chats.memory.search.clearing import clear_index
 from chats.models import (
-    Branch,
-    Chat,
-    ChatState,
     Compaction,
     FileExcerpt,
     GatewayNode,
@@ -41,12 +38,14 @@ from chats.models import (
     Turn,
     TurnReference,
 )
-from chats.record import idempotency, imports, receipts, states
+from chats.record import idempotency, imports, receipts
 from chats.record.erasure_marks import ErasureMarks
 from chats.rendering.spoken import list_rendered_texts
 from chats.rendering.store import compute_rendering_digest
 
 logger = logging.getLogger(__name__)
+
+
 # Rows read at once while a whole chat is searched for copies.
 PAGE = 500
 
@@ -119,11 +118,6 @@ def erase_in_receipts(message: Message, summaries: list[Compaction], marks: Eras
 def is_summary(segment: receipts.Segment) -> bool:
     """Return True if a segment of a prompt was a summary."""
     return bool(segment[0] == "summary")
-
-
-def is_state(segment: receipts.Segment) -> bool:
-    """Return True if a segment is a state or another tail, which may quote messages of the chat."""
-    return bool(segment[0] == "tail" and segment[1] in {"state", "tail"})
 
 
 def is_references(segment: receipts.Segment) -> bool:
@@ -243,66 +237,6 @@ def erase_search_texts(message: Message, summaries: list[Compaction], marks: Era
     return forgotten
 
 
-def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete all state values that were set or changed since the message was created.
-
-    A state that loses values gets a new version. This also discards a running extraction
-    that read the message.
-    """
-    del summaries
-    if message.seq is None:
-        return 0
-    seq, erased = message.seq, 0
-    branches = [
-        branch
-        for branch in load_locked_branches(message.branch.chat)
-        if is_message_on_path(branch, message)
-    ]
-    for branch in branches:
-        erased += clear_states(branch, seq=seq, marks=marks)
-    told = Receipt.objects.filter(turn__branch__in=branches)
-    told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
-    # A text sent before the message existed cannot contain it.
-    older = {
-        segment[5]
-        for receipt in receipts.iter_erasable_receipts(told.filter(last_seq__lt=seq))
-        for segment in receipt.segments
-    }
-    newer = told.filter(last_seq__gte=seq)
-    return (
-        erased
-        + receipts.mark_erased_receipts(
-            newer, gone=lambda segment: is_state(segment) and segment[5] not in older, marks=marks
-        )[1]
-    )
-
-
-def clear_states(branch: Branch, *, seq: int, marks: ErasureMarks) -> int:
-    """Delete the values that may contain a message from a branch's versions.
-
-    Returns the number of changed versions.
-    """
-    cleared = 0
-    for row in ChatState.objects.filter(branch=branch, to_seq__gte=seq):
-        kept = {n: v for n, v in row.values.items() if row.origins.get(n, {}).get("seq", 0) < seq}
-        if kept != row.values:
-            row.values = kept
-            row.origins = {name: row.origins[name] for name in kept}
-            row.save(update_fields=["values", "origins"])
-            cleared += 1
-    if cleared:
-        base = states.find_newest_state(branch)
-        states.append_state_version(
-            branch_id=branch.pk,
-            base=base,
-            kind=ChatState.Kind.ERASED,
-            values=base.values if base else {},
-            to_seq=base.to_seq if base else seq,
-            now=marks.now,
-        )
-    return cleared
-
-
 def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete preferences whose only evidence is the message, and their texts in prompts.
 
@@ -404,71 +338,3 @@ COPIES: dict[str, Callable[[Message, list[Compaction], ErasureMarks], int]] = {
     "files": erase_files,
     "import_files": erase_import_files,
 }
-
-
-def erase_all_renderings(chat: Chat) -> int:
-    """Delete the stored HTML of a chat's messages and summaries."""
-    erased = 0
-    rows = Message.objects.filter(branch__chat=chat).iterator(chunk_size=PAGE)
-    texts = [compute_rendering_digest(text) for row in rows for text in list_rendered_texts(row)]
-    summaries = Compaction.objects.filter(branch__chat=chat)
-    texts += [
-        compute_rendering_digest(text)
-        for row in summaries
-        for text in iter_summary_texts(row)
-        if text
-    ]
-    for start in range(0, len(texts), PAGE):
-        found = Rendering.objects.filter(digest__in=texts[start : start + PAGE])
-        erased += found.delete()[0]
-    return erased
-
-
-def erase_all_prompt_texts(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete all texts that only the chat's prompts contain: summaries, states, system text.
-
-    The policy's texts do not belong to the chat and stay.
-    """
-    rows = Receipt.objects.filter(turn__branch__chat=chat)
-    return receipts.mark_erased_receipts(rows, gone=receipts.is_of_one_chat, marks=marks)[1]
-
-
-def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete the body hashes of API requests that contained messages of a chat.
-
-    Checks only messages that are newer than the lifetime of idempotency keys. The regular cleanup
-    deletes the hashes of older requests. Returns the number of hashes.
-    """
-    since = marks.now - idempotency.KEY_LIFETIME
-    new = Message.objects.filter(branch__chat=chat, created_at__gte=since)
-    ids = list(new.values_list("pk", flat=True))
-    pages = [ids[start : start + PAGE] for start in range(0, len(ids), PAGE)] or [[]]
-    return sum(
-        idempotency.delete_request_hashes(
-            messages=page, chat_id=chat.pk, answers_of=chat.pk, now=marks.now
-        )
-        for page in pages
-    )
-
-
-def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete preferences whose only evidence is in a chat, and their texts in prompts."""
-    said = Message.objects.filter(branch__chat=chat)
-    gone = preferences.forget_messages(said)
-    since = min([chat.created_at, *(row.learned_at for row in gone)])
-    texts = [row.text for row in gone]
-    erase_of_person(chat.owner_id, texts=texts, since=since, recent=True, marks=marks)
-    return len(gone)
-
-
-def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete the live streams of the chat's turns. Return the number of turns."""
-    since = marks.now - timedelta(seconds=live.TURN_SECONDS)
-    turns = Turn.objects.filter(branch__chat=chat, finished_at__gte=since)
-    return forget_frames(list(turns.values_list("pk", flat=True)))
-
-
-def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete excerpts of the chat from stored prompts of other chats. Return their number."""
-    rows = TurnReference.objects.filter(message__branch__chat=chat)
-    return forget_references(rows, marks=marks)

@@ -72,7 +72,7 @@ from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
 from chats.webhooks import managing
-from contextpolicy import blast, holds, policy_skills, publish, two_persons
+from contextpolicy import blast, holds, policy_refusals, policy_skills, two_persons
 from contextpolicy.skills import TooManySkills
 
 # Uploaded files of a message that is not sent.
@@ -287,7 +287,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         NotFound,
         evaluating.NothingToEvaluate,
         evaluating.TooManyEvaluations,
-        publish.PolicyProblems,
+        policy_refusals.PolicyProblems,
         UNSTORABLE,
     ),
     "evaluations_end": (evaluating.EvaluationOver,),
@@ -349,14 +349,14 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "messages_recent": (NotFound, model_choice.PolicyRefused),
     "models_list": (model_choice.PolicyRefused,),
     "policies_assignments_create": (
-        publish.PolicyNotInUse,
+        policy_refusals.PolicyNotInUse,
         *CONTROLS,
         UNSTORABLE,
     ),
     "policies_assignments_delete": CONTROLS,
     "policies_change": (
-        publish.PolicyNameTaken,
-        publish.PolicyInUse,
+        policy_refusals.PolicyNameTaken,
+        policy_refusals.PolicyInUse,
         *CONTROLS,
         UNSTORABLE,
     ),
@@ -365,8 +365,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "policies_import": (
         *NEW_POLICY,
         policy_skills.PolicySkillsRefused,
-        publish.PolicyNotInUse,
-        publish.PolicyChangedMeanwhile,
+        policy_refusals.PolicyNotInUse,
+        policy_refusals.PolicyChangedMeanwhile,
     ),
     "policies_lint": (UNSTORABLE,),
     "policies_preview": (NotFound, UNSTORABLE),
@@ -375,7 +375,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         NotFound,
         *MODEL,
         model_choice.ModelUnavailable,
-        publish.PolicyProblems,
+        policy_refusals.PolicyProblems,
         trial.NoSummariser,
         trial.NothingToSummarise,
         trial.TooLongForOneCall,
@@ -383,19 +383,19 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         passed_on.TrialUnderWay,
         UNSTORABLE,
     ),
-    "policies_versions_activate": (publish.NoSuchVersion, *PUBLISH, UNSTORABLE),
+    "policies_versions_activate": (policy_refusals.NoSuchVersion, *PUBLISH, UNSTORABLE),
     # A version that needs a second person becomes a draft.
     "policies_versions_create": (
-        publish.NoSuchVersion,
-        publish.PolicyProblems,
-        publish.PolicyChangedMeanwhile,
+        policy_refusals.NoSuchVersion,
+        policy_refusals.PolicyProblems,
+        policy_refusals.PolicyChangedMeanwhile,
         blast.BlastRadiusNeeded,
         UNSTORABLE,
     ),
-    "policies_versions_get": (publish.NoSuchVersion,),
+    "policies_versions_get": (policy_refusals.NoSuchVersion,),
     "policies_versions_restore": (
-        publish.NoSuchVersion,
-        publish.PolicyProblems,
+        policy_refusals.NoSuchVersion,
+        policy_refusals.PolicyProblems,
         blast.BlastRadiusNeeded,
     ),
     "preferences_change": PREFERENCE,
@@ -407,8 +407,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "preferences_delete": (UnderHold,),
     "radii_begin": (
         NotFound,
-        publish.PolicyProblems,
-        publish.PolicyNotInUse,
+        policy_refusals.PolicyProblems,
+        policy_refusals.PolicyNotInUse,
         UNSTORABLE,
     ),
     "radii_resume": (RadiusOver,),

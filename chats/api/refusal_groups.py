@@ -21,7 +21,14 @@ from chats.record.states import StateChanged
 from chats.teams import conversation
 from chats.turns import start
 from chats.webhooks import managing
-from contextpolicy import blast, imports, plugins, publish, skill_files, two_persons
+from contextpolicy import (
+    blast,
+    imports,
+    plugins,
+    policy_refusals,
+    skill_files,
+    two_persons,
+)
 from contextpolicy import skills as contextpolicy_skills
 
 
@@ -93,10 +100,10 @@ PREFERENCE = (
     preferences.TooManyPreferences,
 )
 CONTROLS = (two_persons.SecondPersonNeeded, blast.BlastRadiusNeeded)
-PUBLISH = (publish.PolicyProblems, publish.PolicyChangedMeanwhile, *CONTROLS)
+PUBLISH = (policy_refusals.PolicyProblems, policy_refusals.PolicyChangedMeanwhile, *CONTROLS)
 NEW_POLICY = (
-    publish.PolicyProblems,
-    publish.PolicyNameTaken,
+    policy_refusals.PolicyProblems,
+    policy_refusals.PolicyNameTaken,
     imports.PolicyExists,
     imports.ReservedName,
     plugins.MalformedImport,

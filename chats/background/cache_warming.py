@@ -35,7 +35,8 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import statements
-from chats.turns.writes import WORKER, StepResult, close_call, store_receipt
+from chats.turns.call_receipts import WORKER, close_call, store_receipt
+from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.tokens import TokenCounter

@@ -21,7 +21,7 @@ from chats.providers import registry
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
 from chats.providers.collector import ReplyCollector
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns.writes import StepResult
+from chats.turns.step_results import StepResult
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)

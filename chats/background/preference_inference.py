@@ -41,9 +41,10 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import side_calls
+from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.note_preferences import can_save_preferences
 from chats.turns.side_calls import SidePrompt
-from chats.turns.writes import WORKER, StepResult, close_call
+from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.tokens import TokenCounter, count_wire_tokens

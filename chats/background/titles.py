@@ -24,9 +24,10 @@ from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import side_calls
+from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.side_calls import SidePrompt
 from chats.turns.start import is_derived_title
-from chats.turns.writes import WORKER, StepResult, close_call
+from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages import messages as engine

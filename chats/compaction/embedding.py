@@ -1,35 +1,30 @@
-"""Embeds texts in the background, and questions during retrieval.
-
-Does nothing without an embedding model. A pass embeds all texts in batches and stores its position.
-New messages are embedded when they are indexed. A pass stops if the server is down, and resumes
-later. A text that is too long is split in half. A chat's text is sent to a model only if its
-policy, folder and owner allow it.
-"""
+"""Embeds texts of chats in the background."""
 
 import asyncio
 import logging
 import time
 import uuid
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
 
-from django.conf import settings
 from django.db.models import Q, QuerySet
 from django.db.models.functions import Now
-from django.utils.translation import gettext, gettext_noop
 
-from chats.compaction.people import rights
+from chats.compaction.embedding_overview import list_enabled_embedding_models
+from chats.compaction.embedding_spaces import WRONG, NotInstalled, Unreachable, get_space_embedder
+from chats.compaction.question_embedding import (
+    CALL_SECONDS,
+    build_call_timeouts,
+    can_embed_chat,
+    get_embedding_permission,
+)
 from chats.ground import databases, leases, queue
-from chats.ground.breakers import LatenessBreaker
 from chats.ground.jobs import Job
 from chats.ground.leases import LeaseLost
-from chats.ground.refusals import NotFound, Refusal
+from chats.ground.refusals import NotFound
 from chats.memory.search import nearest, vectors
 from chats.models import (
     Chat,
-    Folder,
-    ProviderAccount,
     SearchPlace,
     SearchText,
     TextVector,
@@ -37,141 +32,42 @@ from chats.models import (
 )
 from chats.models.search import SEQ_BITS
 from chats.prompt import model_choice
-from chats.providers import embedders
-from chats.providers.base import ProviderError, Timeouts
+from chats.providers.base import ProviderError
 from chats.providers.embedders import Embedder
-from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)
+
+
 # Texts per page, and chunks per call.
 PAGE = 100
+
+
 BATCH = 16
+
+
 # Seconds per task and per call, and until a server is called again.
 TASK_SECONDS = 5.0
-CALL_SECONDS = 30.0
+
+
 AGAIN = timedelta(minutes=1)
+
+
 PASSES = Job(VectorSpace, task=queue.EMBED, length=timedelta(seconds=120))
+
+
 # Errors about a single text, which the server would return again.
 OF_A_TEXT = (
     *("provider_rejected", "content_filtered", "context_overflow"),
     *("provider_timeout", "provider_protocol"),
 )
+
+
 # Servers respond with this status if they cannot encode a vector as JSON, for example if it
 # contains NaN.
 FAILED_INSIDE = 500
+
+
 PROBE = "word"
-NOT_INSTALLED = "not_installed"
-WRONG = "other_dimensions"
-# Reasons for a keyword search only; `chats.web.reasons` has a sentence for each.
-NOTES = ("late", "down", "breaker", "provider", WRONG, NOT_INSTALLED)
-# Counts questions that were embedded too late or not at all.
-BREAKER = LatenessBreaker()
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionEmbedder:
-    """The index that serves questions, and the client that embeds them."""
-
-    space_id: int
-    dimensions: int
-    embedder: Embedder
-    prefix: str
-    provider: str
-
-
-@dataclass(frozen=True, slots=True)
-class QuestionVector:
-    """A question's vector, or the reason why there is none, as a code in `note`."""
-
-    space_id: int = 0
-    vector: Sequence[float] = ()
-    note: str = ""
-
-
-class Unreachable(Exception):
-    """The model of an embedding index is unavailable. `code` gives the reason."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
-
-
-class NotInstalled(Refusal):
-    """The optional package for vector search is not installed."""
-
-    code = "semantic_not_installed"
-    status = 409
-    sentence = gettext_noop("Semantic search is not installed. Run “make semantic”, then restart.")
-
-
-@dataclass(frozen=True, slots=True)
-class SpaceView:
-    """An embedding index on the setup page: model, state, progress and error."""
-
-    space: VectorSpace
-    progress: vectors.Progress
-    fault: str
-
-
-@dataclass(frozen=True, slots=True)
-class Overview:
-    """The state of semantic search: available models, the chosen one, and the progress."""
-
-    models: Sequence[ModelSpec]
-    spaces: Sequence[SpaceView]
-    is_installed: bool
-
-    @property
-    def not_installed(self) -> str:
-        """Instructions for installing semantic search, in the reader's language."""
-        return gettext(NotInstalled.sentence)
-
-    @property
-    def chosen(self) -> str:
-        """The slug of the current or future embedding model; empty if none is chosen."""
-        newest = self.spaces[-1].space.model if self.spaces else None
-        return newest.slug if newest else ""
-
-
-# Messages to operators about an index whose model could not be called.
-FAULTS = {
-    NOT_INSTALLED: NotInstalled.sentence,
-    WRONG: gettext_noop(
-        "The embedding model now returns vectors of a different length. Select “Rebuild index”."
-    ),
-    "provider_unavailable": gettext_noop("The server of the embedding model could not be reached."),
-    "provider_timeout": gettext_noop("The server of the embedding model did not answer in time."),
-    "provider_auth": gettext_noop("The server of the embedding model rejected the API key."),
-    "provider_protocol": gettext_noop(
-        "The server of the embedding model sent a response without a valid vector."
-    ),
-    "provider_rejected": gettext_noop(
-        "The server of the embedding model rejects every text. Check the model name."
-    ),
-    "provider_rate_limited": gettext_noop(
-        "The server of the embedding model is receiving too many requests."
-    ),
-}
-OTHER_FAULT = gettext_noop("The server of the embedding model returned an error.")
-
-
-def build_embedding_overview() -> Overview:
-    """Return the state of semantic search for operators, in the reader's language."""
-    spaces = [
-        SpaceView(
-            space,
-            vectors.measure_space_progress(space),
-            gettext(FAULTS.get(space.fault, OTHER_FAULT)) if space.fault else "",
-        )
-        for space in vectors.list_active_spaces()
-    ]
-    return Overview(list(list_enabled_embedding_models()), spaces, nearest.is_numpy_installed())
-
-
-def list_enabled_embedding_models() -> QuerySet[ModelSpec]:
-    # Anthropic's API has no embeddings.
-    accounts = ProviderAccount.objects.filter(enabled=True, kind="openai").values("slug")
-    return ModelSpec.objects.filter(embeds=True, provider__in=accounts)
 
 
 def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) -> None:
@@ -190,19 +86,6 @@ def choose_embedding_model(slug: str, *, anew: bool, actor: str, now: datetime) 
         raise NotInstalled
     account = model_choice.get_model_account(model, to_embed=True)
     vectors.choose_vector_space(model, base_url=account.base_url, actor=actor, now=now, anew=anew)
-
-
-def get_space_embedder(space: VectorSpace) -> Embedder:
-    """Return the embedding client of an index. Raises `Unreachable`."""
-    if not nearest.is_numpy_installed():
-        raise Unreachable(NOT_INSTALLED)
-    if space.model is None:
-        raise Unreachable("model_unavailable")
-    try:
-        account = model_choice.get_model_account(space.model, to_embed=True)
-    except Refusal as refusal:
-        raise Unreachable(refusal.code) from refusal
-    return embedders.build_embedder(account, model=space.model.name)
 
 
 def continue_embedding_pass(*, now: datetime) -> None:
@@ -403,77 +286,6 @@ def measure_vector_bytes(embedder: Embedder) -> int:
         return len(asyncio.run(embed_chunks(embedder, [PROBE], prefix=""))[0])
     except ProviderError as error:
         raise Unreachable(error.code) from error
-
-
-def build_call_timeouts(seconds: float) -> Timeouts:
-    return replace(Timeouts(**settings.PROVIDER_TIMEOUTS), total=seconds)
-
-
-def can_embed_chat(chat: Chat, *, provider: str) -> bool:
-    """Return True if a model of the provider may receive the text of a chat."""
-    return chat.deleted_at is None and get_embedding_permission(chat, provider=provider) is True
-
-
-def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
-    """Return True if a provider may receive the chat's text, and False if it may not.
-
-    None: unknown, because the chat has no model or its policies conflict.
-    """
-    if chat.temporary or chat.without_memory:
-        return False
-    if chat.folder_id and Folder.objects.filter(pk=chat.folder_id, without_memory=True).exists():
-        return False
-    try:
-        choice = model_choice.choose_chat_model(chat=chat)
-    except Refusal:
-        return None
-    is_open = rights.get_archive_refusal(choice) is None
-    return is_open and is_provider_allowed(choice.values.memory_providers, provider=provider)
-
-
-def is_provider_allowed(names: Sequence[str] | None, *, provider: str) -> bool:
-    """Return True if a policy's list of providers includes this one."""
-    return names is None or provider in names
-
-
-def get_question_embedder() -> QuestionEmbedder | None:
-    """Return the client that embeds questions; None if semantic search is off.
-
-    Raises `Unreachable`.
-    """
-    space = vectors.get_serving_space()
-    if space is None:
-        return None
-    embedder = get_space_embedder(space)
-    name, provider = (space.model.name, space.model.provider) if space.model else ("", "")
-    return QuestionEmbedder(
-        space.pk, space.dimensions or 0, embedder, vectors.get_embedding_prefixes(name)[0], provider
-    )
-
-
-async def embed_question_text(text: str, *, by: QuestionEmbedder, seconds: float) -> QuestionVector:
-    """Return the vector of a question within `seconds`, or the reason why there is none.
-
-    Only the last chunk of a long text is embedded.
-    """
-    if BREAKER.is_open():
-        return QuestionVector(note="breaker")
-    part = (vectors.split_into_chunks(text) or [""])[-1]
-    try:
-        async with asyncio.timeout(seconds):
-            (vector,) = await by.embedder.vectors(
-                [by.prefix + part], timeouts=build_call_timeouts(seconds)
-            )
-    except TimeoutError:
-        BREAKER.missed()
-        return QuestionVector(note="late")
-    except ProviderError as error:
-        BREAKER.missed()
-        return QuestionVector(note="late" if error.code == "provider_timeout" else "down")
-    BREAKER.came()
-    if len(vector) != by.dimensions:
-        return QuestionVector(note=WRONG)
-    return QuestionVector(by.space_id, vector)
 
 
 def enqueue_due() -> int:

@@ -14,8 +14,9 @@ from typing import Any
 from django.utils.translation import gettext_noop
 
 from chats.exchange.citations import link_citation_numbers, remove_citation_cards
-from chats.exchange.draft_builder import Builder, Unreadable, parse_milliseconds, select_texts
+from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
+from chats.exchange.entry_values import parse_milliseconds, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
 

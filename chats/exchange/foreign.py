@@ -7,7 +7,7 @@ from typing import IO, Any
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import assistants, bounds, sessions, trees
+from chats.exchange import assistants, bounds, llama_sessions, sessions, trees
 from chats.exchange.draft_builder import Unreadable
 from chats.exchange.drafts import ChatDraft, ImportRefused
 from chats.exchange.jsonstream import describe_object_names, get_list_items, is_json_list
@@ -28,7 +28,7 @@ READERS: Mapping[str, Callable[[Mapping[str, Any]], Found]] = {
     "librechat": trees.parse_librechat_chat,
     "grok": assistants.parse_grok_chat,
     "opencode": sessions.parse_opencode_session,
-    "llama_app": sessions.parse_llama_conversation,
+    "llama_app": llama_sessions.parse_llama_conversation,
 }
 # Maximum tree nodes that are checked to recognise the product.
 LOOKED_AT = 20
@@ -157,7 +157,7 @@ def detect_session_format(first: Mapping[str, Any]) -> str:
 def parse_session(form: str, lines: sessions.Lines) -> list[Found]:
     """Return the chats of a session file of this format. Raises `ImportRefused`."""
     if form == "llama_app":
-        return list(sessions.parse_llama_chats(lines))
+        return list(llama_sessions.parse_llama_chats(lines))
     readers = {
         "codex": sessions.parse_codex_session,
         "claude_code": sessions.parse_claude_code_session,

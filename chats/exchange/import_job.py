@@ -22,10 +22,10 @@ from django.db.models import F
 from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange import chat_writer, importing
+from chats.exchange import chat_writer, document_parts, import_sources, importing
 from chats.exchange.chat_writer import Imported
+from chats.exchange.document_parts import MOST_CHATS
 from chats.exchange.drafts import ImportRefused, NotTaken
-from chats.exchange.importing import MOST_CHATS
 from chats.ground import databases
 from chats.ground.background_lock import give_way
 from chats.ground.jobs import JobLease, PacedRenewal, renewed_by_thread
@@ -167,7 +167,7 @@ def import_remaining_chats(worker: ImportWork) -> None:
         for place, read in enumerate(source.behind(row.place, mark), start=row.place + 1):
             if place > MOST_CHATS:
                 record_skipped_chat(
-                    worker, importing.build_chat_limit_error(), place=place, mark=read.mark
+                    worker, document_parts.build_chat_limit_error(), place=place, mark=read.mark
                 )
                 break
             import_draft(worker, read, place=place, kept_as=source.kept_as)
@@ -189,7 +189,9 @@ def assemble_import_file(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, kept_as: str) -> None:
+def import_draft(
+    worker: ImportWork, read: import_sources.FileRead, *, place: int, kept_as: str
+) -> None:
     """Import one chat, or record the reason that it cannot be imported.
 
     Raises `LeaseLost`, and errors that end the whole import.
@@ -212,7 +214,7 @@ def import_draft(worker: ImportWork, read: importing.FileRead, *, place: int, ke
     except LeaseLost:
         raise
     except Refusal as refusal:
-        if worker.row.form in importing.OF_ONE_CHAT:
+        if worker.row.form in document_parts.OF_ONE_CHAT:
             raise
         missed = NotTaken(draft.title, refusal.code, refusal.full)
         record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)

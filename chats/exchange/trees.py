@@ -12,14 +12,9 @@ from typing import Any
 from django.utils.translation import gettext_noop
 
 from chats.exchange.citations import replace_citation_marks
-from chats.exchange.draft_builder import (
-    Builder,
-    Unreadable,
-    encode_as_json,
-    extract_result_text,
-    select_texts,
-)
+from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
+from chats.exchange.entry_values import encode_as_json, extract_result_text, select_texts
 from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy_value
 from contextpolicy.engine.messages.messages import (
     FilePart,

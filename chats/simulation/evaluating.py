@@ -13,7 +13,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import NotFound, Refusal
-from contextpolicy import blast, controls, ledger, publish
+from contextpolicy import blast, controls, ledger, policy_refusals, publish
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import AuditEvent, ContextPolicy, Evaluation, VirtualCoverage
 
@@ -76,7 +76,7 @@ def start_evaluation(
     """Evaluate the newest draft of a policy for some days, or return its open evaluation.
 
     `share`: percentage of the branches. An open evaluation of another draft of the policy ends.
-    Raises `NothingToEvaluate`, `TooManyEvaluations` and `publish.PolicyProblems`.
+    Raises `NothingToEvaluate`, `TooManyEvaluations` and `policy_refusals.PolicyProblems`.
     """
     with transaction.atomic():
         locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
@@ -85,7 +85,7 @@ def start_evaluation(
             raise NothingToEvaluate
         found = find_policy_errors(version.values, locks=version.locks)
         if found:
-            raise publish.PolicyProblems(found)
+            raise policy_refusals.PolicyProblems(found)
         open_ones = Evaluation.objects.filter(state=Evaluation.State.OPEN)
         other = open_ones.filter(policy=locked).first()
         if other is not None:

@@ -34,7 +34,7 @@ from contextpolicy import blast, ledger
 from contextpolicy.controls import parse_actor_user
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy
-from contextpolicy.publish import PolicyNotInUse, PolicyProblems
+from contextpolicy.policy_refusals import PolicyNotInUse, PolicyProblems
 
 logger = logging.getLogger(__name__)
 # Chats counted by one statement, and repeated after a killed worker.

@@ -34,8 +34,8 @@ from chats.turns.calling import ModelCall, ResumedCall
 from chats.turns.model_calls import call_model
 from chats.turns.opening import ClaimedTurn
 from chats.turns.step_prompt import compose_step_prompt
+from chats.turns.step_results import StepResult
 from chats.turns.tool_calls import run_tool_calls
-from chats.turns.writes import StepResult
 
 logger = logging.getLogger(__name__)
 

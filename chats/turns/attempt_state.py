@@ -13,11 +13,11 @@ from chats.ground.live import Frame
 from chats.prompt import built_prompt
 from chats.providers.base import Provider
 from chats.providers.registry import ProviderAccountValue as Account
-from chats.turns import references, writes
+from chats.turns import call_receipts, references
 from chats.turns.calling import ModelCall
 from chats.turns.lease import Heartbeat, Partial
 from chats.turns.opening import ClaimedTurn
-from chats.turns.writes import StepResult
+from chats.turns.step_results import StepResult
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.calibration import Factors
 
@@ -107,7 +107,7 @@ class AttemptState:
     async def close_receipt(self, call: ModelCall) -> None:
         """Complete the receipt of a call that is followed by another."""
         await self.worker.db(
-            writes.close_call,
+            call_receipts.close_call,
             receipt_id=call.receipt_id,
             ending=self.build_result(call),
             now=self.worker.clock(),

@@ -15,8 +15,8 @@ from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.prompt import built_prompt, composition
 from chats.providers.base import ProviderError
+from chats.turns import call_receipts, overflow_learning, writes
 from chats.turns import lease as leases
-from chats.turns import overflow_learning, writes
 from chats.turns.attempt_state import AttemptState
 from chats.turns.calling import ModelCall
 from chats.turns.step_prompt import compose_step_prompt
@@ -163,7 +163,7 @@ async def create_call_receipt(
     if opening is not None and opening.receipt_id is not None:
         return opening.receipt_id
     return await attempt.worker.db(
-        writes.create_receipt,
+        call_receipts.create_receipt,
         lease=attempt.lease,
         turn=attempt.turn,
         prompt=prompt,

@@ -13,7 +13,7 @@ from chats.ground.leases import LeaseLost
 from chats.models import ToolStep, Turn
 from chats.prompt import built_prompt, composition
 from chats.prompt.tail import TailRequired
-from chats.turns import writes
+from chats.turns import call_receipts, writes
 from chats.turns.lease import Lease
 from contextpolicy.engine.messages.tokens import TokenCounter
 
@@ -54,7 +54,7 @@ def open_turn(
             return ClaimedTurn(lease, turn, due=prompt)
         if not isinstance(prompt, built_prompt.Prompt) or prompt.need.action == "swap":
             return ClaimedTurn(lease, turn)
-        receipt_id = writes.create_receipt(
+        receipt_id = call_receipts.create_receipt(
             lease=lease, turn=turn, prompt=prompt, call=1, now=now, is_first_asking=True
         )
     except LeaseLost:

@@ -16,7 +16,8 @@ from chats.models import Receipt, SkippedRow, Turn
 from chats.record import locking
 from chats.turns import rounds, statements, tool_steps
 from chats.turns.lease import RELEASED
-from chats.turns.writes import build_attempt_data, build_failure_fields, enqueue_next
+from chats.turns.step_results import build_attempt_data, build_failure_fields
+from chats.turns.writes import enqueue_next
 from contextpolicy import ledger
 
 LOST_CODE = "worker_lost"

@@ -18,9 +18,10 @@ from typing import Any
 from django.conf import settings
 from django.db import transaction
 
-from chats.compaction import embedding
-from chats.compaction.embedding import QuestionEmbedder, QuestionVector, Unreachable
+from chats.compaction import embedding_spaces, question_embedding
+from chats.compaction.embedding_spaces import Unreachable
 from chats.compaction.people import rights
+from chats.compaction.question_embedding import QuestionEmbedder, QuestionVector
 from chats.ground.breakers import LatenessBreaker
 from chats.memory.search import excerpts, fulltext, meaning, references
 from chats.memory.search.meaning import Look
@@ -201,20 +202,22 @@ async def embed_text(
     if BREAKER.is_open():
         return QuestionVector(note="breaker")
     try:
-        by: QuestionEmbedder | None = await aside(embedding.get_question_embedder)
+        by: QuestionEmbedder | None = await aside(question_embedding.get_question_embedder)
         if by is None:
             return QuestionVector()
-        if not embedding.is_provider_allowed(values.memory_providers, provider=by.provider):
+        if not question_embedding.is_provider_allowed(
+            values.memory_providers, provider=by.provider
+        ):
             return QuestionVector(note="provider")
         text: str = await aside(read, **given)
     except Unreachable as error:
-        is_missing = error.code == embedding.NOT_INSTALLED
+        is_missing = error.code == embedding_spaces.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")
     rest = began + EMBEDDED_WITHIN * settings.REFERENCES_SECONDS - time.monotonic()
     if rest < SHORTEST_CALL:
         # Our own load used up the time, so the server must not be considered unavailable.
         return QuestionVector(note="late")
-    asked = await embedding.embed_question_text(text, by=by, seconds=rest)
+    asked = await question_embedding.embed_question_text(text, by=by, seconds=rest)
     if asked.space_id:
         BREAKER.came()
     else:

@@ -24,9 +24,10 @@ from chats.providers.collector import discard_piece
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import locking, states
 from chats.turns import breaker, side_calls, state_prompt
+from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.calling import ModelCall
 from chats.turns.lease import Lease, lock_held_turn, update_held_turn
-from chats.turns.writes import WORKER, StepResult, close_call
+from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.strategies.entity_state import (

@@ -4,29 +4,23 @@ They open a step (which accepts waiting messages), record the call, and close th
 """
 
 import uuid
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection
 from datetime import datetime
-from typing import Any, cast
 
 from django.conf import settings
 from django.db import IntegrityError, transaction
-from django.utils.functional import Promise
 
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
-from chats.ground.sentences import build_sentence_columns
 from chats.memory.search.meaning import Look
-from chats.models import Branch, Chat, Message, PromptText, Receipt, ToolStep, Turn
+from chats.models import Branch, Chat, Message, Receipt, ToolStep, Turn
 from chats.prompt import calibration
-from chats.prompt.built_prompt import Prompt
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.providers.logprobs import TokenLog
-from chats.record import locking, messages, receipts, reply_logprobs, zones
-from chats.record.message_commitments import build_stored_data, list_turn_replies
+from chats.record import locking, messages, reply_logprobs
 from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
+from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -36,72 +30,18 @@ from chats.turns.lease import (
     read_turn,
     update_held_turn,
 )
+from chats.turns.step_results import (
+    StepResult,
+    build_attempt_data,
+    build_ending_data,
+    build_failure_fields,
+)
 from contextpolicy import ledger, plugins
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.engine.messages.tokens import TokenCounter
-from contextpolicy.engine.policy.calibration import Factors
 from contextpolicy.models import ModelSpec
 from speed import prepared
 from speed.commits import unflushed_transaction
-
-WORKER = "worker"
-
-# The maximum number of characters of `Turn.error_sentence`.
-LONGEST_SENTENCE = 500
-
-
-@dataclass(frozen=True, slots=True)
-class StepResult:
-    """The result of a step or turn: its parts, finish reason, usage, error, and follow-up jobs."""
-
-    parts: Sequence[Mapping[str, Any]] = ()
-    finish: str = Message.Finish.STOP
-    usage: Mapping[str, Any] = field(default_factory=dict)
-    # SHA-256 of the request body as sent.
-    body_sha256: str = ""
-    receipt_id: uuid.UUID | None = None
-    first_token_at: datetime | None = None
-    error_code: str = ""
-    error_sentence: str | Promise = ""
-    # Compaction is due from this many tokens of the reply. None: the policy does not compact.
-    fold_from: int | None = None
-    # A cache warm-up is due from this many tokens of the reply. None: no warm-up.
-    warm_from: int | None = None
-    # Slug of the policy's summary model, which writes the title after a chat's first reply.
-    light_model: str = ""
-    # The policy's strategy, which may have an `on_turn_complete` hook.
-    strategy: str = ""
-    # Whether the person's messages may contain preferences to save.
-    tells: bool = False
-    # Whether a model may infer preferences once the chat is idle.
-    infers: bool = False
-    # Tools of servers ran, so the stored copy of the step is due for deletion.
-    runs_servers: bool = False
-    # Log probabilities of the text, if the client asked for them.
-    token_log: TokenLog | None = None
-    # Local tokens of the prompt, its shares by script, and the calibration factors when it was
-    # composed.
-    estimate: int = 0
-    factors: Factors = field(default_factory=Factors)
-    shares: Mapping[str, float] = field(default_factory=dict)
-
-    def asks_for_folding(self, reply: Message | None) -> bool:
-        """Return True if the chat may now exceed a compaction threshold."""
-        tokens = reply.token_count or 0 if reply else 0
-        return self.fold_from is not None and tokens >= self.fold_from
-
-    def asks_for_warm_up(self, reply: Message | None) -> bool:
-        """Return True if the next prompt may have another prefix."""
-        tokens = reply.token_count or 0 if reply else 0
-        return self.warm_from is not None and tokens >= self.warm_from
-
-    @property
-    def outcome(self) -> str:
-        """The outcome for the receipt of the call."""
-        if self.error_code:
-            return Receipt.Outcome.FAILED
-        stopped = self.finish == Message.Finish.STOPPED
-        return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
 
 
 def claim_and_open(
@@ -219,85 +159,6 @@ def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime
 
 def count_stored_steps(turn: Turn) -> int:
     return len(statements.OWN_STEPS.tuples(turn=turn.pk))
-
-
-@transaction.atomic
-def create_receipt(
-    *,
-    lease: Lease,
-    turn: Turn,
-    prompt: Prompt,
-    call: int,
-    now: datetime,
-    is_first_asking: bool = False,
-) -> uuid.UUID:
-    """Write the receipt before the call is made.
-
-    Records an event if the context was compressed. Safe to repeat after a commit with unknown
-    outcome: an existing receipt is returned. `is_first_asking` skips this lookup, because no
-    receipt can exist yet.
-    """
-    if prompt.offers_search and not turn.branch.search_offered:
-        # Lock order: branches before their turns.
-        Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
-    update_held_turn(lease, effective_policy=prompt.effective)
-    if not is_first_asking:
-        booked = statements.BOOKED_CALLS.tuples(
-            turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call
-        )
-        if booked:
-            return cast(uuid.UUID, booked[0][0])
-    receipt = store_receipt(
-        prompt, turn=turn, step=turn.step, call=call, model_name=turn.model_name, now=now
-    )
-    if prompt.compressed and turn.step == 1 and call == 1:
-        ledger.record_event(
-            "context.compressed",
-            actor=WORKER,
-            now=now,
-            chat_id=turn.branch.chat_id,
-            turn_id=turn.pk,
-            data={**prompt.compressed, "receipt": str(receipt.pk)},
-        )
-    return receipt.pk
-
-
-def store_receipt(
-    prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
-) -> Receipt:
-    """Write the receipt of a planned call, with the prompt texts that it refers to."""
-    # In text layouts the first segment includes the separators, which can exceed its own tokens.
-    counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
-    digests = [
-        PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
-        for key, origin, text in prompt.texts
-    ]
-    prepared.insert_all(digests, missing=True)
-    receipt = Receipt(
-        turn=turn,
-        attempt=turn.attempt,
-        step=step,
-        call=call,
-        effective_policy=prompt.effective,
-        compaction=prompt.compaction,
-        model_name=model_name,
-        created_at=now,
-        **prompt.receipt_fields,
-    )
-    prepared.insert_row(receipts.seal_receipt(receipt))
-    zones.freeze_zone(turn.branch, zone=prompt.zone)
-    return receipt
-
-
-def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> None:
-    """Complete a receipt with the call's outcome. Does nothing if it is already complete."""
-    completed = {
-        "outcome": ending.outcome,
-        "usage": dict(ending.usage),
-        "error_code": ending.error_code,
-        "finished_at": now,
-    }
-    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)
 
 
 def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: datetime) -> bool:
@@ -502,39 +363,6 @@ def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
     """
     is_first = reply is not None and reply.seq == 2 and not ending.error_code
     return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
-
-
-def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) -> dict[str, Any]:
-    """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
-    attempt = build_attempt_data(turn, reply=reply)
-    data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt}
-    if reply is not None:
-        data |= {"reply": str(reply.pk), "seq": reply.seq}
-    if ending.usage:
-        data["usage"] = dict(ending.usage)
-    if ending.error_code:
-        data["code"] = ending.error_code
-    return data
-
-
-def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
-    """Return the columns of a turn that store its error message."""
-    text, values = build_sentence_columns(sentence, longest=LONGEST_SENTENCE)
-    return {"error_sentence": text, "error_details": values}
-
-
-def build_attempt_data(turn: Turn, *, reply: Message | None = None) -> dict[str, Any]:
-    """Return the ledger data of an ending attempt: its number, its calls and its replies."""
-    calls, bodies = receipts.list_attempt_calls(turn_id=turn.pk, attempt=turn.attempt)
-    # Most turns have a single step, and its reply is already loaded.
-    is_only = reply is not None and turn.step == 1
-    replies = [reply] if reply is not None and is_only else list_turn_replies(turn.pk)
-    return {
-        "attempt": turn.attempt,
-        "calls": calls,
-        **({"bodies": bodies} if bodies else {}),
-        **build_stored_data(replies),
-    }
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:

@@ -17,7 +17,7 @@ from django.views.decorators.http import require_http_methods, require_POST
 from django_htmx.http import HttpResponseClientRedirect, reselect, reswap, retarget
 from redis.exceptions import RedisError
 
-from chats.compaction import embedding
+from chats.compaction import embedding, embedding_overview
 from chats.ground import broker_facts
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ProviderAccount
@@ -159,7 +159,7 @@ def search_model(request: PersonRequest) -> HttpResponse:
 
 
 def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    context = {"meaning": embedding.build_embedding_overview(), "refusal": refusal}
+    context = {"meaning": embedding_overview.build_embedding_overview(), "refusal": refusal}
     status = refusal.status if refusal else 200
     return render(request, "search_by_meaning.html", context, status=status)
 

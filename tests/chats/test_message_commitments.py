@@ -15,7 +15,7 @@ from chats.exchange import upload
 from chats.models import Chat, Message, Turn
 from chats.prompt.stored_messages import MATCHED, NOT_COMPARABLE
 from chats.record import message_commitments, messages
-from chats.turns import writes
+from chats.turns import step_results
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
 from tests.chats.api.bringing import work as import_now
@@ -201,10 +201,10 @@ def test_the_ledger_has_a_commitment_to_each_step_of_a_turn(
     """An attempt that ends without a reply still commits to the steps that it stored."""
     turn = reply.turn
     assert turn is not None
-    data = writes.build_attempt_data(turn)
+    data = step_results.build_attempt_data(turn)
     assert data["stored"] == [[str(reply.pk), reply.commitment]]
     turn.step = 2
-    assert writes.build_attempt_data(turn, reply=reply)["stored"] == data["stored"]
+    assert step_results.build_attempt_data(turn, reply=reply)["stored"] == data["stored"]
 
 
 def test_a_commitment_depends_on_its_salt(reply: Message) -> None:

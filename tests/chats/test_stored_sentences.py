@@ -18,7 +18,7 @@ from chats.models import Turn
 from chats.providers.base import ProviderError
 from chats.turns.model_calls import ASKED_SENTENCE, WAIT_SENTENCE, format_provider_error
 from chats.turns.recover import LOST_SENTENCE
-from chats.turns.writes import build_failure_fields
+from chats.turns.step_results import build_failure_fields
 from contextpolicy.wording import join_items
 
 LANGUAGE = "zh-hans"

@@ -9,7 +9,7 @@ from django.contrib.auth.models import User
 from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, import_strategy
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
 from contextpolicy.plugins import MalformedImport
@@ -188,7 +188,7 @@ def test_of_two_at_once_the_second_is_told(
 ) -> None:
     stale = ContextPolicy.objects.select_related("current").get(pk=state.pk)
     give(into=state)
-    with pytest.raises(publish.PolicyChangedMeanwhile):
+    with pytest.raises(policy_refusals.PolicyChangedMeanwhile):
         give(into=stale)
 
 

@@ -21,11 +21,13 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
-from contextpolicy.publish import (
+from contextpolicy.policy_refusals import (
     PolicyChangedMeanwhile,
     PolicyInUse,
     PolicyNotInUse,
     PolicyProblems,
+)
+from contextpolicy.publish import (
     assign_policy,
     change_policy,
     create_policy,

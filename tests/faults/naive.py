@@ -18,8 +18,8 @@ from chats.compaction.people import undo
 from chats.ground import queue
 from chats.models import Compaction, Message, Turn
 from chats.record import messages
+from chats.turns import call_receipts, writes
 from chats.turns import lease as leases
-from chats.turns import writes
 
 
 def put(room: ModuleType, name: str, found: Any) -> Any:
@@ -185,6 +185,7 @@ def forget_the_lease_token() -> None:
 
     put(writes, "lock_held_turn", locked_turn)
     put(writes, "update_held_turn", write)
+    put(call_receipts, "update_held_turn", write)
     put(leases, "select_held_turn", lambda mine: Turn.objects.filter(pk=mine.turn_id))
 
 

@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 from chats.admin.bases import DomainAdmin
 from chats.admin.policies.targets import TargetInputs
 from chats.admin.site import get_request_actor
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -40,7 +40,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
     """Lists and adds assignments. A new assignment replaces its target's previous one."""
 
     form = AssignmentForm
-    refusals = (publish.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)
+    refusals = (policy_refusals.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)
     list_display = ("policy", "level", "target")
     list_filter = ("level",)
     list_select_related = ("policy", "group", "user")

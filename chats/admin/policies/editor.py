@@ -23,7 +23,7 @@ from chats.admin.policies.policy_page import build_policy_editor
 from chats.admin.policies.preview_as import ViewpointForm
 from chats.admin.policies.saved_policy import TEMPLATES, SavedPolicyAdmin
 from chats.admin.site import get_request_actor
-from contextpolicy import controls, publish, recommended
+from contextpolicy import controls, policy_refusals, publish, recommended
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import export_policy
 from contextpolicy.linter.judge import lint_policy
@@ -44,15 +44,15 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     # The parts of the page that can be redrawn alone, by element id without "policy-".
     parts: tuple[str, ...] = ("told",)
     refusals: tuple[type[Exception], ...] = (
-        publish.PolicyProblems,
-        publish.PolicyChangedMeanwhile,
-        publish.PolicyInUse,
-        publish.PolicyNameTaken,
-        publish.NoSuchVersion,
+        policy_refusals.PolicyProblems,
+        policy_refusals.PolicyChangedMeanwhile,
+        policy_refusals.PolicyInUse,
+        policy_refusals.PolicyNameTaken,
+        policy_refusals.NoSuchVersion,
         SecondPersonNeeded,
         BlastRadiusNeeded,
     )
-    repeated = (publish.PolicyChangedMeanwhile,)
+    repeated = (policy_refusals.PolicyChangedMeanwhile,)
     change_list_template = f"{TEMPLATES}/change_list.html"
     change_form_template = f"{TEMPLATES}/change_form.html"
 
@@ -119,7 +119,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         def once_more() -> HttpResponse:
             try:
                 return view()
-            except publish.PolicyChangedMeanwhile:
+            except policy_refusals.PolicyChangedMeanwhile:
                 return view()
 
         return super().or_said(request, once_more)

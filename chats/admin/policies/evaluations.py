@@ -19,7 +19,7 @@ from chats.admin.words import ENDED, NOT_JUDGED
 from chats.ground.refusals import Refusal
 from chats.simulation import evaluating
 from chats.simulation.evaluated import load_evaluation_findings
-from contextpolicy import publish
+from contextpolicy import policy_refusals
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import Evaluation
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -28,8 +28,8 @@ CHANGE = "contextpolicy.change_contextpolicy"
 TEMPLATE = "admin/contextpolicy/evaluation/compare.html"
 LONGEST_REASON = 500
 REFUSALS = (
-    publish.PolicyProblems,
-    publish.PolicyChangedMeanwhile,
+    policy_refusals.PolicyProblems,
+    policy_refusals.PolicyChangedMeanwhile,
     SecondPersonNeeded,
     BlastRadiusNeeded,
 )

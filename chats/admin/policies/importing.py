@@ -17,7 +17,7 @@ from chats.actions.skills import is_skill_admin
 from chats.admin.bases import ModelAdmin
 from chats.admin.policies.form_fields import build_textarea
 from chats.admin.site import get_request_actor
-from contextpolicy import publish
+from contextpolicy import policy_refusals
 from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
@@ -36,8 +36,8 @@ REFUSALS = (
     PolicySkillsRefused,
     PolicyExists,
     ReservedName,
-    publish.PolicyProblems,
-    publish.PolicyChangedMeanwhile,
+    policy_refusals.PolicyProblems,
+    policy_refusals.PolicyChangedMeanwhile,
 )
 
 

@@ -19,7 +19,7 @@ from chats.admin.policies.config_fields import (
 from chats.admin.policies.conflicts import Conflict, find_edit_conflicts
 from chats.admin.policies.form_values import format_form_value, is_empty, parse_form_value
 from chats.admin.policies.policy_inputs import PolicyInputs
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
 from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
 from contextpolicy.linter.errors import find_policy_errors
@@ -235,7 +235,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         stored = ContextPolicy.objects.filter(pk=self.instance.pk).first()
         try:
             publish.check_name_free(name, but=stored)
-        except publish.PolicyNameTaken as error:
+        except policy_refusals.PolicyNameTaken as error:
             raise forms.ValidationError(str(error)) from error
         return name
 

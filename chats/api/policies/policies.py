@@ -42,7 +42,7 @@ from chats.api.policies.policy_outputs import (
     serialize_findings,
 )
 from chats.api.policies.policy_versions import serialize_version
-from contextpolicy import publish, recommended
+from contextpolicy import policy_refusals, publish, recommended
 from contextpolicy.imports import create_imported_policy, export_policy, import_strategy
 from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import ContextPolicy
@@ -172,7 +172,7 @@ class PolicyViewSet(ConditionalEndpoint):
         into = find_policy(asked["into"]) if asked["into"] else None
         with translate_policy_errors():
             if into is not None and into.retired:
-                raise publish.PolicyNotInUse
+                raise policy_refusals.PolicyNotInUse
             made = import_strategy(
                 text=json.dumps(asked["form"], ensure_ascii=False),
                 into=into,

@@ -6,7 +6,7 @@ from contextlib import contextmanager
 from django.db.models import Count, Max, QuerySet
 
 from chats.ground.refusals import NotFound, Refusal
-from contextpolicy import holds, imports, publish
+from contextpolicy import holds, imports, policy_refusals
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import MalformedImport
@@ -18,12 +18,12 @@ SEE = "contextpolicy.view_contextpolicy"
 ADD = "contextpolicy.add_contextpolicy"
 CHANGE = "contextpolicy.change_contextpolicy"
 STATUS: Mapping[type[Exception], int] = {
-    publish.PolicyProblems: 422,
-    publish.PolicyChangedMeanwhile: 409,
-    publish.PolicyInUse: 409,
-    publish.PolicyNameTaken: 409,
-    publish.PolicyNotInUse: 409,
-    publish.NoSuchVersion: 404,
+    policy_refusals.PolicyProblems: 422,
+    policy_refusals.PolicyChangedMeanwhile: 409,
+    policy_refusals.PolicyInUse: 409,
+    policy_refusals.PolicyNameTaken: 409,
+    policy_refusals.PolicyNotInUse: 409,
+    policy_refusals.NoSuchVersion: 404,
     SecondPersonNeeded: 409,
     BlastRadiusNeeded: 409,
     imports.PolicyExists: 409,
@@ -44,7 +44,7 @@ class PolicyNotChanged(Refusal):
         super().__init__(reason=str(error))
         self.code = str(getattr(error, "code", self.code))
         self.status = STATUS[type(error)]
-        if isinstance(error, publish.PolicyProblems):
+        if isinstance(error, policy_refusals.PolicyProblems):
             self.each = [
                 {"code": found.code, "fields": list(found.fields), "message": found.sentence}
                 for found in error.problems
@@ -79,5 +79,5 @@ def find_policy_version(policy: ContextPolicy, number: int) -> PolicyVersion:
     """Return a version by its number. Raises `NoSuchVersion`."""
     version = policy.versions.select_related("policy").filter(number=number).first()
     if version is None:
-        raise publish.NoSuchVersion(number=number)
+        raise policy_refusals.NoSuchVersion(number=number)
     return version

@@ -19,7 +19,7 @@ from chats.people import keys
 from chats.record import access
 from chats.simulation import trial
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.publish import PolicyProblems
+from contextpolicy.policy_refusals import PolicyProblems
 
 
 class TrialOut(serializers.Serializer[Any]):

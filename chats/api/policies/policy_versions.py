@@ -24,7 +24,7 @@ from chats.api.policies.policy_access import (
 )
 from chats.api.policies.policy_inputs import Activation, NewVersion, validate_storable_texts
 from chats.api.policies.policy_outputs import VersionOut, VersionRowOut, serialize_findings
-from contextpolicy import publish
+from contextpolicy import policy_refusals, publish
 from contextpolicy.comparison import diff_version_fields, list_concurrent_changes
 from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
@@ -62,7 +62,7 @@ def retrieve_version(policy: ContextPolicy, number: int) -> dict[str, Any]:
 
 
 def build_conflict_refusal(
-    error: publish.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
+    error: policy_refusals.PolicyChangedMeanwhile, *, base: PolicyVersion, asked: Mapping[str, Any]
 ) -> PolicyNotChanged:
     """Return a refusal that lists the fields changed by either version since `base`."""
     refusal = PolicyNotChanged(error)
@@ -121,7 +121,7 @@ class VersionViewSet(Endpoint):
                 made = publish.create_policy_version(
                     policy=policy, **asked, is_draft=is_draft, actor=self.actor, now=now
                 )
-            except publish.PolicyChangedMeanwhile as error:
+            except policy_refusals.PolicyChangedMeanwhile as error:
                 raise build_conflict_refusal(error, base=base, asked=asked) from error
         return Response(retrieve_version(policy, made.number), status=201)
 

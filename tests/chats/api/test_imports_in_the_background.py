@@ -15,7 +15,13 @@ from django.utils import timezone, translation
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
-from chats.exchange import chat_writer, draft_messages, import_job, importing, upload
+from chats.exchange import (
+    chat_writer,
+    document_parts,
+    draft_messages,
+    import_job,
+    upload,
+)
 from chats.ground import leases, queue
 from chats.models import (
     Chat,
@@ -368,7 +374,7 @@ def test_what_a_chat_is_refused_for_is_in_the_report(
     settings.MESSAGES_PER_CHAT = 1
     assert bring(of_alice, chats_of("Ada")).not_taken == [("Ada", "chat_full")]
     settings.MESSAGES_PER_CHAT = 10
-    monkeypatch.setattr(importing, "MOST_CHATS", 1)
+    monkeypatch.setattr(document_parts, "MOST_CHATS", 1)
     monkeypatch.setattr(import_job, "MOST_CHATS", 1)
     found = bring(of_alice, chats_of("Ada", "Bob", "Cy"))
     assert (titles(), found.not_taken) == (["Ada"], [("", "import_too_many")])
@@ -449,17 +455,17 @@ def test_a_later_task_goes_on_behind_its_mark(
     names = [f"Chat {number}" for number in range(5)]
     own = send(of_alice, chats_of(*names)).json()["id"]
     looked: list[str] = []
-    read = importing.parse_product_chat
+    read = document_parts.parse_product_chat
 
     def counted(product: str, data: Any, **more: Any) -> Any:
         looked.append(f"Chat {more['number'] - 1}")
         return read(product, data, **more)
 
     monkeypatch.setattr(import_job, "SECONDS", 0.0)
-    monkeypatch.setattr(importing, "parse_product_chat", counted)
+    monkeypatch.setattr(document_parts, "parse_product_chat", counted)
     work(own)
     # The list was located once. Later tasks continue after it.
-    monkeypatch.setattr(importing, "locate_json_list", None)
+    monkeypatch.setattr(document_parts, "locate_json_list", None)
     for _ in range(4):
         work(own)
     assert (looked, titles()) == (names, names)

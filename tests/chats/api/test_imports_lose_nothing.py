@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from chats.exchange.draft_builder import parse_milliseconds
+from chats.exchange.entry_values import parse_milliseconds
 from chats.models import Branch, Chat, Message
 from chats.turns import start
 from tests.chats.api.bringing import Brought, bring, brought, refused

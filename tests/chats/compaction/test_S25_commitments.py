@@ -23,9 +23,10 @@ from chats.models import Chat, Compaction, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import commitment_check, receipts
 from chats.turns.attempt_state import SHUTDOWN, STOP
+from chats.turns.call_receipts import close_call
 from chats.turns.recover import release_expired
 from chats.turns.start import start_turn
-from chats.turns.writes import StepResult, close_call
+from chats.turns.step_results import StepResult
 from contextpolicy import ledger, roles
 from contextpolicy.engine.messages.segments import format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter

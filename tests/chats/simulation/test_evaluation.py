@@ -41,8 +41,8 @@ from contextpolicy.models import (
     PolicyVersion,
     VirtualCoverage,
 )
+from contextpolicy.policy_refusals import PolicyChangedMeanwhile
 from contextpolicy.publish import (
-    PolicyChangedMeanwhile,
     assign_policy,
     create_policy,
     create_policy_version,

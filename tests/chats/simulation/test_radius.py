@@ -21,8 +21,8 @@ from contextpolicy import blast
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import import_strategy
 from contextpolicy.models import BlastRadius, ContextPolicy, ModelSpec
+from contextpolicy.policy_refusals import PolicyProblems
 from contextpolicy.publish import (
-    PolicyProblems,
     activate_version,
     assign_policy,
     create_policy,

@@ -13,8 +13,8 @@ from chats.simulation import radius
 from chats.simulation.proposals import REMOVED, PolicyProposal, resolve_assigned_policies
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec, PolicyAssignment
+from contextpolicy.policy_refusals import PolicyNotInUse
 from contextpolicy.publish import (
-    PolicyNotInUse,
     assign_policy,
     change_policy,
     create_policy,

@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.compaction.embedding import QuestionVector
+from chats.compaction.question_embedding import QuestionVector
 from chats.memory.search import archive, meaning
 from chats.models import (
     AccountSettings,

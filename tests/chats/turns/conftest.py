@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import User
 
-from chats.compaction import embedding
+from chats.compaction import question_embedding
 from chats.ground import breakers
 from chats.memory.search import archive, nearest
 from chats.models import Branch, Chat, ProviderAccount, Turn
@@ -96,7 +96,7 @@ def new_chat(now: datetime) -> Callable[..., Chat]:
 def fresh_vectors(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the state of earlier tests."""
     monkeypatch.setattr(nearest, "KEPT", nearest.Matrices())
-    monkeypatch.setattr(embedding, "BREAKER", breakers.LatenessBreaker())
+    monkeypatch.setattr(question_embedding, "BREAKER", breakers.LatenessBreaker())
     monkeypatch.setattr(nearest, "FEWEST", 4)
 
 

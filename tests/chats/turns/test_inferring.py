@@ -32,7 +32,7 @@ from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
 from chats.record import commitment_check, usage
 from chats.turns.start import start_turn
-from chats.turns.writes import StepResult
+from chats.turns.step_results import StepResult
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import set_policy

@@ -15,7 +15,7 @@ from django.test import Client
 
 from chats.actions import erasure, marks
 from chats.background import due_jobs
-from chats.compaction import embedding, indexing
+from chats.compaction import embedding, embedding_spaces, indexing, question_embedding
 from chats.ground import breakers, leases, queue
 from chats.memory.search import archive, nearest, vectors, words
 from chats.models import (
@@ -211,7 +211,9 @@ def test_a_pass_that_was_killed_goes_on_and_doubles_nothing(
     texts = SearchText.objects.order_by("pk")[:2]
     keys = [text.pk for text in texts]
     embedding.embed_texts(
-        dead, SearchText.objects.filter(pk__in=keys), embedder=embedding.get_space_embedder(dead)
+        dead,
+        SearchText.objects.filter(pk__in=keys),
+        embedder=embedding_spaces.get_space_embedder(dead),
     )
     # The worker died. Another one continues after its lease expires, without repeated calls.
     asked = list(chosen.asked)
@@ -798,8 +800,8 @@ def test_own_load_does_not_make_the_embedding_server_unavailable(
     settings.REFERENCES_SECONDS = 0.4
     server = FakeEmbedder(size=16)
     server.wait = 0.01
-    by = embedding.QuestionEmbedder(1, 16, server, "", "p")
-    monkeypatch.setattr(embedding, "get_question_embedder", lambda: by)
+    by = question_embedding.QuestionEmbedder(1, 16, server, "", "p")
+    monkeypatch.setattr(question_embedding, "get_question_embedder", lambda: by)
 
     async def wait_for_thread(function: Any, **given: Any) -> Any:
         await asyncio.sleep(0.1)
@@ -817,4 +819,4 @@ def test_own_load_does_not_make_the_embedding_server_unavailable(
         assert found.note == "late"
     assert server.asked == []
     assert not references.BREAKER.is_open()
-    assert not embedding.BREAKER.is_open()
+    assert not question_embedding.BREAKER.is_open()

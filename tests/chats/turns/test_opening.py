@@ -11,7 +11,7 @@ from django.db import OperationalError
 from chats.models import Chat, Receipt, Turn
 from chats.prompt import composition
 from chats.providers.base import Finished, TextDelta
-from chats.turns import opening, writes
+from chats.turns import call_receipts, opening
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
@@ -47,7 +47,7 @@ def test_a_database_that_fails_behind_the_claim_does_not_cost_the_turn(
     def gone(**_given: Any) -> None:
         raise OperationalError("the connection broke")
 
-    monkeypatch.setattr(writes, "create_receipt", once(gone, writes.create_receipt))
+    monkeypatch.setattr(call_receipts, "create_receipt", once(gone, call_receipts.create_receipt))
     work(turn, REPLY)
     assert turn.status == Turn.Status.COMPLETED
     assert Receipt.objects.filter(turn=turn).count() == 1

@@ -7,7 +7,7 @@ from pathlib import Path
 from typing import get_args
 
 from chats.admin.words import RUNGS
-from chats.compaction import coverage, embedding, summary_slots
+from chats.compaction import coverage, question_embedding, summary_slots
 from chats.compaction.report.skip_reasons import SENTENCES, TRIGGERS
 from chats.models import Compaction, Receipt
 from chats.prompt import agents, model_choice, next_prompt, person, prompt_skills
@@ -49,7 +49,7 @@ def test_every_kind_of_the_engine_has_words() -> None:
     assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
     ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
-    ours |= {f"vectors:{note}" for note in embedding.NOTES}
+    ours |= {f"vectors:{note}" for note in question_embedding.NOTES}
     ours |= {f"{agents.PROMPT_FORM}:{form}" for form in PROMPT_FORMS}
     ours |= {provided.MISSING, provided.FAILED}
     ours |= {prompt_skills.SKILLS_COMPLETE, prompt_skills.SKILLS_LEFT_OUT}

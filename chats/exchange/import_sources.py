@@ -1,0 +1,97 @@
+"""The parts of an imported file: chats are read when a worker needs them."""
+
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import ExitStack
+from dataclasses import dataclass
+from itertools import islice
+from typing import IO, Any
+
+from django.utils.translation import gettext_lazy
+
+from chats.exchange.draft_builder import Unreadable
+from chats.exchange.draft_messages import clean_draft
+from chats.exchange.drafts import ChatDraft, NotTaken
+
+UI = "ui"
+
+
+BUNDLE = "bundle"
+
+
+# Name of the chat list in an object that is not a chat.
+WRAPPED = "conversations"
+
+
+Draft = ChatDraft | NotTaken
+
+
+Tick = Callable[[], None]
+
+
+Open = Callable[[], IO[bytes]]
+
+
+# The place of an error in a file outside an archive.
+THE_FILE = gettext_lazy("the file")
+
+
+@dataclass(frozen=True, slots=True)
+class Work:
+    """A callback for each piece that is read, and the files to close at the end."""
+
+    tick: Tick
+    kept: ExitStack
+    # Start, length and product of each chat list that was scanned before.
+    outline: dict[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """A chat in a file, and the position after it: the document, and the offset in it."""
+
+    draft: Draft
+    mark: tuple[int, int] = (0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Source:
+    """The content of a file: its format, the number of its chats, and an iterator.
+
+    `behind(place, mark)` yields the chats after `place`; with a mark, earlier ones are not read
+    again. `kept_as` is the format by which imported chats are later recognised.
+    """
+
+    form: str
+    total: int
+    behind: Callable[[int, tuple[int, int]], Iterable[FileRead]]
+    kept_as: str
+
+
+@dataclass(frozen=True, slots=True)
+class ArchivePart:
+    """A document with chats: a file, or an entry of an archive.
+
+    `chats(place, offset)` yields the chats after a position, each with the offset after it.
+    """
+
+    form: str
+    total: int
+    chats: Callable[[int, int], Iterator[tuple[Draft, int]]]
+
+
+def build_sequential_part(
+    form: str, total: int, drafts: Callable[[], Iterator[Draft]]
+) -> ArchivePart:
+    """Return a part whose chats are always read from its beginning."""
+    return ArchivePart(
+        form, total, lambda place, _: ((one, 0) for one in islice(drafts(), place, None))
+    )
+
+
+def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]:
+    """Yield drafts of another product in a form that can be stored."""
+    for draft in drafts:
+        if isinstance(draft, Unreadable):
+            yield NotTaken(draft.title, "import_malformed", draft.reason)
+        else:
+            yield clean_draft(draft)

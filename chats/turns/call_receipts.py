@@ -1,0 +1,100 @@
+"""Receipts of model calls: created before the call, completed after it."""
+
+import uuid
+from datetime import datetime
+from typing import cast
+
+from django.db import transaction
+
+from chats.models import Branch, PromptText, Receipt, Turn
+from chats.prompt.built_prompt import Prompt
+from chats.record import receipts, zones
+from chats.turns import statements
+from chats.turns.lease import (
+    Lease,
+    update_held_turn,
+)
+from chats.turns.step_results import StepResult
+from contextpolicy import ledger
+from speed import prepared
+
+WORKER = "worker"
+
+
+@transaction.atomic
+def create_receipt(
+    *,
+    lease: Lease,
+    turn: Turn,
+    prompt: Prompt,
+    call: int,
+    now: datetime,
+    is_first_asking: bool = False,
+) -> uuid.UUID:
+    """Write the receipt before the call is made.
+
+    Records an event if the context was compressed. Safe to repeat after a commit with unknown
+    outcome: an existing receipt is returned. `is_first_asking` skips this lookup, because no
+    receipt can exist yet.
+    """
+    if prompt.offers_search and not turn.branch.search_offered:
+        # Lock order: branches before their turns.
+        Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
+    update_held_turn(lease, effective_policy=prompt.effective)
+    if not is_first_asking:
+        booked = statements.BOOKED_CALLS.tuples(
+            turn=turn.pk, attempt=turn.attempt, step=turn.step, call=call
+        )
+        if booked:
+            return cast(uuid.UUID, booked[0][0])
+    receipt = store_receipt(
+        prompt, turn=turn, step=turn.step, call=call, model_name=turn.model_name, now=now
+    )
+    if prompt.compressed and turn.step == 1 and call == 1:
+        ledger.record_event(
+            "context.compressed",
+            actor=WORKER,
+            now=now,
+            chat_id=turn.branch.chat_id,
+            turn_id=turn.pk,
+            data={**prompt.compressed, "receipt": str(receipt.pk)},
+        )
+    return receipt.pk
+
+
+def store_receipt(
+    prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
+) -> Receipt:
+    """Write the receipt of a planned call, with the prompt texts that it refers to."""
+    # In text layouts the first segment includes the separators, which can exceed its own tokens.
+    counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
+    digests = [
+        PromptText(digest=key, origin=origin, text=text, tokens=counts.get(key))
+        for key, origin, text in prompt.texts
+    ]
+    prepared.insert_all(digests, missing=True)
+    receipt = Receipt(
+        turn=turn,
+        attempt=turn.attempt,
+        step=step,
+        call=call,
+        effective_policy=prompt.effective,
+        compaction=prompt.compaction,
+        model_name=model_name,
+        created_at=now,
+        **prompt.receipt_fields,
+    )
+    prepared.insert_row(receipts.seal_receipt(receipt))
+    zones.freeze_zone(turn.branch, zone=prompt.zone)
+    return receipt
+
+
+def close_call(*, receipt_id: uuid.UUID, ending: StepResult, now: datetime) -> None:
+    """Complete a receipt with the call's outcome. Does nothing if it is already complete."""
+    completed = {
+        "outcome": ending.outcome,
+        "usage": dict(ending.usage),
+        "error_code": ending.error_code,
+        "finished_at": now,
+    }
+    statements.OPEN_RECEIPT.run(completed, receipt=receipt_id, body=ending.body_sha256)

@@ -1,0 +1,106 @@
+"""The result of a step, and the data that ledger events and turns keep of it."""
+
+import uuid
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from django.utils.functional import Promise
+
+from chats.ground.sentences import build_sentence_columns
+from chats.models import Message, Receipt, Turn
+from chats.providers.logprobs import TokenLog
+from chats.record import receipts
+from chats.record.message_commitments import build_stored_data, list_turn_replies
+from contextpolicy.engine.policy.calibration import Factors
+
+# The maximum number of characters of `Turn.error_sentence`.
+LONGEST_SENTENCE = 500
+
+
+@dataclass(frozen=True, slots=True)
+class StepResult:
+    """The result of a step or turn: its parts, finish reason, usage, error, and follow-up jobs."""
+
+    parts: Sequence[Mapping[str, Any]] = ()
+    finish: str = Message.Finish.STOP
+    usage: Mapping[str, Any] = field(default_factory=dict)
+    # SHA-256 of the request body as sent.
+    body_sha256: str = ""
+    receipt_id: uuid.UUID | None = None
+    first_token_at: datetime | None = None
+    error_code: str = ""
+    error_sentence: str | Promise = ""
+    # Compaction is due from this many tokens of the reply. None: the policy does not compact.
+    fold_from: int | None = None
+    # A cache warm-up is due from this many tokens of the reply. None: no warm-up.
+    warm_from: int | None = None
+    # Slug of the policy's summary model, which writes the title after a chat's first reply.
+    light_model: str = ""
+    # The policy's strategy, which may have an `on_turn_complete` hook.
+    strategy: str = ""
+    # Whether the person's messages may contain preferences to save.
+    tells: bool = False
+    # Whether a model may infer preferences once the chat is idle.
+    infers: bool = False
+    # Tools of servers ran, so the stored copy of the step is due for deletion.
+    runs_servers: bool = False
+    # Log probabilities of the text, if the client asked for them.
+    token_log: TokenLog | None = None
+    # Local tokens of the prompt, its shares by script, and the calibration factors when it was
+    # composed.
+    estimate: int = 0
+    factors: Factors = field(default_factory=Factors)
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+    def asks_for_folding(self, reply: Message | None) -> bool:
+        """Return True if the chat may now exceed a compaction threshold."""
+        tokens = reply.token_count or 0 if reply else 0
+        return self.fold_from is not None and tokens >= self.fold_from
+
+    def asks_for_warm_up(self, reply: Message | None) -> bool:
+        """Return True if the next prompt may have another prefix."""
+        tokens = reply.token_count or 0 if reply else 0
+        return self.warm_from is not None and tokens >= self.warm_from
+
+    @property
+    def outcome(self) -> str:
+        """The outcome for the receipt of the call."""
+        if self.error_code:
+            return Receipt.Outcome.FAILED
+        stopped = self.finish == Message.Finish.STOPPED
+        return Receipt.Outcome.STOPPED if stopped else Receipt.Outcome.OK
+
+
+def build_ending_data(*, turn: Turn, reply: Message | None, ending: StepResult) -> dict[str, Any]:
+    """Return the ledger data of an ended turn: ids, numbers, and a commitment to each call."""
+    attempt = build_attempt_data(turn, reply=reply)
+    data: dict[str, Any] = {"finish": ending.finish if reply else "", **attempt}
+    if reply is not None:
+        data |= {"reply": str(reply.pk), "seq": reply.seq}
+    if ending.usage:
+        data["usage"] = dict(ending.usage)
+    if ending.error_code:
+        data["code"] = ending.error_code
+    return data
+
+
+def build_failure_fields(sentence: str | Promise) -> dict[str, Any]:
+    """Return the columns of a turn that store its error message."""
+    text, values = build_sentence_columns(sentence, longest=LONGEST_SENTENCE)
+    return {"error_sentence": text, "error_details": values}
+
+
+def build_attempt_data(turn: Turn, *, reply: Message | None = None) -> dict[str, Any]:
+    """Return the ledger data of an ending attempt: its number, its calls and its replies."""
+    calls, bodies = receipts.list_attempt_calls(turn_id=turn.pk, attempt=turn.attempt)
+    # Most turns have a single step, and its reply is already loaded.
+    is_only = reply is not None and turn.step == 1
+    replies = [reply] if reply is not None and is_only else list_turn_replies(turn.pk)
+    return {
+        "attempt": turn.attempt,
+        "calls": calls,
+        **({"bodies": bodies} if bodies else {}),
+        **build_stored_data(replies),
+    }
