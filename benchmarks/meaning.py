@@ -84,7 +84,8 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
     from django.utils import timezone
 
     from chats.memory.search import meaning, nearest
-    from chats.memory.search.recall import Scope, recall_passages
+    from chats.memory.search.recall import recall_passages
+    from chats.memory.search.recall_scope import Scope
 
     with connection.cursor() as cursor:
         cursor.execute("ANALYZE")

@@ -116,7 +116,8 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
     """Recall@10 and @20 of each question of a conversation, with its category."""
     from django.utils import timezone
 
-    from chats.memory.search.recall import Scope, recall_passages
+    from chats.memory.search.recall import recall_passages
+    from chats.memory.search.recall_scope import Scope
     from chats.memory.search.search import search_archive
 
     found: Shares = []

@@ -7,18 +7,17 @@ existing one. Everything is validated before anything is written. The settings `
 a product that stores chats as UI messages are supported too.
 """
 
-import json
-from collections import Counter
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from datetime import datetime
 from typing import Any, cast
 
 from django.db import IntegrityError, transaction
 from django.utils.text import slugify
-from django.utils.translation import gettext, gettext_lazy
+from django.utils.translation import gettext
 
 from contextpolicy import policy_refusals, publish
 from contextpolicy.engine.policy.policy import Problem, get_strategy_defaults
+from contextpolicy.import_json import parse_import_json
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.plugins import FOREIGN_KEYS, MalformedImport, parse_imported_strategy
@@ -28,17 +27,21 @@ from contextpolicy.policy_skills import (
     list_missing_skills,
 )
 
-# Maximum characters of the JSON. A strategy takes a page or two; a policy can contain skills.
-LONGEST_IMPORT = 2_000_000
 # The prefix of history settings for chats stored as a list of UI messages.
 HISTORY = "context.history."
+
+
 HISTORY_KEYS: Mapping[str, str] = {
     "keepLastMessages": "keep_last_messages",
     "maxInputTokensApprox": "token_budget",
     "archiveOnCompact": "archive",
 }
+
+
 # The key and value that identify an exported policy, and its other keys.
 OWN_FORM, OWN_VERSION = "palimpsest_policy", 1
+
+
 OWN_KEYS: Mapping[str, type] = {
     OWN_FORM: int,
     "slug": str,
@@ -50,13 +53,14 @@ OWN_KEYS: Mapping[str, type] = {
     "skills_left_out": list,
     "skills_left_out_help": str,
 }
-CANNOT_BE_STORED = gettext_lazy(
-    "The JSON contains a value that cannot be stored. Use plain text and numbers."
-)
+
+
 # Paths of the REST API that would conflict with a policy's slug.
 RESERVED = frozenset(
     {"assignments", "effective", "import", "lint", "preview", "recommended-drafts"}
 )
+
+
 # The fields of a strategy and its config; an import replaces all of them.
 OF_A_STRATEGY = frozenset({"strategy", "strategy_config", *FOREIGN_KEYS.values()})
 
@@ -366,61 +370,6 @@ def check_slug_free(slug: str) -> None:
     same = ContextPolicy.objects.filter(slug__iexact=slug).values_list("slug", flat=True).first()
     if same is not None:
         raise PolicyExists(slug=same)
-
-
-def parse_import_json(text: str) -> object:
-    """Parse the form from JSON. Raises `MalformedImport`."""
-    if len(text) > LONGEST_IMPORT:
-        raise MalformedImport(
-            gettext(
-                "The text has {n:,} characters. The limit is {longest:,}. Shorten the text."
-            ).format(n=len(text), longest=LONGEST_IMPORT),
-            reason="too_long",
-        )
-    try:
-        form = json.loads(text, object_pairs_hook=reject_import_duplicates)
-        # Databases do not accept lone surrogates or infinite numbers.
-        json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
-    except json.JSONDecodeError as error:
-        sentence = gettext(
-            "This is not valid JSON: {reason} in line {line}, column {column}."
-        ).format(reason=error.msg, line=error.lineno, column=error.colno)
-        raise MalformedImport(sentence, reason="not_json") from error
-    except MalformedImport:
-        raise
-    except (ValueError, RecursionError) as error:
-        raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable") from error
-    if any("\0" in found for found in collect_json_strings(form)):
-        raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable")
-    return form
-
-
-def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-    """Build an object from its pairs. Raises `MalformedImport` for a duplicate key."""
-    counts = Counter(name for name, _ in pairs)
-    twice = [repr(name) for name, count in counts.items() if count > 1]
-    if twice:
-        raise MalformedImport(
-            gettext(
-                "These keys occur more than once in an object of the JSON: {keys}. Remove the "
-                "duplicates."
-            ).format(keys=", ".join(twice)),
-            reason="key_twice",
-        )
-    return dict(pairs)
-
-
-def collect_json_strings(value: object) -> Iterator[str]:
-    """Yield every string in a JSON value, keys included."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, Mapping):
-        for key, inner in value.items():
-            yield str(key)
-            yield from collect_json_strings(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from collect_json_strings(inner)
 
 
 def get_form_id(form: object) -> str:

@@ -12,7 +12,8 @@ from django.utils.translation import gettext_noop
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
 from chats.memory.search import archive
-from chats.memory.search.recall import Passage, Scope, recall_passages
+from chats.memory.search.recall import Passage, recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
 from chats.models import Branch, Chat
 from chats.record import history

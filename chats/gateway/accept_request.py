@@ -11,7 +11,7 @@ from django.conf import settings
 
 from chats.gateway import statements
 from chats.gateway.choice import check_tools, choose_with_key_policy
-from chats.gateway.matching.find_branch import Request
+from chats.gateway.matching.candidate_branches import Request
 from chats.gateway.request_types import Placed, Placement, Sent
 from chats.gateway.store_items import ItemSource, check_chat_room, store_items
 from chats.ground import queue

@@ -17,8 +17,9 @@ from chats.actions import branching, lifecycle
 from chats.actions.branching import TooManyBranches
 from chats.gateway.accept_request import accept_request
 from chats.gateway.errors import ConversationLocked
+from chats.gateway.matching.candidate_branches import Request
 from chats.gateway.matching.conversation import NO_QUESTION, Conversation
-from chats.gateway.matching.find_branch import PathMatch, Request, find_best_match
+from chats.gateway.matching.find_branch import PathMatch, find_best_match
 from chats.gateway.matching.hashes import hash_messages
 from chats.gateway.request_types import BranchEnd, Placed, Placement, Sent
 from chats.ground.refusals import NotFound

@@ -18,7 +18,7 @@ from chats.gateway.append_request import (
     is_to_begin_again,
     place_request,
 )
-from chats.gateway.matching.find_branch import Request
+from chats.gateway.matching.candidate_branches import Request
 from chats.gateway.request_types import Placed, Placement, Sent
 from chats.ground.refusals import NotFound
 from chats.models import Turn

@@ -20,7 +20,7 @@ from chats.compaction.coverage import get_active_summary, is_message_on_path
 from chats.ground.refusals import NotFound, Refusal
 from chats.ground.texts import strip_inline_signs
 from chats.memory.search.marking import split_excerpt
-from chats.memory.search.recall import Scope
+from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat, Message
 from chats.record import access
 from chats.web.actions.in_place import in_place

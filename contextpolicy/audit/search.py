@@ -18,7 +18,8 @@ from django.db.models.lookups import Contains, Regex
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.ledger import EVENT_TYPES, INSTANCE
+from contextpolicy.event_types import EVENT_TYPES
+from contextpolicy.ledger import INSTANCE
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import find_person_by_name
 

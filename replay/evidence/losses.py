@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chats.memory.search import references
-from chats.memory.search.recall import Passage, Scope, recall_passages
+from chats.memory.search.recall import Passage, recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Message, SearchText, Turn
 from chats.prompt.built_prompt import Prompt
 from chats.record.history import select_path_messages

@@ -14,7 +14,7 @@ from pytest_django import Settings
 from chats.background import due_jobs, ledger_export_lines
 from chats.ground import queue
 from chats.models import Chat
-from contextpolicy import following, ledger
+from contextpolicy import event_types, following, ledger
 from contextpolicy.audit import ocsf
 from contextpolicy.models import AuditEvent, LedgerReader
 
@@ -135,7 +135,7 @@ def test_ocsf_names_the_class_that_comes_nearest(
 
 
 def test_every_type_has_a_class(now: datetime) -> None:
-    for kind in ledger.EVENT_TYPES:
+    for kind in event_types.EVENT_TYPES:
         event = AuditEvent(type=kind, scope="instance", seq=1, at=now, actor="system", data={})
         told = ocsf.build_ocsf_event(event)
         assert told["class_uid"] in ocsf.CLASS_NAMES

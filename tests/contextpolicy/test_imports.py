@@ -10,7 +10,8 @@ from django.core.files.uploadedfile import SimpleUploadedFile
 from django.test import Client
 
 from contextpolicy import policy_refusals, publish
-from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, import_strategy
+from contextpolicy.import_json import LONGEST_IMPORT
+from contextpolicy.imports import PolicyExists, import_strategy
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN

@@ -9,8 +9,8 @@ import pytest
 from django.db import connection, transaction
 from django.db.transaction import TransactionManagementError
 
+from contextpolicy.event_types import EVENT_TYPES
 from contextpolicy.ledger import (
-    EVENT_TYPES,
     GENESIS,
     UnknownEventType,
     compute_event_hash,

@@ -18,7 +18,8 @@ from django.urls import reverse
 
 from contextpolicy.audit import export
 from contextpolicy.audit.phrases import PHRASES
-from contextpolicy.ledger import EVENT_TYPES, record_event
+from contextpolicy.event_types import EVENT_TYPES
+from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent, EffectivePolicy
 from contextpolicy.presets import seed_policies
 from contextpolicy.publish import create_policy, create_policy_version

@@ -23,9 +23,9 @@ from chats.admin.dashboard.rows import (
     build_failure_numbers,
     build_headline_numbers,
     build_outcome_numbers,
-    build_state_numbers,
     format_late_searches,
 )
+from chats.admin.dashboard.state_numbers import build_state_numbers
 from chats.checkpoints.upkeep import LedgerWarning, list_check_warnings
 from chats.counts import dashboard
 from chats.counts.dashboard import BY, Range

@@ -18,7 +18,8 @@ from chats.admin.bases import ModelAdmin
 from chats.admin.policies.form_fields import build_textarea
 from chats.admin.site import get_request_actor
 from contextpolicy import policy_refusals
-from contextpolicy.imports import LONGEST_IMPORT, PolicyExists, ReservedName, import_strategy
+from contextpolicy.import_json import LONGEST_IMPORT
+from contextpolicy.imports import PolicyExists, ReservedName, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.policy_skills import PolicySkillsRefused

@@ -3,7 +3,7 @@
 from rest_framework import serializers
 
 from chats.api.core.inputs import PageQuery
-from contextpolicy import ledger
+from contextpolicy import event_types
 from contextpolicy.audit.search import LONGEST
 
 
@@ -11,7 +11,7 @@ class EventsQuery(PageQuery):
     """Filters of the audit events."""
 
     type = serializers.ChoiceField(
-        choices=sorted(ledger.EVENT_TYPES),
+        choices=sorted(event_types.EVENT_TYPES),
         required=False,
         help_text="Only events of this type. Absent: all types.",
     )

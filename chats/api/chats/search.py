@@ -12,7 +12,7 @@ from chats.actions.searching import Hit, search_chats
 from chats.api.chats.chat_inputs import SearchQuery
 from chats.api.core.base import Endpoint
 from chats.api.core.outputs import serialize_rows
-from chats.memory.search.recall import Scope
+from chats.memory.search.recall_scope import Scope
 from chats.record import access
 
 

@@ -8,7 +8,7 @@ from rest_framework import serializers
 
 from chats.api.core.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
 from chats.record.messages import check_characters
-from contextpolicy.imports import collect_json_strings
+from contextpolicy.import_json import collect_json_strings
 from contextpolicy.models import PolicyAssignment
 
 SLUG = re.compile(r"[-a-zA-Z0-9_]{1,60}")

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Mapping
 from typing import Any
 
-from chats.gateway import body, parameters
+from chats.gateway import body, parameters, request_tools
 from chats.gateway.body import RequestFields
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
@@ -38,7 +38,9 @@ LOGPROBS = "message.output_text.logprobs"
 
 
 def validate_response_fields(
-    sent: Mapping[str, Any], *, find_hosted: body.FindHostedTypes = body.find_no_types
+    sent: Mapping[str, Any],
+    *,
+    find_hosted: request_tools.FindHostedTypes = request_tools.find_no_types,
 ) -> RequestFields:
     """Validate the fields other than the items.
 
@@ -48,7 +50,7 @@ def validate_response_fields(
     asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
     others = {name: said for name, said in sent.items() if name not in OWN}
     passed = parameters.select_provider_fields(others)
-    hosted = body.find_requested_types(sent, asked.model, find_hosted=find_hosted)
+    hosted = request_tools.find_requested_types(sent, asked.model, find_hosted=find_hosted)
     given = tools.parse_offered_tools(sent, hosted=hosted)
     passed |= (
         parse_tool_choice(sent, any_tools=bool(given.tools), hosted=hosted)

@@ -9,7 +9,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from chats.gateway import body, custom_tools
+from chats.gateway import custom_tools, request_tools
 from chats.gateway.errors import InvalidRequest
 
 # Separates a namespace from a function name.
@@ -35,11 +35,11 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
     tools: list[dict[str, Any]] = []
     forms: dict[str, Mapping[str, str]] = {}
     left_out: list[str] = []
-    for place, item in enumerate(body.parse_tool_entries(sent)):
+    for place, item in enumerate(request_tools.parse_tool_entries(sent)):
         at = f"tools[{place}]"
-        kind = body.get_tool_type(item)
+        kind = request_tools.get_tool_type(item)
         if kind in hosted:
-            tools.append(body.build_hosted_tool(item))
+            tools.append(request_tools.build_hosted_tool(item))
         elif kind in LEFT_OUT:
             left_out.append(kind)
         elif kind == "namespace":
@@ -47,11 +47,11 @@ def parse_offered_tools(sent: Mapping[str, Any], *, hosted: Collection[str]) -> 
                 tools.append(tool)
                 forms[tool["name"]] = form
         elif kind == "custom":
-            made = body.validate_tool(custom_tools.convert_custom_tool(item), param=at)
+            made = request_tools.validate_tool(custom_tools.convert_custom_tool(item), param=at)
             tools.append(made)
             forms[made["name"]] = {"type": "custom_tool_call", "name": made["name"]}
         else:
-            tools.append(body.validate_tool(convert_function_tool(item), param=at))
+            tools.append(request_tools.validate_tool(convert_function_tool(item), param=at))
     check_tool_list(tools, forms=forms)
     return Offered(tuple(tools), forms, tuple(dict.fromkeys(left_out)))
 
@@ -60,8 +60,10 @@ def check_tool_list(
     tools: Sequence[Mapping[str, Any]], *, forms: Mapping[str, Mapping[str, str]]
 ) -> None:
     """Raise `InvalidRequest` if there are too many tools, or if special calls share a name."""
-    if len(tools) > body.MOST_TOOLS:
-        raise InvalidRequest(f"tools has more than {body.MOST_TOOLS} functions.", param="tools")
+    if len(tools) > request_tools.MOST_TOOLS:
+        raise InvalidRequest(
+            f"tools has more than {request_tools.MOST_TOOLS} functions.", param="tools"
+        )
     if len({tool["name"] for tool in tools}) < len(tools) and forms:
         raise InvalidRequest("tools has two functions with the same name.", param="tools")
 
@@ -78,7 +80,9 @@ def expand_namespace(
         raise InvalidRequest(f"{param} needs a name and tools.", param=param)
     found: list[tuple[dict[str, Any], Mapping[str, str]]] = []
     for place, entry in enumerate(inner):
-        tool = body.validate_tool(convert_function_tool(entry), param=f"{param}.tools[{place}]")
+        tool = request_tools.validate_tool(
+            convert_function_tool(entry), param=f"{param}.tools[{place}]"
+        )
         form = {"type": "function_call", "namespace": space, "name": tool["name"]}
         found.append(({**tool, "name": join_function_name(space, tool["name"])}, form))
     return found

@@ -20,7 +20,8 @@ from chats.memory.search.question import (
     parse_question,
 )
 from chats.memory.search.ranking import calculate_word_weight
-from chats.memory.search.recall import Matches, Scope, match_texts
+from chats.memory.search.recall import Matches, match_texts
+from chats.memory.search.recall_scope import Scope
 from chats.memory.search.references import (
     LONGEST,
     ChosenReferences,

@@ -8,9 +8,7 @@ import uuid
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from datetime import datetime
-from typing import Any, Literal
 
-from django.db import connection
 from django.db.models import F, Q, QuerySet
 
 from chats.memory.search import archive, fulltext
@@ -32,16 +30,22 @@ from chats.memory.search.question import (
     strip_possessive,
 )
 from chats.memory.search.ranking import is_speaker_named
+from chats.memory.search.recall_scope import Scope, build_scope_condition, build_scope_filter
 from chats.memory.search.words import find_words, split_words
 from chats.models import Branch, Chat, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 
-ScopeKind = Literal["chat", "folder", "person"]
 # Maximum results checked for visibility, page by page.
 MOST_LOOKED_AT = 1_000
+
+
 PAGE = 25
+
+
 # Rows per query if hundreds of passages are requested.
 LARGE_PAGE = 200
+
+
 # The columns of a passage: a row of all columns takes three times as long to read.
 OF_A_TEXT = (
     "written_at",
@@ -54,31 +58,18 @@ OF_A_TEXT = (
     "message__speaker",
     "message__undated",
 )
+
+
 # The newest texts with a word of the question that are checked for speaker names.
 SPEAKERS_LOOKED_FOR = 100
+
+
 # The minimum strength of a result above the floor: one rare word counts like this many others.
 RARE = 2
+
+
 # Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
 MOST_CHATS = 200
-
-
-@dataclass(frozen=True, slots=True)
-class Scope:
-    """The chats to search, and filters for their messages.
-
-    `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner. `unfiled`
-    limits `person` to chats without a folder. `role`: `user` or `assistant`. `speaker`: the id or
-    name of a role. `chat`: search only this chat. `before` and `after`: times.
-    """
-
-    kind: ScopeKind = "person"
-    id: uuid.UUID | None = None
-    unfiled: bool = False
-    role: str = ""
-    speaker: str = ""
-    chat: uuid.UUID | None = None
-    before: datetime | None = None
-    after: datetime | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -303,33 +294,6 @@ def build_search_range(owner_id: int, scope: Scope) -> Within | None:
         if not among:
             return None
     return Within(keys=keys, either=among, only=build_scope_condition(scope))
-
-
-def build_scope_filter(owner_id: int, scope: Scope) -> Q:
-    """Return the filter for the owner's chats in a scope, neither deleted nor temporary."""
-    found = Q(owner=owner_id, deleted_at=None, temporary=False)
-    if scope.kind == "chat":
-        found &= Q(pk=scope.id)
-    elif scope.kind == "folder":
-        found &= Q(folder=scope.id)
-    elif scope.unfiled:
-        found &= Q(folder=None)
-    return found & Q(pk=scope.chat) if scope.chat else found
-
-
-def build_scope_condition(scope: Scope) -> fulltext.Statement:
-    """Return the SQL condition for times and speaker, beginning with `AND`."""
-    parts: list[str] = []
-    values: list[Any] = []
-    adapted = connection.ops.adapt_datetimefield_value
-    for moment, sign in ((scope.after, ">="), (scope.before, "<")):
-        if moment is not None:
-            parts.append(f" AND chats_searchtext.written_at {sign} %s")
-            values.append(adapted(moment))
-    if scope.speaker:
-        parts.append(" AND chats_searchtext.speaker = %s")
-        values.append(" ".join(split_words(scope.speaker)[1])[:200])
-    return "".join(parts), values
 
 
 def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:

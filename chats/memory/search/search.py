@@ -18,7 +18,8 @@ from chats.memory.search.finding import TextOrder, find_texts
 from chats.memory.search.fulltext import Within
 from chats.memory.search.meaning import Look
 from chats.memory.search.question import parse_question
-from chats.memory.search.recall import Scope, recall_passages
+from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
 from chats.record import history

@@ -5,7 +5,7 @@ import uuid
 from django.db.models import CharField
 from django.db.models.functions import Cast
 
-from chats.memory.search.recall import Scope, build_scope_filter
+from chats.memory.search.recall_scope import Scope, build_scope_filter
 from chats.memory.search.words import find_words, load_stop_words
 from chats.models import Chat
 

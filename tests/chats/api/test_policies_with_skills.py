@@ -9,7 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, Permission, User
 
 from contextpolicy import policy_skills
-from contextpolicy.imports import LONGEST_IMPORT
+from contextpolicy.import_json import LONGEST_IMPORT
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion, Skill
 from contextpolicy.publish import create_policy
 from contextpolicy.roles import POLICY_ADMIN

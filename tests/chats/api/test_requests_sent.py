@@ -12,7 +12,7 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Message, PassedOn, Receipt
 from chats.prompt.sent_request import FAULTS
 from chats.record import audit_access
-from contextpolicy import ledger
+from contextpolicy import event_types, ledger
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
@@ -146,7 +146,7 @@ def test_an_auditor_reads_only_what_a_reason_opened_and_the_ledger_has_it_first(
     ]
     # If the ledger event cannot be written, the content is not shown.
     with monkeypatch.context() as patched:
-        patched.setattr(ledger, "EVENT_TYPES", ledger.EVENT_TYPES - {"content.read"})
+        patched.setattr(ledger, "EVENT_TYPES", event_types.EVENT_TYPES - {"content.read"})
         with pytest.raises(ledger.UnknownEventType):
             auditor.get(request)
 

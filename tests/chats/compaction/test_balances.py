@@ -16,7 +16,7 @@ from chats.counts.balances import Balance
 from chats.models import Chat, Compaction, CompactionBalance, DailyCount, Receipt
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns.start import start_turn
-from contextpolicy import following, ledger
+from contextpolicy import event_types, following, ledger
 from contextpolicy.engine.policy.costs import Money
 from contextpolicy.models import AuditEvent, LedgerReader, ModelSpec
 from tests.support.chat_summaries import Fold, SetPolicy, Work, Writes, script_summary
@@ -294,4 +294,4 @@ def test_an_id_that_was_taken_back_is_not_waited_for_for_ever(now: datetime, db:
 
 
 def test_every_type_that_is_counted_is_one_of_the_ledger() -> None:
-    assert telling.TYPES <= ledger.EVENT_TYPES
+    assert telling.TYPES <= event_types.EVENT_TYPES

@@ -8,7 +8,7 @@ from django.utils import timezone
 from openai.types.responses import CompactedResponse
 
 from chats.actions import erasure
-from chats.gateway.matching import find_branch
+from chats.gateway.matching import candidate_branches, find_branch
 from chats.gateway.matching.conversation import Conversation
 from chats.gateway.responses import previous_response
 from chats.ground import secrets
@@ -173,6 +173,7 @@ def test_a_program_goes_on_from_a_response_by_its_id(
     # The branch of the response is checked regardless of the number of branches.
     with monkeypatch.context() as patched:
         patched.setattr(find_branch, "CANDIDATES", 0)
+        patched.setattr(candidate_branches, "CANDIDATES", 0)
         back = create_response(program, "Back", previous_response_id=parse_response(answer).id)
     assert back.headers["X-Context-Decision"] == "continue"
     assert back.turn.branch == answer.turn.branch != fork.turn.branch

@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 
 from chats.actions.erasure import erase_message
 from chats.memory.search import archive, search
-from chats.memory.search.recall import Scope, recall_passages
+from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat
 from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 

@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from chats.actions import lifecycle, marks
 from chats.compaction.sections import parse_sections
 from chats.memory.search import archive, citing
-from chats.memory.search.recall import Recalled, Scope, recall_passages
+from chats.memory.search.recall import Recalled, recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Preference, PreferenceEvidence
 from chats.models.compactions import EXTRACTIVE

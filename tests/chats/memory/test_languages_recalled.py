@@ -7,7 +7,8 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.memory.search import archive
-from chats.memory.search.recall import Scope, recall_passages
+from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat
 from tests.chats.memory.known_answers import KNOWN
 from tests.support.messages_without_turns import Say

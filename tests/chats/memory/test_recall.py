@@ -13,7 +13,8 @@ from chats.actions import deletion, erasure, lifecycle, marks
 from chats.memory.search import archive, finding
 from chats.memory.search.days import parse_time_ranges
 from chats.memory.search.question import parse_question
-from chats.memory.search.recall import Recalled, Scope, recall_passages, remove_speaker_names
+from chats.memory.search.recall import Recalled, recall_passages, remove_speaker_names
+from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Folder, Message, SearchCount, SearchPlace, SearchText

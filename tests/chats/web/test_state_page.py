@@ -11,7 +11,7 @@ from django.test import Client
 
 from chats.actions import state_edits
 from chats.models import Branch, Chat, ChatState, Message, Turn
-from chats.prompt.meter import HISTORY_REPLACED
+from chats.prompt.meter_parts import HISTORY_REPLACED
 from chats.providers.base import Finished, TextDelta
 from chats.record.states import StateChanged
 from chats.turns.start import start_turn

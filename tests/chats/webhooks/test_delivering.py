@@ -19,7 +19,7 @@ from pytest_django import Settings
 from chats.ground import leases, secrets
 from chats.models import Webhook, WebhookDelivery
 from chats.record import outbox
-from chats.webhooks import delivering, managing
+from chats.webhooks import delivering, delivery_results, managing
 from contextpolicy.models import AuditEvent
 from tests.fakes.receiver import Receiver, receiving
 from tests.support.clocks import Clock
@@ -257,7 +257,7 @@ def interrupt(monkeypatch: pytest.MonkeyPatch, change: Callable[[], Any]) -> Non
     """Run `change` while the first request of the next task is open."""
     ask, changes = delivering.send_delivery, [change]
 
-    async def asking(*given: Any, **more: Any) -> delivering.Answer:
+    async def asking(*given: Any, **more: Any) -> delivery_results.Answer:
         answer = await ask(*given, **more)
         while changes:
             await sync_to_async(changes.pop())()
@@ -334,8 +334,8 @@ def test_a_worker_that_lost_its_webhook_changes_only_what_was_delivered(
     told(webhook, at=clock())
     [other] = delivering.claim_webhooks(lane="fast", now=clock(), most=5)
     problem = "" if status == 200 else "refused"
-    frozen.answers.append(delivering.Answer(status=status, problem=problem, seconds=9.0))
-    delivering.store_delivery_results(frozen, now=clock())
+    frozen.answers.append(delivery_results.Answer(status=status, problem=problem, seconds=9.0))
+    delivery_results.store_delivery_results(frozen, now=clock())
     row = Webhook.objects.get()
     assert row.lease_until == other.webhook.lease_until
     assert (row.rests_until, row.failing_since, row.is_slow) == (None, None, False)
@@ -519,7 +519,7 @@ def test_a_name_server_that_hangs_delays_nobody_else(
 def test_slow_servers_have_a_lane_of_their_own(
     webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "SLOW_SECONDS", 0.1)
+    monkeypatch.setattr(delivery_results, "SLOW_SECONDS", 0.1)
     receiver.seconds = 0.2
     told(webhook, at=clock())
     assert send(clock) == 1
@@ -593,7 +593,7 @@ def test_an_address_that_is_gone_is_switched_off_at_once(
 def test_of_too_much_that_waits_the_oldest_is_given_up(
     webhook: Webhook, receiver: Receiver, clock: Clock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(delivering, "MOST_WAITING", 5)
+    monkeypatch.setattr(delivery_results, "MOST_WAITING", 5)
     old = told(webhook, at=clock(), times=2)
     WebhookDelivery.objects.filter(pk=old[0].pk).update(status=Status.DELIVERED)
     clock.wait(days=31)

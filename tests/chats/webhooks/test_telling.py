@@ -21,7 +21,7 @@ from chats.providers.base import Finished, TextDelta
 from chats.record import outbox
 from chats.teams import conversation
 from chats.turns.start import start_turn
-from chats.webhooks import delivering, managing
+from chats.webhooks import delivering, delivery_results, managing
 from contextpolicy import ledger, publish, roles
 from contextpolicy.models import AuditEvent
 from tests.fakes.receiver import Receiver
@@ -192,7 +192,7 @@ def test_a_webhook_deleted_a_moment_ago_undoes_no_reply(
     other, _ = managing.create_webhook(
         owner=alice, url=receiver.url, events=["task.changed"], now=now
     )
-    delivering.prune_deliveries(other, now=now)
+    delivery_results.prune_deliveries(other, now=now)
     assert not WebhookDelivery.objects.exclude(webhook=other).exists()
 
 
