@@ -50,7 +50,7 @@ from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, find_quotes
-from chats.turns.start import is_derived_title
+from chats.turns.start import get_title_text, is_derived_title
 from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -160,7 +160,7 @@ def erase_locked_message(
     holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
     end_turns_waiting_on(message=message, actor=by, now=now)
     marks = ErasureMarks(now)
-    text = message.text
+    title_text = get_title_text(message)
     withdrawn, changed = retire_covering_summaries(
         message, chat=chat, reason="message_erased", now=now, actor=by
     )
@@ -172,7 +172,7 @@ def erase_locked_message(
         name: reach(message, summaries, marks) for name, reach in erasure_targets.COPIES.items()
     }
     clear_summary_texts(summaries, now=now)
-    counted["title"] = forget_title(chat, message=message, text=text)
+    counted["title"] = forget_title(chat, message=message, text=title_text)
     proof = messages.erase_message_content(message, now=now)
     marked = marks.take(chat.pk)
     marks.record(actor=by, erased="message", source=message.pk)
@@ -264,7 +264,8 @@ def forget_title(chat: Chat, *, message: Message, text: str) -> int:
     """Clear the chat's title if it was derived from the message. Return the number of cleared
     titles.
 
-    This includes titles made of the message's first words and titles that a model wrote.
+    This includes titles made of the message's first words or file name (`text`), and titles that a
+    model wrote.
     """
     is_first_words = bool(text.strip()) and is_derived_title(chat.title, text=text)
     if not is_first_words and not (chat.titled_by_model and title_sources.is_title_source(message)):

@@ -37,7 +37,7 @@ from chats.record.locking import lock_chat
 from chats.record.message_commitments import Sealed, build_stored_data, seal_message
 from chats.turns.start import ChatFull, derive_title, find_first_text
 from contextpolicy import ledger
-from contextpolicy.engine.messages.messages import TextPart
+from contextpolicy.engine.messages.messages import FilePart, TextPart
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.text import names
 
@@ -331,20 +331,16 @@ def flush_message_rows(
 
 
 def derive_draft_title(draft: ChatDraft) -> str:
-    """Return the title of a draft, or the beginning of the first user message."""
+    """Return the title of a draft, the beginning of the first user message, or a file name."""
     title = names.normalise_name(names.replace_forbidden_characters(draft.title))[
         : lifecycle.TITLE_LENGTH
     ].strip()
     if names.is_allowed_name(title):
         return title
-    texts = (
-        part.text
-        for node in draft.nodes
-        if node.role == "user"
-        for part in node.parts
-        if isinstance(part, TextPart)
-    )
-    first = find_first_text(texts)
+    parts = [part for node in draft.nodes if node.role == "user" for part in node.parts]
+    texts = (part.text for part in parts if isinstance(part, TextPart))
+    files = (part.name for part in parts if isinstance(part, FilePart) and part.name)
+    first = find_first_text(texts) or next(files, "")
     return derive_title(first) if first.strip() else ""
 
 

@@ -35,9 +35,7 @@ from chats.turns.start import (
     is_derived_title,
 )
 from chats.turns.statements import PERSON_LOCK
-from contextpolicy.engine.messages.messages import (
-    TextPart,
-)
+from contextpolicy.engine.messages.messages import FilePart, TextPart
 from contextpolicy.engine.messages.tokens import TokenCounter
 from speed import prepared
 
@@ -283,15 +281,15 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 
 
 def derive_request_title(said: Conversation) -> str:
-    """Return a title for the chat that a request opens; empty if the request has no text."""
-    texts = (
-        part.text
-        for item in said.items
-        if item.role == "user"
-        for part in item.parts
-        if isinstance(part, TextPart)
-    )
-    return derive_title(find_first_text(texts) or find_first_text(said.system))
+    """Return a title for the chat that a request opens.
+
+    Taken from the first text of the user, a file name or the system text; empty without all three.
+    """
+    parts = [part for item in said.items if item.role == "user" for part in item.parts]
+    texts = (part.text for part in parts if isinstance(part, TextPart))
+    files = (part.name for part in parts if isinstance(part, FilePart) and part.name)
+    first = find_first_text(texts) or next(files, "") or find_first_text(said.system)
+    return derive_title(first)
 
 
 def choose_placement(

@@ -282,6 +282,11 @@ class Message(Stored):
         return JOINT.join(part["text"] for part in self.parts if part["type"] == "text")
 
     @property
+    def has_files(self) -> bool:
+        """True if the message has files, so that its text can be empty."""
+        return any(part["type"] == "file" for part in self.parts)
+
+    @property
     def said_by(self) -> str:
         """Display name of the author: the role name in a team, otherwise "You" or "Assistant"."""
         if self.speaker:

@@ -19,7 +19,7 @@ from chats.models import Branch, Chat
 from chats.prompt import model_choice, next_prompt, sent_texts
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import receipts
-from chats.record.messages import check_text
+from chats.record.messages import build_question_parts, check_text
 from contextpolicy.engine.compose.system_text import filter_system_parts, order_system_parts
 from contextpolicy.engine.compose.text_layouts import (
     TextContext,
@@ -113,7 +113,8 @@ def compose_next_context(
         raise TeamRepliesHere
     choice = model_choice.choose_chat_model(chat=chat)
     if question.text:
-        check_text(question.text, limit=choice.values.input_length_limit)
+        limit = choice.values.input_length_limit
+        check_text(question.text, limit=limit, has_files=bool(question.files))
     files = attach.build_draft_parts(
         question.files,
         user=user,
@@ -132,7 +133,7 @@ def compose_next_context(
         question=question.text,
         files=files,
     )
-    parts = (*engine.parse_parts(files), engine.TextPart(question.text))
+    parts = engine.parse_parts(build_question_parts(question.text, files=files))
     segments = [[*build_segment_row(segment)] for segment in found.sent.segments]
     sources = replace(
         sent_texts.load_segment_sources(segments), texts=collect_segment_texts(found, chat=chat)

@@ -21,6 +21,7 @@ from chats.prompt import composition, model_choice, person, prompt_facts, tail, 
 from chats.prompt.moved_skills import find_window_skills
 from chats.prompt.prompt_skills import list_prompt_skills
 from chats.record import receipts, states, zones
+from chats.record.messages import build_question_parts
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     ComposeInput,
@@ -287,8 +288,8 @@ def build_next_question(
     now: datetime,
 ) -> prompt_facts.Question:
     """Return the question as the branch's last message, with its current tail."""
-    # Add an empty text too: a question without parts would count no tokens.
-    parts = (*engine.parse_parts(files), engine.TextPart(question))
+    # A question without files has a text part even if it is empty: no parts would count no tokens.
+    parts = engine.parse_parts(build_question_parts(question, files=files))
     zone = prompt_facts.get_prompt_zone(branch, values=choice.values)
     known = person.load_person_context(branch, choice=choice, until=now)
     message = engine.Message(

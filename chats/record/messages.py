@@ -43,11 +43,11 @@ ERASED = ("parts", "speaker", "addressees", "metadata", "token_count", "erased_a
 
 
 class MessageEmpty(Refusal):
-    """The text is empty or contains only whitespace."""
+    """The message has no files, and its text is empty or contains only whitespace."""
 
     code = "message_empty"
     status = 422
-    sentence = gettext_noop("The message is empty. Write something first.")
+    sentence = gettext_noop("The message is empty. Write something or attach a file first.")
     param = "text"
 
 
@@ -109,14 +109,26 @@ def check_characters(text: str) -> None:
         raise InvalidCharacter(position=found.start() + 1)
 
 
-def check_text(text: str, *, limit: int) -> None:
-    """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`. `limit` is in code points."""
+def check_text(text: str, *, limit: int, has_files: bool = False) -> None:
+    """Raise `MessageEmpty`, `InvalidCharacter` or `MessageTooLong`. `limit` is in code points.
+
+    The text of a message with files can be empty.
+    """
     check_characters(text)
-    if not text.strip():
+    if not text.strip() and not has_files:
         raise MessageEmpty
     allowed = min(limit, MESSAGE_CEILING)
     if len(text) > allowed:
         raise MessageTooLong(length=len(text), limit=allowed, over=len(text) - allowed)
+
+
+def build_question_parts(
+    text: str, *, files: Sequence[Mapping[str, str]]
+) -> list[Mapping[str, str]]:
+    """Return the parts of a user message: its files, then its text unless it has only files."""
+    if files and not text.strip():
+        return list(files)
+    return [*files, {"type": "text", "text": text}]
 
 
 def increment_accepted_count(*, chat: Chat) -> int:
@@ -148,7 +160,7 @@ def store_waiting_message(
         branch=branch,
         accepted=increment_accepted_count(chat=chat),
         role=Message.Role.USER,
-        parts=[*(file.part for file in files), {"type": "text", "text": text}],
+        parts=build_question_parts(text, files=[file.part for file in files]),
         speaker=speaker,
         addressees=list(addressees),
         metadata=dict(metadata or {}),

@@ -192,7 +192,7 @@ async def embed_text(
     began: float,
     **given: Any,
 ) -> QuestionVector:
-    """Return the embedding of a text. It is empty if no embedding model is configured.
+    """Return the embedding of a text. It is empty without a text or an embedding model.
 
     If the model cannot be used, the embedding is empty and `note` is the reason: `breaker`,
     `provider` (the policy does not allow it), `late`, `down`, or the code of a missing package.
@@ -210,6 +210,9 @@ async def embed_text(
         ):
             return QuestionVector(note="provider")
         text: str = await aside(read, **given)
+        if not text.strip():
+            # A message with only files. Servers reject an empty text.
+            return QuestionVector()
     except Unreachable as error:
         is_missing = error.code == embedding_spaces.NOT_INSTALLED
         return QuestionVector(note=error.code if is_missing else "down")

@@ -162,7 +162,7 @@ def start_turn(
     if known:
         return replay_request(known)
     # SQLite has a single write lock. Complete all reads before taking it.
-    choice = resolve_model(chat, text=text)
+    choice = resolve_model(chat, text=text, has_files=bool(files))
     attached = attach_files(files, user=user, choice=choice, unread=unread, copies=copies)
     with transaction.atomic():
         asked, chat = chat, lock_chat_for_writing(chat.pk)
@@ -172,7 +172,7 @@ def start_turn(
             return replay_request(known)
         if chat.model_id != asked.model_id:
             # The model was changed after the chat was read.
-            choice = resolve_model(chat, text=text)
+            choice = resolve_model(chat, text=text, has_files=bool(files))
         message, turn = store_message(
             user=user,
             chat=chat,
@@ -223,7 +223,7 @@ def accept_message(
 
     Raises the same as `start_turn`, except for the refusals of the idempotency key.
     """
-    choice = resolve_model(chat, text=text)
+    choice = resolve_model(chat, text=text, has_files=bool(files))
     return store_message(
         user=user,
         chat=chat,
@@ -236,14 +236,14 @@ def accept_message(
     )
 
 
-def resolve_model(chat: Chat, *, text: str) -> model_choice.ChosenModel:
+def resolve_model(chat: Chat, *, text: str, has_files: bool) -> model_choice.ChosenModel:
     """Return the model that replies to the text.
 
     Raises the refusals of `record.messages.check_text` and of resolving the policy, and
     `ModelUnavailable`.
     """
     choice = model_choice.choose_chat_model(chat=chat)
-    messages.check_text(text, limit=choice.values.input_length_limit)
+    messages.check_text(text, limit=choice.values.input_length_limit, has_files=has_files)
     model_choice.get_available_account(choice.model)
     return choice
 
@@ -298,7 +298,7 @@ def store_message(
         )
         prepared.insert_row(turn)
     if not chat.title:
-        chat.title = derive_title(text)
+        chat.title = derive_title(get_title_text(message))
     chat.updated_at = now
     if any(attach.is_cut(file.part) for file in files):
         chat.has_cut_files = True
@@ -341,6 +341,17 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
     others = statements.BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
     if len(others) >= settings.TURNS_PER_USER:
         raise TooManyTurns(limit=settings.TURNS_PER_USER)
+
+
+def get_title_text(message: Message) -> str:
+    """Return the text from which a title is derived: the message's text, or its first file name.
+
+    Empty if the message has neither.
+    """
+    if message.text.strip():
+        return message.text
+    named = (part["name"] for part in message.parts if part["type"] == "file")
+    return next((name for name in named if name), "")
 
 
 def derive_title(text: str, *, is_plain: bool = True) -> str:

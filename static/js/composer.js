@@ -20,6 +20,9 @@ function measure() {
   }
 }
 
+// True if the message of a form has files, so that its text can be empty.
+const hasFiles = (form) => "hasFiles" in form.dataset || Boolean(find("[name=files], .attachment[aria-busy]", form));
+
 const countBeside = (area) => count(area, find(`#${area.dataset.counted}`));
 
 restore();
@@ -42,7 +45,8 @@ document.addEventListener("keydown", (event) => {
   const isAsked = event.ctrlKey || event.metaKey;
   if (!isAsked && (isTouch || !area.hasAttribute("data-enter-sends"))) return;
   event.preventDefault();
-  if (area.readOnly || (area.hasAttribute("data-enter-sends") && !area.value.trim())) return;
+  if (area.readOnly) return;
+  if (area.hasAttribute("data-enter-sends") && !area.value.trim() && !hasFiles(area.form)) return;
   area.form.requestSubmit([...area.form.elements].find(({ type }) => type === "submit"));
 });
 

@@ -13,9 +13,11 @@ let typed = null;
 
 function show() {
   place.replaceChildren();
-  if (!text.trim()) return;
+  const names = document.querySelectorAll("#composer-files [name=files] ~ * .attachment__name");
+  const files = [...names].map((name) => name.textContent.trim());
+  if (!text.trim() && !files.length) return;
   const message = find("#sending-message").content.cloneNode(true).firstElementChild;
-  find(".plain", message).textContent = text;
+  find(".plain", message).textContent = text.trim() ? text : files.join("\n");
   place.append(message);
 }
 

@@ -2,7 +2,6 @@
 
 from typing import Any
 
-from django.utils.translation import gettext
 from rest_framework import serializers
 
 from chats.api.chats.message_inputs import WithFiles
@@ -18,7 +17,7 @@ from chats.api.core.inputs import (
 
 
 class NewChat(WithFiles):
-    """Settings of a new chat, and its first message if `text` is given."""
+    """Settings of a new chat, and its first message if it has a text or files."""
 
     title = PlainText(
         default="",
@@ -33,7 +32,8 @@ class NewChat(WithFiles):
     text = MessageText(
         required=False,
         help_text=(
-            "Text of the first message, to which the model replies. The status is then 202."
+            "Text of the first message, to which the model replies. The status is then 202. Can be "
+            "left out if the message has files."
         ),
     )
     temporary = Flag(
@@ -50,15 +50,9 @@ class NewChat(WithFiles):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Refuse files unless there is a first message to attach them to."""
-        if "text" not in attrs and (attrs["files"] or attrs["inline_files"]):
-            raise serializers.ValidationError(
-                {
-                    "files": gettext(
-                        "Files can be sent only with a message. Add “text” to the request."
-                    )
-                }
-            )
+        """Files without a text are a message, too."""
+        if attrs["files"] or attrs["inline_files"]:
+            attrs.setdefault("text", "")
         return attrs
 
 

@@ -72,11 +72,11 @@ class ChatViewSet(ConditionalEndpoint):
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
-        """Create a chat. Without `text`, the chat is empty, and the status is 201.
+        """Create a chat. Without a text and files, the chat is empty, and the status is 201.
 
-        With `text`, the text is stored as the first message, and a reply starts. Returns 202 with
-        the chat, the message and the turn; follow the turn's events to receive the reply. The
-        refusals about messages, files and running replies apply only with `text`.
+        With `text` or files, they are stored as the first message, and a reply starts. Returns 202
+        with the chat, the message and the turn; follow the turn's events to receive the reply. The
+        refusals about messages, files and running replies apply only then.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)

@@ -1,5 +1,7 @@
 """Request bodies and query parameters about messages and their files."""
 
+from typing import Any
+
 from rest_framework import serializers
 
 from chats.api.core.inputs import Flag, MessageText, PageQuery, PlainText, Strict
@@ -64,7 +66,10 @@ class RegenerateRequest(Strict):
 class NewMessage(WithFiles):
     """A message to send. NUL and lone surrogates become U+FFFD."""
 
-    text = MessageText(help_text="Text of the message. A blank text is refused.")
+    text = MessageText(
+        required=False,
+        help_text="Text of the message. Can be empty or left out only if the message has files.",
+    )
     stream = Flag(
         default=False,
         help_text="True: the response is the event stream of the reply (200) instead of a 202.",
@@ -76,11 +81,21 @@ class NewMessage(WithFiles):
         ),
     )
 
+    def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
+        """Refuse a message with neither a text nor files."""
+        if "text" not in attrs and not (attrs["files"] or attrs["inline_files"]):
+            words = self.fields["text"].error_messages["required"]
+            raise serializers.ValidationError({"text": [words]}, code="required")
+        attrs.setdefault("text", "")
+        return attrs
+
 
 class EditRequest(Strict):
     """The new text of a message. NUL and lone surrogates become U+FFFD."""
 
-    text = MessageText(help_text="New text of the message. A blank text is refused.")
+    text = MessageText(
+        help_text="New text of the message. Can be empty only if the message has files."
+    )
 
 
 class MessagesQuery(PageQuery):

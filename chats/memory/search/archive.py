@@ -26,6 +26,7 @@ from chats.memory.search.words import VERSION, split_words
 from chats.models import Branch, Compaction, Message, SearchCount, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 from chats.record import history
+from contextpolicy.engine.messages.messages import FilePart, parse_result_image
 from speed.commits import unflushed_transaction
 
 logger = logging.getLogger(__name__)
@@ -518,6 +519,18 @@ def collect_searchable_texts(parts: Iterable[dict[str, object]]) -> Iterable[str
     for part in parts:
         if part["type"] == "file" and part.get("text"):
             yield f"{part['name']}\n{part['text']}"
+    # Last, so that the offsets of stored excerpts stay valid.
+    yield from list_names_of_images(parts)
+
+
+def list_names_of_images(parts: Iterable[dict[str, object]]) -> list[str]:
+    """Return the names of files without a text, such as images. Tool results have none."""
+    files = [
+        FilePart(str(part["media_type"]), str(part["name"]), str(part["reference"]))
+        for part in parts
+        if part["type"] == "file" and not part.get("text")
+    ]
+    return [file.name for file in files if file.name and not parse_result_image(file)[0]]
 
 
 def build_owner_key(owner_id: int) -> str:

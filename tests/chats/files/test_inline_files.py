@@ -58,11 +58,11 @@ def test_a_chat_begins_with_uploads_and_inline_files(
     assert (Chat.objects.count(), StoredFile.objects.count()) == (1, 2)
 
 
-def test_files_without_a_message_are_refused(of_alice: Program, read: Read) -> None:
+def test_files_without_a_text_start_the_chat(of_alice: Program, read: Read) -> None:
     own = read(b"words")
     answer = of_alice.post("chats", {"title": "Empty", "files": [own["id"]]})
-    assert (answer.status_code, answer.json()["error"]["param"]) == (400, "files")
-    assert not Chat.objects.exists()
+    assert (answer.status_code, answer.json()["title"]) == (202, "Empty")
+    assert [part["type"] for part in answer.json()["message"]["parts"]] == ["file"]
 
 
 def test_a_message_has_inline_files(of_alice: Program, chat: Chat, work: Work) -> None:
