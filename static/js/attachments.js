@@ -6,6 +6,8 @@ import { box, find, say } from "./page.js";
 import { fill, gettext } from "./translation.js";
 
 const list = () => find("#composer-files");
+// Sending during an upload waits for its end. Otherwise the message would be sent without the file.
+let isSendingLater = false;
 const sizeOf = (bytes) => Math.floor(bytes / 1024 / 1024);
 
 function fail(item, sentence) {
@@ -13,6 +15,7 @@ function fail(item, sentence) {
   item.removeAttribute("aria-busy");
   find("[data-state]", item).textContent = sentence;
   say(sentence);
+  isSendingLater = false;
 }
 
 // Replaces the item by the one of the server, if the response has one.
@@ -27,8 +30,9 @@ function finish(item, request, name) {
   item.replaceWith(made);
   window.htmx.process(made);
   if (isFocused) find("[data-remove-file]", made).focus();
-  document.dispatchEvent(new Event("attachments"));
   const failed = made.classList.contains("is-failed");
+  if (failed) isSendingLater = false;
+  document.dispatchEvent(new Event("attachments"));
   say(failed ? find("[data-state]", made).textContent.trim() : fill(gettext("{name} is attached."), { name }));
 }
 
@@ -45,7 +49,8 @@ function upload(file) {
   const request = new XMLHttpRequest();
   const state = find("[data-state]", item);
   request.upload.addEventListener("progress", ({ loaded, total }) => {
-    if (total) state.textContent = fill(gettext("Uploading, {n} %"), { n: Math.floor((100 * loaded) / total) });
+    const words = isSendingLater ? gettext("Uploading, {n} %. Then the message is sent.") : gettext("Uploading, {n} %");
+    if (total) state.textContent = fill(words, { n: Math.floor((100 * loaded) / total) });
   });
   request.addEventListener("load", () => finish(item, request, file.name));
   request.addEventListener("error", () => finish(item, { responseText: "" }, file.name));
@@ -56,6 +61,36 @@ function upload(file) {
   request.setRequestHeader("X-CSRFToken", find("[name=csrfmiddlewaretoken]", box().form).value);
   request.send(form);
 }
+
+const busy = () => [...list().querySelectorAll(".attachment[aria-busy]")];
+const uploads = () => busy().filter((item) => !find("[name=files]", item));
+
+document.addEventListener(
+  "submit",
+  (event) => {
+    if (event.target.id !== "composer") return;
+    isSendingLater = uploads().length > 0;
+    if (!isSendingLater) return;
+    event.preventDefault();
+    event.stopImmediatePropagation();
+    const words = gettext("Uploading. Then the message is sent.");
+    for (const item of uploads()) find("[data-state]", item).textContent = words;
+    say(words);
+  },
+  { capture: true },
+);
+
+// Sends the message once its files are uploaded and read.
+function sendIfReady() {
+  if (!isSendingLater || busy().length) return;
+  isSendingLater = false;
+  if (!find(".attachment.is-failed", list())) box().form.requestSubmit();
+}
+
+document.addEventListener("attachments", sendIfReady);
+document.addEventListener("htmx:afterSettle", ({ target }) => {
+  if (target.matches?.(".attachment")) sendIfReady();
+});
 
 export function attach(files) {
   if (list()) for (const file of files) upload(file);

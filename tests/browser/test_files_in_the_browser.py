@@ -1,11 +1,12 @@
 """Files on the pages: picker, drop, paste, progress, failure, removal, sending, download."""
 
 import base64
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import Route, expect
 
 from tests.browser.desk import Person
 from tests.chats.files.sample_files import make_pdf, make_png
@@ -121,3 +122,52 @@ def test_an_image_is_dropped_or_pasted_and_shown(admin: Person, items: Any, kind
     image = page.get_by_role("img", name="chart.png")
     expect(image).to_be_visible()
     assert image.evaluate("(image) => image.naturalWidth") == 40
+
+
+def test_a_file_is_sent_without_text_and_the_edit_box_allows_it(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    box.press("Enter")
+    expect(page).to_have_url(re.compile("/chats/new"))
+    for _ in range(2):
+        attach(admin, payload("chart.png", make_png(40, 30)))
+        expect(items).to_contain_text("Image, 40 × 30")
+        box.press("Enter")
+        admin.wait_for_reply()
+        expect(items).to_have_count(0)
+    expect(page.get_by_role("img", name="chart.png")).to_have_count(2)
+    expect(page.locator("h1")).to_contain_text("chart.png")
+    first = page.locator(".msg--user").first
+    admin.acts_of(first).locator("[data-act=edit]").click()
+    edit = page.get_by_label("Edit message")
+    edit.press("Enter")
+    admin.wait_for_reply()
+    expect(page.get_by_role("img", name="chart.png")).to_have_count(1)
+    expect(page.locator(".versions").first).to_contain_text("2/2")
+
+
+def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    held: list[Route] = []
+    page.route("**/files/attach*", lambda route: held.append(route))
+    box.fill("Read this.")
+    attach(admin, payload("notes.txt", b"Some notes"))
+    expect(items).to_have_count(1)
+    box.press("Enter")
+    for place in (items, page.locator("#status")):
+        expect(place).to_contain_text("Then the message is sent")
+    expect(box).to_have_value("Read this.")
+    page.wait_for_timeout(300)
+    (upload,) = held
+    upload.continue_()
+    admin.wait_for_reply()
+    expect(page.locator(".msg--user .attachment")).to_contain_text("notes.txt")
+    # An upload that fails keeps the text and the file's error.
+    box.fill("And this.")
+    attach(admin, payload("logo.svg", SVG))
+    box.press("Enter")
+    page.wait_for_timeout(300)
+    held[-1].continue_()
+    expect(page.locator(".attachment.is-failed")).to_contain_text("logo.svg cannot be attached")
+    page.wait_for_timeout(300)
+    expect(box).to_have_value("And this.")
+    expect(page.locator(".msg--user")).to_have_count(1)
