@@ -1,7 +1,7 @@
 """Turns uploaded files into message parts: the text of documents, copies of images."""
 
 import uuid
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import NamedTuple
 
 from django.conf import settings
@@ -294,40 +294,48 @@ def lock_attached_files(files: Sequence[AttachedFile]) -> None:
 
     Raises `FileNotFound`.
     """
-    if not files:
+    ids = [file.file_id for file in files if file.file_id is not None]
+    if not ids:
         return
-    ids = [file.file_id for file in files]
     rows = StoredFile.objects.select_for_update(no_key=True).filter(pk__in=ids)
     if len(rows.order_by("pk").values_list("pk")) < len(ids):
         raise FileNotFound
 
 
 def copy_attached_files(message: Message) -> list[AttachedFile]:
-    """Return the files of a stored message, for its edited copy."""
+    """Return the files of a stored message, for its edited copy.
+
+    Parts without a stored file stay too: images of API clients, and files of imports.
+    """
     parts = [part for part in message.parts if part["type"] == "file"]
     if not parts:
         return []
-    links = dict(
-        MessageFile.objects.filter(message=message).values_list("file_id", "file__copy_sha256")
-    )
-    of_image = {sha256: pk for pk, sha256 in links.items() if sha256}
-    return list(iter_copied_files(message, parts, of_image=of_image, links=set(links)))
-
-
-def iter_copied_files(
-    message: Message,
-    parts: Sequence[dict[str, str]],
-    *,
-    of_image: dict[str, uuid.UUID],
-    links: set[uuid.UUID],
-) -> Iterator[AttachedFile]:
-    """Yield the files of these parts that still exist. `of_image` maps image hashes to files."""
+    links = MessageFile.objects.filter(message=message)
+    unused = {row.pk: row for row in StoredFile.objects.filter(uses__in=links)}
+    # An image that the message has several times is stored once.
+    images = {image.sha256: image for image in MessageImage.objects.filter(message=message)}
+    copied = []
     for part in parts:
-        document = parse_document_reference(part["reference"])
-        if document is not None and uuid.UUID(document.id) in links:
-            yield AttachedFile(uuid.UUID(document.id), part)
-        for sha256 in iter_part_hashes([part]):
-            image = MessageImage.objects.filter(message=message, sha256=sha256).first()
-            if image is not None and sha256 in of_image:
-                data = Bytes(image.media_type, bytes(image.data))
-                yield AttachedFile(of_image[sha256], part, data)
+        image = next((images.pop(each, None) for each in iter_part_hashes([part])), None)
+        data = Bytes(image.media_type, bytes(image.data)) if image is not None else None
+        copied.append(AttachedFile(take_linked_file(part, unused=unused), part, data))
+    return copied
+
+
+def take_linked_file(
+    part: Mapping[str, str], *, unused: dict[uuid.UUID, StoredFile]
+) -> uuid.UUID | None:
+    """Remove the file of a part from the `unused` files of its message, and return its id.
+
+    An imported image has no copy until it is read, so it is also found by name.
+    """
+    document = parse_document_reference(part["reference"])
+    hashes = set(iter_part_hashes([part]))
+    for row in unused.values():
+        is_image = bool(hashes) and row.kind == StoredFile.Kind.IMAGE
+        if (document is not None and document.id == str(row.pk)) or (
+            is_image and (row.copy_sha256 in hashes or row.name == part["name"])
+        ):
+            del unused[row.pk]
+            return row.pk
+    return None

@@ -76,9 +76,12 @@ class MessageTooLong(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class AttachedFile:
-    """A file of a new message: its id, its part, and an image's bytes for models."""
+    """A file of a new message: its id, its part, and an image's bytes for models.
 
-    file_id: uuid.UUID
+    The id is None if no file is stored, for example for an image of an API client.
+    """
+
+    file_id: uuid.UUID | None
     part: Mapping[str, str]
     image: Bytes | None = None
 
@@ -174,7 +177,8 @@ def store_waiting_message(
 
 def store_message_file(message: Message, *, file: AttachedFile) -> None:
     """Store the link between a new message and a file, and an image's bytes for prompts."""
-    MessageFile.objects.create(message=message, file_id=file.file_id)
+    if file.file_id is not None:
+        MessageFile.objects.create(message=message, file_id=file.file_id)
     if file.image is not None:
         sha256 = next(iter(iter_part_hashes([file.part])))
         store_message_images([message], found={sha256: file.image})

@@ -12,7 +12,7 @@ from django.test import Client
 from django.utils import timezone
 from pytest_django.fixtures import Settings
 
-from chats.actions import erasure
+from chats.actions import branching, erasure
 from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
 from chats.prompt import sent_request
 from chats.prompt.reconstruction import rebuild_request
@@ -267,3 +267,17 @@ def test_verification_finds_changed_bytes_of_an_image(program: GatewayClient, da
     [found] = verify_stored_messages(scope=None, told=Counter())
     message = Message.objects.get(role="user")
     assert found.reason.endswith(f"message {message.pk} was changed")
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_an_edited_message_keeps_images_of_a_client(program: Program, times: int) -> None:
+    image = {"type": "image_url", "image_url": {"url": url_of()}}
+    remote = {"type": "image_url", "image_url": {"url": ADDRESS}}
+    answer = program.ask([user([image] * times + [remote])])
+    message = Message.objects.get(role="user")
+    turn = branching.edit_message(
+        user=answer.chat.owner, message=message, text="Describe it.", now=timezone.now()
+    ).turn
+    copy = Message.objects.get(pk=str(turn.trigger_id))
+    assert copy.parts == [*message.parts, {"type": "text", "text": "Describe it."}]
+    assert MessageImage.objects.filter(message=copy).count() == 1
