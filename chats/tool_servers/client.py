@@ -99,10 +99,14 @@ class ServerAccess:
 
 @dataclass(frozen=True, slots=True)
 class CallOutput:
-    """The result of a call: its text, and whether the tool reports an error."""
+    """The result of a call: its text, and whether the tool reports an error.
+
+    `sent_bytes`: the size of the whole text if it was cut to `TOOL_RESULT_BYTES`; otherwise 0.
+    """
 
     text: str
     is_error: bool = False
+    sent_bytes: int = 0
 
 
 def is_package_installed() -> bool:
@@ -141,10 +145,16 @@ async def call_server_tool(
         if not sent:
             raise
         raise ToolServerFailed(error.code, was_sent=True) from None
-    output = CallOutput(format_content(result), bool(result.is_error))
-    if len(output.text.encode()) > settings.TOOL_RESULT_BYTES:
-        raise ToolServerFailed("tool_server_protocol", was_sent=True)
-    return output
+    return cut_output(format_content(result), is_error=bool(result.is_error))
+
+
+def cut_output(text: str, *, is_error: bool) -> CallOutput:
+    """Return the text of a result, cut to `TOOL_RESULT_BYTES`."""
+    data = text.encode()
+    if len(data) <= settings.TOOL_RESULT_BYTES:
+        return CallOutput(text, is_error)
+    kept = data[: settings.TOOL_RESULT_BYTES].decode(errors="ignore")
+    return CallOutput(kept, is_error, len(data))
 
 
 @asynccontextmanager

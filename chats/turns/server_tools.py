@@ -42,7 +42,11 @@ async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> Cal
 def build_call_ending(output: CallOutput, *, ready: ReadyCall, spent: int) -> CallEnding:
     """Return the ending of a call with a result. `spent` is its duration in milliseconds."""
     content = format_result(
-        output.text, server=ready.server, tool=ready.tool, is_error=output.is_error
+        output.text,
+        server=ready.server,
+        tool=ready.tool,
+        is_error=output.is_error,
+        sent_bytes=output.sent_bytes,
     )
     return CallEnding(
         Outcome.ERROR if output.is_error else Outcome.OK,

@@ -194,6 +194,22 @@ def test_a_fault_of_the_server_is_told_and_the_turn_continues(
     assert len(worker.scripted.requests) == 2
 
 
+def test_a_result_over_the_limit_is_cut_and_the_model_is_told_its_size(
+    connect: Connect, allow: Allow, ask: Ask, server: FakeToolServer, settings: Settings
+) -> None:
+    connect()
+    allow(tools=["files/*"])
+    settings.TOOL_RESULT_BYTES = 1_000
+    server.text = "The beginning. " + "é" * 2_000
+    turn, _ = ask(calls(tool()), [TextDelta("Done."), Finished("stop")])
+    (result,) = results_of(turn)
+    assert "The beginning. éé" in result
+    assert "it had 4,015 bytes, and only the beginning is stored" in result
+    row = ToolCall.objects.get(turn=turn)
+    assert (row.outcome, row.code) == ("ok", "")
+    assert 990 < row.result_bytes <= 1_000
+
+
 def read_output(**arguments: Any) -> list[Any]:
     """Return a step in which the model reads a result."""
     return call_tools(ToolCallDelta(0, "read-0", "tool_output_read", json.dumps(arguments)))
