@@ -27,7 +27,7 @@ READING_FAILURES = {
         "document."
     ),
     "file_needs_memory": gettext_noop(
-        "Reading the file needs more than 512 MiB of memory. Attach a smaller document."
+        "Reading the file needs more than 512 MiB of memory. Attach a smaller file."
     ),
     "file_takes_long": gettext_noop(
         "Reading the file takes more than 30 seconds. Attach a smaller document."
