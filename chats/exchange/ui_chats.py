@@ -22,7 +22,7 @@ from chats.exchange.ui_approvals import (
     KnownParts,
     decide_approvals,
 )
-from chats.exchange.ui_files import OWN_FILE
+from chats.exchange.ui_files import OWN_FILE, name_file_addresses
 from chats.exchange.ui_lookup import (
     find_chat,
     find_message,
@@ -41,6 +41,7 @@ from contextpolicy.engine.messages.messages import (
     FilePart,
     TextPart,
     ToolCallPart,
+    parse_parts,
 )
 from contextpolicy.engine.messages.ui_messages import UIMessage
 
@@ -104,8 +105,9 @@ class UIAction:
         self.now = now
         self.api_key = api_key
         self.idempotency_key = idempotency_key
-        # The uploads of the last message.
+        # The uploads of the last message, and the addresses of its other files.
         self.files: Sequence[uuid.UUID] = ()
+        self.addresses: set[str] = set()
 
     def submit(self) -> tuple[Chat, Turn]:
         """Send the last message, or replace an earlier message with it."""
@@ -139,8 +141,8 @@ class UIAction:
     def store_files(self) -> list[uuid.UUID]:
         """Store the files of the last message and return their ids, before any transaction.
 
-        Raises `UnsupportedUIMessage` for an address other than that of an upload, and the refusals
-        of uploads.
+        Raises `UnsupportedUIMessage` for an address other than that of an upload, unless the
+        message is edited, and the refusals of uploads.
         """
         found: list[uuid.UUID] = []
         for part in self.request.last.parts if self.request.last else ():
@@ -153,14 +155,21 @@ class UIAction:
                 file = InlineFile(part.name, part.reference)
                 # The size of the request is limited already.
                 found += store_inline_files([file], owner=self.user, now=self.now, limit=None)
+            elif self.request.message_id:
+                self.addresses.add(part.reference)
             else:
                 raise UnsupportedUIMessage
         return found
 
     def open(self, text: str) -> tuple[Chat, Turn]:
-        """Create the chat with its first message, in one transaction. Raises `HistoryNotStored`."""
+        """Create the chat with its first message, in one transaction.
+
+        Raises `HistoryNotStored` and `UnsupportedUIMessage`.
+        """
         if self.request.count > 1:
             raise HistoryNotStored
+        if self.addresses:
+            raise UnsupportedUIMessage
         with transaction.atomic():
             # There is no chat to lock, so the person's row serialises two requests.
             User.objects.select_for_update(no_key=True).get(pk=self.user.pk)
@@ -190,9 +199,7 @@ class UIAction:
         named = self.request.message_id
         replaced = find_message(chat, named) if named else None
         if replaced is not None:
-            links = MessageFile.objects.filter(message=replaced).values_list("file", flat=True)
-            if not set(self.files) <= set(links):
-                raise UnsupportedUIMessage
+            self.check_kept_files(replaced)
             return branching.edit_message(
                 user=self.user,
                 message=replaced,
@@ -202,6 +209,8 @@ class UIAction:
                 api_key=self.api_key,
                 metadata=self.metadata(),
             )
+        if self.addresses:
+            raise UnsupportedUIMessage
         before = self.find_previous(chat)
         if before is None:
             return self.send(chat, text)
@@ -210,6 +219,14 @@ class UIAction:
             branching.branch_from_message(user=self.user, message=before, now=self.now)
             chat.refresh_from_db()
             return self.send(chat, text)
+
+    def check_kept_files(self, replaced: Message) -> None:
+        """Raise `UnsupportedUIMessage` for a file that the edited message does not have."""
+        links = MessageFile.objects.filter(message=replaced).values_list("file", flat=True)
+        listed = name_file_addresses(replaced, parse_parts(replaced.parts))
+        known = {part.reference for part in listed if isinstance(part, FilePart)}
+        if not (set(self.files) <= set(links) and self.addresses <= known):
+            raise UnsupportedUIMessage
 
     def find_previous(self, chat: Chat) -> Message | None:
         """Return the message after which the client continues; None for the end of the chat.

@@ -1,4 +1,4 @@
-"""URLs of uploads in UI messages."""
+"""URLs of files and images in UI messages."""
 
 import re
 import uuid
@@ -10,12 +10,14 @@ from contextpolicy.engine.messages.files import parse_document_reference
 from contextpolicy.engine.messages.messages import FilePart, Part
 
 ADDRESS = "/api/v1/files/{file_id}/content"
+# The address of an image without an upload, such as one of an API client.
+IMAGE_ADDRESS = "/chats/{chat_id}/messages/{message_id}/images/{sha256}"
 # The address of an upload, relative or with a host.
 OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content")
 
 
 def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]:
-    """Return the parts of a message, with a URL in each uploaded file.
+    """Return the parts of a message, with a URL in each uploaded file and each image.
 
     Clients get the name and the URL of a document, not its text.
     """
@@ -24,16 +26,21 @@ def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]
     links = MessageFile.objects.filter(message=row).values_list("file__copy_sha256", "file")
     images = {sha256: file_id for sha256, file_id in links if sha256}
     return tuple(
-        name_file_address(part, images=images) if isinstance(part, FilePart) else part
+        name_file_address(part, images=images, row=row) if isinstance(part, FilePart) else part
         for part in parts
     )
 
 
-def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID]) -> FilePart:
-    """Return the part of an upload with its URL. Other parts are returned unchanged."""
+def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Message) -> FilePart:
+    """Return the part of an upload or an image with its URL. Other parts are returned unchanged."""
     document = parse_document_reference(part.reference)
     image = part.image
     file_id = document.id if document else images.get(image.sha256) if image else None
+    if file_id is None and image is not None:
+        address = IMAGE_ADDRESS.format(
+            chat_id=row.branch.chat_id, message_id=row.pk, sha256=image.sha256
+        )
+        return replace(part, reference=image.url or address)
     if file_id is None:
         return part
     return replace(part, reference=ADDRESS.format(file_id=file_id), text="")

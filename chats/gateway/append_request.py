@@ -43,6 +43,8 @@ from speed import prepared
 CAUSE = "gateway"
 # Maximum number of messages of a conversation that are searched for its title.
 MOST_TITLE_MESSAGES = 20
+# Title of a chat that a request without a text opened, for example with an image.
+NO_TITLE = "…"
 
 
 def place_request(sent: Sent, *, counter: TokenCounter, now: datetime) -> Placed:
@@ -271,7 +273,7 @@ def create_provisional_chat(sent: Sent, *, room: str, now: datetime) -> Chat:
 
     It neither reads nor writes its owner's memory. Raises `TooManyChats`.
     """
-    title = derive_request_title(sent.conversation) or "…"
+    title = derive_request_title(sent.conversation) or NO_TITLE
     chat = lifecycle.create_chat(owner=sent.user, now=now, title=title)
     chat.archived, chat.without_memory = True, True
     chat.erase_at = now + timedelta(hours=settings.GATEWAY_PROVISIONAL_HOURS)
@@ -309,6 +311,9 @@ def choose_placement(
         return Placement(create_empty_branch(chat, sent=sent, now=now), 0, 0, "branch")
     if make_chat_permanent(chat):
         title_after_conversation(chat, branch=match.branch, user=sent.user, now=now)
+    if chat.title == NO_TITLE and (title := derive_request_title(sent.conversation)):
+        chat.title = title
+        prepared.save_row_fields(chat, "title")
     if match.unmatched:
         # The client summarised the start itself: keep its list unchanged, without our summaries.
         branch = create_empty_branch(chat, sent=sent, now=now)

@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -13,6 +14,8 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import branching, erasure
+from chats.exchange.ui_chats import reply_to_ui_request
+from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
 from chats.models import Chat, GatewayNode, Message, MessageImage, PassedOn, Receipt
 from chats.prompt import sent_request
 from chats.prompt.reconstruction import rebuild_request
@@ -21,6 +24,7 @@ from chats.providers import registry
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
 from chats.streams.files import SANDBOX_POLICY
+from contextpolicy.engine.messages.ui_messages import parse_ui_message
 from contextpolicy.models import AuditEvent
 from tests.support.gateway_clients import (
     GatewayClient,
@@ -40,6 +44,7 @@ KINDS = {
     "image/gif": b"GIF89a gif",
     "image/webp": b"RIFF\x10\x00\x00\x00WEBPVP8 ",
 }
+TEXT = {"type": "text", "text": "Describe it."}
 ADDRESS = "https://pictures.example/harbour.png?signature=1"
 
 
@@ -281,3 +286,41 @@ def test_an_edited_message_keeps_images_of_a_client(program: Program, times: int
     copy = Message.objects.get(pk=str(turn.trigger_id))
     assert copy.parts == [*message.parts, {"type": "text", "text": "Describe it."}]
     assert MessageImage.objects.filter(message=copy).count() == 1
+
+
+def test_a_chat_that_began_with_an_image_gets_its_title_later(program: Program) -> None:
+    image = user([{"type": "image_url", "image_url": {"url": url_of()}}])
+    first = program.ask([image])
+    assert first.chat.title == "…"
+    second = program.ask([image, assistant("reply 1"), user("Which one?")])
+    assert second.chat == first.chat
+    assert second.chat.title == "Which one?"
+
+
+def test_use_chat_shows_and_keeps_images_of_another_client(
+    program: Program, client: Client, alice: User
+) -> None:
+    own = {"type": "image_url", "image_url": {"url": url_of()}}
+    remote = {"type": "image_url", "image_url": {"url": ADDRESS}}
+    chat = program.ask([user([own, remote])]).chat
+    client.force_login(alice)
+    (asked, _) = client.get(f"/api/v1/ui-chats/{chat.pk}").json()["messages"]
+    first, second = (part["url"] for part in asked["parts"])
+    assert (client.get(first)["Content-Type"], second) == ("image/png", ADDRESS)
+    request = UIRequest(
+        str(chat.pk),
+        "submit-message",
+        asked["id"],
+        last=parse_ui_message({**asked, "parts": [*asked["parts"], TEXT]})[0],
+    )
+    reply = reply_to_ui_request(request, user=alice, now=timezone.now())
+    copy = Message.objects.get(pk=str(reply.turn.trigger_id))
+    assert [part["type"] for part in copy.parts] == ["file", "file", "text"]
+    assert MessageImage.objects.filter(message=copy).count() == 1
+    other = {"type": "file", "mediaType": "image/png", "url": "https://example.com/other.png"}
+    last = parse_ui_message({**asked, "parts": [other, TEXT]})[0]
+    for message_id in (asked["id"], None):
+        with pytest.raises(UnsupportedUIMessage):
+            reply_to_ui_request(
+                replace(request, last=last, message_id=message_id), user=alice, now=timezone.now()
+            )
