@@ -287,6 +287,13 @@ class Message(Stored):
         return any(part["type"] == "file" for part in self.parts)
 
     @property
+    def file_names(self) -> list[str]:
+        """The names of the files of a user's message. Images of API clients have none."""
+        if self.role != self.Role.USER:
+            return []
+        return [part["name"] for part in self.parts if part["type"] == "file" and part["name"]]
+
+    @property
     def said_by(self) -> str:
         """Display name of the author: the role name in a team, otherwise "You" or "Assistant"."""
         if self.speaker:

@@ -11,6 +11,7 @@ import pytest
 from asgiref.sync import async_to_sync
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils import timezone
 
 from chats.actions import erasure
 from chats.compaction import embedding
@@ -27,6 +28,7 @@ from tests.chats.files.conftest import Read
 from tests.chats.files.sample_files import make_png
 from tests.chats.rebuilding import not_rebuilt
 from tests.chats.teams.conftest import team_of
+from tests.chats.web.test_message_actions import sign_in_at
 
 __all__ = ["bus", "set_policy", "team_of"]
 Work = Callable[..., Any]
@@ -112,6 +114,22 @@ def test_erasing_the_message_clears_the_title(
     message = Message.objects.get(pk=str(turn.trigger_id))
     erasure.erase_message(user=alice, message=message, now=now)
     assert Chat.objects.get().title == ""
+
+
+def test_the_erasure_page_names_the_files(
+    picture: str, work: Work, of_alice: Program, client: Client, alice: User
+) -> None:
+    turn = turn_of(of_alice.post("chats", {"files": [picture]}))
+    work(turn)
+    client.force_login(alice)
+    sign_in_at(client, timezone.now())
+    question, reply = Message.objects.order_by("seq")
+    address = "/chats/{chat}/messages/{message}/erase"
+    page = client.get(address.format(chat=turn.branch.chat_id, message=question.pk))
+    assert "<bdi>chart of sales.png</bdi>" in page.content.decode()
+    assert 'data-erased="files"' in page.content.decode()
+    page = client.get(address.format(chat=turn.branch.chat_id, message=reply.pk))
+    assert 'data-erased="files"' not in page.content.decode()
 
 
 def test_a_search_finds_a_picture_by_its_name(picture: str, work: Work, of_alice: Program) -> None:
