@@ -39,7 +39,7 @@ MOST_ENTRIES = 10_000
 # Images: pixels before decoding, and the longest side of the copy for models and pages.
 MOST_PIXELS = 50_000_000
 LONGEST_SIDE = 2_048
-# Large images with a palette are converted in strips of so many rows of the result.
+# Large images with a palette are converted in strips. Each gives this number of rows of the result.
 STRIP_ROWS = 64
 # The library decodes WebP images of more pixels only with more memory.
 MOST_WEBP_PIXELS = 20_000_000
@@ -233,7 +233,7 @@ def lacks_values(path: Path) -> bool:
                 while piece := file.read(MIB):
                     if WITHOUT_VALUE.search(rest + piece):
                         return True
-                    rest = piece[-LONGEST_CELL:]
+                    rest = (rest + piece)[-LONGEST_CELL:]
     return False
 
 
