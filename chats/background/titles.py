@@ -26,7 +26,7 @@ from chats.record import history, locking
 from chats.turns import side_calls
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.side_calls import SidePrompt
-from chats.turns.start import is_derived_title
+from chats.turns.start import get_title_text, is_derived_title
 from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.history.truncation import cut_text
@@ -133,7 +133,7 @@ def prepare_title_call(
     if (
         not rows
         or branch.chat.deleted_at
-        or not is_derived_title(branch.chat.title, text=rows[0].text)
+        or not is_derived_title(branch.chat.title, text=get_title_text(rows[0]))
     ):
         return None
     chosen = model_call.choose_background_model(branch.chat)
@@ -170,10 +170,11 @@ def prepare_title_call(
 def load_opening_messages(branch: Branch) -> list[Message]:
     """Return the first message of a branch and its reply, or an empty list.
 
-    Also empty if either is excluded from prompts, or if tools were called in between.
+    The message can have files instead of a text. Also empty if either is excluded from prompts, or
+    if tools were called in between.
     """
     rows = list(history.select_path_messages(branch, after=0, before=3).order_by("seq"))
-    roles = [row.role for row in rows if row.text.strip() and not row.excluded]
+    roles = [row.role for row in rows if (row.text.strip() or row.file_names) and not row.excluded]
     return rows if roles == [Message.Role.USER, Message.Role.ASSISTANT] else []
 
 

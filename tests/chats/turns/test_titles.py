@@ -1,6 +1,7 @@
 """Titles by the light model: timing, request, accepted answers, and erasure."""
 
 import asyncio
+import io
 from collections import Counter
 from collections.abc import Callable, Sequence
 from datetime import datetime, timedelta
@@ -13,6 +14,8 @@ from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks
 from chats.background import due_jobs, titles
+from chats.files.reading import read_uploaded_file
+from chats.files.uploads import accept_upload
 from chats.ground import queue
 from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.providers import registry
@@ -24,11 +27,13 @@ from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import set_policy
 from tests.support.chat_summaries import SetPolicy
 from tests.support.scripted_worker import ScriptedProvider
+from tests.chats.files.conftest import own_folder
+from tests.chats.files.sample_files import make_png
 
 # Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
 
-__all__ = ["set_policy"]
+__all__ = ["own_folder", "set_policy"]
 Work = Callable[..., Any]
 Say = Callable[[str], Turn]
 Titled = Callable[..., ScriptedProvider]
@@ -306,3 +311,20 @@ def test_what_was_erased_during_the_call_gives_no_title(
 
     titled(first_turn, erase, "Offers for Oslo")
     assert "Offers" not in title(chat)
+
+
+def test_a_first_message_with_only_files_gets_a_title_from_its_reply(
+    alice: User, chat: Chat, work: Work, titled: Titled, now: datetime
+) -> None:
+    row, _ = accept_upload(io.BytesIO(make_png()), name="IMG_0123.png", owner=alice, now=now)
+    read_uploaded_file(file_id=row.pk, counter=ApproximateCounter())
+    turn = start_turn(user=alice, chat=chat, text="", files=[row.pk], now=now).turn
+    work(turn, [TextDelta(ANSWER), Finished("stop")])
+    assert title(chat) == "IMG_0123.png"
+    provider = titled(turn, "Better rooms of the other offer")
+    (call,) = provider.requests
+    assert ANSWER in call.messages[-1].content
+    assert title(chat) == "Better rooms of the other offer"
+    message = Message.objects.get(pk=str(turn.trigger_id))
+    erasure.erase_message(user=alice, message=message, now=now)
+    assert title(chat) == ""
