@@ -17,7 +17,11 @@ from chats.models import Chat, Message, MessageImage
 from chats.record import history
 from chats.record.images import format_data_url, iter_image_hashes
 from chats.rendering.markdown import render_markdown
-from contextpolicy.engine.messages.messages import FilePart, format_file_text
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    format_file_text,
+    parse_result_image,
+)
 
 KINDS = {
     "markdown": "text/markdown; charset=utf-8",
@@ -84,7 +88,9 @@ def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
             yield f"Tool result: {part['name']}", part["content"]
         elif part["type"] == "file":
             file = FilePart(part["media_type"], part["name"], part["reference"])
-            yield "File", format_file_text(file).strip("[]")
+            words = format_file_text(file).strip("[]")
+            is_named = file.image is not None and file.name and not parse_result_image(file)[0]
+            yield "File", f"{file.name} ({words})" if is_named else words
 
 
 def iterate_message_images(row: Message) -> Iterator[MessageImage]:
@@ -105,7 +111,10 @@ def render_chat_markdown(chat: Chat, *, beside: str) -> Iterator[str]:
     yield f"# {' '.join(get_chat_heading(chat).split())}\n"
     for row in iterate_active_messages(chat):
         yield f"\n## {format_message_heading(row)}\n\n"
-        yield "*The words of this message were erased.*\n" if row.erased_at else f"{row.text}\n"
+        if row.erased_at:
+            yield "*The words of this message were erased.*\n"
+        elif row.text:
+            yield f"{row.text}\n"
         for image in iterate_message_images(row) if beside else ():
             yield f"\n![Image]({beside}{pictures.build_image_filename(image)})\n"
         for name, words in describe_tool_parts(row):

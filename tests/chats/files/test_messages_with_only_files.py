@@ -24,7 +24,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
 from tests.chats.api.test_S18_events import Bus, bus
-from tests.chats.files.conftest import Read
+from tests.chats.files.conftest import Read, read_stream
 from tests.chats.files.sample_files import make_png
 from tests.chats.rebuilding import not_rebuilt
 from tests.chats.teams.conftest import team_of
@@ -130,6 +130,14 @@ def test_the_erasure_page_names_the_files(
     assert 'data-erased="files"' in page.content.decode()
     page = client.get(address.format(chat=turn.branch.chat_id, message=reply.pk))
     assert 'data-erased="files"' not in page.content.decode()
+
+
+@pytest.mark.parametrize("form", ["markdown", "html"])
+def test_documents_name_the_picture(picture: str, work: Work, of_alice: Program, form: str) -> None:
+    turn = turn_of(of_alice.post("chats", {"title": "T", "files": [picture]}))
+    work(turn)
+    answer = of_alice.get(f"chats/{turn.branch.chat_id}/export", form=form)
+    assert "chart of sales.png (Image: image/png, " in read_stream(answer).decode()
 
 
 def test_a_search_finds_a_picture_by_its_name(picture: str, work: Work, of_alice: Program) -> None:
