@@ -129,7 +129,7 @@ def test_a_file_is_sent_without_text_and_the_edit_box_allows_it(admin: Person, i
     box.press("Enter")
     expect(page).to_have_url(re.compile("/chats/new"))
     for _ in range(2):
-        attach(admin, payload("chart.png", make_png(40, 30)))
+        attach_files(admin, build_file_payload("chart.png", make_png(40, 30)))
         expect(items).to_contain_text("Image, 40 × 30")
         box.press("Enter")
         admin.wait_for_reply()
@@ -150,7 +150,7 @@ def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     held: list[Route] = []
     page.route("**/files/attach*", lambda route: held.append(route))
     box.fill("Read this.")
-    attach(admin, payload("notes.txt", b"Some notes"))
+    attach_files(admin, build_file_payload("notes.txt", b"Some notes"))
     expect(items).to_have_count(1)
     box.press("Enter")
     for place in (items, page.locator("#status")):
@@ -163,7 +163,7 @@ def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     expect(page.locator(".msg--user .attachment")).to_contain_text("notes.txt")
     # An upload that fails keeps the text and the file's error.
     box.fill("And this.")
-    attach(admin, payload("logo.svg", SVG))
+    attach_files(admin, build_file_payload("logo.svg", SVG))
     box.press("Enter")
     page.wait_for_timeout(300)
     held[-1].continue_()

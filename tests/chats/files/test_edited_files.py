@@ -6,11 +6,11 @@ from typing import Any
 from chats.models import Message, MessageFile, StoredFile, Turn
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
-from tests.chats.api.test_everything_comes_back import streams, whole
-from tests.chats.files.conftest import Read, read_stream
 from tests.chats.files.sample_files import make_docx, make_png
+from tests.support.exchange_files import export_account
+from tests.support.file_uploads import Read
+from tests.support.streamed_responses import read_stream
 
-__all__ = ["streams"]
 Work = Callable[..., Any]
 
 
@@ -38,7 +38,7 @@ def test_imported_files_are_kept_before_they_are_read(
     own = [read(make_png(30, 20), "bird.png"), read(make_docx("A fee of 42 crowns"), "fees.docx")]
     made = of_alice.post("chats", {"text": "Look", "files": [each["id"] for each in own]})
     work(Turn.objects.get(pk=made.json()["turn"]["id"]))
-    bring(of_charlie, whole(of_alice))
+    bring(of_charlie, export_account(of_alice))
     message = Message.objects.get(branch__chat__owner__username="charlie", role="user")
     assert set(
         StoredFile.objects.filter(uses__message=message).values_list("state", flat=True)

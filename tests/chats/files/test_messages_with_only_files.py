@@ -14,8 +14,8 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.actions import erasure
-from chats.compaction import embedding
-from chats.compaction.embedding import QuestionVector
+from chats.compaction import question_embedding
+from chats.compaction.question_embedding import QuestionVector
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Turn
 from chats.prompt.meter import Draft, build_meter
@@ -23,14 +23,15 @@ from chats.turns import references
 from contextpolicy.engine.policy.policy import PolicyValues
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
-from tests.chats.api.test_S18_events import Bus, bus
-from tests.chats.files.conftest import Read, read_stream
 from tests.chats.files.sample_files import make_png
 from tests.chats.rebuilding import not_rebuilt
 from tests.chats.teams.conftest import team_of
-from tests.chats.web.test_message_actions import sign_in_at
+from tests.support.chat_pages import set_sign_in_time
+from tests.support.file_uploads import Read
+from tests.support.live_events import ScriptedBus
+from tests.support.streamed_responses import read_stream
 
-__all__ = ["bus", "set_policy", "team_of"]
+__all__ = ["set_policy", "team_of"]
 Work = Callable[..., Any]
 
 
@@ -122,7 +123,7 @@ def test_the_erasure_page_names_the_files(
     turn = turn_of(of_alice.post("chats", {"files": [picture]}))
     work(turn)
     client.force_login(alice)
-    sign_in_at(client, timezone.now())
+    set_sign_in_time(client, timezone.now())
     question, reply = Message.objects.order_by("seq")
     address = "/chats/{chat}/messages/{message}/erase"
     page = client.get(address.format(chat=turn.branch.chat_id, message=question.pk))
@@ -151,7 +152,9 @@ def test_a_search_finds_a_picture_by_its_name(picture: str, work: Work, of_alice
     assert [hit["title"] for hit in found["titles"]] == ["chart of sales.png"]
 
 
-def test_use_chat_sends_a_file_alone(read: Read, work: Work, of_alice: Program, bus: Bus) -> None:
+def test_use_chat_sends_a_file_alone(
+    read: Read, work: Work, of_alice: Program, bus: ScriptedBus
+) -> None:
     own = read(b"Budget: 7 million", "plan.txt")["id"]
     file = {
         "type": "file",
@@ -192,8 +195,10 @@ def test_an_embedding_server_never_gets_an_empty_text(monkeypatch: pytest.Monkey
     async def aside(function: Callable[..., Any], **given: Any) -> Any:
         return function(**given)
 
-    monkeypatch.setattr(embedding, "get_question_embedder", lambda: SimpleNamespace(provider="p"))
-    monkeypatch.setattr(embedding, "embed_question_text", embed)
+    monkeypatch.setattr(
+        question_embedding, "get_question_embedder", lambda: SimpleNamespace(provider="p")
+    )
+    monkeypatch.setattr(question_embedding, "embed_question_text", embed)
     for text in ("", " \n", "words"):
         async_to_sync(references.embed_text)(
             partial(str, text),

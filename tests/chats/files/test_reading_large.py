@@ -8,9 +8,9 @@ from PIL import Image
 
 from chats.files import storage
 from chats.models import StoredFile
-from tests.chats.files.conftest import Read
 from tests.chats.files.sample_files import replace_entry
-from tests.chats.files.test_reading import text_of
+from tests.support.file_uploads import Read
+from tests.support.files_in_chats import read_stored_text
 
 SHEET = "xl/worksheets/sheet1.xml"
 
@@ -52,7 +52,7 @@ def test_formulas_without_a_value_are_read_as_formulas(
 ) -> None:
     told = read(make_raw_workbook(*cells), "a.xlsx")
     assert told["state"] == "ready"
-    assert text_of(told["id"]) == f"[Sheet Sheet]\n{row}\n"
+    assert read_stored_text(told["id"]) == f"[Sheet Sheet]\n{row}\n"
 
 
 @pytest.mark.parametrize("mode", ["P", "1", "I;16"])

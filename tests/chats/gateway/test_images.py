@@ -275,8 +275,8 @@ def test_verification_finds_changed_bytes_of_an_image(program: GatewayClient, da
 
 
 @pytest.mark.parametrize("times", [1, 2])
-def test_an_edited_message_keeps_images_of_a_client(program: Program, times: int) -> None:
-    image = {"type": "image_url", "image_url": {"url": url_of()}}
+def test_an_edited_message_keeps_images_of_a_client(program: GatewayClient, times: int) -> None:
+    image = {"type": "image_url", "image_url": {"url": build_image_url()}}
     remote = {"type": "image_url", "image_url": {"url": ADDRESS}}
     answer = program.ask([user([image] * times + [remote])])
     message = Message.objects.get(role="user")
@@ -288,8 +288,8 @@ def test_an_edited_message_keeps_images_of_a_client(program: Program, times: int
     assert MessageImage.objects.filter(message=copy).count() == 1
 
 
-def test_a_chat_that_began_with_an_image_gets_its_title_later(program: Program) -> None:
-    image = user([{"type": "image_url", "image_url": {"url": url_of()}}])
+def test_a_chat_that_began_with_an_image_gets_its_title_later(program: GatewayClient) -> None:
+    image = user([{"type": "image_url", "image_url": {"url": build_image_url()}}])
     first = program.ask([image])
     assert first.chat.title == "…"
     second = program.ask([image, assistant("reply 1"), user("Which one?")])
@@ -298,9 +298,9 @@ def test_a_chat_that_began_with_an_image_gets_its_title_later(program: Program) 
 
 
 def test_use_chat_shows_and_keeps_images_of_another_client(
-    program: Program, client: Client, alice: User
+    program: GatewayClient, client: Client, alice: User
 ) -> None:
-    own = {"type": "image_url", "image_url": {"url": url_of()}}
+    own = {"type": "image_url", "image_url": {"url": build_image_url()}}
     remote = {"type": "image_url", "image_url": {"url": ADDRESS}}
     chat = program.ask([user([own, remote])]).chat
     client.force_login(alice)

@@ -201,8 +201,8 @@ def test_a_result_over_the_limit_is_cut_and_the_model_is_told_its_size(
     allow(tools=["files/*"])
     settings.TOOL_RESULT_BYTES = 1_000
     server.text = "The beginning. " + "é" * 2_000
-    turn, _ = ask(calls(tool()), [TextDelta("Done."), Finished("stop")])
-    (result,) = results_of(turn)
+    turn, _ = ask(call_tools(build_call()), [TextDelta("Done."), Finished("stop")])
+    (result,) = list_tool_results(turn)
     assert "The beginning. éé" in result
     assert "it had 4,015 bytes, and only the beginning is stored" in result
     row = ToolCall.objects.get(turn=turn)

@@ -25,10 +25,10 @@ from chats.turns.start import derive_title, start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import set_policy
-from tests.support.chat_summaries import SetPolicy
-from tests.support.scripted_worker import ScriptedProvider
 from tests.chats.files.conftest import own_folder
 from tests.chats.files.sample_files import make_png
+from tests.support.chat_summaries import SetPolicy
+from tests.support.scripted_worker import ScriptedProvider
 
 # Rebuild the prompts of every test from rows at teardown.
 pytestmark = pytest.mark.usefixtures("built_again")
