@@ -9,7 +9,7 @@ from typing import IO, Any, cast
 from django.conf import settings
 from django.urls import reverse
 from django.utils import timezone
-from django.utils.translation import ngettext
+from django.utils.translation import gettext_noop, ngettext
 from drf_spectacular.types import OpenApiTypes
 from drf_spectacular.utils import extend_schema
 from rest_framework import serializers
@@ -20,7 +20,7 @@ from rest_framework.response import Response
 
 from chats.actions import retention_rules
 from chats.api.core.base import Endpoint
-from chats.api.core.errors import RequestTooLarge
+from chats.api.core.errors import RequestTooLarge, UnsupportedMediaType
 from chats.api.core.inputs import EmptyBody, PageQuery
 from chats.api.core.outputs import build_page_serializer, serialize_row
 from chats.api.core.strict_json import Parsers, StrictJSONParser
@@ -185,8 +185,17 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
         return row.chat.title if row.chat else row.title
 
 
+class ImportInForm(UnsupportedMediaType):
+    """The body is a form. Send the file itself as the body."""
+
+    sentence = gettext_noop(
+        "An import is the file itself, not a form. Send the file as the body, for example with "
+        "“curl --data-binary @chats.zip”."
+    )
+
+
 class FileParser(BaseParser):
-    """Stores an upload of any content type in a temporary file. The endpoint closes it."""
+    """Stores an upload in a temporary file, which the endpoint closes. Forms are refused."""
 
     media_type = "*/*"
 
@@ -196,7 +205,9 @@ class FileParser(BaseParser):
         media_type: str | None = None,
         parser_context: Mapping[str, Any] | None = None,
     ) -> IO[bytes]:
-        """Return the file, rewound to the start. Raises `RequestTooLarge`."""
+        """Return the file, rewound to the start. Raises `RequestTooLarge` and `ImportInForm`."""
+        if str(media_type).startswith("multipart/"):
+            raise ImportInForm
         held = tempfile.SpooledTemporaryFile(max_size=bounds.MIB)  # noqa: SIM115  # closed with it
         size = 0
         while piece := stream.read(bounds.CHUNK):

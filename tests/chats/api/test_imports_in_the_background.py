@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.core.files.uploadedfile import SimpleUploadedFile
 from django.db import OperationalError
 from django.test import TestCase
 from django.utils import timezone, translation
@@ -470,3 +471,12 @@ def test_a_later_task_goes_on_behind_its_mark(
         work(own)
     assert (looked, titles()) == (names, names)
     assert FileImport.objects.get(pk=own).state == "done"
+
+
+def test_a_form_is_refused_at_once(of_alice: Program) -> None:
+    file = SimpleUploadedFile("chats.zip", b"PK")
+    answer = of_alice.client.post("/api/v1/imports", {"file": file})
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (415, "unsupported_media_type")
+    assert "--data-binary" in error["message"]
+    assert not FileImport.objects.exists()
