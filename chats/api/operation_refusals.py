@@ -19,6 +19,7 @@ from chats.actions import (
 )
 from chats.api.audit.audit import InvalidSearch
 from chats.api.chats.files import UploadMalformed
+from chats.api.chats.imports import ImportInForm
 from chats.api.core.pages import InvalidCursor
 from chats.api.refusal_groups import (
     AGENT,
@@ -314,6 +315,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "imports_create": (
         upload.ImportsUnderWay,
+        ImportInForm,
         Case(422, "import_empty", "The file is empty."),
         Case(
             422,
