@@ -103,7 +103,7 @@ def render_chat_page(
         is_replying=thread.is_replying,
         text=text,
         refusal=refusal,
-        attachments=load_attachments(request) if refusal else (),
+        attachments=load_attachments(request.user, parse_file_ids(request.POST)) if refusal else (),
         choice=thread.ground.choice,
         models=models,
     )
@@ -141,7 +141,7 @@ def message_create(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
             now=timezone.now(),
             idempotency_key=key,
             as_role=request.POST.get("as", ""),
-            files=parse_file_ids(request),
+            files=parse_file_ids(request.POST),
             unread="unread" in request.POST,
         )
     except IdempotencyKeyReused:
@@ -164,7 +164,7 @@ def render_refused_message(
         is_replying="replying" in request.POST,
         text=text,
         refusal=refusal,
-        attachments=load_attachments(request),
+        attachments=load_attachments(request.user, parse_file_ids(request.POST)),
     )
     response = render(request, "chats/_composer.html", {"chat": chat, "composer": composer})
     return reswap(retarget(response, "#composer"), "outerHTML")
@@ -204,7 +204,7 @@ def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         count_meter_update(request)
     except RateLimited:
         return HttpResponse(status=204)
-    draft = Draft(request.user, parse_message_text(request), parse_file_ids(request))
+    draft = Draft(request.user, parse_message_text(request), parse_file_ids(request.POST))
     meter = build_meter_view(chat=chat, draft=draft)
     return render(request, "chats/_meter.html", {"chat": chat, "meter": meter})
 

@@ -15,7 +15,7 @@ from chats.files.detection import clean_file_name
 from chats.ground.refusals import Refusal
 from chats.streams.files import SANDBOX_POLICY, build_file_download
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.thread.attachments import Attachment
+from chats.web.thread.attachments import Attachment, load_attachments, parse_file_ids
 
 ITEM = "chats/_attachment.html"
 
@@ -55,6 +55,14 @@ def file_attached(request: PersonRequest, file_id: uuid.UUID) -> HttpResponse:
     """Show the current state of an attached file."""
     row = uploads.get_file(user=request.user, file_id=file_id)
     return render(request, ITEM, {"attachment": Attachment(row)})
+
+
+@require_GET
+@signed_in
+def files_unsent(request: PersonRequest) -> HttpResponse:
+    """Return the elements of the given uploads, to attach them to an unsent message again."""
+    attachments = load_attachments(request.user, parse_file_ids(request.GET))
+    return render(request, "chats/_attachments.html", {"attachments": attachments})
 
 
 @require_safe

@@ -81,7 +81,7 @@ def chat_new(request: PersonRequest) -> HttpResponse:
             temporary="temporary" in request.POST,
             team_id=parse_uuid_or_nil(request.POST.get("team", "")),
             idempotency_key=request.POST.get("key", ""),
-            files=parse_file_ids(request),
+            files=parse_file_ids(request.POST),
             unread="unread" in request.POST,
         )
     except IdempotencyKeyReused:
@@ -125,7 +125,7 @@ def render_new_chat(
         limit=policy.input_length_limit,
         text=text,
         refusal=refusal,
-        attachments=load_attachments(request),
+        attachments=load_attachments(request.user, parse_file_ids(request.POST)),
         models=models,
         team_names=list_team_mentions(teams),
     )

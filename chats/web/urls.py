@@ -112,6 +112,7 @@ urlpatterns = [
     path(MESSAGE, messages.message_page, name="message"),
     path(MESSAGE + "source", messages.message_source, name="message-source"),
     path("files/attach", files.file_attach, name="file-attach"),
+    path("files/unsent", files.files_unsent, name="files-unsent"),
     path("files/<uuid:file_id>/attached", files.file_attached, name="file-attached"),
     path("files/<uuid:file_id>/download", files.file_download, name="file-download"),
     path(MESSAGE + "images/<sha256:sha256>", images.message_image, name="message-image"),

@@ -1,6 +1,7 @@
 // Files of the message box: uploads those that are picked, dropped or pasted, and shows each as an
 // item with its progress. The server renders an item once its upload has ended.
 
+import { unsentFiles } from "./drafts.js";
 import { parse } from "./failures.js";
 import { box, find, say } from "./page.js";
 import { fill, gettext } from "./translation.js";
@@ -96,6 +97,20 @@ export function attach(files) {
   if (list()) for (const file of files) upload(file);
 }
 
+// Attaches the uploads of an unsent message again. The server leaves out deleted ones.
+async function restore() {
+  const ids = unsentFiles();
+  if (!ids.length || !list() || list().children.length) return;
+  const query = new URLSearchParams(ids.map((id) => ["files", id]));
+  const response = await fetch(`${list().dataset.unsent}?${query}`);
+  for (const item of parse(await response.text()).querySelectorAll("li.attachment")) {
+    list().append(item);
+    window.htmx.process(item);
+  }
+  document.dispatchEvent(new Event("attachments"));
+}
+
+restore();
 document.addEventListener("click", ({ target }) => {
   if (target.closest("[data-attach]")) find("#composer-picker").click();
   const item = target.closest("[data-remove-file]")?.closest(".attachment");

@@ -1,4 +1,4 @@
-// Drafts: unsent text of each chat's message box, kept in this browser until sign-out.
+// Drafts: unsent text and uploads of each chat's message box, kept in this browser until sign-out.
 
 import { box, find } from "./page.js";
 
@@ -17,6 +17,8 @@ const keyOf = (form) => mine + new URL(form.action).pathname;
 
 // Text being sent: a page that is left during sending does not learn whether it arrived.
 const sentFrom = (form) => `${keyOf(form)}#sent`;
+// The ids of the uploads.
+const filesOf = (form) => `${keyOf(form)}#files`;
 const own = () => [...document.querySelectorAll("#thread .msg--user[id]")];
 
 // Adler-32 as computed by the server for each message, because the page has only rendered text.
@@ -33,7 +35,15 @@ export function keep() {
   if (!person || !box()) return;
   if (box().value) localStorage.setItem(keyOf(box().form), box().value);
   else localStorage.removeItem(keyOf(box().form));
+  const files = [...box().form.querySelectorAll("[name=files]")].map(({ value }) => value);
+  if (files.length) localStorage.setItem(filesOf(box().form), JSON.stringify(files));
+  else localStorage.removeItem(filesOf(box().form));
   localStorage.removeItem(sentFrom(box().form));
+}
+
+// Returns the ids of the uploads that the box had when its page was left.
+export function unsentFiles() {
+  return person && box() ? JSON.parse(localStorage.getItem(filesOf(box().form)) ?? "[]") : [];
 }
 
 export function send() {
@@ -60,10 +70,10 @@ export function restore() {
 }
 
 export function drop(form) {
-  localStorage.removeItem(keyOf(form));
-  localStorage.removeItem(sentFrom(form));
+  for (const key of [keyOf(form), filesOf(form), sentFrom(form)]) localStorage.removeItem(key);
 }
 
+document.addEventListener("attachments", keep);
 // The message arrived after the page was rendered.
 document.addEventListener("htmx:afterSettle", () => {
   const area = box();

@@ -93,6 +93,32 @@ def test_a_refused_file_keeps_text_and_other_files(admin: Person, items: Any) ->
     expect(page.locator(".msg--user .attachment")).to_have_count(2)
 
 
+def test_unsent_files_are_attached_again_after_a_reload(admin: Person, items: Any) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    box.fill("Read these.")
+    attach_files(
+        admin,
+        build_file_payload("notes.txt", b"Some notes"),
+        build_file_payload("gone.txt", b"Other notes"),
+        build_file_payload("logo.svg", SVG),
+    )
+    expect(page.locator("#composer-files [name=files]")).to_have_count(2)
+    page.get_by_role("button", name="Remove gone.txt").click()
+    expect(items).to_have_count(2)
+    page.reload()
+    expect(items).to_have_count(1)
+    expect(items).to_contain_text("notes.txt")
+    expect(items).to_contain_text("Text, ")
+    expect(box).to_have_value("Read these.")
+    box.press("Enter")
+    admin.wait_for_reply()
+    expect(page.locator(".msg--user .attachment")).to_contain_text("notes.txt")
+    page.reload()
+    expect(box).to_be_visible()
+    assert page.evaluate("Object.keys(localStorage).filter((key) => key.endsWith('#files'))") == []
+    expect(page.locator("#composer-files li")).to_have_count(0)
+
+
 @pytest.mark.parametrize("size", [(1280, 720), (390, 844)])
 def test_the_message_box_stays_on_the_screen_with_many_files(
     admin: Person, items: Any, size: tuple[int, int]

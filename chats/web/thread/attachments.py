@@ -1,16 +1,17 @@
 """Files on pages: those attached in the message box, and those of messages."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 
+from django.contrib.auth.models import User
+from django.http import QueryDict
 from django.template.defaultfilters import filesizeformat
 from django.utils.translation import gettext, ngettext
 
 from chats.files.attach import estimate_image_tokens
 from chats.files.uploads import list_files
 from chats.models import StoredFile
-from chats.web.auth import PersonRequest
 from chats.web.words import format_number
 from contextpolicy.engine.messages.files import parse_document_reference
 
@@ -74,13 +75,13 @@ def format_pages(pages: int) -> str:
     return ngettext("{n} page", "{n} pages", pages).format(n=format_number(pages))
 
 
-def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
-    """Return the ids of the files in a submitted form.
+def parse_file_ids(sent: QueryDict) -> list[uuid.UUID]:
+    """Return the ids of the files in a submitted form or an address.
 
     A malformed id becomes the nil UUID, which matches no file.
     """
     found = []
-    for value in request.POST.getlist("files"):
+    for value in sent.getlist("files"):
         try:
             found.append(uuid.UUID(value))
         except ValueError:
@@ -88,12 +89,11 @@ def parse_file_ids(request: PersonRequest) -> list[uuid.UUID]:
     return found
 
 
-def load_attachments(request: PersonRequest) -> list[Attachment]:
-    """Return the files of a refused form in order, except deleted ones."""
-    ids = parse_file_ids(request)
+def load_attachments(user: User, ids: Collection[uuid.UUID]) -> list[Attachment]:
+    """Return the user's files in the given order, except deleted ones."""
     if not ids:
         return []
-    rows = {row.pk: row for row in list_files(request.user).filter(pk__in=ids)}
+    rows = {row.pk: row for row in list_files(user).filter(pk__in=ids)}
     return [Attachment(rows[pk]) for pk in dict.fromkeys(ids) if pk in rows]
 
 
