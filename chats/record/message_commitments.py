@@ -368,7 +368,8 @@ def load_message_claims(chat_id: uuid.UUID) -> MessageClaims:
     rows = AuditEvent.objects.filter(scope=f"{SCOPE}{chat_id}", type__in=[*EVENTS, ERASURE])
     read = rows.order_by("seq").values_list("seq", "type", "data", "turn_id")
     for seq, kind, data, turn_id in read.iterator(chunk_size=2000):
-        if kind == ERASURE:
+        # Events of the first form do not name the message.
+        if kind == ERASURE and "message" in data:
             claims.erased.add(data["message"])
         claims.hear_event(seq, kind, data, turn_id)
     return claims
