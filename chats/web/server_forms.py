@@ -5,7 +5,7 @@ from decimal import Decimal
 from typing import Any
 
 from django import forms
-from django.utils.html import format_html, format_html_join
+from django.utils.html import format_html
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
@@ -94,7 +94,7 @@ def build_address_help(edited: ProviderAccount | None) -> SafeString:
                 "to the server that it was entered for."
             )
         )
-    return format_html_join(" ", "{}", ((sentence,) for sentence in sentences))
+    return format_html(" ".join(["{}"] * len(sentences)), *sentences)
 
 
 def build_key_help(edited: ProviderAccount | None) -> str:

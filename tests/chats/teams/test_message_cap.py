@@ -444,7 +444,15 @@ def test_the_form_takes_a_cap_and_the_marker_says_why(
     assert 'name="message_cap"' in page.get(address).content.decode()
     rules = {"routing": "all", "hop_limit": "8", "token_limit": "9", "seconds_limit": "9"}
     agent = {"agent-0-name": "Planner", "agent-0-type": "ai", "agent-0-window_size": "12"}
-    form = {"do": "save", "name": "Team", "agents": "1", **rules, **agent, "message_cap": "20"}
+    form = {
+        "do": "save",
+        "name": "Team",
+        "agent-TOTAL_FORMS": "1",
+        "agent-INITIAL_FORMS": "0",
+        **rules,
+        **agent,
+        "message_cap": "20",
+    }
     assert page.post(address, form).status_code == 302
     assert TeamVersion.objects.get(team=team, number=2).message_cap == 20
     refused = page.post(address, {**form, "message_cap": "7"})

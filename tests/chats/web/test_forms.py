@@ -19,7 +19,7 @@ from chats.web.forms import (
 class NameRefused(Refusal):
     code = "name_refused"
     status = 422
-    sentence = "Choose another name."
+    sentence = "Sample of a refusal"
     param = "name"
 
 
