@@ -25,7 +25,7 @@ from contextpolicy.engine.policy.fields.declaration import (  # noqa: E402
     LARGEST_NUMBER,
     PolicyField,
 )
-from contextpolicy.engine.policy.policy import INSTANCE_DEFAULTS  # noqa: E402
+from contextpolicy.engine.policy.policy import INSTANCE_DEFAULTS  # noqa: E402  # after Django's setup
 
 # By language: the page, the heading of the tables, and the words of the tables.
 PAGES = {

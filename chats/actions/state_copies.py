@@ -37,15 +37,15 @@ def erase_states(message: Message, summaries: list[Compaction], marks: ErasureMa
     ]
     for branch in branches:
         erased += clear_states(branch, seq=seq, marks=marks)
-    told = Receipt.objects.filter(turn__branch__in=branches)
-    told = told.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
+    rows = Receipt.objects.filter(turn__branch__in=branches)
+    rows = rows.annotate(said=Cast("segments", TextField())).filter(said__contains='"tail"')
     # A text sent before the message existed cannot contain it.
     older = {
         segment[5]
-        for receipt in receipts.iter_erasable_receipts(told.filter(last_seq__lt=seq))
+        for receipt in receipts.iter_erasable_receipts(rows.filter(last_seq__lt=seq))
         for segment in receipt.segments
     }
-    newer = told.filter(last_seq__gte=seq)
+    newer = rows.filter(last_seq__gte=seq)
     return (
         erased
         + receipts.mark_erased_receipts(

@@ -30,6 +30,11 @@ def format_code(text: str) -> SafeString:
     return format_html("<code>{}</code>", text)
 
 
+def build_text_input() -> forms.TextInput:
+    """Return a one-line input for text in either direction, without suggestions."""
+    return forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"})
+
+
 class PageRenderer(TemplatesSetting):
     """Renders `{{ form.field.as_field_group }}` with the markup of the pages."""
 
@@ -97,10 +102,12 @@ class PageForm(forms.Form):
     """A form of a page. `refusal`: why the domain refused the values."""
 
     default_renderer = PageRenderer
+    # The ids of the fields, with the name in place of `%s`.
+    id_format = "id_%s"
     refusal: Refusal | None = None
 
     def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, **{"label_suffix": "", **options})
+        super().__init__(*args, **{"label_suffix": "", "auto_id": self.id_format, **options})
         add_input_class(self)
 
     def describe(self, field: str, text: str, **numbers: int) -> None:

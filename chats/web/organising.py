@@ -18,7 +18,7 @@ from chats.models import Chat, Folder, PendingErasure
 from chats.record import access, holds
 from chats.web.auth import PersonRequest, format_actor, signed_in
 from chats.web.chat_list import parse_open_chat_id
-from chats.web.forms import OptionField, PageForm, TextField
+from chats.web.forms import OptionField, PageForm, TextField, build_text_input
 from chats.web.shell import (
     archive_for,
     load_deleted_chats,
@@ -35,14 +35,13 @@ ERASURES_SHOWN = 100
 class FolderForm(PageForm):
     """The name of a folder."""
 
+    id_format = "folder-%s"
+
     name = TextField(
         label=gettext_lazy("Name"),
         max_length=organising.NAME_LENGTH,
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, auto_id="folder-%s", **options)
 
 
 class FolderChoiceForm(PageForm):
@@ -54,7 +53,7 @@ class FolderChoiceForm(PageForm):
         required=False,
         max_length=organising.NAME_LENGTH,
         help_text=gettext_lazy("Only you can see your folders. A chat can be in one folder."),
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
 
     def __init__(self, *args: Any, folders: Iterable[Folder], **options: Any) -> None:

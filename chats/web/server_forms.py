@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.models import ProviderAccount
 from chats.providers import kinds, prices
-from chats.web.forms import OptionField, PageForm, TextField, format_code
+from chats.web.forms import OptionField, PageForm, TextField, build_text_input, format_code
 from contextpolicy.models import ModelSpec
 
 
@@ -53,7 +53,7 @@ class ServerForm(PageForm):
         help_text=gettext_lazy(
             "Pages show the server under this name. Up to 200 characters. Default: the host name."
         ),
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
 
     def __init__(self, *args: Any, edited: ProviderAccount | None = None, **options: Any) -> None:

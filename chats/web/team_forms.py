@@ -12,7 +12,14 @@ from chats.models import Agent, Team, TeamVersion
 from chats.teams import play
 from chats.teams.presets import WINDOW
 from chats.teams.team_drafts import AgentDraft, TeamDraft
-from chats.web.forms import OptionField, PageForm, RefusalCatcher, TextField, WholeNumberField
+from chats.web.forms import (
+    OptionField,
+    PageForm,
+    RefusalCatcher,
+    TextField,
+    WholeNumberField,
+    build_text_input,
+)
 from chats.web.thread.entries import get_role_shape
 from contextpolicy.engine.team.rounds import MOST_MEMBERS
 from contextpolicy.engine.team.team import MAX_BYTES
@@ -23,15 +30,13 @@ PREFIX = "agent"
 Choices = Sequence[tuple[str, str]]
 
 
-def build_text_widget(**attributes: Any) -> forms.TextInput:
-    return forms.TextInput(attrs={"dir": "auto", "autocomplete": "off", **attributes})
-
-
 class TeamForm(PageForm):
     """The fields of a team except its agents, named like the fields of its draft."""
 
+    id_format = "team-%s"
+
     name = TextField(
-        label=gettext_lazy("Name"), required=False, max_length=100, widget=build_text_widget()
+        label=gettext_lazy("Name"), required=False, max_length=100, widget=build_text_input()
     )
     task = TextField(
         label=gettext_lazy("Task"),
@@ -93,9 +98,6 @@ class TeamForm(PageForm):
     )
     shared = forms.BooleanField(label=gettext_lazy("Shared with everyone"), required=False)
 
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, auto_id="team-%s", **options)
-
 
 class AgentForm(PageForm):
     """An agent, with fields named like those of its draft."""
@@ -106,7 +108,7 @@ class AgentForm(PageForm):
     agent_type = TextField(required=False, widget=forms.HiddenInput)
     instruction_file_text = TextField(required=False, widget=forms.HiddenInput)
     name = TextField(
-        label=gettext_lazy("Name"), required=False, max_length=60, widget=build_text_widget()
+        label=gettext_lazy("Name"), required=False, max_length=60, widget=build_text_input()
     )
     type = OptionField(
         label=gettext_lazy("Type"),

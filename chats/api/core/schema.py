@@ -114,7 +114,7 @@ class EndpointSchema(AutoSchema):
 
     def _map_basic_serializer(self, serializer: Any, direction: str) -> dict[str, Any]:
         """Return the schema of a serializer. Bodies of PATCH can have required fields too."""
-        schema: dict[str, Any] = super()._map_basic_serializer(  # type: ignore[no-untyped-call]
+        schema: dict[str, Any] = super()._map_basic_serializer(  # type: ignore[no-untyped-call]  # untyped library
             serializer, direction
         )
         if is_patched_serializer(serializer, direction):

@@ -2,7 +2,6 @@
 
 import uuid
 from datetime import datetime
-from typing import Any
 
 from django import forms
 from django.conf import settings
@@ -22,6 +21,7 @@ from chats.web.forms import (
     PageForm,
     TextField,
     WholeNumberField,
+    build_text_input,
     format_code,
     format_html_lazy,
 )
@@ -33,11 +33,13 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 class KeyForm(PageForm):
     """A new API key. `unmanaged`: requests to `/v1` are not stored."""
 
+    id_format = "key-%s"
+
     name = TextField(
         label=gettext_lazy("Name"),
         max_length=keys.NAME_LENGTH,
         help_text=gettext_lazy("Name the application that uses the key."),
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
     scopes = OptionsField(
         label=gettext_lazy("Permissions"),
@@ -65,9 +67,6 @@ class KeyForm(PageForm):
         max_value=keys.LONGEST_DAYS,
         initial=keys.DEFAULT_DAYS,
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, auto_id="key-%s", **options)
 
 
 @require_http_methods(["GET", "POST"])

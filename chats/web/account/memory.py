@@ -23,7 +23,7 @@ from chats.models import Chat, MemorySettings, Message, Preference
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.forms import OptionField, PageForm, TextField
+from chats.web.forms import OptionField, PageForm, TextField, build_text_input
 
 # Values of the switch buttons.
 SWITCHES = ("on", "off", "pause", "resume", "propose", "only_told")
@@ -57,6 +57,8 @@ class InstructionsForm(PageForm):
 class PreferenceForm(PageForm):
     """A new preference."""
 
+    id_format = "%s"
+
     slot = OptionField(
         label=gettext_lazy("Kind"),
         choices=Preference.Slot.choices,
@@ -68,11 +70,8 @@ class PreferenceForm(PageForm):
     text = TextField(
         label=gettext_lazy("Preference"),
         max_length=LONGEST_TEXT,
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
-
-    def __init__(self, *args: Any, **options: Any) -> None:
-        super().__init__(*args, auto_id="%s", **options)
 
 
 @dataclass(frozen=True, slots=True)

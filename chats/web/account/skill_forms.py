@@ -6,7 +6,7 @@ from typing import Any, cast
 from django import forms
 from django.utils.translation import gettext, gettext_lazy
 
-from chats.web.forms import OptionField, PageForm, TextField, UploadField
+from chats.web.forms import OptionField, PageForm, TextField, UploadField, build_text_input
 from contextpolicy.models import Skill
 from contextpolicy.models.skills import (
     LONGEST_DESCRIPTION,
@@ -27,13 +27,13 @@ class SkillTextForm(PageForm):
     name = TextField(
         label=gettext_lazy("Name"),
         max_length=LONGEST_NAME,
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
     description = TextField(
         label=gettext_lazy("Description"),
         required=False,
         max_length=LONGEST_DESCRIPTION,
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
     text = TextField(
         label=gettext_lazy("Text"), widget=forms.Textarea(attrs={"dir": "auto", "rows": 12})
@@ -118,7 +118,7 @@ class SkillFileForm(PageForm):
             "Enter a path, such as reference.md or forms/refund.csv. A file with the same path is "
             "replaced. Empty: the name of the chosen file is used."
         ),
-        widget=forms.TextInput(attrs={"dir": "auto", "autocomplete": "off"}),
+        widget=build_text_input(),
     )
     file = UploadField(label=gettext_lazy("Text file"), required=False, widget=forms.FileInput)
     text = TextField(

@@ -171,7 +171,7 @@ def inv_54_scene(how: str) -> None:
         run_without_triggers()
         rewrite_chain(scope)
     elif how == "cut":
-        run_without_triggers(f"DELETE FROM {events} WHERE scope = '{scope}' AND seq = 3")  # noqa: S608
+        run_without_triggers(f"DELETE FROM {events} WHERE scope = '{scope}' AND seq = 3")  # noqa: S608  # constants
         last = AuditEvent.objects.get(scope=scope, seq=2)
         LedgerHead.objects.filter(pk=scope).update(count=2, last_hash=last.hash)
     elif how == "a chat dropped":
@@ -180,7 +180,7 @@ def inv_54_scene(how: str) -> None:
             f"DELETE FROM {heads} WHERE scope = '{scope}'",  # noqa: S608
         )
     else:
-        run_without_triggers(f"DELETE FROM {events}", f"DELETE FROM {heads}")  # noqa: S608
+        run_without_triggers(f"DELETE FROM {events}", f"DELETE FROM {heads}")  # noqa: S608  # constants
 
 
 @pytest.mark.policy_case(17)
