@@ -63,6 +63,12 @@ function ask({ verb, path }, control) {
   return window.htmx.ajax(verb, path, { source: control })?.catch(() => {});
 }
 
+// htmx keeps the promise of a request it sends after another one to itself, and rejects it without a
+// reason. Its failure is reported by an event too.
+window.addEventListener("unhandledrejection", (event) => {
+  if (event.reason === undefined) event.preventDefault();
+});
+
 const notes = new Map();
 
 export function clearFailure(key) {

@@ -250,6 +250,28 @@ def test_an_update_during_another_attempt_does_not_count_as_its_answer(admin: Pe
     only_expected(admin)
 
 
+def test_a_retry_that_waits_for_another_request_fails_without_an_error(admin: Person) -> None:
+    admin.new_chat("The first message")
+    admin.wait_for_reply()
+    held: list[Route] = []
+    admin.page.route("**/changes*", lambda route: route.abort())
+    with admin.page.expect_event("requestfailed"):
+        admin.page.evaluate("htmx.trigger('#changes', 'changed')")
+    admin.page.unroute("**/changes*")
+    # The page retries after a second. Its request waits for this one.
+    admin.page.route("**/changes*", lambda route: held.append(route))
+    admin.page.evaluate("htmx.trigger('#changes', 'changed')")
+    wait_until(admin.page, lambda: bool(held), "another request")
+    admin.page.wait_for_timeout(1500)
+    assert len(held) == 1
+    held[0].abort()
+    wait_until(admin.page, lambda: len(held) > 1, "the retry")
+    held[1].abort()
+    admin.page.wait_for_timeout(300)
+    admin.page.unroute("**/changes*")
+    only_expected(admin)
+
+
 def test_the_first_message_of_a_chat_stays_in_its_box(admin: Person) -> None:
     admin.open("/chats/new")
     box = admin.page.locator("#composer-text")

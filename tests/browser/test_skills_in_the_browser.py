@@ -61,7 +61,8 @@ def write_file(person: Person, *, name: str, text: str) -> None:
     file, gone = (page.locator(f"[data-file='{path}']") for path in (name, "gone.md"))
     file.locator("summary").click()
     file.locator("[name=text]").fill(text)
-    file.locator(".btn--primary").click()
+    with page.expect_navigation():
+        file.locator(".btn--primary").click()
     gone.locator("summary").click()
     gone.locator(".btn--danger").click()
     expect(gone).to_have_count(0)
