@@ -30,7 +30,7 @@ from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Message, ProviderAccount, Receipt, Turn, WarmUp
 from chats.models.turns import UNFINISHED
-from chats.prompt import built_prompt, composition, model_choice
+from chats.prompt import built_prompt, composition, follow_ups, model_choice
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
@@ -103,7 +103,7 @@ def can_warm_up_chat(chat: Chat) -> bool:
         account = model_choice.get_model_account(choice.model)
     except Refusal:
         return False
-    return built_prompt.can_warm_up_cache(choice, account=account)
+    return follow_ups.can_warm_up_cache(choice, account=account)
 
 
 def warm_up_branch(
@@ -164,7 +164,7 @@ def prepare_warm_up(
             choice = model_choice.choose_chat_model(chat=branch.chat)
             account = model_choice.get_model_account(choice.model)
             of_team = branch.chat.team_id is not None
-            if of_team or not built_prompt.can_warm_up_cache(choice, account=account):
+            if of_team or not follow_ups.can_warm_up_cache(choice, account=account):
                 return None
             if is_server_busy(account.slug):
                 raise ServerBusy

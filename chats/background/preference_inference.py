@@ -35,7 +35,7 @@ from chats.models import (
     Receipt,
     Turn,
 )
-from chats.prompt import built_prompt
+from chats.prompt import follow_ups
 from chats.prompt.model_choice import ChosenModel
 from chats.providers.base import ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
@@ -180,7 +180,7 @@ def choose_inference_model(chat: Chat) -> tuple[ChosenModel, ModelSpec, Account]
     if chosen is None:
         return None
     values, allowed = chosen[0].values, chosen[0].values.memory_providers
-    is_allowed = built_prompt.is_inference_enabled(values) and (
+    is_allowed = follow_ups.is_inference_enabled(values) and (
         allowed is None or chosen[1].provider in allowed
     )
     return chosen if is_allowed else None

@@ -30,7 +30,7 @@ class ProviderAccount(Stored):
     encrypted_key = models.TextField(blank=True, default="", editable=False)
     key_last_four = models.CharField(max_length=4, blank=True, default="", editable=False)
     enabled = models.BooleanField(default=True, verbose_name=gettext_lazy("enabled"))
-    # Cache warm-ups run only where they are free (`composition.can_warm_up_cache`).
+    # Cache warm-ups run only where they are free (`follow_ups.can_warm_up_cache`).
     warm_up = models.BooleanField(
         gettext_lazy("Warm-ups"),
         default=True,

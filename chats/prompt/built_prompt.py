@@ -4,9 +4,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from chats.memory.preferences import preference_patterns
 from chats.models import Branch, Compaction
 from chats.prompt import model_choice
+from chats.prompt.calibration import PromptEstimate
+from chats.prompt.follow_ups import FollowUps, plan_follow_ups
 from chats.prompt.prompt_facts import usable_compaction
 from chats.prompt.prompt_scripts import measure_prompt_scripts
 from chats.prompt.prompt_skills import build_skill_notes, list_prompt_skills
@@ -20,14 +21,11 @@ from contextpolicy.engine.compose.assembly import (
     CompactionNeed,
     ComposeInput,
     assess_compaction_need,
-    compute_compaction_threshold,
     is_compressed,
 )
 from contextpolicy.engine.history.tool_rules import get_file_part_limit
-from contextpolicy.engine.messages import messages as engine
-from contextpolicy.engine.policy.budget import compute_compact_mark
 from contextpolicy.engine.policy.calibration import Factors
-from contextpolicy.engine.policy.policy import PolicyValues, can_compact_messages
+from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import EffectivePolicy
 
 
@@ -35,8 +33,7 @@ from contextpolicy.models import EffectivePolicy
 class Prompt:
     """A composed call: the request, and the content of its receipt.
 
-    `texts`: (digest, origin, text) of the parts that are not messages. `fold_from` and `warm_from`:
-    the reply lengths in tokens at which a compaction or a cache warm-up becomes due; None: never.
+    `texts`: (digest, origin, text) of the parts that are not messages.
     """
 
     request: ProviderRequest
@@ -55,18 +52,16 @@ class Prompt:
     receipt_fields: Mapping[str, Any]
     compressed: Mapping[str, int | None]
     need: CompactionNeed
-    fold_from: int | None
-    warm_from: int | None
-    light_model: str
-    strategy: str
-    # The answered messages may contain preferences to save.
-    tells: bool = False
-    # A model may suggest preferences once the chat is idle.
-    infers: bool = False
+    follow_ups: FollowUps
     # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
     # The skills that tool calls of the prompt can load.
     skills: SkillFacts = field(default_factory=SkillFacts)
+
+    @property
+    def estimate(self) -> PromptEstimate:
+        """The size of the prompt, for the calibration of its model."""
+        return PromptEstimate(tokens=self.prompt_tokens, factors=self.factors, shares=self.shares)
 
     @property
     def sent_seqs(self) -> frozenset[int]:
@@ -154,63 +149,14 @@ def build_prompt(
         },
         compressed=build_compression_event(assembled, values=values),
         need=needed,
-        fold_from=compute_compaction_threshold(
-            needed, values=values, limit=assembled.budget.prompt_limit
+        follow_ups=plan_follow_ups(
+            assembled, given=given, choice=choice, account=account, needed=needed
         ),
-        warm_from=find_warm_up_start(needed, choice=choice, account=account, assembled=assembled),
-        light_model=values.summarization_model,
-        strategy=values.strategy,
-        tells=values.preferences and has_preference_statement(given),
-        infers=is_inference_enabled(values),
         offers_search=tools.has_search(given.tools),
         skills=SkillFacts(
             tuple(values.skills), frozenset(loaded), part_limit=get_file_part_limit(values)
         ),
     )
-
-
-def is_inference_enabled(values: PolicyValues) -> bool:
-    """Return True if a policy allows inferred preferences and names a summary model."""
-    allowed = values.preferences and values.inferred_preferences
-    return allowed and bool(values.summarization_model)
-
-
-def has_preference_statement(given: ComposeInput) -> bool:
-    """Return True if a message being answered states or withdraws a preference."""
-    asked = (m for m in (*given.question, *given.steps) if m.role == "user")
-    texts = [engine.extract_message_text(message) for message in asked]
-    return any(
-        preference_patterns.extract_statements(text)
-        or preference_patterns.extract_forget_requests(text)
-        for text in texts
-    )
-
-
-def can_warm_up_cache(choice: model_choice.ChosenModel, *, account: Account) -> bool:
-    """Return True if policy and server allow cache warm-ups and the model's calls are free."""
-    return choice.values.warm_up and account.warms_up and not model_choice.has_price(choice.model)
-
-
-def find_warm_up_start(
-    needed: CompactionNeed,
-    *,
-    choice: model_choice.ChosenModel,
-    account: Account,
-    assembled: AssembledContext,
-) -> int | None:
-    """Return the reply length in tokens from which the next prompt's prefix changes, or None.
-
-    Assumes that the next question is as long as this one.
-    """
-    if not can_warm_up_cache(choice, account=account) or not can_compact_messages(choice.values):
-        return None
-    if choice.values.window_turns or choice.values.window_size or choice.values.window_tokens:
-        # Any reply may reach the limit.
-        return 0
-    limit = assembled.budget.prompt_limit
-    next_question = round(assembled.budget.question * assembled.budget.calibration)
-    mark = compute_compact_mark(choice.values, prompt_limit=limit)
-    return max(mark - needed.tokens - next_question, 0)
 
 
 def build_compression_event(

@@ -5,6 +5,7 @@ dropped.
 """
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from chats.prompt import statements
 from contextpolicy.engine.policy.calibration import BilledUsage, Factors, explain_calibration_skip
@@ -14,35 +15,43 @@ from contextpolicy.engine.policy.costs import parse_reported_usage
 SMALLEST_PROMPT = 200
 
 
+@dataclass(frozen=True, slots=True)
+class PromptEstimate:
+    """The estimated size of a prompt.
+
+    `tokens`: its local tokens. `shares`: its shares by script. `factors`: its model's factors at
+    composition.
+    """
+
+    tokens: int = 0
+    factors: Factors = field(default_factory=Factors)
+    shares: Mapping[str, float] = field(default_factory=dict)
+
+
 def update_model_factors(
-    *,
-    model_id: int,
-    factors: Factors,
-    shares: Mapping[str, float],
-    estimate: int,
-    reported: Mapping[str, int],
-    completed: bool,
+    *, model_id: int, estimate: PromptEstimate, reported: Mapping[str, int], completed: bool
 ) -> bool:
     """Adjust a model's factors to the provider's token count. Return True if the call was used.
 
-    `factors` are those known when the prompt was composed. `shares` of scripts and `estimate`
-    (local tokens) describe the prompt. `reported` is the usage in the receipt's format. Stopped and
-    failed calls and short prompts are not used.
+    `reported` is the usage in the receipt's format. Stopped and failed calls and short prompts are
+    not used.
     """
     if parse_reported_usage(reported) is None:
         return False
     usage = build_billed_usage(
-        str(model_id), estimate=estimate, reported=reported, completed=completed
+        str(model_id), estimate=estimate.tokens, reported=reported, completed=completed
     )
-    if explain_calibration_skip(usage, model=str(model_id)) or estimate < SMALLEST_PROMPT:
+    if explain_calibration_skip(usage, model=str(model_id)) or estimate.tokens < SMALLEST_PROMPT:
         return False
-    learned = factors.taught(shares, estimate=estimate, actual=usage.input_tokens)
+    learned = estimate.factors.taught(
+        estimate.shares, estimate=estimate.tokens, actual=usage.input_tokens
+    )
     new = {
         "calibration": learned.overall,
         "calibration_by_script": dict(learned.by_script),
         "calibration_samples_by_script": dict(learned.samples_by_script),
     }
-    return bool(statements.LEARNED_FACTORS.run(new, model=model_id, known=factors.overall))
+    return bool(statements.LEARNED_FACTORS.run(new, model=model_id, known=estimate.factors.overall))
 
 
 def build_billed_usage(

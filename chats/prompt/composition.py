@@ -163,9 +163,10 @@ def adapt_prompt_for_client(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prom
     Preferences are not saved, because the writer behind a client is unknown.
     """
     request = client.apply_client_parameters(prompt.request, client=asked)
-    return replace(
-        prompt, request=request, warm_from=None, tells=False, infers=False, offers_search=False
+    follow_ups = replace(
+        prompt.follow_ups, warm_up_from=None, saves_preferences=False, infers_preferences=False
     )
+    return replace(prompt, request=request, follow_ups=follow_ups, offers_search=False)
 
 
 # The maximum number of attempts with a smaller window. Each leaves out at least one more message.
@@ -249,7 +250,8 @@ def compose_for_agent(
         zone=zone,
     )
     need_nothing = replace(prompt.need, action="none", reason="strategy", mark=0)
-    return replace(prompt, need=need_nothing, fold_from=None, warm_from=None)
+    follow_ups = replace(prompt.follow_ups, compact_from=None, warm_up_from=None)
+    return replace(prompt, need=need_nothing, follow_ups=follow_ups)
 
 
 def compose_lead(

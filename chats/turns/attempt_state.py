@@ -11,6 +11,8 @@ from django.utils.functional import Promise
 from chats.ground.leases import LeaseLost
 from chats.ground.live import Frame
 from chats.prompt import built_prompt
+from chats.prompt.calibration import PromptEstimate
+from chats.prompt.follow_ups import NO_FOLLOW_UPS
 from chats.providers.base import Provider
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.turns import call_receipts, references
@@ -19,7 +21,6 @@ from chats.turns.lease import Heartbeat, Partial
 from chats.turns.opening import ClaimedTurn
 from chats.turns.step_results import StepResult
 from contextpolicy.engine.messages.tokens import TokenCounter
-from contextpolicy.engine.policy.calibration import Factors
 
 Result = TypeVar("Result")
 
@@ -132,15 +133,8 @@ class AttemptState:
             token_log=call.log,
             error_code=code,
             error_sentence=sentence,
-            fold_from=self.prompt.fold_from if self.prompt else None,
-            warm_from=self.prompt.warm_from if self.prompt else None,
-            light_model=self.prompt.light_model if self.prompt else "",
-            strategy=self.prompt.strategy if self.prompt else "",
-            tells=self.prompt.tells if self.prompt else False,
-            infers=self.prompt.infers if self.prompt else False,
-            estimate=self.prompt.prompt_tokens if self.prompt else 0,
-            factors=self.prompt.factors if self.prompt else Factors(),
-            shares=self.prompt.shares if self.prompt else {},
+            follow_ups=self.prompt.follow_ups if self.prompt else NO_FOLLOW_UPS,
+            estimate=self.prompt.estimate if self.prompt else PromptEstimate(),
         )
 
     def get_unsaved_text(self) -> Partial | None:

@@ -10,10 +10,11 @@ from django.utils.functional import Promise
 
 from chats.ground.sentences import build_sentence_columns
 from chats.models import Message, Receipt, Turn
+from chats.prompt.calibration import PromptEstimate
+from chats.prompt.follow_ups import NO_FOLLOW_UPS, FollowUps
 from chats.providers.logprobs import TokenLog
 from chats.record import receipts
 from chats.record.message_commitments import build_stored_data, list_turn_replies
-from contextpolicy.engine.policy.calibration import Factors
 
 # The maximum number of characters of `Turn.error_sentence`.
 LONGEST_SENTENCE = 500
@@ -32,37 +33,12 @@ class StepResult:
     first_token_at: datetime | None = None
     error_code: str = ""
     error_sentence: str | Promise = ""
-    # Compaction is due from this many tokens of the reply. None: the policy does not compact.
-    fold_from: int | None = None
-    # A cache warm-up is due from this many tokens of the reply. None: no warm-up.
-    warm_from: int | None = None
-    # Slug of the policy's summary model, which writes the title after a chat's first reply.
-    light_model: str = ""
-    # The policy's strategy, which may have an `on_turn_complete` hook.
-    strategy: str = ""
-    # Whether the person's messages may contain preferences to save.
-    tells: bool = False
-    # Whether a model may infer preferences once the chat is idle.
-    infers: bool = False
+    follow_ups: FollowUps = NO_FOLLOW_UPS
     # Tools of servers ran, so the stored copy of the step is due for deletion.
     runs_servers: bool = False
     # Log probabilities of the text, if the client asked for them.
     token_log: TokenLog | None = None
-    # Local tokens of the prompt, its shares by script, and the calibration factors when it was
-    # composed.
-    estimate: int = 0
-    factors: Factors = field(default_factory=Factors)
-    shares: Mapping[str, float] = field(default_factory=dict)
-
-    def asks_for_folding(self, reply: Message | None) -> bool:
-        """Return True if the chat may now exceed a compaction threshold."""
-        tokens = reply.token_count or 0 if reply else 0
-        return self.fold_from is not None and tokens >= self.fold_from
-
-    def asks_for_warm_up(self, reply: Message | None) -> bool:
-        """Return True if the next prompt may have another prefix."""
-        tokens = reply.token_count or 0 if reply else 0
-        return self.warm_from is not None and tokens >= self.warm_from
+    estimate: PromptEstimate = field(default_factory=PromptEstimate)
 
     @property
     def outcome(self) -> str:

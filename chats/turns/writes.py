@@ -7,7 +7,6 @@ import uuid
 from collections.abc import Collection
 from datetime import datetime
 
-from django.conf import settings
 from django.db import IntegrityError, transaction
 
 from chats.ground import queue
@@ -36,7 +35,7 @@ from chats.turns.step_results import (
     build_ending_data,
     build_failure_fields,
 )
-from contextpolicy import ledger, plugins
+from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
@@ -223,8 +222,6 @@ def calibrate_from_usage(*, turn: Turn, ending: StepResult) -> None:
     if turn.model_id is not None and ending.usage:
         calibration.update_model_factors(
             model_id=turn.model_id,
-            factors=ending.factors,
-            shares=ending.shares,
             estimate=ending.estimate,
             reported=ending.usage,
             completed=ending.outcome == Receipt.Outcome.OK,
@@ -313,19 +310,7 @@ def finish_turn(
     )
     if ending.error_code:
         breaker.trip_breaker(model=turn.model, code=ending.error_code, now=now)
-    if ending.asks_for_folding(reply) and not chat.is_provisional:
-        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
-    ask_for_indexing(chat, reply)
-    if ending.asks_for_warm_up(reply):
-        queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
-    if turn.client is None and should_write_title(reply, ending=ending):
-        queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
-    if (
-        reply is not None
-        and not ending.error_code
-        and plugins.is_turn_hook_strategy(ending.strategy)
-    ):
-        queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
+    enqueue_follow_ups(turn, chat=chat, reply=reply, ending=ending)
     if turn.round_id is not None:
         rounds.advance_round(turn, status=status, reply=reply, usage=ending.usage, now=now)
     enqueue_next(branch_id=turn.branch_id)
@@ -341,10 +326,28 @@ def store_reply_logprobs(turn: Turn, *, status: str, ending: StepResult, now: da
 
 def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:
     """Save the person's stated preferences, and schedule preference inference."""
-    if ending.tells:
+    if ending.follow_ups.saves_preferences:
         note_preferences.save_stated_preferences(turn, chat=chat, now=now)
-    if ending.infers:
+    if ending.follow_ups.infers_preferences:
         note_preferences.schedule_inference(chat, now=now)
+
+
+def enqueue_follow_ups(
+    turn: Turn, *, chat: Chat, reply: Message | None, ending: StepResult
+) -> None:
+    """Enqueue the jobs that follow the turn. They start after the commit."""
+    jobs = ending.follow_ups
+    if jobs.should_compact(reply) and not chat.is_provisional:
+        queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat.pk)
+    ask_for_indexing(chat, reply)
+    if jobs.should_warm_up(reply):
+        queue.enqueue(queue.WARM_UP, branch_id=turn.branch_id, cause="ahead")
+    if ending.error_code:
+        return
+    if turn.client is None and jobs.should_write_title(reply):
+        queue.enqueue(queue.WRITE_TITLE, turn_id=turn.pk)
+    if jobs.should_run_hook(reply):
+        queue.enqueue(queue.TELL_STRATEGY, turn_id=turn.pk)
 
 
 def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
@@ -354,15 +357,6 @@ def ask_for_indexing(chat: Chat, reply: Message | None) -> None:
     """
     if reply is not None and not chat.temporary:
         queue.enqueue_indexing(chat.pk)
-
-
-def should_write_title(reply: Message | None, *, ending: StepResult) -> bool:
-    """Return True if a model may write the title now.
-
-    This is the case after the first reply, unless it failed.
-    """
-    is_first = reply is not None and reply.seq == 2 and not ending.error_code
-    return is_first and bool(ending.light_model) and settings.TITLES_BY_MODEL
 
 
 def enqueue_next(*, branch_id: uuid.UUID) -> None:

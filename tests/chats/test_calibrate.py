@@ -34,16 +34,17 @@ def model(demo_model: ModelSpec) -> ModelSpec:
     return demo_model
 
 
-def learn(model: ModelSpec, **facts: Any) -> bool:
+def learn(model: ModelSpec, *, estimate: int = 1_000, **facts: Any) -> bool:
     given: dict[str, Any] = {
-        "model_id": model.pk,
-        "factors": Factors(),
-        "shares": {"latin": 1.0},
-        "estimate": 1_000,
-        "reported": {"input": 1_500, "cached": 0},
-        "completed": True,
+        "factors": facts.pop("factors", Factors()),
+        "shares": facts.pop("shares", {"latin": 1.0}),
     }
-    return calibration.update_model_factors(**{**given, **facts})
+    known: dict[str, Any] = {"reported": {"input": 1_500, "cached": 0}, "completed": True}
+    return calibration.update_model_factors(
+        model_id=model.pk,
+        estimate=calibration.PromptEstimate(tokens=estimate, **given),
+        **{**known, **facts},
+    )
 
 
 def test_a_reply_moves_the_factor_a_fifth_of_the_way(model: ModelSpec) -> None:

@@ -135,7 +135,7 @@ def list_deferred_context(prompt: Prompt) -> Sequence[str]:
     return [
         name
         for name, is_asked in (
-            ("state", prompt.strategy == "entity_state"),
+            ("state", prompt.effective.values.get("strategy") == "entity_state"),
             ("references", prompt.effective.values.get("references")),
         )
         if is_asked
