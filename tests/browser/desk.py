@@ -1,6 +1,7 @@
 """A person at the browser: their actions on the chat page, and the texts they read there."""
 
 import re
+from collections.abc import Callable
 from typing import Any
 
 from playwright.sync_api import ConsoleMessage, Locator, Page, expect
@@ -117,6 +118,15 @@ class Person:
                 ".some((part) => part.scrollWidth > part.clientWidth + 1)"
             )
         )
+
+
+def wait_until(page: Page, look: Callable[[], bool], what: str) -> None:
+    """Wait without blocking the browser, whose requests need answers."""
+    for _ in range(300):
+        if look():
+            return
+        page.wait_for_timeout(50)
+    raise TimeoutError(what)
 
 
 def must_be_quiet(person: Person) -> None:

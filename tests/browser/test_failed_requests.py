@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, Route, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.browser.product import Product
 from tests.faults.shares import EVERY_ROW
 from tests.support.browser_chats import start_chat_with_reply
@@ -157,15 +157,6 @@ def fail_each_form(person: Person, number: int) -> int:
                 page.evaluate("document.querySelector('.failure').remove()")
     only_expected(person)
     return len(forms)
-
-
-def wait_until(page: Page, look: Callable[[], bool], what: str) -> None:
-    """Wait without blocking the browser, whose requests need answers."""
-    for _ in range(300):
-        if look():
-            return
-        page.wait_for_timeout(50)
-    raise TimeoutError(what)
 
 
 def without_boundary(body: bytes) -> bytes:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Route, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.chats.files.sample_files import make_pdf, make_png
 from tests.support.browser_files import attach_files, build_file_payload
 
@@ -182,6 +182,7 @@ def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     for place in (items, page.locator("#status")):
         expect(place).to_contain_text("Then the message is sent")
     expect(box).to_have_value("Read this.")
+    wait_until(page, lambda: bool(held), "the upload")
     page.wait_for_timeout(300)
     (upload,) = held
     upload.continue_()
@@ -191,8 +192,9 @@ def test_sending_waits_for_an_upload(admin: Person, items: Any) -> None:
     box.fill("And this.")
     attach_files(admin, build_file_payload("logo.svg", SVG))
     box.press("Enter")
+    wait_until(page, lambda: len(held) > 1, "the second upload")
     page.wait_for_timeout(300)
-    held[-1].continue_()
+    held[1].continue_()
     expect(page.locator(".attachment.is-failed")).to_contain_text("logo.svg cannot be attached")
     page.wait_for_timeout(300)
     expect(box).to_have_value("And this.")

@@ -3,9 +3,9 @@
 import re
 from typing import Any
 
-from playwright.sync_api import BrowserContext, Route, expect
+from playwright.sync_api import BrowserContext, Page, Route, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.browser.product import Product
 
 LATER = "An unfinished thought"
@@ -56,13 +56,13 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
         expect(page.locator("#sending")).to_be_empty()
     answered = held(page.context)
     # The message did not arrive: the text is still there, also after an identical message.
-    for words in (LATER, "The same words"):
+    for number, words in enumerate((LATER, "The same words"), start=1):
         box.fill(words)
         box.press("Enter")
         expect(page.locator("#sending")).to_contain_text(words)
+        wait_for_held(page, answered, number)
         page.reload()
         expect(box).to_have_value(words)
-    assert len(answered) == 2
     box.fill(FORMULA)
     page.context.unroute_all()
     # The message arrives, but the response is lost.
@@ -107,6 +107,11 @@ def held(context: BrowserContext) -> list[Route]:
     return waiting
 
 
+def wait_for_held(page: Page, waiting: list[Route], number: int) -> None:
+    """Wait until the browser has sent this number of messages."""
+    wait_until(page, lambda: len(waiting) == number, f"message {number}")
+
+
 def test_ones_own_message_stands_there_at_once(admin: Person) -> None:
     admin.new_chat("The first message")
     admin.wait_for_reply()
@@ -116,6 +121,7 @@ def test_ones_own_message_stands_there_at_once(admin: Person) -> None:
     expect(mine).to_contain_text("sending")
     expect(admin.page.locator("#composer-text")).to_have_value("")
     admin.page.keyboard.type("typed meanwhile")
+    wait_for_held(admin.page, waiting, 1)
     waiting[0].continue_()
     expect(mine).not_to_contain_text("sending")
     expect(mine).to_have_count(1)
@@ -130,6 +136,7 @@ def test_a_message_that_the_network_lost_is_marked_and_its_words_are_kept(admin:
     waiting = held(admin.page.context)
     admin.type("Never arrives")
     expect(admin.page.locator(".msg--user", has_text="Never arrives")).to_be_visible()
+    wait_for_held(admin.page, waiting, 1)
     waiting[0].abort()
     mine = admin.page.locator(".msg--user", has_text="Never arrives")
     expect(mine).to_contain_text("not sent")

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, Route, expect
 
-from tests.browser.desk import Person, must_be_quiet
+from tests.browser.desk import Person, must_be_quiet, wait_until
 from tests.browser.product import Product
 from tests.contextpolicy.strategy_package import install
 from tests.support.browser_chats import PHONE
@@ -90,6 +90,7 @@ def test_what_is_typed_while_a_strategy_is_on_its_way_stays(
         find_strategy_card(page, "dynamic_summary").click()
     page.locator("#id_token_budget").fill("8000")
     page.get_by_label("Name", exact=True).fill("Typed meanwhile")
+    wait_until(page, lambda: bool(held), "the held request")
     page.route("**/contextpolicy/add/", lambda route: route.continue_())
     for route in held:
         route.continue_()
@@ -308,6 +309,7 @@ def test_a_suggestion_clicked_while_the_form_reloads_is_applied(
     page.locator("#id_keep_last_messages").fill("21")
     page.locator("#id_keep_last_messages").fill("20")
     expect(page.locator("#policy-told")).to_contain_text("kept_above_mark")
+    wait_until(page, lambda: bool(held), "the request for warnings")
     page.wait_for_timeout(600)
     assert len(held) == 1
     suggestion.click()
