@@ -34,9 +34,9 @@ LOST = {
     "farther": gettext_noop("a more specific policy sets it"),
     "group_rank": gettext_noop("another policy of the same level takes precedence"),
     "looser": gettext_noop("another policy is stricter"),
-    "equal": gettext_noop("it has the same value"),
-    "no_limit": gettext_noop("it sets no limit, but others do"),
-    "wider": gettext_noop("it allows more than others do"),
+    "equal": gettext_noop("the effective value is the same"),
+    "no_limit": gettext_noop("this policy sets no limit, but others do"),
+    "wider": gettext_noop("this policy allows more than others do"),
 }
 
 

@@ -87,7 +87,10 @@ def erase_prompt_texts(message: Message, summaries: list[Compaction], marks: Era
 
 
 def erase_prefill(message: Message, *, marks: ErasureMarks) -> int:
-    """Delete the turn's reply prefill from every prompt of the chat. Return the number of texts."""
+    """Delete the turn's reply prefill from every prompt of the chat.
+
+    Return the number of deletions.
+    """
     if message.turn_id is None:
         return 0
     own = Receipt.objects.filter(turn=message.turn_id).values_list("segments", flat=True)

@@ -69,7 +69,7 @@ class NothingToKeep(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PinRoom:
-    """The tokens of a chat's pinned messages, and their limit, by the local tokenizer."""
+    """The token count of a chat's pinned messages and its limit, in local tokens."""
 
     used: int
     limit: int
@@ -82,7 +82,7 @@ class PinRoom:
 
 
 def load_pin_room(*, chat: Chat) -> PinRoom:
-    """Return the tokens of the pinned messages on a chat's active branch, and their limit.
+    """Return the token count of the pinned messages on a chat's active branch, and its limit.
 
     The limit is the policy's `pins_tokens`, or half of the prompt limit if that is not set.
     Raises the refusals of `model_choice.choose_chat_model`.
@@ -95,7 +95,7 @@ def load_pin_room(*, chat: Chat) -> PinRoom:
 def calculate_pin_room(
     branch: Branch, *, choice: model_choice.ChosenModel, used: int | None = None
 ) -> PinRoom:
-    """Return the tokens used by a branch's pinned messages, and the policy's limit for them.
+    """Return the token count of a branch's pinned messages, and the policy's limit for it.
 
     `used` saves a query if the caller already knows the pinned tokens.
     """

@@ -48,8 +48,8 @@ def build_action_locks(
 ) -> Locks:
     """Return, for each action on a branch, why the policy or the person's role forbids it.
 
-    The reason is a sentence; empty if the action is allowed. `pinned`: the tokens of the pinned
-    messages, if known.
+    The reason is a sentence; empty if the action is allowed. `pinned`: the token count of the
+    pinned messages, if known.
     """
 
     def lock(action: Deed) -> str:

@@ -1,4 +1,4 @@
-"""User actions on skills: list, create, change, delete.
+"""User actions on skills: list, create, change and delete.
 
 Administrators edit all skills except those of personal teams. The owners of a group or a team edit
 its skills. The members of a group read its skills.
@@ -226,7 +226,7 @@ def change_own_skill(
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
 ) -> Skill:
-    """Change a skill that the person may edit. Absent fields keep their value.
+    """Change a skill that the person may edit. Omitted fields keep their values.
 
     `files`: new texts by name; None removes a file. Other files stay, unless `keeps_files` is
     False. Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and

@@ -19,13 +19,13 @@ SPECIFIC = ("404", "409", "415", "422")
 TOO_MANY_REQUESTS = Case(
     429,
     "rate_limit_exceeded",
-    "More than 300 requests within a minute (the default of `API_REQUESTS_PER_MINUTE`) from the "
-    "API key or from your sessions. `Retry-After` gives the number of seconds to wait.",
+    "The API key or your sessions sent more than 300 requests within a minute (the default of "
+    "`API_REQUESTS_PER_MINUTE`). `Retry-After` gives the number of seconds to wait.",
 )
 TOO_MANY_KEYS = Case(
     429,
     "login_throttled",
-    "More than 10 invalid API keys within a minute from your address (the default of "
+    "Your IP address sent more than 10 invalid API keys within a minute (the default of "
     "`LOGIN_FAILURES_PER_IP`). Requests with a valid key are still accepted.",
 )
 FIELDS = (
@@ -172,12 +172,6 @@ def build_case(kind: Foreseen) -> Case:
 
 
 def format_codes(codes: Mapping[str, list[str]]) -> str:
-    """Return the codes of one status as Markdown: a sentence, or a list of them."""
-    lines = [f"`{code}`: {join_conditions(conditions)}" for code, conditions in codes.items()]
+    """Return the codes of one status as Markdown: one line, or a list with a line per condition."""
+    lines = [f"`{code}`: {each}" for code, conditions in codes.items() for each in conditions]
     return lines[0] if len(lines) == 1 else "\n".join(f"- {line}" for line in lines)
-
-
-def join_conditions(conditions: Sequence[str]) -> str:
-    """Join the sentences of conditions. Each but the first begins with “Or”."""
-    first, *others = conditions
-    return " ".join([first, *(f"Or {each[0].lower()}{each[1:]}" for each in others)])

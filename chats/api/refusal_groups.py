@@ -54,8 +54,8 @@ SUMMARY = (*MODEL, rights.NotAllowedByPolicy)
 MOST_MESSAGES = Case(
     429,
     "rate_limit_exceeded",
-    "More than 30 messages within a minute (the default of `MESSAGES_PER_MINUTE`), over all your "
-    "API keys and sessions.",
+    "You sent more than 30 messages within a minute (the default of `MESSAGES_PER_MINUTE`) with "
+    "all your API keys and sessions together.",
 )
 QUEUED = (
     start.ChatBusy,

@@ -57,7 +57,7 @@ class Number(IntConverter):
 
 
 class ClientId(StringConverter):
-    """The id that a client gave a chat."""
+    """The id that a client assigned to a chat."""
 
     regex = "[^/]{1,200}"
 

@@ -117,7 +117,8 @@ def warm_up_branch(
 ) -> None:
     """Send the prefix of the branch's next prompt to the server, if that is still useful.
 
-    Retries later while the server is busy. `is_closing` returns True when this process shuts down.
+    Retries later while the server is busy. `is_closing` returns True while this process is shutting
+    down.
     """
     try:
         with alone:
@@ -236,7 +237,7 @@ def build_swap_key(branch: Branch) -> str:
 
 
 def is_warm(branch: Branch) -> bool:
-    """Return True if the prefix of the branch's next prompt was warmed up already."""
+    """Return True if the prefix of the branch's next prompt is already warmed up."""
     return WarmUp.objects.filter(pk=branch.pk, swap=build_swap_key(branch)).exists()
 
 
@@ -348,8 +349,8 @@ class StillWanted:
     def still(self) -> bool:
         """Return True if the call is still useful.
 
-        It is not if this process shuts down, if a turn of this chat or server is unfinished, or if
-        the branch has changed.
+        The call is useless if this process is shutting down, if a turn of this chat or server is
+        unfinished, or if the branch has changed.
         """
         branch = self.call.branch
         if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):

@@ -64,7 +64,7 @@ PAGES = 20
 
 @dataclass(frozen=True, slots=True)
 class ReadingCall:
-    """A recorded call that reads a person's messages in a chat, up to the message number `to`."""
+    """A recorded call that reads a person's messages in a chat, up to the sequence number `to`."""
 
     reading: PreferenceReading
     to: int
@@ -83,7 +83,7 @@ def read_chat(
 ) -> None:
     """Ask the summary model to suggest preferences from messages that it has not seen.
 
-    `is_closing` returns True when this process shuts down.
+    `is_closing` returns True while this process is shutting down.
     """
     with alone:
         call = prepare_inference_call(chat_id, counter=counter, now=clock())
@@ -352,7 +352,7 @@ def finish_inference_call(
 
 
 def store_suggestions(call: ReadingCall, *, text: str, chat: Chat, now: datetime) -> None:
-    """Store acceptable suggestions and record the numbers suggested and rejected.
+    """Store the acceptable suggestions, and record how many were suggested and rejected.
 
     If any of the messages was excluded or erased during the call, its suggestions are dropped.
     """
@@ -378,7 +378,7 @@ def store_suggestions(call: ReadingCall, *, text: str, chat: Chat, now: datetime
 
 
 def is_ending_retryable(ending: StepResult) -> bool:
-    """Return True if a retry may succeed. A request that the provider rejected is never retried."""
+    """Return True if a retry may succeed. Requests that the provider rejected are never retried."""
     if ending.finish == Message.Finish.STOPPED:
         return True
     passing = {"provider_unavailable", "provider_rate_limited", "provider_timeout"}

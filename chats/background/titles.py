@@ -97,7 +97,7 @@ def write_title(
 ) -> None:
     """Let the summary model write the chat's title, unless a person already set one.
 
-    `is_closing` returns True when this process shuts down.
+    `is_closing` returns True while this process is shutting down.
     """
     with alone:
         call = prepare_title_call(turn_id, counter=counter, now=clock())

@@ -35,7 +35,7 @@ OTHER_LEDGER = gettext_noop("the audit log does not match this checkpoint")
 
 
 def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield log entries that no longer match their chain, and invalid checkpoints. Read-only.
+    """Yield log entries that no longer match their chain, and invalid checkpoints. Writes nothing.
 
     `scope`: check only this chain; None checks all chains, the checkpoint file and every origin.
     Successful comparisons are added to the counter.

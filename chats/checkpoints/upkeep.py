@@ -96,7 +96,7 @@ def is_checkpoint_due(*, now: datetime) -> bool:
 
 
 def select_due_verification(*, now: datetime) -> str | None:
-    """Return the verification due now: `all` (weekly), `new` (nightly) or None."""
+    """Return the verification that is due now: `all` (weekly), `new` (nightly) or None."""
     began = find_first_event_time()
     if began is None or LedgerVerification.objects.filter(finished_at=None, scope="").exists():
         return None

@@ -190,7 +190,7 @@ class Checkpoint:
         self.lines = [line.split(" ") for line in rest.split("\n") if line.startswith("— ")]
 
     def fault(self, key: Key) -> str:
-        """Return the reason the key's signature is not valid; empty if it is valid."""
+        """Return the reason why the key's signature is invalid; empty if it is valid."""
         for line in self.lines:
             try:
                 _, name, text = line
@@ -270,7 +270,7 @@ class Verifier:
         self.judge_gaps()
 
     def foot(self, foot: dict[str, Any], *, rows: int, digest: str) -> None:
-        """Compare the export's footer with the number and digest of the lines above it."""
+        """Compare the export's footer with the number and the digest of the lines above it."""
         if (foot.get("rows"), foot.get("sha256")) != (rows, digest):
             self.faults.append("the last line of the export does not match the lines before it")
         else:
@@ -546,7 +546,10 @@ def verify_files(given: argparse.Namespace) -> Verifier:
 
 
 def main(arguments: list[str] | None = None) -> int:
-    """Verify, print the comparisons and errors, and return the exit code (0: all proven)."""
+    """Verify the files and print the comparisons and errors.
+
+    Return the exit code (0: all proven).
+    """
     parser = argparse.ArgumentParser(description=__doc__.split("\n", 1)[0] if __doc__ else "")
     parser.add_argument("export", type=Path)
     parser.add_argument("--key", required=True)

@@ -1,4 +1,4 @@
-"""Composes the model requests of a summary: before each call, and later from stored data.
+"""Composes the model requests for a summary: before each call, and later from stored data.
 
 A request reads messages, or merges the results of earlier calls. The summary's row stores which
 messages or results each request used, and the results themselves.

@@ -191,7 +191,10 @@ def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now
 def record_skipped_compaction(
     branch: Branch, *, reason: str, attempt: AttemptSpec, now: datetime
 ) -> None:
-    """Store why nothing was summarised. A person's request also gets a ledger event."""
+    """Store the reason why nothing was summarised.
+
+    If a person made the request, record it in the ledger too.
+    """
     record_outcome(branch, outcome=reason)
     asked = attempt.asked
     if asked is None or reason == "in_the_making":

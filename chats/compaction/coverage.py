@@ -178,7 +178,7 @@ def retire_summaries(
 
 
 def retire_pending_summary(branch: Branch, *, reason: str, now: datetime, actor: str) -> None:
-    """Retire the summary that is in progress or prepared on a branch: its context changed."""
+    """Retire the summary that is in progress or prepared on a branch whose context changed."""
     making = branch.compactions.select_related("branch").filter(status__in=IN_THE_MAKING)
     retire_summaries(making, reason=reason, now=now, actor=actor)
 
@@ -230,7 +230,7 @@ def retire_covering_summaries(
 
 
 def forget_request(branch: Branch) -> None:
-    """Clear the stored outcome of a compaction request, because the user has acted since."""
+    """Clear the stored outcome of a compaction request, because the user has acted since then."""
     Branch.objects.filter(pk=branch.pk).update(request_outcome=None)
 
 

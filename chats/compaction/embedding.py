@@ -109,7 +109,7 @@ def claim_space(space: VectorSpace) -> bool:
 
 
 def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
-    """Embed messages page by page until `give_up`, a `time.monotonic()` value.
+    """Embed messages page by page until the deadline `give_up`, a `time.monotonic()` value.
 
     Returns True if messages remain. False: all are embedded, another worker holds the lease, or the
     provider is unreachable, so that a later pass continues.

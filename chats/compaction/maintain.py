@@ -107,7 +107,10 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Publish the prepared summary if it fulfils a person's request. Return True if it does."""
+    """Publish the prepared summary if it meets a person's request.
+
+    Return True if it was published.
+    """
     rows = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     branch = rows.filter(asked_at__isnull=False).first()
     asked = plan.get_pending_request(branch) if branch else None

@@ -34,7 +34,7 @@ def get_message_cap(chat: Chat) -> int:
 
 
 def is_over_message_cap(branch: Branch, *, cap: int) -> bool:
-    """Return True if more messages than the cap follow the covered ones.
+    """Return True if the number of messages after the covered ones exceeds the cap.
 
     Always False while automatic compaction is paused on the branch.
     """

@@ -55,7 +55,7 @@ Renew = Callable[[str, CallRecord], None]
 
 @dataclass(slots=True)
 class Written:
-    """A summary as written. `usage` is the total over all of its calls."""
+    """A generated summary. `usage` is the total of all its calls."""
 
     text: str = ""
     finish: str = "stop"
@@ -70,7 +70,10 @@ class Written:
 
     @property
     def is_sound(self) -> bool:
-        """True if the text is a valid part of a summary. The engine checks the whole summary."""
+        """Return True if the text is a valid part of a summary.
+
+        The engine checks the complete summary.
+        """
         return self.finish == "stop" and not self.has_tool_calls and bool(self.text.strip())
 
 
@@ -237,7 +240,7 @@ class Calls:
         return self.ask(whole) if self.excess(whole) <= 0 else self.in_chunks()
 
     def excess(self, call: SummaryCall) -> int:
-        """Return the tokens by which a request exceeds its limit; negative if it fits."""
+        """Return the number of tokens by which a request exceeds its limit; negative if it fits."""
         limit = self.claimed.readable
         asked = self.sources.request(call, self.record)
         return count_request_tokens(asked, counter=self.counter) - (
@@ -289,7 +292,7 @@ class Calls:
         return self.ask(SummaryCall(texts=tuple(texts), is_last=True))
 
     def kept(self, text: str) -> int:
-        """Store an intermediate result for later requests, and return its index."""
+        """Store an intermediate result for later requests. Return its index."""
         self.record.texts.append(text)
         return len(self.record.texts) - 1
 
@@ -336,9 +339,9 @@ class Calls:
 
 
 def get_reasoning_allowance(taken: int, *, window: int | None) -> int:
-    """Return the tokens the model may spend on reasoning, in addition to the summary.
+    """Return the number of tokens that the model may use for reasoning, on top of the summary.
 
-    0 if the window has no room for them. `taken`: the tokens of the request and the summary.
+    0 if the window has no room for them. `taken`: the token count of the request and the summary.
     """
     return THOUGHTS if taken + THOUGHTS <= (window or NO_LIMIT) else 0
 

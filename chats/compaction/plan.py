@@ -55,7 +55,7 @@ class CompactionRequest:
 
     @property
     def is_plain(self) -> bool:
-        """True if the request names no model, focus or base, so that any new summary fulfils it."""
+        """True if the request names no model, focus or base, so any new summary satisfies it."""
         return not self.focus and self.model is None and not self.compaction
 
 
@@ -220,7 +220,7 @@ def choose_first_rung(
 def get_summariser_limit(
     summariser: ModelSpec | None, *, branch: Branch, values: PolicyValues
 ) -> int | None:
-    """Return the maximum local tokens of a request to the summariser.
+    """Return the maximum size of a request to the summariser, in local tokens.
 
     The limits of the model and the policy apply. None: no model is called.
     """
@@ -338,7 +338,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the tokens of the messages after seq `looked_at`, which the plan did not read."""
+    """Return the token count of the messages after seq `looked_at`, which the plan did not read."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(
@@ -348,7 +348,7 @@ def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> 
 
 
 def count_fixed_tokens(branch: Branch) -> int:
-    """Return the local tokens of the last prompt without its history.
+    """Return the size of the last prompt without its history, in local tokens.
 
     Retrieved context does not count, because it only uses space that the history leaves free.
     """

@@ -137,7 +137,7 @@ def mark_attempt_failed(*, claimed: Claimed, reason: str, now: datetime) -> None
 
 @transaction.atomic
 def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
-    """End an attempt because this process shuts down, and let another worker start it again.
+    """End an attempt because this process is shutting down. Another worker starts it again.
 
     Raises `LeaseLost`.
     """

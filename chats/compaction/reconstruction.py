@@ -92,22 +92,22 @@ class SummaryRequest:
 
     @property
     def body_words(self) -> str:
-        """Describe whether the rebuilt body equals the one that was sent."""
+        """Return a sentence that says whether the rebuilt body equals the one that was sent."""
         return gettext(BODIES[self.body])
 
     @property
     def reason(self) -> str:
-        """Describe why the request differs from the one sent; empty if they are equal."""
+        """Return a sentence that explains why the request differs from the one sent; or empty."""
         return gettext(SUMMARY_FAULTS.get(self.fault, ""))
 
     @property
     def before(self) -> int:
-        """Number of the previous call; 0: none."""
+        """Number of the previous call; 0 if there is none."""
         return self.number - 1
 
     @property
     def after(self) -> int:
-        """Number of the next call; 0: none."""
+        """Number of the next call; 0 if there is none."""
         return self.number + 1 if self.number < self.calls else 0
 
 

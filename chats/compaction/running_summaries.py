@@ -26,12 +26,12 @@ Renew = Callable[[dict[uuid.UUID, str]], object]
 
 
 class HandedBack(Exception):
-    """This process shuts down, so another worker writes the summary."""
+    """This process is shutting down, so another worker must write the summary."""
 
 
 @dataclass(slots=True)
 class Writing:
-    """A summary in progress: its row, the token of its claim, and a way to cancel its call."""
+    """A summary in progress: its row, the token of its claim, and a method to cancel its call."""
 
     row_id: uuid.UUID
     token: str

@@ -33,7 +33,7 @@ def list_running_summaries() -> Any:
 def lock_owner(chat_id: uuid.UUID) -> None:
     """Lock a chat's owner until the transaction ends.
 
-    Must precede the lock of a branch, as when a team message is accepted.
+    Call this before locking a branch, as when a team message is accepted.
     """
     owner = Chat.objects.filter(pk=chat_id).values("owner")
     list(User.objects.select_for_update(no_key=True).filter(pk__in=owner).values_list("pk"))
@@ -54,7 +54,10 @@ def put_off(branch: Branch, *, now: datetime) -> None:
 
 
 def put_off_chat(chat_id: uuid.UUID, *, now: datetime) -> None:
-    """Mark the chat's active branch as waiting for a summary, before the compaction check."""
+    """Mark the chat's active branch as waiting for a summary.
+
+    Called before the compaction check.
+    """
     active = Branch.objects.filter(chat=chat_id, chat__active_branch=F("pk"))
     Branch.objects.filter(pk__in=list(active.values_list("pk", flat=True))).update(
         summary_due_at=now

@@ -1,4 +1,4 @@
-"""Balances: cost of compactions, their savings, and the cost of the cache breaks they caused."""
+"""Balances of compactions: their cost, their savings and their cache losses."""
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence

@@ -60,7 +60,7 @@ class Totals:
                 self.named[name].update(row[name])
 
     def merge(self, other: "Totals") -> None:
-        """Add the numbers and named counters of another group, but not its amounts."""
+        """Add the counts and named counters of another group, but not its amounts of money."""
         self.numbers.update(other.numbers)
         for name in NAMED:
             self.named[name].update(other.named[name])

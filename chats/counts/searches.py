@@ -1,4 +1,4 @@
-"""Counts the turns of the last hour whose search for retrieved context came too late."""
+"""Counts the turns of the last hour whose search for retrieved context finished too late."""
 
 from dataclasses import dataclass
 from datetime import datetime, timedelta

@@ -75,7 +75,7 @@ class Sums:
         return any(pk == compaction for pk, _ in self.balances)
 
     def store(self) -> None:
-        """Write all changes. Run in the transaction that holds the reader position."""
+        """Write all changes. Call this in the transaction that stores the reader's position."""
         for group, added in self.days.items():
             row, _ = DailyCount.objects.get_or_create(
                 day=group.day,

@@ -312,7 +312,7 @@ def build_priced_call(receipt: Receipt, model: ModelSpec | None) -> PricedCall |
 
 
 def count_freed_tokens(row: Compaction) -> int:
-    """Return the tokens a compaction removes from each prompt; 0 if not counted."""
+    """Return the number of tokens that a compaction removes from each prompt; 0 if not counted."""
     return row.tokens_before - row.tokens_after if row.tokens_before else 0
 
 

@@ -189,7 +189,7 @@ def parse_bounded_int(digits: str) -> int | None:
 
 
 def measure_json_depth(data: bytes | bytearray) -> int:
-    """Return the number of nesting levels of a JSON text, without parsing it."""
+    """Return the nesting depth of a JSON text, without parsing it."""
     depth = deepest = 0
     for found in _LEVELS.finditer(strip_json_strings(data)):
         depth += 1 if found[0] in (b"[", b"{") else -1

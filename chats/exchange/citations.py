@@ -1,4 +1,4 @@
-"""Replaces other products' citation marks in replies with links, or removes them."""
+"""Replaces citation marks of other products in replies with links, or removes them."""
 
 import json
 import re

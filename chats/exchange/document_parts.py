@@ -110,7 +110,7 @@ def build_list_part(
 def inspect_list_head(
     again: Open, start: int, *, place: str | Promise, work: Work
 ) -> tuple[Any, str]:
-    """Return the first value of a list, and the application that exported its first known chat."""
+    """Return the first value of a list, and the application that exported the first known chat."""
     first, refused = None, None
     head = islice(read_list_values(again, start, place=place, work=work), foreign.LOOKED_AT)
     for number, (data, _) in enumerate(head):

@@ -66,7 +66,7 @@ def build_draft_message(
 def pop_valid_metadata(kept: dict[str, object], name: str, is_sound: Any) -> Any:
     """Pop a value from the metadata to store it in a column.
 
-    An invalid value stays in the metadata.
+    Invalid values stay in the metadata.
     """
     if name in kept and is_sound(kept[name]):
         return kept.pop(name)

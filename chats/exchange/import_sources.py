@@ -1,4 +1,4 @@
-"""The parts of an imported file: chats are read when a worker needs them."""
+"""The parts of an imported file. Chats are read when a worker needs them."""
 
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack

@@ -1,4 +1,4 @@
-"""Gives imported messages their branches and positions."""
+"""Assigns branches and positions to imported messages."""
 
 from dataclasses import dataclass, field
 from datetime import datetime

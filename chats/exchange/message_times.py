@@ -1,4 +1,6 @@
-"""Finds the times of imported messages. Many exports contain times of some messages only, or none.
+"""Finds the times of imported messages.
+
+Many exports contain times for only some messages, or for none.
 
 A message without a time has the time of the previous message. Before the first known time, and in
 a chat without any time, messages are undated: no prompt and no summary states a day for them.

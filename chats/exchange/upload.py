@@ -1,4 +1,4 @@
-"""Accepts a file for import in the background. Lists, stops and deletes imports.
+"""Accepts files to import in the background; lists, stops and deletes imports.
 
 Processes may share no disk, so the database stores the file in pieces until the import ends.
 """
@@ -30,7 +30,10 @@ REPORTS = 20
 
 
 class ImportsUnderWay(Refusal):
-    """Too many imports of yours run (`IMPORTS_PER_USER`, 2 by default). Wait, or stop one."""
+    """You have too many running imports (`IMPORTS_PER_USER`, 2 by default).
+
+    Wait for one to end, or stop one.
+    """
 
     code = "imports_under_way"
     status = 409

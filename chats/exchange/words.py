@@ -31,7 +31,7 @@ WORDS: Mapping[str, str] = {
         "Files were left out because they are damaged, too large, or not allowed on this instance."
         " The messages keep their text."
     ),
-    "id_twice": gettext_noop("Messages with the same ID got new IDs."),
+    "id_twice": gettext_noop("Messages with duplicate IDs were given new IDs."),
     "message_dropped": gettext_noop("Entries other than messages were left out."),
     "message_changed": gettext_noop(
         "The file has a different text for messages that were imported before. The earlier text "

@@ -124,7 +124,7 @@ def build_attached_files(
     unread: bool = False,
     copies: Mapping[uuid.UUID, Bytes] | None = None,
 ) -> list[AttachedFile]:
-    """Return the files of a new message in order, with the texts for its prompts.
+    """Return the files of a new message in order, with the texts that its prompts contain.
 
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises

@@ -204,7 +204,7 @@ def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
     from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
 
     class SheetReader(ExcelReader):  # type: ignore[misc]  # untyped library
-        """Reads no charts: they have no text, and the library fails at some, such as empty ones."""
+        """Ignores charts: they have no text, and the library fails on some of them."""
 
         def read_chartsheet(self, sheet: Any, rel: Any) -> None:
             """Add an empty sheet, because other parts of a workbook count its sheets."""
@@ -332,7 +332,7 @@ def split_chunks(text: str) -> list[str]:
 
 
 def has_words(text: str) -> bool:
-    """Return True if a text has more than headings of pages and sheets, and notes on damage."""
+    """Return True if a text has content other than page and sheet headings and damage notes."""
     said = re.sub(r"^\[(?:Page|Sheet) [^\n]*\]$", "", text, flags=re.MULTILINE)
     for note in (DAMAGED_PAGE, DAMAGED_SHEET):
         said = said.replace(note, "")

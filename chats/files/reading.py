@@ -258,7 +258,7 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
 
 
 def pause() -> None:
-    """Wait briefly for other workers, without holding a database connection."""
+    """Pause briefly so that other workers can proceed, without holding a database connection."""
     databases.release_pooled_connection()
     time.sleep(LOOK_SECONDS)
 
@@ -272,7 +272,7 @@ def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
 
 
 def enqueue_unread_files(*, now: datetime) -> int:
-    """Enqueue the tasks of files that no worker reads. Return their number."""
+    """Enqueue tasks for files that no worker is reading. Return their number."""
     age = now - timedelta(seconds=settings.REQUEUE_AFTER)
     rows = READINGS.select_free_rows().filter(created_at__lt=age).order_by("created_at")
     return READINGS.enqueue_rows(rows.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])

@@ -94,7 +94,7 @@ def cut_sample(data: bytes) -> bytes:
 
 
 def is_chinese(sample: bytes) -> bool:
-    """Return True if the bytes are simplified Chinese and nothing else."""
+    """Return True if the bytes contain only simplified Chinese text."""
     return not NOT_CHINESE.search(sample.decode("gb18030", "replace"))
 
 

@@ -1,7 +1,7 @@
 """Yields the text of Word documents from their XML, without loading the whole document.
 
 Only the tags of text and tables matter. Damaged tables, missing parts, macros and unknown
-elements therefore do not prevent reading. Deleted text is skipped, inserted text is read.
+elements therefore do not prevent reading. Deleted text is skipped; inserted text is read.
 """
 
 import re

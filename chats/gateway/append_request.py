@@ -128,7 +128,7 @@ def count_request_repeat(sent: Sent) -> int:
 def is_to_begin_again(turn: Turn) -> bool:
     """Return True if a turn failed or was stopped, so that its request needs a new turn.
 
-    A requested stop counts too.
+    A turn that was asked to stop counts as stopped.
     """
     has_ended = turn.status in (Turn.Status.STOPPED, Turn.Status.FAILED)
     return has_ended or turn.stop_requested_at is not None
@@ -180,7 +180,7 @@ def fork_request_branch(
 
 
 def compute_request_offset(request: Request, turn: Turn) -> int:
-    """Return the seq of a request's first message minus 1.
+    """Return the seq of a request's first message, minus 1.
 
     It is computed from the turn that replies to the request. The turn has a trigger.
     """
@@ -369,7 +369,7 @@ def mark_client_windowed(branch: Branch) -> Branch:
 
 
 def is_branch_busy(branch: Branch) -> bool:
-    """Return True if a branch has a running turn or a waiting message."""
+    """Return True if a branch has a running turn or a queued message."""
     is_writing = Turn.objects.filter(branch=branch, status__in=UNFINISHED).exists()
     return is_writing or messages.has_waiting_messages(branch_id=branch.pk)
 

@@ -1,4 +1,4 @@
-"""Merges the responses of several replies into one response with several choices."""
+"""Merges several responses, each with one reply, into one response with several choices."""
 
 import asyncio
 import json
@@ -73,7 +73,7 @@ class RunningBodies:
         return found
 
     async def follow(self, number: int, body: Body) -> None:
-        """Put the pieces of a body into the queue."""
+        """Put the pieces of one body into the shared queue."""
         try:
             source = cast(AsyncGenerator[bytes, None], body(self.heads[number]))
             async with aclosing(source) as pieces:
@@ -167,7 +167,10 @@ def split_events(piece: str) -> Iterator[str]:
 
 
 def add_usages(usages: Sequence[Mapping[str, Any] | None]) -> dict[str, Any] | None:
-    """Return the sum of token counts. None if one is unknown, because the sum would be too low."""
+    """Return the sum of token counts.
+
+    None if one of them is unknown, because the sum would be too low.
+    """
     total: dict[str, Any] = {}
     for usage in usages:
         if usage is None:

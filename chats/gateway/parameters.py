@@ -1,6 +1,6 @@
 """The request fields that are passed to the provider, such as sampling options.
 
-This is an allowlist. A blocklist would miss some of the hundreds of names that servers and
+This is an allow-list. A block-list would miss some of the hundreds of names that servers and
 libraries use for selecting a provider or its key, which only the operator configures.
 """
 

@@ -271,8 +271,8 @@ class Relay:
     def rest_of_unopened(self, reply: wire.Reply) -> str | None:
         """Return the unsent text of a reply whose thinking was sent as text; otherwise None.
 
-        Such thinking has only a closing tag (`think_tags.split_unopened`), so it is recognised
-        late.
+        Such thinking has only a closing tag (`think_tags.split_unopened`), so it is recognised only
+        at its end.
         """
         text = "".join(self.pieces)
         if not text or reply.text.startswith(text):

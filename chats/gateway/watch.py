@@ -1,4 +1,4 @@
-"""Watches a running response: validity of its API key, and silence that needs a ping."""
+"""Watches a running response: whether its API key is valid, and whether a ping is due."""
 
 import asyncio
 import uuid
@@ -33,7 +33,7 @@ class Watch:
         self.check_at = now + settings.STREAM_RECHECK_SECONDS
 
     def note_words(self) -> None:
-        """Restart the silence timer, because something was sent to the client."""
+        """Restart the silence timer after something was sent to the client."""
         self.silent_at = asyncio.get_running_loop().time() + SILENCE_SECONDS
 
     async def is_silent(self) -> bool:

@@ -13,7 +13,7 @@ from chats.ground import databases
 
 
 class OneAtATime:
-    """A lock for which threads wait without holding a pooled database connection.
+    """A lock. Threads that wait for it do not hold a pooled database connection.
 
     A pool has fewer connections than a process has threads. Waiting threads with a connection could
     starve the thread that they wait for. Code under the lock must not read from an open cursor.

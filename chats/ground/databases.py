@@ -114,7 +114,7 @@ def is_retryable_error(error: BaseException) -> bool:
 
 
 class _Noted:
-    """The last failures in this process: of a write to a full disk, and of a connection."""
+    """The last failures of this process: a write to a full disk, and a database connection."""
 
     full_at = float("-inf")
     unreachable: tuple[float, str] = (float("-inf"), "")
@@ -155,10 +155,10 @@ def is_disk_full() -> bool:
 
 
 def describe_connection_error(error: BaseException) -> str:
-    """Return the reason that a database cannot be reached, in English.
+    """Return the reason why a database cannot be reached, in English.
 
-    For example "the connection was refused". Empty if the database is only busy. A pool reports
-    just a timeout; the reason is then that of its last failed connection.
+    For example "the connection was refused". Empty if the database is only busy. A pool only
+    reports a timeout; its last failed connection then provides the reason.
     """
     found = _cause_in(str(error))
     if not found and "couldn't get a connection" in str(error):
@@ -223,7 +223,7 @@ logging.getLogger("psycopg.pool").addHandler(PoolFailures())
 
 
 def raise_if_passing(error: BaseException) -> None:
-    """Raise a temporary database error again, so that a later task retries.
+    """Raise a temporary database error again, so that a later task retries the work.
 
     Any other error is ignored.
     """
@@ -247,7 +247,7 @@ def release_pooled_connection() -> None:
 
 
 def write_if_possible(what: str, write: Callable[[], object]) -> None:
-    """Run an optional write, such as of a last-used time, which waits only briefly for locks.
+    """Run an optional write, such as the time of last use. It waits only briefly for locks.
 
     If it fails, the error is logged and not raised, so that a read request continues.
     """
@@ -276,7 +276,7 @@ def _hurried(seconds: float) -> Iterator[None]:
 
 
 def close_connections_after(function: Callable[Given, Result]) -> Callable[Given, Result]:
-    """Wrap a function so that it closes unusable database connections afterwards."""
+    """Wrap a function so that unusable database connections are closed afterwards."""
 
     def called(*given: Given.args, **named: Given.kwargs) -> Result:
         try:

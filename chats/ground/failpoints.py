@@ -1,4 +1,4 @@
-"""Marks points at which a test can kill the process. In production they have no effect."""
+"""Points in the code at which a test can kill the process. In production they have no effect."""
 
 import os
 import signal

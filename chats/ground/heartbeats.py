@@ -99,7 +99,7 @@ def select_workers(found: Sequence[HeartbeatAge]) -> list[HeartbeatAge]:
 
 
 def schedule_limit() -> float:
-    """Return the age, in seconds, from which the schedule's heartbeat counts as late."""
+    """Return the age in seconds at which the schedule's heartbeat counts as late."""
     return max(3 * float(settings.SWEEP_EVERY), LATE_SCHEDULE)
 
 

@@ -94,7 +94,7 @@ class Job(Generic[Row]):
         return held.update(lease_until=leases.compute_expired_end())
 
     def get_no_lease(self) -> dict[str, Any]:
-        """Return the columns of a row without a lease."""
+        """Return the column values of a row without a lease."""
         token = self.model._meta.get_field("lease_token")  # noqa: SLF001  # Django's public name
         return {"lease_token": None if token.null else "", "lease_until": None}
 
@@ -189,7 +189,7 @@ class PacedRenewal:
 def renewed_by_thread(lease: JobLease[Any], *, seconds: float) -> Iterator[None]:
     """Renew a lease from a thread while the block runs, for at most `seconds`.
 
-    For steps that cannot renew the lease themselves. The thread ends with its process, so
+    Use it for steps that cannot renew the lease themselves. The thread ends with its process, so
     the lease of a killed worker expires as usual.
     """
     ended = threading.Event()

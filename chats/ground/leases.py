@@ -1,4 +1,4 @@
-"""The clock of leases: the database's, which all processes share.
+"""The clock for leases: the clock of the database, which all processes share.
 
 A worker writes `lease_until` into its row and extends it while it works. A row with an
 expired lease has no owner. The same clock measures waiting times.
@@ -24,12 +24,12 @@ def get_lease_duration() -> timedelta:
 
 
 def add_to_now(duration: Any) -> ExpressionWrapper[Any]:
-    """Return the time after `duration`, a timedelta or a placeholder of a prepared statement."""
+    """Return the database's current time plus a timedelta or a placeholder for one."""
     return ExpressionWrapper(Now() + duration, output_field=DateTimeField())
 
 
 def subtract_from_now(duration: Any) -> ExpressionWrapper[Any]:
-    """Return the time before `duration`, a timedelta or a placeholder of a prepared statement."""
+    """Return the database's current time minus a timedelta or a placeholder for one."""
     return ExpressionWrapper(Now() - duration, output_field=DateTimeField())
 
 

@@ -187,7 +187,10 @@ class FrameWriter:
         self.task: asyncio.Task[None] | None = None
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Queue a frame. Never waits and never fails. Call only in the writer's own loop."""
+        """Queue a frame. Never waits and never fails.
+
+        Call it only in the writer's own event loop.
+        """
         frames = self.pending.setdefault(turn_id, [])
         if not frames or not frames[-1].absorbs(frame):
             frames.append(frame)

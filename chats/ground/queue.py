@@ -79,7 +79,7 @@ TASKS = frozenset(
 
 
 def enqueue(task: str, *, countdown: float = 0.0, **ids: uuid.UUID | int | str) -> None:
-    """Send the task when the open transaction commits, or now without one.
+    """Send the task when the open transaction commits, or immediately if none is open.
 
     A worker starts it after `countdown` seconds at the earliest.
     """

@@ -1,4 +1,4 @@
-"""Queue names, in a module that does not import Celery, for the launcher.
+"""Queue names. The module does not import Celery, so the launcher can use it.
 
 Users wait only for tasks of the first queue, which is for replies. `CELERY_TASK_ROUTES` assigns
 tasks to queues.

@@ -84,7 +84,7 @@ class Buckets:
         return allowed, left
 
     def clear(self) -> None:
-        """Reset all buckets of this process to full. For tests."""
+        """Refill all buckets of this process. Used by tests."""
         with self.lock:
             self.levels.clear()
 

@@ -65,7 +65,7 @@ def choose_known_skills(
 def count_moved_tokens(
     keys: Sequence[str], *, found: Sequence[SkillText], counter: TokenCounter
 ) -> dict[str, int]:
-    """Return the tokens of moved texts and parts of files, by key.
+    """Return the token counts of moved texts and parts of files, by key.
 
     Keys of skills that the chat no longer has are left out.
     """

@@ -73,7 +73,7 @@ class ReadingNotOpen(Refusal):
 
 
 class SecondAuditorNeeded(Refusal):
-    """The request is your own. Another auditor must grant or refuse it."""
+    """You made this request yourself. Another auditor must grant or refuse it."""
 
     code = "second_auditor_needed"
     status = 409

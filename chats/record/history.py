@@ -106,10 +106,10 @@ def load_newest_messages(
 
 
 def measure_loading_cost(message: engine.Message, *, values: PolicyValues, tokens: int) -> int:
-    """Return the tokens that a loaded message uses of a prompt's `tokens`.
+    """Return the number of a prompt's `tokens` that a loaded message uses.
 
-    These are the tokens of the message as the policy would send it. A message larger than half the
-    prompt counts less: the prompt may leave it out, and then has room for older messages.
+    This is the token count of the message as the policy would send it. A message larger than half
+    the prompt counts less: the prompt may leave it out, and then has room for older messages.
     """
     size = estimate_sendable_tokens(message, values=values)
     return size if size <= tokens // 2 else max(tokens // MOST_LARGE, 1)

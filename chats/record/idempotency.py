@@ -30,7 +30,7 @@ class InvalidIdempotencyKey(Refusal):
 
 
 class IdempotencyKeyReused(Refusal):
-    """The `Idempotency-Key` was used on this path within 24 hours, with another body."""
+    """The `Idempotency-Key` was used on this path in the last 24 hours with a different body."""
 
     code = "idempotency_key_reused"
     status = 422

@@ -41,7 +41,7 @@ class TooManyPassedOn(Refusal):
 
 
 class TrialUnderWay(Refusal):
-    """Another trial summary of yours is still running. Wait until it ends."""
+    """Your previous trial summary is still running. Wait until it ends."""
 
     code = "trial_under_way"
     status = 429

@@ -107,7 +107,7 @@ def find_first_compaction(points: Sequence[Point]) -> int | None:
 
 
 def estimate_next_summary(values: PolicyValues) -> tuple[int | None, int]:
-    """Return the estimated tokens of a summary, and the number of summaries behind the estimate."""
+    """Return the estimated token count of a summary, and the number of summaries it is based on."""
     if values.strategy != "dynamic_summary":
         return None, 0
     writer = find_summary_writer(values)

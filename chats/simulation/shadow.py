@@ -347,7 +347,7 @@ def apply_draft_compaction(
 
 
 def estimate_draft_summary(values: PolicyValues) -> int:
-    """Estimate the tokens of a summary: the median of this model's recent ones."""
+    """Estimate the token count of a summary: the median of this model's recent summaries."""
     model = find_summariser(values)
     rows = Compaction.objects.filter(
         kind=Compaction.Kind.SUMMARY,

@@ -229,7 +229,7 @@ class TurnAttempt(AttemptState):
         self.publish("end")
 
     async def requeue_turn(self) -> None:
-        """Requeue the turn, because this process shuts down."""
+        """Requeue the turn, because this process is shutting down."""
         with suppress(LeaseLost):
             await self.worker.db(writes.requeue_turn, lease=self.lease, now=self.worker.clock())
             self.publish("restarted")

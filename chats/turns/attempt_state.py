@@ -51,7 +51,7 @@ class Worker(Protocol):
 
 
 class Interrupted(Exception):
-    """The attempt ends because this process shuts down."""
+    """The attempt ends because this process is shutting down."""
 
 
 class ConsentRequired(Exception):

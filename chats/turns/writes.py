@@ -367,7 +367,7 @@ def enqueue_next(*, branch_id: uuid.UUID) -> None:
 
 @transaction.atomic
 def requeue_turn(*, lease: Lease, now: datetime) -> None:
-    """Requeue the turn because this worker shuts down. It does not count as a loss."""
+    """Requeue the turn because this worker is shutting down. This does not count as a loss."""
     turn = lock_held_turn(lease)
     update_held_turn(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
     ledger.record_event(

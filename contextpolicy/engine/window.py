@@ -61,9 +61,9 @@ class HistoryView:
         return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
-        """Return the tokens that history has after a window move.
+        """Return the token count of the history after a window move.
 
-        `high`: the tokens that history may use before the move.
+        `high`: the number of tokens that the history may use before the move.
         """
         values = self.values
         low = min(self.room.low, int(values.compact_to * self.room.ceiling))

@@ -32,7 +32,7 @@ EARLIEST = datetime(2024, 1, 1, 9, tzinfo=UTC)
 
 
 class NotAConversation(ValueError):
-    """A file is in none of the formats; the text names the file and the reason."""
+    """A file is not in a supported format. The message names the file and the reason."""
 
 
 @dataclass(frozen=True, slots=True)

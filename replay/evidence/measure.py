@@ -145,7 +145,7 @@ def ask_all(
 def count_common_tokens(
     before: Sequence[str], texts: Sequence[str], *, counter: TokenCounter
 ) -> int:
-    """Return the tokens of the unchanged prefix of two consecutive prompts."""
+    """Return the token count of the unchanged prefix of two consecutive prompts."""
     tokens = 0
     for old, new in zip(before, texts, strict=False):
         if old == new:

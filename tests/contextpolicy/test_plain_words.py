@@ -14,9 +14,12 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
     ("values", "words"),
     [
         (PolicyValues(), "Sends at most 12,000 tokens and keeps 4,000 free for the reply."),
-        (PolicyValues(), "From 8,400 tokens on, the built-in extractor prepares a summary"),
+        (PolicyValues(), "reaches 8,400 tokens, the built-in extractor prepares a summary"),
         (PolicyValues(turn_threshold=10), "or after more than 10 turns, the built-in extractor"),
-        (PolicyValues(), "At 10,800 tokens, the summary replaces them, down to 5,400 tokens."),
+        (
+            PolicyValues(),
+            "the summary replaces these messages and reduces the prompt to 5,400 tokens.",
+        ),
         (PolicyValues(summarization_model="light"), "light prepares a summary"),
         (PolicyValues(strategy="simple", window_size=12), "Sends the last 12 messages."),
         (PolicyValues(strategy="simple"), str(NEWEST_THAT_FIT)),
@@ -41,7 +44,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             PolicyValues(strategy="entity_state", keep_last_messages=4),
             "Sends the newest 4 messages, and a state instead of the others.",
         ),
-        (PolicyValues(compact_every_turns=30), "makes room for about 30 turns."),
+        (PolicyValues(compact_every_turns=30), "make room for about 30 turns."),
         (
             PolicyValues(window_size=9, window_turns=8, window_tokens=7_000),
             "Sends at most 9 messages or 8 turns or 7,000 tokens of the history.",

@@ -266,7 +266,7 @@ class SkillAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Cost"))
     def cost(self, skill: Skill) -> str:
-        """Return the tokens of the skill's description line and of its text in prompts."""
+        """Return the token counts of the skill's description line and of its text in prompts."""
         if not skill.pk:
             return gettext("The cost is shown after you save the skill.")
         return describe_skill_cost(skill)

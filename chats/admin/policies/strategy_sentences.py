@@ -22,7 +22,9 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 BUILT_IN_WRITER = gettext_lazy("the built-in extractor")
 NEWEST_THAT_FIT = gettext_lazy("Sends as many of the newest messages as fit.")
-OLDEST_DROPPED = gettext_lazy("At {high}, the oldest history is dropped, down to {low}.")
+OLDEST_DROPPED = gettext_lazy(
+    "When the prompt reaches {high}, the oldest messages are dropped to reduce it to {low}."
+)
 
 
 def describe_strategy(values: PolicyValues, limit: int) -> list[Pieces]:
@@ -50,7 +52,8 @@ def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
     high = build_mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     if values.compact_every_turns is not None:
         words = gettext(
-            "At {high}, the oldest history is dropped, which makes room for about {turns}."
+            "When the prompt reaches {high}, the oldest messages are dropped to make room for "
+            "about {turns}."
         )
         every = build_turns("compact_every_turns", values.compact_every_turns)
         return [fill_sentence(words, high=high, turns=every)]
@@ -89,8 +92,8 @@ def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
     if values.turn_threshold is None:
         return fill_sentence(
             gettext(
-                "From {start} on, {model} prepares a summary of at most {longest} for older "
-                "messages."
+                "When the prompt reaches {start}, {model} prepares a summary of the older "
+                "messages, with at most {longest}."
             ),
             start=prepare,
             model=writer,
@@ -98,8 +101,8 @@ def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
         )
     return fill_sentence(
         gettext(
-            "From {start} on, or after more than {turns}, {model} prepares a summary of at most "
-            "{longest} for older messages."
+            "When the prompt reaches {start}, or after more than {turns}, {model} prepares a "
+            "summary of the older messages, with at most {longest}."
         ),
         start=prepare,
         turns=build_turns("turn_threshold", values.turn_threshold),
@@ -114,9 +117,11 @@ def _replaced(values: PolicyValues, limit: int) -> Pieces:
     if values.compact_every_turns is not None:
         return fill_sentence(
             ngettext(
-                "At {high}, the summary replaces them, which makes room for about {turns}. The "
+                "When the prompt reaches {high}, the summary replaces these messages to make room "
+                "for about {turns}. The "
                 "newest {n} message stays in full if it fits.",
-                "At {high}, the summary replaces them, which makes room for about {turns}. The "
+                "When the prompt reaches {high}, the summary replaces these messages to make room "
+                "for about {turns}. The "
                 "newest {n} messages stay in full if they fit.",
                 values.keep_last_messages,
             ),
@@ -126,9 +131,11 @@ def _replaced(values: PolicyValues, limit: int) -> Pieces:
         )
     return fill_sentence(
         ngettext(
-            "At {high}, the summary replaces them, down to {low}. The newest {n} message stays in "
+            "When the prompt reaches {high}, the summary replaces these messages and reduces the "
+            "prompt to {low}. The newest {n} message stays in "
             "full if it fits.",
-            "At {high}, the summary replaces them, down to {low}. The newest {n} messages stay in "
+            "When the prompt reaches {high}, the summary replaces these messages and reduces the "
+            "prompt to {low}. The newest {n} messages stay in "
             "full if they fit.",
             values.keep_last_messages,
         ),

@@ -14,7 +14,7 @@ class ScopeName(PlainText):
 
 
 class MemoryChange(Strict):
-    """The memory settings to change. Absent fields keep their value."""
+    """The memory settings to change. Omitted fields keep their values."""
 
     instructions = PlainText(
         required=False,

@@ -14,17 +14,17 @@ class ModelOut(serializers.Serializer[Any]):
     id = serializers.CharField(
         source="spec.slug", help_text="Id of the model, as used in the field `model` of requests."
     )
-    label = serializers.CharField(source="spec", help_text="Display name of the model.")  # type: ignore[assignment]  # removed by DRF
+    label = serializers.CharField(source="spec", help_text=("Display name of the model."))  # type: ignore[assignment]  # removed by DRF
     provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
     context_window = serializers.IntegerField(
         source="spec.window",
         allow_null=True,
-        help_text="Maximum number of tokens of prompt and reply together. Null: unknown.",
+        help_text="Maximum number of tokens in the prompt and the reply together. Null: unknown.",
     )
     max_output = serializers.IntegerField(
         source="spec.max_output",
         allow_null=True,
-        help_text="Maximum number of tokens of a reply. Null: unknown.",
+        help_text="Maximum number of tokens in a reply. Null: unknown.",
     )
     allowed = serializers.BooleanField(
         help_text="True: your policy allows the model in a new chat."
@@ -64,7 +64,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
         )
     )
     created_at = serializers.DateTimeField()
-    expires_at = serializers.DateTimeField(help_text="Time from which the key no longer works.")
+    expires_at = serializers.DateTimeField(help_text="Time at which the key expires.")
     last_used_at = serializers.DateTimeField(
         allow_null=True,
         help_text="Time of the last request, accurate to a minute. Null: never used.",

@@ -36,7 +36,7 @@ class KeyViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Create an API key. Only this response contains `secret`.
 
-        The last sign-in of the session must be at most 15 minutes ago.
+        You must have signed in within the last 15 minutes.
         """
         now = timezone.now()
         sessions.require_recent(session=request.session, now=now)

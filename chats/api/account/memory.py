@@ -73,7 +73,7 @@ class PreferenceOut(serializers.Serializer[object]):
         ),
     )
     valid_from = serializers.DateTimeField(
-        help_text="Time from which the preference is true, by the message that states it."
+        help_text="Time from which the preference is true, according to the message that states it."
     )
     valid_to = serializers.DateTimeField(
         allow_null=True,
@@ -106,7 +106,7 @@ class MemoryOut(serializers.Serializer[object]):
     inferring_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time from which on a model may read messages and suggest preferences. Null: "
+            "Time from which a model may read messages and suggest preferences. Null: "
             "suggestions are off."
         ),
     )
@@ -135,7 +135,7 @@ class MemoryViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request) -> Response:
         """Update your instructions and memory settings.
 
-        Absent fields keep their value. Returns 409 `memory_off` if `inferring` is true while the
+        Omitted fields keep their values. Returns 409 `memory_off` if `inferring` is true while the
         memory is off.
         """
         values = MemoryChange.read(request.data)
@@ -198,9 +198,9 @@ class PreferenceViewSet(Endpoint):
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
         """Delete a preference, also from stored prompts. It is not learned again from messages.
 
-        You can still add it yourself. The messages from which it was taken are not deleted. If a
-        legal hold covers it, the status is 409 `under_legal_hold`; the preference is then no longer
-        used, and deleted when the hold ends.
+        You can still add it yourself. The messages from which it was taken are not deleted. Returns
+        409 `under_legal_hold` if a legal hold covers it; the preference is then no longer used, and
+        deleted when the hold ends.
         """
         preferences.get_preference(owner_id=self.user.pk, preference_id=preference_id)
         EmptyBody.read(request.data)

@@ -45,7 +45,7 @@ class NewWebhook(Strict):
 
 
 class WebhookChange(Strict):
-    """The fields of a webhook to change. Absent fields keep their value."""
+    """The fields of a webhook to change. Omitted fields keep their values."""
 
     url = PlainText(
         max_length=managing.LONGEST_URL,
@@ -82,7 +82,7 @@ class WebhookOut(serializers.Serializer[Webhook]):
     off = serializers.ChoiceField(
         choices=["", "owner", "failing", "gone"],
         help_text=(
-            "Reason the webhook is disabled: `owner` (you disabled it), `failing` (deliveries "
+            "Reason why the webhook is disabled: `owner` (you disabled it), `failing` (deliveries "
             "failed for three days) or `gone` (the URL answered 410). Empty: enabled."
         ),
     )
@@ -240,9 +240,9 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Resend a delivery that succeeded or was given up. Its id and body stay the same.
+        """Resend a delivery that succeeded or was given up. Its id and body do not change.
 
-        It gets up to eight attempts again.
+        The server makes up to eight new attempts.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)

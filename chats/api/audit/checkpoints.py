@@ -52,7 +52,9 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
     origin = serializers.CharField(
         source="origin.name", help_text="Name of the tree, which is the first line of `note`."
     )
-    size = serializers.IntegerField(help_text="Number of entries of the tree, not of events.")
+    size = serializers.IntegerField(
+        help_text=("Number of entries in the tree, which differs from the number of events.")
+    )
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()
     timestamp = serializers.SerializerMethodField(

@@ -46,7 +46,7 @@ class EffectOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the first prompt after each compaction that were not read from "
+            "Number of tokens in the first prompt after each compaction that were not read from "
             "the provider's cache."
         )
     )
@@ -61,7 +61,7 @@ class EffectOut(serializers.Serializer[object]):
             "the cached price."
         )
     )
-    net = MoneyOut(help_text="`saved` minus `cost` and `lost`.")
+    net = MoneyOut(help_text="Net savings: `saved` minus `cost` and `lost`.")
 
 
 class CompactionEffectOut(EffectOut):
@@ -144,7 +144,7 @@ class CountRowOut(serializers.Serializer[object]):
     failures = serializers.DictField(
         child=serializers.IntegerField(),
         help_text=(
-            "Number of failures by error code: of replies, and of pass-through requests and trial "
+            "Number of failures by error code. Includes failed pass-through requests and trial "
             "summaries, which `failed` does not count."
         ),
     )
@@ -164,8 +164,8 @@ class CountRowOut(serializers.Serializer[object]):
     )
     calls = serializers.IntegerField(
         help_text=(
-            "Number of model calls for replies, states and titles, of pass-through requests, and "
-            "of trial summaries."
+            "Number of model calls for replies, states, titles, pass-through requests and trial "
+            "summaries."
         )
     )
     unreported = serializers.IntegerField(
@@ -198,7 +198,7 @@ class CountRowOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the first prompt after each compaction that were not read from "
+            "Number of tokens in the first prompt after each compaction that were not read from "
             "the provider's cache."
         )
     )
@@ -216,7 +216,7 @@ class CountRowOut(serializers.Serializer[object]):
             "instead of the cached price."
         )
     )
-    net = MoneyOut(help_text="`saved` minus `summary_cost` and `lost`.")
+    net = MoneyOut(help_text="Net savings: `saved` minus `summary_cost` and `lost`.")
 
 
 class CountsOut(serializers.Serializer[object]):

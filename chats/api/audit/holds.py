@@ -101,7 +101,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
         help_text="Id of the held chat. Null: another level.",
     )
     case = serializers.CharField(help_text="Name or number of the legal case.")
-    reason = serializers.CharField(help_text="Reason for which the hold was placed.")
+    reason = serializers.CharField(help_text="Reason for placing the hold.")
     review_on = serializers.DateField(
         allow_null=True, help_text="Date on which to review the hold. Null: none."
     )

@@ -56,7 +56,9 @@ class ReadingOut(serializers.Serializer[audit_access.Reading]):
     """Your access to one chat as an auditor: its reason, beginning and end."""
 
     chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat.")
-    reason = serializers.CharField(help_text="Reason that you gave, with single spaces.")
+    reason = serializers.CharField(
+        help_text=("Reason that you gave. Repeated spaces are reduced to one.")
+    )
     opened_at = serializers.DateTimeField(
         help_text="Time at which you opened the chat, or another auditor granted your request."
     )
@@ -71,7 +73,7 @@ class ReadingRequestOut(serializers.Serializer[audit_access.ReadingRequest]):
     id = serializers.UUIDField()
     chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat to read.")
     user = serializers.IntegerField(help_text="Id of the requesting user.")
-    reason = serializers.CharField(help_text="Reason that the auditor gave.")
+    reason = serializers.CharField(help_text="Reason given by the auditor.")
     asked_at = serializers.DateTimeField()
     until = serializers.DateTimeField(
         help_text=(
@@ -115,10 +117,9 @@ class ReadingViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Open a chat for reading. You can read its model requests for 30 minutes.
 
-        The audit log records the reason first. If the instance requires two people, the status is
-        202, and another auditor must grant the request within 24 hours. A repeated request for the
-        same chat replaces the earlier one. Raises `NotFound`, `ReasonNeeded` and
-        `InvalidCharacter`.
+        The audit log records the reason first. If the instance requires two people, it returns 202,
+        and another auditor must grant the request within 24 hours. A repeated request for the same
+        chat replaces the earlier one. Raises `NotFound`, `ReasonNeeded` and `InvalidCharacter`.
         """
         now = timezone.now()
         wanted = NewReading.read(request.data)

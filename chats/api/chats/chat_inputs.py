@@ -50,14 +50,14 @@ class NewChat(WithFiles):
     )
 
     def validate(self, attrs: dict[str, Any]) -> dict[str, Any]:
-        """Files without a text are a message, too."""
+        """Accept a message that has files but no text."""
         if attrs["files"] or attrs["inline_files"]:
             attrs.setdefault("text", "")
         return attrs
 
 
 class ChatChange(Strict):
-    """The fields of a chat to change. Absent fields keep their value."""
+    """The fields of a chat to change. Omitted fields keep their values."""
 
     title = PlainText(
         required=False,
@@ -70,7 +70,7 @@ class ChatChange(Strict):
     system_text = PlainText(
         required=False,
         help_text=(
-            "Own system text of the chat, at most 20,000 characters. The policy decides whether "
+            "System text of this chat, at most 20,000 characters. The policy decides whether "
             "it is allowed, and whether it follows or replaces the policy's text. Empty: none."
         ),
     )
@@ -105,7 +105,7 @@ class ChatChange(Strict):
 
 
 class FolderChange(Strict):
-    """The fields of a folder to change. Absent fields keep their value."""
+    """The fields of a folder to change. Omitted fields keep their values."""
 
     name = PlainText(
         required=False,
@@ -124,7 +124,7 @@ class FolderName(Strict):
 
 
 class StateChange(Strict):
-    """A correction of the state. Fields of the state that it does not name keep their value."""
+    """A correction of the state. Fields that it does not name keep their values."""
 
     version = WholeNumber(
         help_text=(
@@ -132,7 +132,7 @@ class StateChange(Strict):
         )
     )
     values = serializers.DictField(
-        default=dict, help_text="New values by field name. Other fields keep their value."
+        default=dict, help_text="New values by field name. Other fields keep their values."
     )
     remove = serializers.ListField(
         child=PlainText(),

@@ -173,8 +173,8 @@ class BranchOut(serializers.Serializer[Branch]):
     )
     context_revision = serializers.IntegerField(
         help_text=(
-            "Counter that increases with each change of the active compaction, and if a message "
-            "that it covers is pinned, unpinned, excluded, included or kept."
+            "Counter that increases when the active compaction changes, or when a message that it "
+            "covers is pinned, unpinned, excluded, included or kept."
         )
     )
     compaction_paused = serializers.BooleanField(
@@ -201,12 +201,12 @@ class BranchOut(serializers.Serializer[Branch]):
 
 
 class PinRoomOut(serializers.Serializer[Any]):
-    """Tokens of the pinned messages, by the local tokenizer, and the policy's limit."""
+    """Number of tokens in the pinned messages, by the local tokenizer, and the policy's limit."""
 
-    used = serializers.IntegerField(help_text="Number of tokens of all pinned messages.")
+    used = serializers.IntegerField(help_text="Number of tokens in all pinned messages.")
     limit = serializers.IntegerField(
         help_text=(
-            "Maximum number of tokens of all pinned messages: that of the policy, or half of the "
-            "prompt limit if the policy sets none."
+            "Maximum number of tokens in all pinned messages: the limit of the policy, or half of "
+            "the prompt limit if the policy sets none."
         )
     )

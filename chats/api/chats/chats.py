@@ -72,7 +72,7 @@ class ChatViewSet(ConditionalEndpoint):
         responses={201: NewChatOut, 202: NewChatOut},
     )
     def create(self, request: Request) -> Response:
-        """Create a chat. Without a text and files, the chat is empty, and the status is 201.
+        """Create a chat. Returns 201 with an empty chat if you send neither a text nor files.
 
         With `text` or files, they are stored as the first message, and a reply starts. Returns 202
         with the chat, the message and the turn; follow the turn's events to receive the reply. The
@@ -137,8 +137,8 @@ class ChatViewSet(ConditionalEndpoint):
     def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
-        After that, the chat is erased. A temporary chat is erased immediately; if a legal hold
-        covers it, the status is 409 `under_legal_hold`. Audit events are not deleted.
+        After that, the chat is erased. A temporary chat is erased immediately. Returns 409
+        `under_legal_hold` if a legal hold covers a temporary chat. Audit events are not deleted.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

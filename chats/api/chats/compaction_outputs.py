@@ -149,10 +149,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
             "corrected or imported summary."
         )
     )
-    attempt = serializers.IntegerField(help_text="Number of the attempt, from 1.")
+    attempt = serializers.IntegerField(help_text="Number of the attempt, starting at 1.")
     reason = serializers.CharField(
         help_text=(
-            "Codes of the reasons for which the compaction failed, was rejected or became "
+            "Codes for the reasons why the compaction failed, was rejected or became "
             "outdated, separated by commas. For a window: the limit that the messages exceeded, "
             "such as `tokens` or `messages`. `insufficient`: the summary is active, but saved too "
             "little. Empty: none."
@@ -182,15 +182,18 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="Context revision of the branch when the compaction was planned."
     )
     tokens_before = serializers.IntegerField(
-        help_text="Number of prompt tokens before the compaction, by the local tokenizer."
+        help_text=(
+            "Number of prompt tokens before the compaction, as counted by the local tokenizer."
+        )
     )
     tokens_after = serializers.IntegerField(
-        help_text="Number of prompt tokens after the compaction, by the local tokenizer."
+        help_text="Number of prompt tokens after the compaction, as counted by the local tokenizer."
     )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Number of tokens of the summary text, by the local tokenizer. Null: not written yet."
+            "Number of tokens in the summary, as counted by the local tokenizer. Null: not "
+            "written yet."
         ),
     )
     usage = serializers.DictField(

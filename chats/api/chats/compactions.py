@@ -132,7 +132,7 @@ class CompactionViewSet(Endpoint):
     def redo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Make an undone summary active again. Repeating the request has no effect.
 
-        Automatic compaction, which the undo paused, resumes.
+        This also resumes automatic compaction, which the undo paused.
         Returns 409 `nothing_to_redo` if the summary was not undone, or if another summary has
         become active.
         """

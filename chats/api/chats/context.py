@@ -29,7 +29,8 @@ FORMS = ("sent", "messages", "text")
 HELP = (
     "`sent`: the exact messages that the model would receive, in the policy's layout. "
     "`messages`: system text (if requested), summary, pinned messages, recent messages with "
-    "their roles, state and retrieved context, then the question. `text`: the same as one text."
+    "their roles, state and retrieved context, then the question. `text`: the same content as a "
+    "single string."
 )
 WITH_SYSTEM = (
     "True: include the system text. Ignored for the form `sent`, which always includes it."
@@ -98,7 +99,7 @@ class ContextOut(serializers.Serializer[Any]):
         help_text="Messages of the prompt. Null if `form` is `text`.",
     )
     text = serializers.CharField(
-        allow_null=True, help_text="Prompt as one text. Null unless `form` is `text`."
+        allow_null=True, help_text="Prompt as a single string. Null unless `form` is `text`."
     )
     system_hidden = serializers.BooleanField(
         help_text=(
@@ -119,11 +120,11 @@ class ContextOut(serializers.Serializer[Any]):
     tokens = serializers.DictField(
         child=serializers.IntegerField(),
         help_text=(
-            "Estimated number of tokens of each part of the prompt, as the provider counts them."
+            "Estimated number of tokens in each part of the prompt, as counted by the provider."
         ),
     )
     prompt_tokens = serializers.IntegerField(
-        help_text="Number of tokens of the complete prompt, by the local tokenizer."
+        help_text="Number of tokens in the complete prompt, as counted by the local tokenizer."
     )
     approximate = serializers.BooleanField(
         help_text=(
@@ -134,14 +135,15 @@ class ContextOut(serializers.Serializer[Any]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part uses. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others by the "
-            "local tokenizer."
+            "`reserve` and `prompt_limit` are counted as by the provider, the others as counted "
+            "by the local tokenizer."
         )
     )
     notes = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "Codes of the changes that the prompt needed, and of the reasons for missing context."
+            "Codes for changes that were made to the prompt, and for reasons why context is "
+            "missing."
         ),
     )
     missed_search = serializers.CharField(
@@ -215,16 +217,16 @@ class ContextViewSet(Endpoint):
 
     @extend_schema(
         operation_id="chats_context_ask",
-        summary="Preview the prompt of a question",
+        summary="Preview the prompt for a question",
         request=NextMessage,
         responses={200: ContextOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of a question and its uploaded files.
+        """Preview the prompt for a question and its uploaded files.
 
-        A file that a message could not have is refused with the same code. Excerpts of long
-        documents are chosen when the message is sent, so they are not part of the preview.
-        Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
+        Files are refused with the same error codes as when you send a message. Excerpts of long
+        documents are chosen when the message is sent, so they are not part of the preview. Nothing
+        is stored, and no model is called. Raises the errors of `compose_next_context`.
         """
         return self.answer(request, chat_id, NextMessage.read(request.data))
 

@@ -82,9 +82,9 @@ class EraseMessageViewSet(Erasure):
         """Erase a message permanently, including its text in summaries, receipts and stored pages.
 
         The message keeps its id and its position, and the audit log records a certificate.
-        `quoted_by` lists messages that quote it. To erase them too, send `quotes` now or later. If
-        a legal hold covers the message, the status is 409 `under_legal_hold`; the message is then
-        erased when the hold ends.
+        `quoted_by` lists messages that quote it. To erase them too, send `quotes` now or later.
+        Returns 409 `under_legal_hold` if a legal hold covers the message; it is then erased when
+        the hold ends.
         """
         message = access.get_message(user=self.user, chat_id=chat_id, message_id=message_id)
         self.check(request)
@@ -111,8 +111,8 @@ class EraseChatViewSet(Erasure):
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Erase a chat permanently, including every copy of its text. It need not be deleted first.
 
-        The audit log records a certificate. If a legal hold covers the chat, the status is 409
-        `under_legal_hold`; the chat is then hidden, and erased when the hold ends.
+        The audit log records a certificate. Returns 409 `under_legal_hold` if a legal hold covers
+        the chat; it is then hidden, and erased when the hold ends.
         """
         chat = access.get_chat_including_deleted(user=self.user, chat_id=chat_id)
         self.check(request)

@@ -71,7 +71,7 @@ class FileOut(serializers.Serializer[StoredFile]):
     )
     characters = serializers.IntegerField(help_text="Length of the extracted text in characters.")
     tokens = serializers.IntegerField(
-        help_text="Number of tokens of the extracted text, by the local tokenizer."
+        help_text="Number of tokens in the extracted text, as counted by the local tokenizer."
     )
     is_whole = serializers.BooleanField(
         help_text="True: all text was read. False: only the first 2,000 pages or 1,000,000 "
@@ -150,11 +150,10 @@ class FileViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Upload a file, to attach it to messages.
 
-        The file is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message
-        uses it. Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are
-        accepted. The type is detected from the content. If you uploaded the same content
-        before, the status is 200, and the existing file is returned with the new name. Raises
-        `UploadMalformed`.
+        The file is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message uses
+        it. Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted.
+        The type is detected from the content. If you uploaded the same content before, the existing
+        file is returned with status 200 and the new name. Raises `UploadMalformed`.
         """
         given = request.FILES.getlist(FIELD)
         if len(request.data) != 1 or len(given) != 1:

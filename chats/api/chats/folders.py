@@ -53,7 +53,7 @@ class FolderViewSet(ConditionalEndpoint):
     def partial_update(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Rename a folder, or turn your memory on or off for its chats.
 
-        Absent fields keep their value.
+        Omitted fields keep their values.
         """
         folder = access.get_folder(user=self.user, folder_id=folder_id)
         values = FolderChange.read(request.data)

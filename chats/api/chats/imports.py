@@ -50,7 +50,7 @@ class ImportOut(serializers.Serializer[FileImport]):
         allow_null=True, help_text="Number of chats in the file. Null until the file is read."
     )
     done = serializers.IntegerField(
-        source="place", help_text="Number of chats of the file processed so far."
+        source="place", help_text="Number of chats in the file that have been processed so far."
     )
     added = serializers.IntegerField(help_text="Number of new chats that the import created.")
     were_here = serializers.IntegerField(
@@ -71,7 +71,7 @@ class ImportOut(serializers.Serializer[FileImport]):
     )
     messages_imported = serializers.IntegerField(
         source="messages_here",
-        help_text="Number of messages of the file that are stored after this import, including "
+        help_text="Number of messages in the file that are stored after this import, including "
         "those that were imported before.",
     )
     code = serializers.CharField(
@@ -98,7 +98,7 @@ class ImportConditionsOut(serializers.Serializer[Any]):
         help_text="Maximum size of one chat in the file, in bytes."
     )
     messages_per_chat = serializers.IntegerField(
-        help_text="Maximum number of messages of one chat."
+        help_text="Maximum number of messages in one chat."
     )
     retention_days = serializers.IntegerField(
         allow_null=True,
@@ -146,7 +146,7 @@ def format_retention_notice(days: int | None) -> str:
 class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     """The outcome of the import for one chat of the file."""
 
-    place = serializers.IntegerField(help_text="Position in the file, from 1.")
+    place = serializers.IntegerField(help_text="Position in the file, starting at 1.")
     chat = serializers.UUIDField(
         source="chat_id",
         allow_null=True,
@@ -160,7 +160,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     messages_imported = serializers.IntegerField(
         source="here",
-        help_text="Number of messages of the file that are stored after this import, including "
+        help_text="Number of messages in the file that are stored after this import, including "
         "those that were imported before.",
     )
     was_here = serializers.BooleanField(

@@ -14,7 +14,9 @@ class MessageOut(serializers.Serializer[Message]):
     id = serializers.UUIDField()
     seq = serializers.IntegerField(
         allow_null=True,
-        help_text="Position of the message on its branch, from 1. Null: the message is queued.",
+        help_text=(
+            "Position of the message on its branch, starting at 1. Null: the message is queued."
+        ),
     )
     waiting = serializers.SerializerMethodField()
     role = serializers.ChoiceField(
@@ -43,7 +45,7 @@ class MessageOut(serializers.Serializer[Message]):
     )
     finish = serializers.CharField(
         help_text=(
-            "Reason the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
+            "Reason why the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
             "`limit` (this server's limit), `incomplete` (an error) or `stopped` (by a user). "
             "Empty for a user's message."
         )
@@ -62,7 +64,7 @@ class MessageOut(serializers.Serializer[Message]):
     )
     token_count = serializers.IntegerField(
         allow_null=True,
-        help_text="Number of tokens, by the local tokenizer. Null: not counted yet.",
+        help_text="Number of tokens, as counted by the local tokenizer. Null: not counted yet.",
     )
     pinned = serializers.SerializerMethodField()
     excluded = serializers.BooleanField(

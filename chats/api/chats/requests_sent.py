@@ -67,8 +67,8 @@ class CallQuery(Strict):
         min_value=1,
         max_value=MOST_CALLS,
         help_text=(
-            "Number of the request of this summary, from 1. Long ranges are summarised in "
-            "several requests, which are then merged."
+            "Number of the request for this summary, starting at 1. Long ranges are summarised in "
+            "several requests, and the results are then merged."
         ),
     )
 
@@ -89,7 +89,9 @@ class SentMessageOut(serializers.Serializer[Any]):
         child=serializers.CharField(),
         help_text="Kinds of the segments that the message consists of, such as `history`.",
     )
-    tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
+    tokens = serializers.IntegerField(
+        help_text=("Number of tokens, counted as counted by the local tokenizer.")
+    )
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt that the message consists of."
     )
@@ -98,9 +100,9 @@ class SentMessageOut(serializers.Serializer[Any]):
 class PrefixOut(serializers.Serializer[Any]):
     """The prefix that a request shares with the previous call."""
 
-    messages = serializers.IntegerField(help_text="Number of messages of the prefix.")
+    messages = serializers.IntegerField(help_text="Number of messages in the prefix.")
     tokens = serializers.IntegerField(
-        help_text="Number of tokens of the prefix, counted by the local tokenizer."
+        help_text="Number of tokens of the prefix, counted as counted by the local tokenizer."
     )
     broken_by = serializers.CharField(
         help_text=(
@@ -125,7 +127,7 @@ class SentRequestOut(serializers.Serializer[Any]):
     receipt = serializers.UUIDField(help_text="Id of the receipt of the call.")
     fault = serializers.CharField(
         help_text=(
-            "Reason the request cannot be shown: `erased`, `missing` (data was deleted) or "
+            "Reason why the request cannot be shown: `erased`, `missing` (data was deleted) or "
             "`differs` (the hash does not match). Empty: the rebuilt request equals the request "
             "as sent."
         )
@@ -185,7 +187,8 @@ class SummaryRequestOut(serializers.Serializer[Any]):
     compaction = serializers.UUIDField(help_text="Id of the compaction.")
     fault = serializers.CharField(
         help_text=(
-            "Reason the request cannot be shown: `none` (no model was called), `erased`, `parts` "
+            "Reason why the request cannot be shown: `none` (no model was called), `erased`, "
+            "`parts` "
             "(intermediate texts are not stored) or `differs` (data was changed). Empty: the "
             "request matches the commitment in the audit log."
         )
@@ -198,7 +201,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         choices=sorted(BODIES),
         help_text="`same`, `options` or `unknown`, as in the request of a model call.",
     )
-    call = serializers.IntegerField(help_text="Number of this call, from 1.")
+    call = serializers.IntegerField(help_text="Number of this call, starting at 1.")
     calls = serializers.IntegerField(help_text="Number of calls that wrote the summary.")
     commitment = serializers.CharField(
         help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."

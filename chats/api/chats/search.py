@@ -127,9 +127,9 @@ class SearchViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Search your chats by keywords, best match first, 20 results per page.
 
-        Excluded and erased messages and temporary chats are not found. If a chat's policy does not
-        allow searching its originals, messages that a summary replaced are not found either. Raises
-        `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
+        Excluded messages, erased messages and temporary chats are not searched. If a chat's policy
+        does not allow searching its originals, messages that a summary replaced are not found
+        either. Raises `NotFound` for a chat or folder that is not yours, and `SearchTooLong`.
         """
         query = SearchQuery.read(request.query_params.dict())
         if query.get("chat") is not None:

@@ -46,8 +46,8 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     sources = ReviewSourceOut(many=True, help_text="Messages that the summary covers, in order.")
     left_out = serializers.IntegerField(
         help_text=(
-            "Number of older messages that the summary covers but `sources`, which has at most "
-            "500, omits."
+            "Number of older messages that the summary covers but that `sources` omits, because "
+            "it lists at most 500 messages."
         )
     )
 
@@ -64,8 +64,8 @@ class ReviewViewSet(Endpoint):
 
         The audit log records the reason and the access first. If the chat is not yours, and you
         gave no reason within the last 30 minutes, a request without a reason gets 403
-        `reading_not_open`. On an instance that requires two people, the status is also 403 until
-        another auditor grants the request.
+        `reading_not_open`. An instance that requires two people returns 403 until another auditor
+        grants the request.
         """
         user, now = self.user, timezone.now()
         row = summary_review.find_reviewable_summary(user=user, compaction_id=compaction_id)

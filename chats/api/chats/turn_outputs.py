@@ -18,7 +18,9 @@ class FailureOut(serializers.Serializer[Mapping[str, str]]):
     """The reason why a turn failed: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField(help_text="Stable error code.")
-    message = serializers.CharField(help_text="Message for people, in the language of the request.")
+    message = serializers.CharField(
+        help_text=("Human-readable message in the language of the request.")
+    )
 
 
 class TurnOut(serializers.Serializer[Turn]):
@@ -67,7 +69,8 @@ class TurnOut(serializers.Serializer[Turn]):
         help_text="Id of the round to which an agent's reply belongs. Null: no team replies.",
     )
     hop = serializers.IntegerField(
-        allow_null=True, help_text="Number of the reply in its round, from 1. Null: no round."
+        allow_null=True,
+        help_text=("Number of the reply in its round, starting at 1. Null: no round."),
     )
     agent = serializers.CharField(
         source="agent.name",
@@ -77,13 +80,14 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     attempt = serializers.IntegerField(
         help_text=(
-            "Number of the attempt, from 1. A new attempt starts if a worker is lost or restarts. "
+            "Number of the attempt, starting at 1. A new attempt starts if a worker is lost or "
+            "restarts. "
             "0: not started."
         )
     )
     step = serializers.IntegerField(
         help_text=(
-            "Number of the model call in the attempt, from 1. Each tool result leads to "
+            "Number of the model call in the attempt, starting at 1. Each tool result leads to "
             "another call. 0: no call yet."
         )
     )
@@ -140,7 +144,7 @@ class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
         source="was_started", help_text="True: a compaction was started."
     )
     tokens = serializers.IntegerField(
-        help_text="Number of tokens of the prompt, as the provider counts them."
+        help_text="Number of tokens in the prompt, as counted by the provider."
     )
     mark = serializers.IntegerField(
         help_text="Threshold in tokens that the prompt exceeded. 0: it exceeded none."
@@ -171,14 +175,15 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
     reason = serializers.CharField(
         help_text=(
             "`match`: the message matches the question. `nearby`: it is near a message that "
-            "matches the question. Empty: reasons were not yet stored when the turn ran."
+            "matches the question. Empty: the turn ran before reasons were stored."
         )
     )
     match_seq = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Number of the message that matches the question: `seq` itself, or a message near it "
-            "in the same chat. Null: reasons were not yet stored when the turn ran."
+            "Sequence number of the message that matches the question: `seq` itself, or a message "
+            "near it "
+            "in the same chat. Null: the turn ran before reasons were stored."
         ),
     )
 
@@ -189,9 +194,9 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     file = serializers.UUIDField(source="file_id", help_text="Id of the file.")
     name = serializers.CharField(help_text="Name of the file.")
     page = serializers.IntegerField(
-        help_text="Number of the page in the document, from 1. 0: the document has no pages."
+        help_text="Number of the page in the document, starting at 1. 0: the document has no pages."
     )
-    part = serializers.IntegerField(help_text="Number of the part in the document, from 1.")
+    part = serializers.IntegerField(help_text="Number of the part in the document, starting at 1.")
     start = serializers.IntegerField(
         help_text="Position of the first character in the document's text, in code points."
     )
@@ -200,9 +205,7 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     )
     score = serializers.FloatField(
         allow_null=True,
-        help_text=(
-            "Relevance, higher is better. Null: scores were not yet stored when the turn ran."
-        ),
+        help_text=("Relevance, higher is better. Null: the turn ran before scores were stored."),
     )
     words = serializers.ListField(
         child=serializers.CharField(),
@@ -229,7 +232,7 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
 
     id = serializers.IntegerField()
     step = serializers.IntegerField(
-        help_text="Number of the model call that requested the tool call, from 1."
+        help_text="Number of the model call that requested the tool call, starting at 1."
     )
     server = serializers.CharField(help_text="Slug of the tool server.")
     tool = serializers.CharField(help_text="Name of the tool on its server.")

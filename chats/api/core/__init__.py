@@ -1,1 +1,1 @@
-"""Shared by all endpoints: base classes, authentication, errors, pagination, idempotency."""
+"""Code shared by all endpoints: base classes, authentication, errors, pagination, idempotency."""

@@ -37,7 +37,7 @@ class Forbidden(Refusal):
 
 
 class CsrfFailed(Refusal):
-    """A session's request has no valid `X-CSRFToken` header, or comes from another origin."""
+    """The session request has no valid `X-CSRFToken` header, or comes from another origin."""
 
     code = "csrf_failed"
     status = 403

@@ -10,9 +10,13 @@ from rest_framework import serializers
 class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     """An error. Clients should check `code`, which is stable; `message` is for people."""
 
-    message = serializers.CharField(help_text="Message for people, in the language of the request.")
+    message = serializers.CharField(
+        help_text=("Human-readable message in the language of the request.")
+    )
     type = serializers.CharField(
-        help_text="`server_error` for the statuses from 500, otherwise `invalid_request_error`."
+        help_text=(
+            "`server_error` for status codes of 500 or higher, otherwise `invalid_request_error`."
+        )
     )
     param = serializers.CharField(
         allow_null=True,

@@ -29,7 +29,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         help_text="Sequence number of the message that the segment contains. Null: not a message."
     )
     tokens = serializers.SerializerMethodField(
-        help_text="Number of tokens, counted by the local tokenizer."
+        help_text="Number of tokens, counted as counted by the local tokenizer."
     )
     cut_to = serializers.SerializerMethodField(
         help_text=(
@@ -60,7 +60,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         return segment[2] or None
 
     def get_tokens(self, segment: Sequence[Any]) -> int:
-        """Number of tokens of the segment, by the local tokenizer."""
+        """Number of tokens in the segment, as counted by the local tokenizer."""
         return int(segment[3])
 
     def get_cut_to(self, segment: Sequence[Any]) -> int | None:
@@ -79,9 +79,11 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     """The receipt of a model call: the composition of its prompt, without texts."""
 
     id = serializers.UUIDField()
-    attempt = serializers.IntegerField(help_text="Number of the turn's attempt, from 1.")
+    attempt = serializers.IntegerField(help_text="Number of the turn's attempt, starting at 1.")
     step = serializers.IntegerField(
-        help_text="Number of the step in the attempt, from 1. 0: the call was made after the turn."
+        help_text=(
+            "Number of the step in the attempt, starting at 1. 0: the call was made after the turn."
+        )
     )
     call = serializers.IntegerField(help_text="Number of the call in the step.")
     purpose = serializers.CharField(
@@ -117,12 +119,12 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part used. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others by the "
-            "local tokenizer."
+            "`reserve` and `prompt_limit` are counted as by the provider, the others as counted "
+            "by the local tokenizer."
         )
     )
     prompt_tokens = serializers.IntegerField(
-        help_text="Number of tokens of the prompt, by the local tokenizer."
+        help_text="Number of tokens in the prompt, as counted by the local tokenizer."
     )
     prompt_sha256 = serializers.CharField(
         help_text="SHA-256 of the prompt, in hex. Empty if a segment was erased; the prompt then "
@@ -150,7 +152,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     notes = serializers.ListField(
         help_text=(
-            "Codes of the changes that the prompt needed, and of the reasons for missing context."
+            "Codes for changes that were made to the prompt, and for reasons why context is "
+            "missing."
         )
     )
     outcome = serializers.ChoiceField(

@@ -117,12 +117,14 @@ class EvaluationOut(EvaluationCountsOut):
         ),
     )
     started_at = serializers.DateTimeField()
-    ends_at = serializers.DateTimeField(help_text="Planned end.")
+    ends_at = serializers.DateTimeField(
+        help_text=("Time at which the evaluation is scheduled to end.")
+    )
     ended_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the evaluation ended. Null: still open."
     )
     turns = serializers.IntegerField(
-        help_text="Number of replies of the evaluated branches so far."
+        help_text="Number of replies on the evaluated branches so far."
     )
     unknown = serializers.IntegerField(help_text="Number of replies that could not be evaluated.")
 
@@ -138,7 +140,7 @@ class EvaluationDayOut(EvaluationCountsOut):
     """The totals of a shadow evaluation on one day (UTC)."""
 
     day = serializers.DateField(help_text="Day (UTC).")
-    turns = serializers.IntegerField(help_text="Number of replies of the day.")
+    turns = serializers.IntegerField(help_text="Number of replies on that day.")
 
 
 class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):

@@ -92,9 +92,7 @@ class NewPolicy(Lint):
     note = Words(
         most=500,
         default="",
-        help_text=(
-            "Reason for the version, shown in the list of versions. At most 500 characters."
-        ),
+        help_text=("Reason for the change, shown in the list of versions. At most 500 characters."),
     )
     draft = Flag(
         default=False,
@@ -108,9 +106,7 @@ class NewVersion(Lint):
     note = Words(
         most=500,
         default="",
-        help_text=(
-            "Reason for the version, shown in the list of versions. At most 500 characters."
-        ),
+        help_text=("Reason for the change, shown in the list of versions. At most 500 characters."),
     )
     draft = Flag(
         default=False,
@@ -125,7 +121,7 @@ class NewVersion(Lint):
 
 
 class PolicyChange(Strict):
-    """The unversioned fields of a policy to change. Absent fields keep their value."""
+    """The unversioned fields of a policy to change. Omitted fields keep their values."""
 
     name = Words(
         least=1,

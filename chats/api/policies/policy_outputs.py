@@ -34,7 +34,7 @@ class FieldChangeOut(serializers.Serializer[Row]):
 class VersionRowOut(serializers.Serializer[Row]):
     """A version of a policy, without its values."""
 
-    number = serializers.IntegerField(help_text="Number of the version, from 1.")
+    number = serializers.IntegerField(help_text="Number of the version, starting at 1.")
     state = serializers.ChoiceField(
         choices=["draft", "active", "retired"],
         help_text=(
@@ -42,7 +42,7 @@ class VersionRowOut(serializers.Serializer[Row]):
             "replaced it)."
         ),
     )
-    note = serializers.CharField(help_text="Reason for the version. Empty: none.")
+    note = serializers.CharField(help_text="Reason for the change in this version. Empty: none.")
     created_by = serializers.CharField(
         allow_null=True,
         help_text="User name of the author. Null: a built-in version, or the user was deleted.",

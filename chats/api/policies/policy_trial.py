@@ -30,16 +30,15 @@ class TrialOut(serializers.Serializer[Any]):
     reasons = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "Codes of the reasons for which the summary would be rejected. Empty: it would be "
-            "accepted."
+            "Codes for the reasons why the summary would be rejected. Empty: it would be accepted."
         ),
     )
     messages = serializers.IntegerField(help_text="Number of messages that the summary covers.")
     replaced = serializers.IntegerField(
-        help_text="Number of tokens of the covered messages, by the local tokenizer."
+        help_text="Number of tokens in the covered messages, as counted by the local tokenizer."
     )
     tokens = serializers.IntegerField(
-        help_text="Number of tokens of the summary, by the local tokenizer."
+        help_text="Number of tokens in the summary, as counted by the local tokenizer."
     )
     input = serializers.IntegerField(
         allow_null=True,

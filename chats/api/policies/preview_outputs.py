@@ -38,7 +38,9 @@ class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
     """The reason that no prompt can be built: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField(help_text="Stable error code.")
-    message = serializers.CharField(help_text="Message for people, in the language of the request.")
+    message = serializers.CharField(
+        help_text=("Human-readable message in the language of the request.")
+    )
 
 
 class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
@@ -47,7 +49,7 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Estimated number of tokens of the next summary. Null: the strategy writes no "
+            "Estimated number of tokens in the next summary. Null: the strategy writes no "
             "summaries."
         ),
     )
@@ -88,16 +90,18 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
     """
 
     refused = PreviewRefusalOut(
-        allow_null=True, help_text="Reason no prompt can be built. Null: a prompt can be built."
+        allow_null=True, help_text="Reason why no prompt can be built. Null: a prompt can be built."
     )
-    tokens = serializers.IntegerField(help_text="Number of tokens of the prompt.")
+    tokens = serializers.IntegerField(help_text="Number of tokens in the prompt.")
     limit = serializers.IntegerField(help_text="Prompt limit in tokens.")
     parts = serializers.DictField(
         child=serializers.IntegerField(),
-        help_text="Tokens of each part of the prompt, such as `system`, `summary` or `history`.",
+        help_text=(
+            "Number of tokens in each part of the prompt, such as `system`, `summary` or `history`."
+        ),
     )
     skills = serializers.IntegerField(
-        help_text="Number of tokens of skills, which are included in those of `system`."
+        help_text="Number of tokens in the texts of skills. `system` includes them."
     )
     full = serializers.IntegerField(help_text="Number of messages sent in full.")
     cut = serializers.IntegerField(help_text="Number of messages that the policy truncates.")
@@ -127,8 +131,7 @@ class PolicyPreviewOut(serializers.Serializer[Mapping[str, Any]]):
     state = serializers.CharField(
         allow_null=True,
         help_text=(
-            "Opaque value that changes when one of the two prompts changes. Null: the values "
-            "are invalid."
+            "Opaque value that changes when either prompt changes. Null: the values are invalid."
         ),
     )
     now = PreviewSideOut(

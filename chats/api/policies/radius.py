@@ -74,14 +74,14 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
     )
     now = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the next prompt under the active policy, as the provider "
-            "counts them."
+            "Number of tokens in the next prompt under the active policy, as counted by the "
+            "provider."
         )
     )
     proposed = serializers.IntegerField(
         help_text=(
-            "Number of tokens of the next prompt under the unsaved policy, as the provider "
-            "counts them."
+            "Number of tokens in the next prompt under the unsaved policy, as counted by the "
+            "provider."
         )
     )
     full_now = serializers.IntegerField(

@@ -92,7 +92,7 @@ class SkillFileChange(Strict):
 
 
 class SkillChange(Strict):
-    """The fields of a skill to change. Absent fields keep their value."""
+    """The fields of a skill to change. Omitted fields keep their values."""
 
     name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
     description = PlainText(
@@ -248,7 +248,7 @@ class SkillViewSet(Endpoint):
 
     @extend_schema(operation_id="skills_change", summary="Update a skill", request=SkillChange)
     def partial_update(self, request: Request, slug: str) -> Response:
-        """Change a skill that you may edit. Absent fields keep their value."""
+        """Change a skill that you may edit. Omitted fields keep their values."""
         skill = skills.get_editable_skill(user=self.user, slug=slug)
         values = SkillChange.read(request.data)
         files = pop_files(values)

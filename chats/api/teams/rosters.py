@@ -191,7 +191,7 @@ class RoundViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> Response:
         """List the rounds of a team chat on the active branch, newest first.
 
-        Each holds the replies to one message.
+        Each round contains the replies to one message.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = PageQuery.read(request.query_params.dict())

@@ -139,8 +139,9 @@ class AgentBody(Strict):
         choices=["", *PROMPT_FORMS],
         default="",
         help_text=(
-            "Format of the agent's prompt when this server runs the round: `messages`, or one "
-            "text in the format of the named client or in `plain` form. Empty: an existing agent "
+            "Format of the agent's prompt when this server runs the round: `messages`, or a "
+            "single text in the format of the named client or in `plain` form. Empty: an existing "
+            "agent "
             "keeps its format; a new agent gets the format of its `agent_type`, otherwise "
             "`messages`."
         ),

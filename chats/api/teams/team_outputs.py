@@ -169,8 +169,8 @@ class AgentOut(serializers.Serializer[Any]):
     prompt_form = serializers.ChoiceField(
         choices=PROMPT_FORMS,
         help_text=(
-            "Format of the agent's prompt when this server runs the round: `messages`, or one text "
-            "in the format of the named client or in `plain` form."
+            "Format of the agent's prompt when this server runs the round: `messages`, or a "
+            "single text in the format of the named client or in `plain` form."
         ),
     )
     window_size = serializers.IntegerField(
@@ -271,11 +271,11 @@ class RoundOut(serializers.Serializer[Any]):
     hops = serializers.IntegerField(help_text="Number of replies so far.")
     hop_limit = serializers.IntegerField(help_text="Maximum number of replies.")
     tokens = serializers.IntegerField(
-        help_text="Number of prompt and reply tokens of the round so far."
+        help_text="Number of prompt and reply tokens in the round so far."
     )
     unknown_names = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Names that replies address but that no role of the team has.",
+        help_text="Names that replies address but that do not belong to any role of the team.",
     )
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(

@@ -224,13 +224,13 @@ class TeamChatViewSet(ConditionalEndpoint):
         return Response({**context.to_json(), "leftOut": left_out})
 
     @extend_schema(
-        summary="Preview the prompt of an agent",
+        summary="Preview the prompt for an agent",
         request=team_inputs.AgentQuery,
         responses=AgentPromptOut,
     )
     @action(detail=False, methods=["post"])
     def prompt(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the prompt of an agent, in the form that its type expects. Nothing is stored.
+        """Preview the prompt for an agent, in the form that its client expects. Nothing is stored.
 
         If the prompt exceeds `maxBytes`, the oldest messages are left out and counted in `omitted`.
         """

@@ -82,7 +82,7 @@ def compact_now(
 ) -> Branch:
     """Request a compaction of the chat's active branch, regardless of the policy's thresholds.
 
-    `focus`: what to keep above all. `model`: the slug of another summariser, "" for the
+    `focus`: the details to keep. `model`: the slug of another summariser, "" for the
     extractive summary. The outcome is stored at the branch's last turn and in the ledger.
     Raises `NoSummaries`, `FocusTooLong`, `UnknownSummariser`, `InvalidCharacter`, and the
     errors of `model_choice.choose_chat_model`.

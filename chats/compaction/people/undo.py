@@ -1,4 +1,4 @@
-"""Undoes and redoes a compaction. An undo restores the previous context byte for byte."""
+"""Undoes and redoes compactions. An undo restores the previous context byte for byte."""
 
 from datetime import datetime
 

@@ -30,10 +30,10 @@ STATES: dict[str, State] = {
 class RequestStatus:
     """The status of a request. `row` is its attempt; without an attempt, `reason` is the code.
 
-    `asked`: no worker has started; `is_late`: for longer than usual. `begun`: a summary is being
-    written. `waits`: the summary is ready, and waits for approval or for its threshold. `done`: the
-    summary took effect. `nothing`: there was nothing to summarise. `failed`: the last attempt
-    failed, and prompts did not change.
+    `asked`: no worker has started yet; `is_late`: it is waiting longer than usual. `begun`: a
+    summary is being written. `waits`: the summary is ready, and waits for approval or for its
+    threshold. `done`: the summary took effect. `nothing`: there was nothing to summarise. `failed`:
+    the last attempt failed, and prompts did not change.
     """
 
     state: State

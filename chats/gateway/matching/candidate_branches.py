@@ -48,9 +48,9 @@ def iter_candidate_branches(
     """Yield lists of candidate branches, the most likely first.
 
     The first list has the branches with the client's own messages. Some clients later remove a
-    reminder that they appended to a message. For these, the next list has the branches with the
-    same first lines, and the last one those that end with the last reply of the request. `within`:
-    a branch that the first list always includes.
+    reminder that they appended to a message. For these clients, the second list has the branches
+    with the same first lines, and the third list has the branches that end with the last reply of
+    the request. `within`: a branch that the first list always includes.
     """
     wanted = [each.found for each in request.hashes if each.found]
     yield list_node_branches(nodes.filter(found__in=wanted), within=within)

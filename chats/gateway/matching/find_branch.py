@@ -144,8 +144,8 @@ def drops_additions(
 def list_dropped_additions(branch: Branch, request: Request) -> dict[int, int]:
     """Return the questions of a request that a branch has with an addition.
 
-    Maps the index of each to the index of the previous question if that one is equal, otherwise to
-    -1.
+    Maps the index of each question to the index of the previous question if both are equal,
+    otherwise to -1.
     """
     said = BranchPath(branch, first=1, last=len(request.items))
     found: dict[int, int] = {}
@@ -237,8 +237,8 @@ class BranchPath:
 
         Some clients add a reminder to their latest message, and later send the message without it
         or with another one. Either the reminder is in tagged blocks, or the latest message has the
-        same reminder or one of the same kind. Our reply must follow. Otherwise the user changed the
-        message.
+        same reminder or one of the same kind. Our reply must follow the message. Otherwise the user
+        changed the message.
         """
         item = request.items[place]
         texts = self.get_compared_texts(seq, request, place)

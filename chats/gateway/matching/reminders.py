@@ -140,7 +140,7 @@ def count_line_ends(part: str) -> int:
 
 
 def mirror_text(text: str) -> str:
-    """Return a text backwards, with its brackets reversed."""
+    """Return the text in reverse order, with its brackets mirrored."""
     return text[::-1].translate(MIRROR)
 
 

@@ -1,7 +1,7 @@
-"""Decides whether a request is passed through: by its API key, the policy or a header.
+"""Decides whether a request is passed through, depending on its API key, the policy or a header.
 
 If the policy does not allow pass-through, such a request is refused. Storing its text without
-notice would be worse.
+notice would be worse than refusing it.
 """
 
 from collections.abc import Mapping

@@ -295,7 +295,7 @@ class Filling:
                 self.chosen[seq] = replace(self.chosen[seq], start=0, end=len(said.text))
 
     def count_heading(self, said: PathText) -> int:
-        """Return the tokens of an excerpt's heading: its speaker, and its day if that is new."""
+        """Return the token count of an excerpt's heading: its speaker, and its day if new."""
         if said.speaker not in self.names:
             name = f" ({said.speaker})" if said.speaker else ""
             self.names[said.speaker] = self.counter.count(name) if name else 0

@@ -153,7 +153,7 @@ class ParsedQuestion:
     names: frozenset[str] = frozenset()
 
     def units(self, shared: Sequence[str]) -> list[str]:
-        """Return the words of the question, as written, that a text shares.
+        """Return the words of the question that also occur in a text, as written in the question.
 
         Overlapping pieces count as one word. Greetings are left out.
         """

@@ -152,7 +152,7 @@ class Matches:
         )
 
     def shared_words(self, text: FoundText) -> Sequence[str]:
-        """Return the significant words of the question that a text shares, as written.
+        """Return the significant words of the question that also occur in a text, as written in it.
 
         Includes the words of summaries and preferences that cite the text.
         """

@@ -212,7 +212,7 @@ class Runtime:
         self.thread.join(timeout=5)
 
     def interrupt_all(self) -> None:
-        """Tell all running turns that this process shuts down."""
+        """Tell all running turns that this process is shutting down."""
         for current in list(self.runs.values()):
             current.interrupt(SHUTDOWN)
 

@@ -55,8 +55,8 @@ class AppearanceForm(PageForm):
         label=gettext_lazy("Time zone"),
         required=False,
         help_text=gettext_lazy(
-            "Times on pages and dates in the prompts of new chats use this zone. A chat keeps its "
-            "zone after a prompt with a date was sent."
+            "Times on pages and dates in the prompts of new chats use this zone. Once a prompt "
+            "with a date has been sent, the chat keeps its time zone."
         ),
     )
 

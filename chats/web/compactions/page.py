@@ -124,5 +124,5 @@ def compaction_preview(
 
 
 def measure_edited_text(row: Compaction, *, chat: Chat, text: str) -> Weight:
-    """Return the tokens and kept facts of a text, or its refusal."""
+    """Return the token count and the kept facts of a text, or its refusal."""
     return measure_summary(row, chat=chat, text=text.replace("\r\n", "\n").strip())

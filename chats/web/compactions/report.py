@@ -139,7 +139,7 @@ def insert_lost_fact(row: Compaction, *, report: FactReport, number: int | None)
 
 
 def measure_summary(row: Compaction, *, chat: Chat, text: str) -> Weight:
-    """Return the tokens of a text, the policy's limit, and its facts, or the refusal."""
+    """Return the token count of a text, the policy's limit and the text's facts, or the refusal."""
     try:
         limit = model_choice.choose_chat_model(chat=chat).values.summary_max_tokens
         tokens = revise.check_summary(text, limit=limit)

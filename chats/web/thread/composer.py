@@ -304,7 +304,7 @@ def load_compaction_status(chat: Chat, *, thread: ThreadPage | None) -> dict[str
 
 
 def describe_pin_usage(chat: Chat, *, room: PinRoom | None) -> str:
-    """Return a sentence about the tokens of pinned messages; empty if nothing is pinned."""
+    """Return a sentence about the size of the pinned messages; empty if nothing is pinned."""
     room = room or marks.load_pin_room(chat=chat)
     if not room.used:
         return ""

@@ -91,7 +91,7 @@ def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
 
 
 def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """Return the tokens of the messages that a summary covers; None if there are too many."""
+    """Return the token count of the messages that a summary covers; None if there are too many."""
     total: int | None = select_covered_messages(branch, row=row).aggregate(
         total=Sum("token_count")
     )["total"]

@@ -35,7 +35,7 @@ class Fixed:
 
     @property
     def cost(self) -> int:
-        """Tokens of the prompt limit that these parts use in total."""
+        """Number of tokens of the prompt limit that these parts use in total."""
         optional = sum_block_costs((*self.summary, *self.pins, *self.tail))
         return self.required + optional + sum(step.cost for step in self.steps)
 

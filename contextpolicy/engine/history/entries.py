@@ -40,7 +40,7 @@ class Entry(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """Tokens of the prompt limit that the message uses."""
+        """Number of tokens of the prompt limit that the message uses."""
         return self.extra + (self.tokens if self.weight is None else self.weight)
 
 
@@ -107,7 +107,7 @@ class Entries(Sequence[Entry]):
         return made
 
     def known_tokens(self, place: int) -> int:
-        """Return the tokens of an entry: as sent if it was already built, else the stored count."""
+        """Return the token count of an entry: as sent if it is already built, else as stored."""
         made = self._made.get(place)
         return self.messages[place].tokens if made is None else made.cost
 

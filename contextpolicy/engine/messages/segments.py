@@ -63,7 +63,7 @@ class Block(NamedTuple):
 
     @property
     def cost(self) -> int:
-        """Tokens of the prompt limit that the block uses."""
+        """Number of tokens of the prompt limit that the block uses."""
         return self.tokens if self.weight is None else self.weight
 
 

@@ -94,7 +94,7 @@ def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> 
 def compute_readable_tokens(
     values: PolicyValues, *, model_window: int | None, calibration: float
 ) -> int:
-    """Return the maximum local tokens of a whole summary request, at least 1."""
+    """Return the maximum size of a whole summary request in local tokens, at least 1."""
     limit = compute_request_limit(values, model_window=model_window)
     return convert_provider_tokens(max(limit, 1), calibration=calibration)
 

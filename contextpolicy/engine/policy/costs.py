@@ -130,7 +130,7 @@ def sum_known_costs(*worths: Decimal | None) -> Decimal | None:
 def compute_compaction_savings(
     call: PricedCall, *, freed: int, before: PricedCall | None = None
 ) -> Effect:
-    """Return the tokens that an active compaction saved in one call, and their cost.
+    """Return the number of tokens that an active compaction saved in one call, and their cost.
 
     `freed`: the saved local tokens; the call's prompt gives the ratio to the provider's
     tokens. The saved tokens would have been in the prefix. They are therefore priced as

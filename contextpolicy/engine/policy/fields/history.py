@@ -172,8 +172,8 @@ class HistoryFields:
         group="compaction",
         label=gettext_noop("Shorten the history every (turns)"),
         help_text=gettext_noop(
-            "Replaces “Shorten the history to”. Each time, the history is shortened enough for "
-            "about this many turns of average size. 0: not set."
+            "Replaces “Shorten the history to”. Each time, the history is shortened to make room "
+            "for about this many turns of average size. 0: not set."
         ),
         unused_with=WITHOUT_MARKS,
     )

@@ -29,7 +29,8 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Maximum excerpts"),
         help_text=gettext_noop(
-            "A prompt contains at most this many excerpts, with at most two from each other chat."
+            "A prompt contains at most this many excerpts, including at most two from any other "
+            "chat."
         ),
         combine="min",
         largest=300,

@@ -168,7 +168,7 @@ class PromptFields:
         label=gettext_noop("Skills"),
         help_text=gettext_noop(
             "Skills of the mode “Always” are sent after the system text of each prompt, in this "
-            "order. Of skills on demand, one line with the description is sent."
+            "order. For skills on demand, only one line with the description is sent."
         ),
         choices="skills",
         wanted=Phrase(gettext_noop("a list of skill names")),
