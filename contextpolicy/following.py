@@ -29,7 +29,7 @@ class Read:
 
 
 def get_ledger_reader(name: str) -> LedgerReader:
-    """Return the reader of this name. A new reader starts before the first event."""
+    """Return the reader with this name. A new reader starts before the first event."""
     return LedgerReader.objects.get_or_create(name=name)[0]
 
 

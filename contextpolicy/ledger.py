@@ -56,8 +56,8 @@ def record_event(
 ) -> AuditEvent:
     """Append one event to its scope's chain, in the caller's transaction.
 
-    `actor` is `user:<id>`, `system`, or `worker`; `data` is JSON-ready. The event commits or rolls
-    back with the change that it records. Raises `UnknownEventType`, and Django's
+    `actor` is `user:<id>`, `system`, or `worker`; `data` must be JSON-serialisable. The event
+    commits or rolls back with the change that it records. Raises `UnknownEventType`, and Django's
     TransactionManagementError if no transaction is open.
     """
     head = lock_chain_head(f"chat:{chat_id}" if chat_id else INSTANCE)

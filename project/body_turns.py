@@ -13,7 +13,7 @@ STORED_AT_ONCE = 2
 
 
 class BodyTurns:
-    """The turns of one web process."""
+    """The queues in which the large request bodies of one web process wait for their turn."""
 
     def __init__(self) -> None:
         self.piece = asyncio.Lock()

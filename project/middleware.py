@@ -94,7 +94,7 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request. A response, unless None, is sent instead of calling the view."""
+        """Prepare the request. If this returns a response, it is sent without calling the view."""
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Change the response of the view before it is sent, and return it."""
@@ -105,7 +105,7 @@ class RequestIdMiddleware(Around):
     """Gives each request an id for errors, logs and traces; a well-formed incoming id is kept."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
-        """Answer the request in a span, which ends before the body of a stream."""
+        """Handle the request in a span, which ends before the body of a stream."""
         parent = request.headers.get("traceparent", "") if settings.TRUSTED_PROXY else ""
         facts = {"http.request.method": str(request.method)}
         with trace_span("request", facts, carrier={"traceparent": parent}) as span:
@@ -174,7 +174,7 @@ class GatewayOriginsMiddleware(Around):
     """
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Answer the preflight request of a browser; return None for other requests."""
+        """Return the response to a preflight request of a browser; None for other requests."""
         is_preflight = "Access-Control-Request-Method" in request.headers
         if request.method != "OPTIONS" or not is_preflight or not self.is_allowed(request):
             return None
@@ -300,7 +300,7 @@ def is_malformed(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Answer a request that Django refused before the view, in the format of its API."""
+    """Return the response to a request that Django refused before the view, in its API's format."""
     if isinstance(exception, RequestDataTooBig):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return render_refusal(request, RequestTooLarge(limit=limit))
@@ -312,7 +312,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
 
 
 def csrf_failure(request: HttpRequest, reason: str = "") -> HttpResponse:
-    """Answer a browser form that Django's CSRF check refused, with the reason."""
+    """Return the response to a browser form that Django's CSRF check refused, with the reason."""
     context = {"cause": csrf.explain_csrf_failure(reason)}
     return render(request, "403_csrf.html", context, status=HTTPStatus.FORBIDDEN)
 

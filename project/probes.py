@@ -61,7 +61,7 @@ def readyz(_request: HttpRequest) -> JsonResponse:
 
 
 def find_database_fault() -> str:
-    """Return the reason that the database cannot be used; empty if it can."""
+    """Return the reason why the database cannot be used; empty if it can."""
     try:
         executor = MigrationExecutor(connection)
         plan = executor.migration_plan(executor.loader.graph.leaf_nodes())
@@ -92,7 +92,7 @@ def list_storage_warnings() -> list[str]:
 
 
 def find_broker_fault() -> str:
-    """Return the reason that the broker cannot be used; empty if it can.
+    """Return the reason why the broker cannot be used; empty if it can.
 
     Without the broker, messages are still accepted, but replies wait.
     """

@@ -33,7 +33,7 @@ DENIED = frozenset({errno.EACCES, errno.EPERM})
 
 
 def describe_file_error(error: OSError, *, what: str = "") -> str:
-    """Return the reason that a file or a folder cannot be used.
+    """Return the reason why a file or a folder cannot be used.
 
     Empty if the error has another subject.
     """

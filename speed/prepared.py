@@ -34,11 +34,11 @@ class Placeholder(Expression):
         self.kind = field
 
     def as_sql(self, _compiler: Any, _connection: Any) -> tuple[str, Any]:
-        """Return `%s` with this placeholder as its parameter, which is replaced at each run."""
+        """Return `%s` with this placeholder as its parameter. Each run replaces the placeholder."""
         return "%s", [self]
 
     def taker(self, vendor: str) -> "Take":
-        """Return the function that converts a value for a database vendor."""
+        """Return a function that converts a value for a database vendor."""
         if self.kind is None:
             return _take_any
         prepare = self.kind.get_db_prep_save
@@ -137,7 +137,7 @@ class Compiled:
         self.rows: RowReader | None = None
 
     def filled(self, values: Mapping[str, Any], connection: Any) -> tuple[Any, ...]:
-        """Return the parameters with these values."""
+        """Return the parameters with the given values filled in."""
         return tuple(
             [taken(values[name], connection) if name else taken for name, taken in self.places]
         )
@@ -274,7 +274,10 @@ class Lock(Select[Row]):
     """Locks rows until the transaction ends, to serialise transactions."""
 
     def hold(self, **values: Any) -> None:
-        """Wait for the rows. Without row locks (SQLite), the transaction itself is the lock."""
+        """Wait until the rows are locked.
+
+        Without row locks (SQLite), the transaction itself is the lock.
+        """
         if not settings.SPEED:
             list(self.build(inline_values(values)))
         elif connections[DEFAULT_DB_ALIAS].features.has_select_for_update:

@@ -32,7 +32,7 @@ def find_certifying_event(run: RetentionRun) -> AuditEvent | None:
 
 
 def build_retention_certificate(run: RetentionRun) -> dict[str, Any]:
-    """Return the certificate of a run that has ended, JSON-ready: ids, numbers and hashes.
+    """Return the certificate of a run that has ended, as JSON data: ids, numbers and hashes.
 
     Hashing the lines of `entries` in order gives `digest`, which the ledger entry contains.
     """

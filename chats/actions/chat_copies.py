@@ -89,6 +89,6 @@ def forget_all_frames(chat: Chat, *, marks: ErasureMarks) -> int:
 
 
 def erase_all_references(chat: Chat, *, marks: ErasureMarks) -> int:
-    """Delete excerpts of the chat from stored prompts of other chats. Return their number."""
+    """Delete excerpts of the chat from stored prompts of other chats. Return the count."""
     rows = TurnReference.objects.filter(message__branch__chat=chat)
     return forget_references(rows, marks=marks)

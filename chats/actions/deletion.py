@@ -1,4 +1,4 @@
-"""Soft-deletes chats, and ends temporary ones.
+"""Soft-deletes chats, and ends temporary chats.
 
 A deleted chat is hidden everywhere at once. When its retention period ends (`actions.expiry`), it
 is erased like any other chat (`actions.erasure`).

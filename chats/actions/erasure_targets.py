@@ -161,7 +161,7 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
 def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the partial texts of turns that reply to, contain or cite the message.
 
-    Returns their number.
+    Returns the count.
     """
     del summaries, marks
     turns = Turn.objects.filter(Q(pk=message.turn_id) | Q(trigger=message))
@@ -172,7 +172,7 @@ def erase_partials(message: Message, summaries: list[Compaction], marks: Erasure
 def erase_gateway_nodes(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete the gateway's conversation hashes from the message's position on.
 
-    The hashes are chained, so each later one depends on the message's text. Returns their number.
+    The hashes are chained, so each later one depends on the message's text. Returns the count.
     """
     del summaries, marks
     rows = GatewayNode.objects.filter(branch__chat=message.branch.chat_id)
@@ -204,7 +204,7 @@ def erase_frames(message: Message, summaries: list[Compaction], marks: ErasureMa
 
 
 def forget_frames(turn_ids: Collection[uuid.UUID]) -> int:
-    """Delete turns' streams from the live bus after the commit. Returns their number.
+    """Delete turns' streams from the live bus after the commit. Returns the count.
 
     If the bus is unavailable, frames expire one minute after the end of their turn.
     """
@@ -294,7 +294,7 @@ def erase_of_person(
 
 
 def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the bytes of the message's images that no other message uses. Return their number."""
+    """Delete the bytes of the message's images that no other message uses. Return the count."""
     del summaries, marks
     return MessageImage.objects.filter(message=message).delete()[0]
 

@@ -42,7 +42,7 @@ class ListPlace:
 
 @dataclass(frozen=True, slots=True)
 class DeletedPlace:
-    """The position of a chat in the list of deleted ones."""
+    """The position of a chat in the list of deleted chats."""
 
     erase_at: datetime
     pk: uuid.UUID

@@ -135,7 +135,7 @@ def list_owned_groups(user: User) -> QuerySet[Group]:
 
 
 def list_owned_teams(user: User) -> QuerySet[Team]:
-    """Return the teams whose skills a person may edit: their own, for admins also shared ones."""
+    """Return the teams whose skills a person may edit: their own; for admins also shared teams."""
     mine = Q(owner=user.pk)
     if is_skill_admin(user):
         mine |= Q(owner=None)
@@ -155,7 +155,7 @@ def list_editable_skills(user: User) -> QuerySet[Skill]:
 
 
 def list_visible_skills(user: User) -> QuerySet[Skill]:
-    """Return the skills that a person may read: editable ones, and those of their groups."""
+    """Return the skills that a person may read: those they may edit, and those of their groups."""
     readable = match_editable_skills(user) | Q(group__in=user.groups.values("pk"))
     if user.has_perm(READS_SKILLS):
         readable |= Q(team_id=None)

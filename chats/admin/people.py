@@ -91,7 +91,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return [path("invite/", page, name="auth_user_invite"), *super().get_urls()]
 
     def invite(self, request: HttpRequest) -> HttpResponse:
-        """Create or renew an invitation, and list pending ones.
+        """Create or renew an invitation, and list the pending invitations.
 
         Raises PermissionDenied without the permission to add users.
         """
@@ -102,7 +102,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         return self.or_said(request, lambda: self.invitations_page(request))
 
     def invitations_page(self, request: HttpRequest) -> HttpResponse:
-        """Show the form and the pending invitations, with the link of a new one."""
+        """Show the form and the pending invitations, with the link of a new invitation."""
         now, actor = timezone.now(), get_request_actor(request)
         is_new = request.method == "POST" and "renew" not in request.POST
         form = InvitationForm(request.POST if is_new else None)

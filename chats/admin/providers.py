@@ -204,7 +204,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         self.initial.setdefault("answers_by_default", self.instance.is_default)
 
     def clean_hosted_tools(self) -> str:
-        """Return the types in a uniform format; raises ValidationError for an invalid one.
+        """Return the types in a uniform format; raises ValidationError for an invalid type.
 
         The built-in types `function` and `custom` are invalid here.
         """

@@ -335,6 +335,6 @@ def format_text_length(text: str) -> str:
 
 
 def count_chats_by_team(teams: Sequence[uuid.UUID]) -> dict[uuid.UUID, int]:
-    """Return the number of chats per team, except deleted ones."""
+    """Return the number of chats per team, without deleted chats."""
     rows = Chat.objects.filter(team__in=teams, deleted_at=None).order_by().values("team")
     return dict(rows.annotate(total=Count("pk")).values_list("team", "total"))

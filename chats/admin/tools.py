@@ -177,7 +177,7 @@ class ToolServerAdmin(FreshSignInAdmin):
 
 
 class ToolDefinitionAdmin(DomainAdmin):
-    """Tools as their servers describe them. Only approved ones can be called."""
+    """Tools as their servers describe them. Only approved tools can be called."""
 
     actions = ("approve", "withdraw")
     list_display = ("label", "server", "state", "asks", "description", "tokens", "changed_at")

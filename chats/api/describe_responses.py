@@ -2,6 +2,7 @@
 
 import inspect
 from collections.abc import Iterator, Mapping, Sequence
+from http import HTTPStatus
 from typing import Any
 
 from chats.api.core import errors, schema, strict_json
@@ -86,6 +87,8 @@ def describe_operation(
     for status in SPECIFIC:
         if status not in listed:
             responses.pop(status, None)
+    for status, response in responses.items():
+        response["description"] = response.get("description") or HTTPStatus(int(status)).phrase
     operation["responses"] = dict(sorted(responses.items()))
     operation.pop(schema.PERMISSIONS, None)
 

@@ -379,7 +379,7 @@ def close_warm_up(call: WarmCall, *, ending: StepResult, now: datetime) -> None:
 
 
 def sweep_warm_ups(*, now: datetime) -> int:
-    """Close the warm-ups of dead workers, without repeating them. Returns their number."""
+    """Close the warm-ups of dead workers, without repeating them. Returns the count."""
     dead = list(WarmUp.objects.filter(leases.match_expired_leases()))
     for row in dead:
         with transaction.atomic():

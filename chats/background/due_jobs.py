@@ -68,7 +68,7 @@ def take_over(*, now: datetime, worker: str) -> int:
 
 
 def enqueue_verifications(*, now: datetime) -> int:
-    """Enqueue again the requested verifications whose task was lost. Return their number."""
+    """Enqueue again the requested verifications whose task was lost. Return the count."""
     found = verification.list_overdue_verifications(
         now=now, age=timedelta(seconds=settings.REQUEUE_AFTER)
     )
@@ -94,7 +94,7 @@ def enqueue_erasures(*, now: datetime) -> int:
 def erase_kept_texts(*, now: datetime) -> int:
     """Erase the texts that were kept only for legal holds which have since ended.
 
-    Returns their number.
+    Returns the count.
     """
     erased = kept_texts.erase_due(now=now)
     if erased:

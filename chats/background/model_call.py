@@ -77,7 +77,7 @@ def ask_background_model(
 
 
 def close_lost_calls(receipts: Collection[uuid.UUID | None], *, now: datetime) -> int:
-    """Mark the open calls of dead workers as lost. Return their number."""
+    """Mark the open calls of dead workers as lost. Return the count."""
     made = [pk for pk in receipts if pk is not None]
     still = Receipt.objects.filter(pk__in=made, outcome=Receipt.Outcome.OPEN)
     return still.update(outcome=Receipt.Outcome.LOST, finished_at=now)

@@ -386,7 +386,7 @@ def is_ending_retryable(ending: StepResult) -> bool:
 
 
 def sweep_inference_calls(*, now: datetime) -> int:
-    """Close calls of dead workers, and enqueue idle chats for reading. Return their number."""
+    """Close calls of dead workers, and enqueue idle chats for reading. Return the count."""
     from_dead = PreferenceReading.objects.filter(
         leases.match_expired_leases(), receipt__outcome=Receipt.Outcome.OPEN
     )

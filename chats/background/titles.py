@@ -270,7 +270,7 @@ def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: d
 
 
 def sweep_title_calls(*, now: datetime) -> int:
-    """Close the title calls of dead workers, without repeating them. Returns their number.
+    """Close the title calls of dead workers, without repeating them. Returns the count.
 
     A call older than a lease belongs to a dead worker, because no call takes that long.
     """

@@ -124,7 +124,7 @@ def describe_checkpoint_fault(
 
 
 def iter_log_entries(origin: LedgerOrigin) -> Iterator[bytes]:
-    """Yield the entries of a log in order. Stops at the first missing one."""
+    """Yield the entries of a log in order. Stops at the first missing entry."""
     rows: QuerySet[LedgerLeaf] = LedgerLeaf.objects.filter(origin=origin).order_by("place")
     for place, leaf in enumerate(rows.iterator(chunk_size=2000)):
         if leaf.place != place:
@@ -170,7 +170,10 @@ def verify_file(*, told: Counter[str]) -> Iterator[Break]:
 
 
 def format_checkpoint_name(note: str) -> str:
-    """Return the origin and size of a checkpoint. Raises ValueError if the text is not one."""
+    """Return the origin and size of a checkpoint.
+
+    Raises ValueError if the text cannot be parsed.
+    """
     head = notes.parse_note_checkpoint(note)
     return f"{head.origin}, {head.size} entries"
 

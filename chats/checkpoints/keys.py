@@ -58,7 +58,7 @@ def decode_public_key(key: LedgerKey) -> bytes:
 
 
 def load_valid_keys() -> list[bytes]:
-    """Return the public key of every signing key, without damaged ones."""
+    """Return the public key of every signing key that is not damaged."""
     found = []
     for text in LedgerKey.objects.values_list("public", flat=True):
         try:

@@ -32,7 +32,7 @@ class LedgerWarning(NamedTuple):
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the due tasks (checkpoint, verification, timestamp); return their number."""
+    """Enqueue the due tasks (checkpoint, verification, timestamp); return the count."""
     wanted = []
     if is_checkpoint_due(now=now) or select_due_verification(now=now):
         wanted.append(queue.KEEP_LEDGER)

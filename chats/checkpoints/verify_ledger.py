@@ -145,7 +145,7 @@ class Unreadable(Exception):
 
 
 def decode_strict_base64(text: str) -> bytes:
-    """Decode strict base64. Raises ValueError."""
+    """Decode base64. Raises ValueError for any character outside its alphabet."""
     return base64.b64decode(text.encode("ascii"), validate=True)
 
 

@@ -209,7 +209,7 @@ def should_publish_now(claimed: Claimed) -> bool:
 
 
 def sweep_summaries(*, now: datetime) -> int:
-    """Close the claims of dead workers and enqueue overdue tasks again. Return their number.
+    """Close the claims of dead workers and enqueue overdue tasks again. Return the count.
 
     A task is overdue if no worker began the request, or if its summary waits too long for a
     slot.

@@ -210,7 +210,7 @@ def calculate_summary_cost(spec: ModelSpec | None, usage: dict[str, int]) -> Dec
 
 
 class Calls:
-    """The model calls of one summary: a single one, or several whose results are merged."""
+    """The model calls of one summary: a single call, or several whose results are merged."""
 
     def __init__(
         self, claimed: Claimed, *, spec: ModelSpec, renew: Renew, counter: TokenCounter

@@ -11,8 +11,8 @@ from contextpolicy.engine.summaries.compaction import CompactionPlan
 def attribute_sections(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:
     """Return the sections of a summary, each bullet with the ids of its source messages.
 
-    Marks that name no covered message go to `invalid`. A bullet without a valid source is
-    `unsupported`.
+    Marks that do not name a covered message are listed in `invalid`. A bullet without a valid
+    source is `unsupported`.
     """
     return validate_sections(
         parse_sections(text),

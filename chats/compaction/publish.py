@@ -67,7 +67,7 @@ def store_summary(*, claimed: Claimed, performed: Performed, now: datetime) -> b
 def measure_attempt(claimed: Claimed, performed: Performed) -> dict[str, Any]:
     """Return the columns with the numbers of an attempt, whether accepted or rejected.
 
-    They include its cost, duration, facts and tokens, and the tokens of the prompt after
+    They include its cost, duration, facts and token count, and the token count of the prompt after
     it.
     """
     previous = claimed.plan.previous

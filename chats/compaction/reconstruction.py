@@ -289,7 +289,7 @@ def build_summary_bodies(
 
 
 def build_previous_summary(row: Compaction) -> Summary:
-    """Return the summary that a new one continues, in the engine's type."""
+    """Return the summary that a new summary continues, in the engine's type."""
     return Summary(
         id=str(row.pk),
         text=row.text,

@@ -96,7 +96,10 @@ def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[
 
 
 def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
-    """Parse a Grok conversation: responses in order; newer exports also name their parents."""
+    """Parse a Grok conversation: responses in order.
+
+    Newer exports also name the parents of responses.
+    """
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
     if not isinstance(about, Mapping):

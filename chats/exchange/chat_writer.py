@@ -111,7 +111,10 @@ def store_draft(
 def count_draft_messages(
     nodes: Sequence[Node], *, counter: TokenCounter, now: datetime, between: Callable[[], None]
 ) -> dict[str, MessageTotals]:
-    """Count the tokens of a draft's messages, by id. Raises `ChatFull` and `ImportRefused`."""
+    """Return the token counts of a draft's messages, by id.
+
+    Raises `ChatFull` and `ImportRefused`.
+    """
     if len(nodes) > settings.MESSAGES_PER_CHAT:
         raise ChatFull(limit=settings.MESSAGES_PER_CHAT)
     counts: dict[str, MessageTotals] = {}

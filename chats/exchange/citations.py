@@ -46,7 +46,7 @@ def render_spaced_mark(found: re.Match[str]) -> str:
 
 
 def format_citation_links(reference: Mapping[str, Any]) -> str:
-    """Return the links of a citation; empty if it names no page."""
+    """Return the links of a citation; empty if it does not name a page."""
     items = reference.get("items")
     found = [item for item in items or [] if isinstance(item, Mapping)]
     links = [link for item in (found or [reference]) if (link := format_citation_link(item))]

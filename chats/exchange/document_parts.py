@@ -188,7 +188,9 @@ def read_list_values(
     work: Work,
     is_first: bool = True,
 ) -> Iterator[tuple[bytearray | None, int]]:
-    """Yield the values of a list, each with the position after it; None for one that is too large.
+    """Yield the values of a list, each with the position after it.
+
+    Values that are too large are None.
 
     A negative `start` means concatenated objects.
     """

@@ -52,7 +52,7 @@ def list_entry_calls(entry: SourceEntry) -> list[ToolCallPart]:
 
 
 def shorten_id(own_id: str) -> str:
-    """Return an id that can be stored; long or unusual ones are replaced by a digest."""
+    """Return an id that can be stored. Long or unusual ids are replaced by a digest."""
     if len(own_id) <= 200 and names.is_allowed_name(own_id):
         return own_id
     return "id-" + hashlib.sha256(own_id.encode("utf-8", "surrogatepass")).hexdigest()

@@ -102,7 +102,7 @@ def get_text_value(said: Mapping[str, Any], name: str) -> str:
 def read_drafts_after(
     archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
 ) -> Iterator[ChatDraft | NotTaken]:
-    """Yield the chats after a position, without reading earlier ones."""
+    """Yield the chats after a position, without reading earlier chats."""
     images = pictures.index_archive_images(archive)
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
     files = originals.index_originals(archive, jsonstream.parse_lazy_json(data, place=ACCOUNT))

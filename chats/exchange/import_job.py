@@ -192,7 +192,7 @@ def assemble_import_file(row: FileImport) -> IO[bytes]:
 def import_draft(
     worker: ImportWork, read: import_sources.FileRead, *, place: int, kept_as: str
 ) -> None:
-    """Import one chat, or record the reason that it cannot be imported.
+    """Import one chat, or record the reason why it cannot be imported.
 
     Raises `LeaseLost`, and errors that end the whole import.
     """

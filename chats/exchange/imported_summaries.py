@@ -1,4 +1,4 @@
-"""Restores the summary of an exported chat, and makes it the active one."""
+"""Restores the summary of an exported chat, and makes it the active summary."""
 
 from datetime import datetime
 

@@ -222,7 +222,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
 
 
 def read_bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:
-    """Yield the lines of an entry. Raises `ImportRefused`, also for a damaged one."""
+    """Yield the lines of an entry. Raises `ImportRefused`, also for a damaged entry."""
     try:
         yield from bounds.read_json_lines(file, name=HISTORY)
     except bounds.UNREADABLE as error:

@@ -180,7 +180,7 @@ def attach_tool_results(
 
 
 def parse_pi_session(lines: Lines) -> Found:
-    """Parse a pi session: messages in order; newer ones also name their parents."""
+    """Parse a pi session: messages in order. Newer sessions also name the parents of messages."""
     builder = Builder(is_chain=True)
     source = ""
     before: str | None = None
@@ -215,7 +215,7 @@ def parse_pi_session(lines: Lines) -> Found:
 
 
 def parse_codex_session(lines: Lines) -> Found:
-    """Parse a Codex session, in which each item follows the previous one."""
+    """Parse a Codex session, in which each item follows the previous item."""
     builder = Builder(is_chain=True)
     source, before = "", None
     for place, line in enumerate(lines, start=1):
@@ -357,6 +357,6 @@ def parse_plain_messages(lines: Lines) -> Found:
 
 
 def derive_chat_session_id(builder: Builder) -> str:
-    """Return a stable id for a session without one, derived from the ids of its entries."""
+    """Return a stable id for a session without an id, derived from the ids of its entries."""
     own_ids = (own_id for own_id, entry in builder.entries.items() if entry.parts)
     return "ids:" + hashlib.sha256("\n".join(own_ids).encode("utf-8", "surrogatepass")).hexdigest()

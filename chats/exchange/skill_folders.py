@@ -116,7 +116,7 @@ class LeftOutFile:
 
     @property
     def reason(self) -> str:
-        """The reason that the file was not imported, in the reader's language."""
+        """The reason why the file was not imported, in the reader's language."""
         return str(LEFT_OUT[self.code])
 
 

@@ -138,7 +138,7 @@ def parse_chatgpt_part(item: object, builder: Builder) -> list[Part]:
 
 
 def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
-    """Parse a Claude conversation. Newer ones name each message's parent."""
+    """Parse a Claude conversation. Newer exports name the parent of each message."""
     title, listed = chat.get("name"), chat["chat_messages"]
     if not is_json_list(listed):
         return Unreadable(

@@ -46,7 +46,7 @@ NOTHING_KNOWN = KnownParts()
 
 
 def parse_approvals(parts: Sequence[Any]) -> list[ToolApproval]:
-    """Return the answers in the parts of a UI message."""
+    """Return the consent answers in the parts of a UI message."""
     found = []
     for part in parts:
         given = part.get("approval") if isinstance(part, Mapping) else None

@@ -185,14 +185,14 @@ class UIAction:
             return chat, self.send(chat, text).turn
 
     def choose_model(self, chat: Chat) -> None:
-        """Change the chat's model if the request names another one."""
+        """Change the chat's model if the request names a different model."""
         slug = self.request.model
         if slug and (chat.model is None or chat.model.slug != slug):
             actor = f"user:{self.user.pk}"
             lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
 
     def submit_to(self, chat: Chat, text: str) -> Accepted:
-        """Send a message to an existing chat: at its end, after a message, or replacing one.
+        """Send a message to an existing chat: at its end, after a message, or in place of it.
 
         Raises `UnsupportedUIMessage` for an edit with new files.
         """

@@ -27,7 +27,7 @@ from contextpolicy.engine.messages.ui_messages import (
 def list_ui_messages(
     chat: Chat, *, limit: int, before: str = ""
 ) -> tuple[list[dict[str, Any]], bool]:
-    """Return the newest UI messages of the active path, and whether there are earlier ones.
+    """Return the newest UI messages of the active path, and whether there are earlier messages.
 
     `limit` counts stored messages; a reply with tool calls has several. `before`: the id of the
     first UI message that the client has. Raises `NotFound` for an unknown id.

@@ -194,7 +194,7 @@ def iter_chunks(row: StoredFile, chunks: list[list[Any]]) -> Iterator[FileChunk]
 
 @transaction.atomic
 def store_content(row: StoredFile, *, values: dict[str, Any], chunks: list[FileChunk]) -> None:
-    """Store the content of a file, or the code of the reason that it could not be read.
+    """Store the content of a file, or the code of the reason why it could not be read.
 
     Raises `LeaseLost`.
     """
@@ -272,7 +272,7 @@ def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
 
 
 def enqueue_unread_files(*, now: datetime) -> int:
-    """Enqueue tasks for files that no worker is reading. Return their number."""
+    """Enqueue tasks for files that no worker is reading. Return the count."""
     age = now - timedelta(seconds=settings.REQUEUE_AFTER)
     rows = READINGS.select_free_rows().filter(created_at__lt=age).order_by("created_at")
     return READINGS.enqueue_rows(rows.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])

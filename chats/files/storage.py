@@ -77,7 +77,7 @@ def open_file_bytes(
 ) -> IO[bytes]:
     """Open the bytes of a file, or of an image's copy, for reading.
 
-    `storage`: another storage than the configured one. Raises FileNotFoundError, the error of the
+    `storage`: a storage other than the configured one. Raises FileNotFoundError, the error of the
     storage, and `SecretUnreadable`. Reading raises `FileDamaged`.
     """
     path = row.copy_path if is_copy else row.path
@@ -97,7 +97,7 @@ def iter_file_bytes(
 
 
 def reencrypt_file_keys() -> int:
-    """Encrypt the keys of all files with the newest encryption key; return their number.
+    """Encrypt the keys of all files with the newest encryption key; return the count.
 
     The bytes do not change. Raises `SecretUnreadable`.
     """
@@ -124,7 +124,7 @@ post_delete.connect(schedule_removal, sender=StoredFile)
 
 
 def remove_file_bytes(paths: list[str]) -> int:
-    """Delete bytes whose removal is due and return their number. A due job retries failures."""
+    """Delete bytes whose removal is due and return the count. A due job retries failures."""
     removed = 0
     for path in paths:
         try:
@@ -137,6 +137,6 @@ def remove_file_bytes(paths: list[str]) -> int:
 
 
 def remove_due_bytes(*, now: datetime) -> int:
-    """Delete the bytes whose removal is due. Return their number."""
+    """Delete the bytes whose removal is due. Return the count."""
     due = FileRemoval.objects.filter(due_at__lte=now).values_list("path", flat=True)
     return remove_file_bytes(list(due[:REMOVED_AT_ONCE]))

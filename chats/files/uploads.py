@@ -301,7 +301,7 @@ def delete_file_row(row: StoredFile, *, actor: str, reason: str, now: datetime) 
 def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
     """Delete files that no message uses any longer, in the transaction of an erasure.
 
-    Returns their number. The caller has checked the legal holds.
+    Returns the count. The caller has checked the legal holds.
     """
     rows = StoredFile.objects.select_for_update().filter(pk__in=list(file_ids)).order_by("pk")
     unused = [row for row in rows if not MessageFile.objects.filter(file=row).exists()]
@@ -311,9 +311,9 @@ def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
 
 
 def delete_unused_files(*, now: datetime) -> int:
-    """Delete files that no message used within the grace period, except held ones.
+    """Delete files that no message used within the grace period, except those under a legal hold.
 
-    Returns their number.
+    Returns the count.
     """
     held = legal_holds.load_held_targets(now=now)
     if held.everything:

@@ -27,7 +27,10 @@ MOST_COLUMNS = 63
 
 
 class DocumentTypeFound(Exception):
-    """The XML declares a document type, which can contain entities. Word never writes one."""
+    """The XML declares a document type, which can contain entities.
+
+    Word never writes document types.
+    """
 
 
 @dataclass(slots=True)

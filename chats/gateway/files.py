@@ -39,7 +39,7 @@ def parse_file_part(
 ) -> FilePart:
     """Parse a file part of chat completions.
 
-    Data goes into `images` or `files`, by SHA-256. Raises `InvalidRequest`.
+    Its data is stored in `images` or `files`, by SHA-256. Raises `InvalidRequest`.
     """
     at = f"{param}.file"
     fields = part.get("file")

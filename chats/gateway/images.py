@@ -24,7 +24,7 @@ ELSEWHERE = "image/*"
 
 
 def parse_image(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) -> FilePart:
-    """Parse one image. Data goes into `found`, by SHA-256. Raises `InvalidRequest`."""
+    """Parse one image. Its data is stored in `found`, by SHA-256. Raises `InvalidRequest`."""
     if detail is not None and detail not in DETAILS:
         raise build_image_error(f"{param}: detail must be auto, low or high.", param=param)
     tokens = settings.GATEWAY_IMAGE_TOKENS

@@ -66,7 +66,10 @@ class RunningBodies:
 
     @property
     def headers(self) -> dict[str, str]:
-        """The additional headers of all responses. On conflict, those of the first one apply."""
+        """The additional headers of all responses.
+
+        On conflict, the headers of the first response apply.
+        """
         found: dict[str, str] = {}
         for head in reversed(self.heads):
             found |= head.headers

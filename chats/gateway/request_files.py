@@ -255,7 +255,7 @@ def find_stored_file(
 def replace_given_parts(
     parts: Sequence[Part], made: Mapping[str, AttachedFile]
 ) -> tuple[Part, ...]:
-    """Replace the references in parts by their documents. A repeated one is dropped."""
+    """Replace the references in parts by their documents. Duplicate references are dropped."""
     left = {sha256: parse_stored_part(file.part) for sha256, file in made.items()}
     found: list[Part] = []
     for part in parts:

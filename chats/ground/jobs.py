@@ -78,14 +78,14 @@ class Job(Generic[Row]):
         queue.enqueue(self.task, **({self.argument: key} if self.argument else {}))
 
     def enqueue_rows(self, rows: Iterable[Any]) -> int:
-        """Enqueue the tasks of rows, given by their keys. Returns their number."""
+        """Enqueue the tasks of rows, given by their keys. Returns the count."""
         keys = list(rows)
         for key in keys:
             self.enqueue(key)
         return len(keys)
 
     def enqueue_free_rows(self) -> int:
-        """Enqueue the task of each open row that no worker holds. Returns their number."""
+        """Enqueue the task of each open row that no worker holds. Returns the count."""
         return self.enqueue_rows(self.select_free_rows().values_list("pk", flat=True))
 
     def expire_leases(self, *, worker: str) -> int:

@@ -264,7 +264,7 @@ class FrameWriter:
         await self.pipeline.execute()
 
     async def renew_streams(self, turn_ids: Iterable[uuid.UUID]) -> None:
-        """Postpone the expiry of these turns' streams, because a long step may send nothing."""
+        """Postpone the expiry of these turns' streams, because a long step may send no frames."""
         # A separate pipeline: a flush may be waiting for the answer to the other one.
         pipeline = self.client.pipeline(transaction=False)
         for turn_id in turn_ids:

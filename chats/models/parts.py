@@ -1,4 +1,7 @@
-"""The column for the parts of a message: short ones as JSON, long ones as compressed JSON."""
+"""The column for the parts of a message.
+
+Short parts are stored as JSON, long parts as compressed JSON.
+"""
 
 import base64
 import json

@@ -14,7 +14,7 @@ class Webhook(Stored):
     """A URL of a user that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
-        """The reason that a webhook is disabled; empty while it is active.
+        """The reason why a webhook is disabled; empty while it is active.
 
         Either its owner disabled it, its deliveries failed for three days, or its URL returned
         status 410.

@@ -145,7 +145,7 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
-    """End the person's sessions, except the one with the key `keep`. Return their number."""
+    """End the person's sessions, except the one with the key `keep`. Return the count."""
     keys = [
         row.session_key
         for row in iter_stored_sessions(user=user, now=now)

@@ -10,7 +10,7 @@ def build_file_entries(
 ) -> tuple[TextEntry, ...]:
     """Return the document excerpts that are sent with a turn's question, in order.
 
-    Each begins with the name of the file and the page. `is_plain`: without the day, as for
+    Each excerpt begins with the name of the file and the page. `is_plain`: without the day, as for
     an undated question. Excerpts of erased files are left out.
     """
     if turn.trigger is None or (turn.tail or {}).get("files") != "":

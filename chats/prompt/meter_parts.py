@@ -84,9 +84,9 @@ def describe_system_sources(outlook: Outlook) -> str:
 
 
 def describe_skills(outlook: Outlook) -> str:
-    """Return a text with the tokens of skills in the system text, and the number loaded.
+    """Return a text with the size of the skills in the system text, and how many are loaded.
 
-    Empty if skills use no tokens.
+    Empty if there are no skills in the system text.
     """
     tokens = outlook.skill_tokens
     if not tokens:

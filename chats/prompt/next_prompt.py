@@ -43,7 +43,7 @@ SKILL_PARTS = frozenset({"skills", "team_skills"})
 
 @dataclass(frozen=True, slots=True)
 class MessageDisposition:
-    """How one message is sent, or the reason that it is not sent.
+    """How one message is sent, or the reason why it is not sent.
 
     `cut_to` and `results_to`: the length in characters to which its texts and tool results are cut.
     """
@@ -206,7 +206,7 @@ LAST_TAIL = prepared.Select(
 
 
 def load_missed_search(branch: Branch) -> str:
-    """Return the reason that the last turn's search had no result in time; empty if it had."""
+    """Return the reason why the last turn's search had no result in time; empty if it had."""
     for (tail_of_turn,) in LAST_TAIL.tuples(branch=branch.pk):
         note = str((tail_of_turn or {}).get("references", ""))
         return note if note in searches.LATE else ""

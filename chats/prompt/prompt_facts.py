@@ -87,7 +87,7 @@ class Question:
 
 
 def get_prompt_zone(branch: Branch, *, values: PolicyValues) -> str:
-    """Return the time zone of the dates in a branch's prompts; empty if they have no dates.
+    """Return the time zone of the dates in a branch's prompts; empty if the prompts have no dates.
 
     Prompts with plain sections have no dates, because their text is exactly that of the document.
     """

@@ -43,7 +43,7 @@ def load_prompt_skills(
 def build_skill_notes(loaded: Mapping[str, str], *, counter: TokenCounter) -> list[str]:
     """Return the receipt notes for loaded texts and file parts.
 
-    The hash and the tokens of a part are those of its text in the prompt, including its position
+    The hash and the token count of a part apply to its text in the prompt, including its position
     line.
     """
     return [

@@ -89,12 +89,15 @@ class AsSent:
 
     @property
     def body_words(self) -> str:
-        """Whether the rebuilt body equals the request as sent, as a sentence."""
+        """A sentence that says whether the rebuilt body equals the request as sent."""
         return gettext(BODIES[self.body])
 
     @property
     def fault(self) -> str:
-        """Why the request differs from the one sent, as a sentence. Empty if it is the same."""
+        """A sentence that explains why the request differs from the one sent.
+
+        Empty if both are the same.
+        """
         return gettext(FAULTS.get(self.found.fault, ""))
 
 

@@ -101,7 +101,7 @@ class StreamEnd:
         return self.is_marked or (self.is_finished and error.code == "provider_timeout")
 
     def finish_reason(self, *, has_calls: bool = False) -> FinishReason:
-        """Return the reason that the reply ended; "none" if it is incomplete.
+        """Return the reason why the reply ended; "none" if it is incomplete.
 
         Call it after the stream has ended. Ollama and Gemini report "stop" even with tool calls.
         """

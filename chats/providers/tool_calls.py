@@ -101,8 +101,8 @@ def is_object(text: str) -> bool:
 def _begins_anew(call: _PartialCall, *, given_id: str, name: str) -> bool:
     """Return True if a piece with the index of a call starts another call.
 
-    The piece must have a name and a different id, or no id. The previous call must be complete, or
-    have another name and no arguments yet.
+    The piece must have a name, and either a different id or no id. The previous call must be
+    complete, or have another name and no arguments yet.
     """
     if not name or (given_id and given_id == call.given_id):
         return False

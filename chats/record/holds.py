@@ -91,7 +91,7 @@ def keep_pending_erasure(
 
 
 def cancel_pending_erasures(erasures: QuerySet[PendingErasure], *, now: datetime) -> int:
-    """Cancel pending erasures, in the caller's transaction. Return their number."""
+    """Cancel pending erasures, in the caller's transaction. Return the count."""
     rows = list(erasures.select_related("message__branch"))
     for pending in rows:
         record_erasure_event("erasure.withdrawn", pending, now=now)

@@ -103,7 +103,7 @@ def release_import_files(chat: Chat, *, now: datetime) -> int:
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the task of each import that no worker holds. Returns their number.
+    """Enqueue the task of each import that no worker holds. Returns the count.
 
     Also deletes some reports that are older than 30 days.
     """

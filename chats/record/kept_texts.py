@@ -87,7 +87,7 @@ def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
 
 
 def erase_due(*, now: datetime) -> int:
-    """Erase up to 500 texts that are no longer under a hold. Return their number.
+    """Erase up to 500 texts that are no longer under a hold. Return the count.
 
     The ledger records the number for each person.
     """

@@ -68,7 +68,7 @@ class Sealed(NamedTuple):
 
 
 def seal_message(message: Message) -> Message:
-    """Set salt and commitment of a message that is about to be stored or completed."""
+    """Set the salt and the commitment of a message that is about to be stored or completed."""
     message.salt = message.salt or new_salt()
     message.commitment = compute_message_commitment(message)
     return message
@@ -127,7 +127,7 @@ def build_stored_data(rows: Iterable[Message | Sealed]) -> dict[str, Any]:
 
 
 def format_digest_line(pk: uuid.UUID, commitment: str) -> bytes:
-    """Return the line of one message, of which a digest is computed."""
+    """Return the line of one message, from which a digest is computed."""
     return f"{pk} {commitment}\n".encode()
 
 
@@ -315,7 +315,7 @@ def find_chat_fault(chat_id: uuid.UUID, claims: MessageClaims) -> MessageCompari
 
 
 def find_added_message(chat_id: uuid.UUID, claims: MessageClaims) -> str:
-    """Return a message that should be named by an event but is not; empty without one.
+    """Return a message that an event should name but does not; empty if there is none.
 
     The steps of a turn are named when it ends. A message of an older version has no commitment.
     """

@@ -97,7 +97,7 @@ class Proof(NamedTuple):
 
 
 class Counted(NamedTuple):
-    """A number of tokens, and the version of the counter."""
+    """A token count, and the version of the counter."""
 
     tokens: int
     version: str

@@ -253,7 +253,7 @@ def list_due_deliveries(*, now: datetime) -> Any:
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue delivery tasks for retries and lost tasks. Return their number."""
+    """Enqueue delivery tasks for retries and lost tasks. Return the count."""
     lanes = (
         list_due_deliveries(now=now)
         .order_by()

@@ -148,7 +148,7 @@ def strip_segment_digest(segment: Segment) -> list[Any]:
 
 
 def delete_prompt_texts(digests: set[str]) -> int:
-    """Permanently delete prompt texts. Return their number."""
+    """Permanently delete prompt texts. Return the count."""
     ordered = sorted(digests)
     pages = [ordered[start : start + PAGE] for start in range(0, len(ordered), PAGE)]
     return sum(PromptText.objects.filter(digest__in=page).delete()[0] for page in pages)

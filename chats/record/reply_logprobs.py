@@ -15,5 +15,5 @@ def store_logprobs(turn: Turn, *, entries: str, is_partial: bool, now: datetime)
 
 
 def delete_expired_logprobs(*, now: datetime) -> int:
-    """Delete the log probabilities of replies that are older than a day. Return their number."""
+    """Delete the log probabilities of replies that are older than a day. Return the count."""
     return ReplyLogprobs.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()[0]

@@ -123,7 +123,7 @@ def build_paragraph_tokens(words: str) -> list[Token]:
 
 
 def get_note_number(token: Token) -> int:
-    """Return the number of a note, from 1 in order of reference."""
+    """Return the number of a note. Notes are numbered from 1 in the order of their references."""
     return int(token.meta["id"]) + 1
 
 

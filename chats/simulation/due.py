@@ -30,7 +30,7 @@ EVALUATIONS = Job(
 
 
 def enqueue_due(*, now: datetime) -> int:
-    """Enqueue the task of each count and each evaluation with work to do. Returns their number.
+    """Enqueue the task of each count and each evaluation with work to do. Returns the count.
 
     Also deletes some evaluated turns that are too old.
     """

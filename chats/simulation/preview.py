@@ -43,7 +43,7 @@ MOST_CHARACTERS = 600_000
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """The next prompt under one policy, or the reason that it is refused.
+    """The next prompt under one policy, or the reason why it is refused.
 
     `tokens` and `limit` are in the provider's tokens. `left_out` counts messages by reason. `due`
     is the next compaction step (`none`, `prepare` or `swap`) and its reason.

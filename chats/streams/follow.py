@@ -196,7 +196,7 @@ class TurnFollower:
         ]
 
     def ask_for_rows(self, row: TurnRow, *, seen: StreamPosition | None) -> list[Update]:
-        """Announce to a page rendered earlier that the turn waits for consent."""
+        """Tell a page that was rendered earlier that the turn is waiting for consent."""
         is_known = seen is not None and seen.beginning == row.beginning
         return [] if is_known or not row.awaits_consent else [Reshaped(row.beginning)]
 
@@ -206,14 +206,14 @@ class TurnFollower:
         return await self.read(self.turn_id)
 
     def snapshot(self, row: TurnRow) -> Snapshot:
-        """Return the stored text as a snapshot, which replaces the text of the viewer."""
+        """Return the stored text as a snapshot, which replaces the text that the viewer has."""
         if row.beginning != self.beginning:
             self.thought = 0
         self.beginning, self.position = row.beginning, len(row.text)
         return Snapshot(row.beginning, row.text)
 
     def thoughts_in(self, row: TurnRow) -> list[Update]:
-        """Return the row's reasoning that was not sent yet."""
+        """Return the part of the row's reasoning that was not sent yet."""
         return self.more_thoughts(row.thoughts[self.thought :], self.thought)
 
     def more_thoughts(self, text: str, offset: int) -> list[Update]:
@@ -224,7 +224,7 @@ class TurnFollower:
         return [Thoughts(offset=offset, text=text)]
 
     def over(self, row: TurnRow) -> list[Update]:
-        """Return [`Done`] if the turn has ended, else an empty list."""
+        """Return a list with `Done` if the turn has ended, otherwise an empty list."""
         return [Done(row)] if row.is_over else []
 
     def catch_up(self, row: TurnRow) -> list[Update]:

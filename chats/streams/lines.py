@@ -22,7 +22,7 @@ ReadPart = Callable[[int], Awaitable[tuple[bytes, int | None]]]
 
 
 class ListCut(Refusal):
-    """The stream took too long, the server restarts, or permission was withdrawn.
+    """The stream took too long, the server is restarting, or permission was withdrawn.
 
     Continue at the cursor.
     """

@@ -39,7 +39,7 @@ class ChatChanged:
 
 @dataclass(frozen=True, slots=True)
 class NoticesLost:
-    """The bus was unavailable: any chat may have changed."""
+    """The bus was unavailable, so any chat may have changed."""
 
 
 class TurnUpdate(NamedTuple):

@@ -1,4 +1,4 @@
-"""Finds messages of a team by speaker, time and id."""
+"""Finds messages of a team by speaker, time or id."""
 
 import re
 from datetime import datetime

@@ -1,4 +1,4 @@
-"""Preset teams, which users copy and then adapt."""
+"""Preset teams, which users can copy and adapt."""
 
 from collections.abc import Mapping
 

@@ -60,7 +60,7 @@ class TeamBusy(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class Saved:
-    """A stored team, and warnings for the user."""
+    """A stored team, and warnings about it for the user."""
 
     team: Team
     warnings: tuple[str, ...] = ()

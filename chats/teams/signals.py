@@ -1,4 +1,4 @@
-"""Signals for developers, sent after commit.
+"""Signals for developers, sent after the commit.
 
 An exception in a receiver does not affect the transaction.
 """

@@ -151,11 +151,11 @@ def read_definitions(*, server_id: int, counter: TokenCounter, now: datetime) ->
 
 
 def store_failure(lease: JobLease[ToolServer], refusal: Refusal) -> None:
-    """Store the reason that the definitions could not be read, and end the job."""
+    """Store the reason why the definitions could not be read, and end the job."""
     text, values = build_sentence_columns(refusal.full, longest=LONGEST_SENTENCE)
     lease.release(asked_at=None, failure=text, failure_details=values)
 
 
 def enqueue_due_readings() -> int:
-    """Enqueue requested readings that no worker holds. Returns their number."""
+    """Enqueue requested readings that no worker holds. Returns the count."""
     return READINGS.enqueue_free_rows()

@@ -59,7 +59,7 @@ def update_held_turn(lease: Lease, **values: Any) -> None:
 
 
 def extend_lease(lease: Lease) -> None:
-    """Extend the lease by its full duration. Raises `LeaseLost`."""
+    """Extend the lease to its full duration from now. Raises `LeaseLost`."""
     if not select_held_turn(lease).update(lease_until=compute_lease_end()):
         raise LeaseLost(lease.turn_id)
 

@@ -28,7 +28,7 @@ LOST_SENTENCE = gettext_noop(
 
 
 def release_expired(*, now: datetime, worker: str = "") -> int:
-    """Release turns with an expired lease, and return their number.
+    """Release turns with an expired lease, and return the count.
 
     With `worker`, release instead all running turns of workers whose names start with that prefix.
     A turn that cannot be released is skipped and reported.

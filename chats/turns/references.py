@@ -112,7 +112,7 @@ async def look_up(
     cut: frozenset[int] = frozenset(),
     seq: int = 0,
 ) -> ChosenReferences:
-    """Return the retrieved context of a turn's question, or the reason that there is none.
+    """Return the retrieved context of a turn's question, or the reason why there is none.
 
     `room`, `sent`, `cut` and `seq` select excerpts of the chat itself, see
     `prompt.tail.TailRequired`. The reason is `failed` or one of those of

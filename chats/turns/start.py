@@ -221,7 +221,7 @@ def accept_message(
 ) -> tuple[Message, Turn]:
     """Check and store a message with its turn. The caller has locked the chat.
 
-    Raises the same as `start_turn`, except for the refusals of the idempotency key.
+    Raises the refusals of `start_turn`, except for those of the idempotency key.
     """
     choice = resolve_model(chat, text=text, has_files=bool(files))
     return store_message(

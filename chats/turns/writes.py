@@ -1,4 +1,4 @@
-"""The writes of a running turn: each is one transaction, fenced by the lease.
+"""The writes of a running turn. Each is one transaction, fenced by the lease.
 
 They open a step (which accepts waiting messages), record the call, and close the step or the turn.
 """

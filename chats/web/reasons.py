@@ -16,7 +16,7 @@ from contextpolicy.wording import join_items
 
 
 class LeftOutWords(NamedTuple):
-    """The reason that a message is not sent: a short label, and the full sentence for receipts."""
+    """The reason why a message is not sent: a short label, and the full sentence for receipts."""
 
     beside: StrOrPromise
     receipt: StrOrPromise
@@ -403,7 +403,7 @@ def describe_omission_reason(reason: str) -> str:
 
 
 def describe_unused_reason(reason: str) -> str:
-    """Return the label of the reason that a summary was not used.
+    """Return the label of the reason why a summary was not used.
 
     An unknown reason is returned unchanged.
     """

@@ -1,4 +1,4 @@
-"""The phrase that begins each event's sentence, by event type.
+"""The phrase at the beginning of each event's sentence, by event type.
 
 A test checks that none is missing.
 """

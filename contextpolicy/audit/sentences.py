@@ -167,7 +167,9 @@ def describe_assignment_event(*, is_assigned: bool, replaces: bool) -> str:
 def describe_evaluation_event(
     kind: str, opening: str, data: dict[str, Any], *, names: Names
 ) -> str:
-    """Describe which policy was evaluated on how many turns. Removes the used keys from `data`.
+    """Describe which policy was evaluated, and on how many turns.
+
+    Removes the used keys from `data`.
 
     `opening` is the beginning of the sentence, without a name.
     """

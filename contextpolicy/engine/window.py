@@ -40,11 +40,10 @@ class Room:
 class HistoryView:
     """The input of a strategy: the policy, the room, and the messages that could be sent.
 
-    `entries` are uncovered, not excluded and after the active window, ascending by seq. A
-    pinned message that is omitted from history is sent as a pin; `pin_tokens` is its cost
-    as a pin. `is_complete` is False if messages before the first entry were not loaded. A
-    strategy may read the system text, the tools and the retrieved context, but not change
-    them.
+    `entries` are the messages after the active window that are neither covered nor excluded,
+    ascending by seq. A pinned message that is omitted from history is sent as a pin; `pin_tokens`
+    is its cost as a pin. `is_complete` is False if messages before the first entry were not loaded.
+    A strategy may read the system text, the tools and the retrieved context, but not change them.
     """
 
     values: PolicyValues
@@ -118,7 +117,7 @@ class WindowChoice:
 
 @dataclass(frozen=True, slots=True)
 class WindowMove:
-    """The requested start index of history, and the tokens of history before and after the move."""
+    """The requested start index of history, and its token counts before and after the move."""
 
     start: int
     tokens_before: int

@@ -372,7 +372,7 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
 
 
 def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
-    """Find fields that are set but never read."""
+    """Find fields that are set but never used."""
     defaults = get_strategy_defaults(values.strategy)
 
     def is_set(name: str) -> bool:

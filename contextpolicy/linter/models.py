@@ -114,7 +114,7 @@ def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
 
 
 def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
-    """Warn about the cost of a window that drops its oldest message at each turn."""
+    """Warn about the cost of a window that drops its oldest message at every turn."""
     limit = compute_prompt_limit(values, model_window=None)
     size = values.window_size or 0
     tokens = min(limit, size * USUAL_TURN // 2)

@@ -1,1 +1,1 @@
-"""Date formats of the pages."""
+"""Date formats for the pages."""

@@ -20,7 +20,7 @@ _turns: dict[str, threading.Lock] = {}
 
 
 class DatabaseWrapper(base.DatabaseWrapper):
-    """SQLite connection of one thread, which waits for its turn before it writes."""
+    """The SQLite connection of one thread. It waits for its turn before it writes."""
 
     has_turn = False
     # Seconds to wait for other writers; None: the timeout of the settings

@@ -73,14 +73,14 @@ class MeasuringWorker:
         return await self.db(function, **arguments)
 
     def put(self, turn_id: uuid.UUID, frame: Frame) -> None:
-        """Drop a frame of the live stream."""
+        """Discard a frame of the live stream."""
 
     def provider(self, account: Account) -> Provider:
         """Return a model that gives the reply of this worker."""
         return self
 
     async def stream(self, request: ProviderRequest) -> AsyncIterator[Any]:
-        """Store the prompt, and yield the reply."""
+        """Store the prompt, and yield the fixed reply."""
         self.prompts.append([message.content for message in request.messages])
         yield TextDelta(self.reply)
         yield Finished("stop")

@@ -82,7 +82,7 @@ class SearchedPrompt:
         return whole > 0 and rarity.weight(wanted & there) >= SHARE * whole
 
     def of_day(self, day: str) -> "SearchedPrompt":
-        """Return the lines below a day, and the lines that name it.
+        """Return the lines that belong to a day, and the lines that name it.
 
         A day at the beginning of a line applies to all lines below it, across messages, until a
         line begins with another day.

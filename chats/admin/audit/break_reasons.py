@@ -1,4 +1,4 @@
-"""Localized reasons of broken chains. Rows, commands and logs stay English."""
+"""Localized reasons for broken chains. Rows, commands and logs stay English."""
 
 import re
 
@@ -45,7 +45,7 @@ TEMPLATES = (
 
 
 def localize_break_reason(reason: str) -> str:
-    """Return the reason of a broken chain in the active language. Unknown ones stay English."""
+    """Return the reason for a broken chain in the active language. Unknown reasons stay English."""
     if not reason:
         return ""
     values = VALUES.findall(reason)

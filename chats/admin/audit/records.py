@@ -94,7 +94,7 @@ class TurnAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Compaction due after this turn"))
     def after_it(self, turn: Turn) -> str:
-        """Return the reason that the turn was or was not followed by a summary."""
+        """Return the reason why the turn was or was not followed by a summary."""
         return explain_skipped_compaction(turn).sentence
 
 

@@ -145,7 +145,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return build_export_response(made)
 
     def verification(self, request: HttpRequest) -> HttpResponse:
-        """Verify a small ledger immediately; request the verification of a larger one.
+        """Verify a small ledger immediately, or request the verification of a large ledger.
 
         Raises PermissionDenied without the permission to read the ledger.
         """
@@ -164,7 +164,7 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
         return self.kept(request, scope=scope)
 
     def kept(self, request: HttpRequest, *, scope: str) -> HttpResponse:
-        """Show the result of the newest verification, and whether one is running."""
+        """Show the result of the newest verification, and whether a verification is running."""
         asked = LedgerVerification.objects.filter(scope=scope).order_by("-pk")
         newest = asked.first()
         found = asked.filter(finished_at__isnull=False, error="").first()

@@ -37,7 +37,10 @@ class AssignmentForm(TargetInputs, forms.ModelForm[PolicyAssignment]):
 
 
 class PolicyAssignmentAdmin(DomainAdmin):
-    """Lists and adds assignments. A new assignment replaces its target's previous one."""
+    """Lists and adds assignments.
+
+    A new assignment replaces the previous assignment of its target.
+    """
 
     form = AssignmentForm
     refusals = (policy_refusals.PolicyNotInUse, SecondPersonNeeded, BlastRadiusNeeded)

@@ -61,7 +61,7 @@ def build_description_parts(values: PolicyValues) -> list[str | Figure]:
 
 
 def describe_field(declared: PolicyField, values: PolicyValues) -> list[Pieces]:
-    """Return the declared sentence about a field as a list of one item.
+    """Return a list with the declared sentence about a field.
 
     Empty if no sentence is declared, or if the value needs none.
     """

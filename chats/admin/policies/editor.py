@@ -125,7 +125,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return super().or_said(request, once_more)
 
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
-        """Create a version with the values of an older one.
+        """Create a version with the values of an older version.
 
         Raises the errors of `restore_policy_version`.
         """

@@ -178,7 +178,7 @@ def list_selectable_agents(chat: Chat) -> list[tuple[str, str, str]]:
 
 
 class ExplainedPolicyAdmin(EffectivePolicyAdmin):
-    """Stored effective policies, and a page that explains one."""
+    """Stored effective policies, and a page that explains the effective policy of a user."""
 
     change_list_template = "admin/contextpolicy/effectivepolicy/change_list.html"
 

@@ -90,7 +90,7 @@ def format_headings(headings: Sequence[str]) -> str:
 
 
 def parse_headings(text: str) -> list[str]:
-    """Parse headings from their lines; `BUILT_IN` alone means the built-in ones."""
+    """Parse headings from their lines; `BUILT_IN` alone means the built-in headings."""
     return [line for _, line in _lines(text)]
 
 

@@ -256,7 +256,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         return {"strategy_config": config} if config or has_one else {}
 
     def say(self, problem: Problem) -> None:
-        """Add a problem to those of its fields that are set, or else to the first one."""
+        """Add a problem to those of its fields that are set, otherwise to its first field."""
         named = [name for name in problem.fields if name in self.policy_values]
         for name in named or problem.fields[:1]:
             if name == "strategy_config":

@@ -10,7 +10,7 @@ from chats.people import keys
 
 @extend_schema_field({"type": "string", "enum": list(keys.SCOPES)})
 class ScopeName(PlainText):
-    """The name of a scope. An unknown one is refused with a list of the valid scopes."""
+    """The name of a scope. Unknown names are refused with a list of the valid scopes."""
 
 
 class MemoryChange(Strict):

@@ -107,7 +107,7 @@ class UsageRowOut(serializers.Serializer[object]):
 
 
 class UsageOut(serializers.Serializer[object]):
-    """Usage in a time range, one row per group, in the order of the groups.
+    """Usage in a time range, with one row per group, ordered by group.
 
     Deleted and erased chats are not counted.
     """

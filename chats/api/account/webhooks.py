@@ -24,7 +24,7 @@ SCOPE = "webhooks"
 
 
 class EventName(PlainText):
-    """The name of an event. An unknown one is refused with a list of the valid events."""
+    """The name of an event. Unknown names are refused with a list of the valid events."""
 
 
 class NewWebhook(Strict):

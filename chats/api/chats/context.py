@@ -135,8 +135,8 @@ class ContextOut(serializers.Serializer[Any]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part uses. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others as counted "
-            "by the local tokenizer."
+            "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
+            "the local tokenizer."
         )
     )
     notes = serializers.ListField(

@@ -47,7 +47,9 @@ class FileOut(serializers.Serializer[StoredFile]):
     """
 
     id = serializers.UUIDField()
-    name = serializers.CharField(help_text="Name from the latest upload of the content.")
+    name = serializers.CharField(
+        help_text=("Name of the file, from the latest upload with this content.")
+    )
     kind = serializers.ChoiceField(
         choices=StoredFile.Kind.choices, help_text="Detected kind of the content."
     )
@@ -137,7 +139,7 @@ class FileViewSet(Endpoint):
         summary="List files", parameters=[PageQuery], responses=build_page_serializer(FileOut)
     )
     def list(self, request: Request) -> Response:
-        """List your files, newest first, including those in messages."""
+        """List your files, newest first, including files that messages use."""
         rows = uploads.list_files(self.user)
         return self.respond_page(rows, order=("-created_at", "-id"), name="files")
 

@@ -90,7 +90,7 @@ class SentMessageOut(serializers.Serializer[Any]):
         help_text="Kinds of the segments that the message consists of, such as `history`.",
     )
     tokens = serializers.IntegerField(
-        help_text=("Number of tokens, counted as counted by the local tokenizer.")
+        help_text=("Number of tokens, counted by the local tokenizer.")
     )
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt that the message consists of."
@@ -102,7 +102,7 @@ class PrefixOut(serializers.Serializer[Any]):
 
     messages = serializers.IntegerField(help_text="Number of messages in the prefix.")
     tokens = serializers.IntegerField(
-        help_text="Number of tokens of the prefix, counted as counted by the local tokenizer."
+        help_text="Number of tokens in the prefix, counted by the local tokenizer."
     )
     broken_by = serializers.CharField(
         help_text=(

@@ -102,7 +102,7 @@ class Endpoint(ViewSet):
 
     @property
     def user(self) -> User:
-        """The authenticated user. The permission classes guarantee that there is one."""
+        """The authenticated user. The permission classes have refused anonymous requests."""
         return get_request_user(self.request)
 
     @property

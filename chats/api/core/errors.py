@@ -109,7 +109,7 @@ SIMPLE: Sequence[tuple[type[Exception], type[Refusal]]] = (
 
 
 def handle_api_error(error: Exception, context: Mapping[str, Any]) -> Response | None:
-    """Return the response for an expected error. None leaves an unexpected one to Django."""
+    """Return the response for an expected error. None leaves unexpected errors to Django."""
     request = context["request"]
     refusal = convert_exception(error, method=str(request.method))
     if refusal is None:

@@ -64,7 +64,7 @@ class Strict(serializers.Serializer[Any]):
     """Base class of request bodies and queries: unknown fields are errors."""
 
     def to_internal_value(self, data: Any) -> Any:
-        """Return the validated fields. Raises ValidationError for an unknown one."""
+        """Return the validated fields. Raises ValidationError for an unknown field."""
         if isinstance(data, Mapping):
             unknown = sorted(str(name) for name in set(data) - set(self.fields))
             if unknown:

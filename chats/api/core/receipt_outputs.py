@@ -29,7 +29,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         help_text="Sequence number of the message that the segment contains. Null: not a message."
     )
     tokens = serializers.SerializerMethodField(
-        help_text="Number of tokens, counted as counted by the local tokenizer."
+        help_text="Number of tokens, counted by the local tokenizer."
     )
     cut_to = serializers.SerializerMethodField(
         help_text=(
@@ -119,8 +119,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part used. `token_budget`, "
-            "`reserve` and `prompt_limit` are counted as by the provider, the others as counted "
-            "by the local tokenizer."
+            "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
+            "the local tokenizer."
         )
     )
     prompt_tokens = serializers.IntegerField(

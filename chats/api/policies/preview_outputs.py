@@ -35,7 +35,7 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
-    """The reason that no prompt can be built: a stable `code`, and a localized `message`."""
+    """The reason why no prompt can be built: a stable `code`, and a localized `message`."""
 
     code = serializers.CharField(help_text="Stable error code.")
     message = serializers.CharField(

@@ -151,7 +151,7 @@ def store_compaction_request(
     model: str | None,
     compaction: str = "",
 ) -> None:
-    """Store the request on its branch, where it replaces an earlier one."""
+    """Store the request on its branch, where it replaces any earlier request."""
     by = f"user:{user.pk}"
     branch.asked = {
         "by": by,

@@ -198,7 +198,7 @@ def is_same_kind(first: str, second: str) -> bool:
 
 
 def list_words(text: str) -> list[str]:
-    """Return the words of a text. In scripts without spaces each character is one."""
+    """Return the words of a text. In scripts without spaces, each character counts as a word."""
     return [word for word in WORD.findall(text) if word[0].isalnum()]
 
 

@@ -22,7 +22,7 @@ class Command(BaseCommand):
     help = "Re-encrypt every stored key with the first of ENCRYPTION_KEYS. Then remove the others."
 
     def handle(self, *_args: Any, **_options: Any) -> None:
-        """Re-encrypt the keys and print their number.
+        """Re-encrypt the keys and print the count.
 
         Raises `CommandError`; then nothing was changed.
         """

@@ -71,7 +71,7 @@ def release_chat_reading(
 
 
 def enqueue_due() -> int:
-    """Enqueue chats that have been idle, and chats whose task was lost. Returns their number."""
+    """Enqueue chats that have been idle, and chats whose task was lost. Returns the count."""
     due = READINGS.select_free_rows().filter(due_at__lte=Now()).order_by("due_at")
     found = list(due.values_list("chat", flat=True)[:AT_ONCE])
     READINGS.enqueue_rows(found)

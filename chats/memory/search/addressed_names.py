@@ -56,7 +56,7 @@ class AddressedNames:
         return max((place.to_seq for place in self.places), default=0) // 2
 
     def list_newest_texts(self, role: str, *, most: int) -> list[int]:
-        """Return the ids of the newest texts of a role that name no speaker."""
+        """Return the ids of the newest texts of a role that do not name a speaker."""
         ranges = Q()
         for place in self.places:
             ranges |= Q(pk__gte=place.id_at(0), pk__lte=place.id_at(place.to_seq))

@@ -182,7 +182,7 @@ def clear_due_mark(place: SearchPlace) -> None:
 
 
 def requeue_stalled_indexing() -> int:
-    """Enqueue stalled tasks again. Returns their number.
+    """Enqueue stalled tasks again. Returns the count.
 
     Occasionally also searches for branches that were never marked as due, such as after an
     upgrade or a lost task.

@@ -90,7 +90,7 @@ def find_in_chat(
 ) -> ChosenReferences:
     """Choose excerpts of a branch that its prompt leaves out, within `room` tokens.
 
-    The best ones are chosen and returned in chat order. `sent`: seqs of the messages that the
+    The best excerpts are chosen and returned in chat order. `sent`: seqs of the messages that the
     prompt contains in full; `cut`: those that it shortens. Only messages of the branch with a seq
     below `before` are used. Messages of up to `LONGEST` characters are used whole. Longer ones are
     reduced to the sentences that best match the question, or used whole if room is left at the end.

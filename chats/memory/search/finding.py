@@ -64,7 +64,7 @@ class FoundText(NamedTuple):
     """A matching text: its id, its score, and the words it shares.
 
     `cited`: shared words of summaries or preferences that cite it. `alike`: its similarity to the
-    question, if compared.
+    question, if they were compared.
     """
 
     id: int

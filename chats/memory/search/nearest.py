@@ -176,7 +176,7 @@ class Matrices:
 def read_vector_blocks(
     matrix: Matrix, space_id: int, owner_id: int, *, way: str
 ) -> Iterator[list[tuple[int, int, bytes]]]:
-    """Yield stored vectors: newer ones ascending, older ones descending."""
+    """Yield stored vectors: newer vectors in ascending order, older vectors in descending order."""
     while True:
         values = [space_id, owner_id]
         between = ""

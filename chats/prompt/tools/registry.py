@@ -72,7 +72,7 @@ class OwnTools:
     def offered(
         self, *, branch: Branch, values: PolicyValues, model: ModelSpec, lists_skills: bool
     ) -> tuple[ToolSpec, ...]:
-        """Return the tools that the model can use in a chat; none if it does not support tools.
+        """Return the tools that the model can use in a chat; empty if it does not support tools.
 
         Includes the tools of tool servers that the policy allows. If there are any, the tool
         that reads long results is offered too. The search is offered from the first prompt that

@@ -1,4 +1,4 @@
-"""The threads for a worker's database calls, with a priority queue."""
+"""The threads for a worker's database calls, which use a priority queue."""
 
 import time
 from collections.abc import Callable

@@ -47,12 +47,12 @@ class Host(Protocol):
 
 
 def get_turn_id(run: LeasedTurn) -> uuid.UUID:
-    """Return the id of a running turn, the order in which rows are locked."""
+    """Return the id of a running turn. Rows are locked in the order of these ids."""
     return run.lease.turn_id
 
 
 class LeaseKeeper:
-    """Two timers of a worker: one renews its turns' leases, one saves their partial texts."""
+    """Two timers of a worker: one renews its turns' leases, the other saves their partial texts."""
 
     def __init__(self, *, worker: Host, runs: Mapping[uuid.UUID, LeasedTurn]) -> None:
         self.worker = worker

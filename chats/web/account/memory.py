@@ -47,7 +47,8 @@ class InstructionsForm(PageForm):
         self.describe(
             "instructions",
             gettext(
-                "Enter, for example, your name and the tone of replies. Up to %(longest)s "
+                "Enter, for example, your name and the tone that you prefer for replies. Up to "
+                "%(longest)s "
                 "characters. Empty: no instructions."
             ),
             longest=memory_settings.LONGEST_INSTRUCTIONS,

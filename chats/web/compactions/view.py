@@ -254,7 +254,7 @@ def describe_savings(balance: Balance) -> str:
 
 
 def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
-    """Return the code and the label of the reason that the compaction started."""
+    """Return the code and the label of the reason why the compaction started."""
     if row.trigger == "revision":
         return "revision", gettext("edited summary")
     if row.trigger == "rerun":

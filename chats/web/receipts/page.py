@@ -148,7 +148,7 @@ def format_receipt_title(row: Receipt, *, many: bool) -> str:
 
 
 def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
-    """Return the numbers of the budget with their sources."""
+    """Return the numbers of the token budget with their sources."""
     budget = row.budget
     left = sum(last - first + 1 for first, last, _ in row.left_out)
     note = gettext("{budget:,} budget − {reserve:,} reply").format(

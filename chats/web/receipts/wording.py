@@ -87,7 +87,7 @@ def _of_message(note: str) -> str:
 def describe_loaded_file(detail: str) -> str:
     """Return the sentence about a loaded part of a file.
 
-    `detail` contains the key, the hash and the tokens of the part. Returns an empty string
+    `detail` contains the key, the hash and the token count of the part. Returns an empty string
     if the note is malformed.
     """
     key, _, rest = detail.partition(":")

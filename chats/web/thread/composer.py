@@ -142,7 +142,7 @@ class MeterRow:
 
 @dataclass(frozen=True, slots=True)
 class MeterView:
-    """The context meter, or the reason the next prompt is unknown."""
+    """The context meter, or the reason why the next prompt is unknown."""
 
     chat: Chat
     problem: str = ""

@@ -122,7 +122,7 @@ def exclude_hidden_messages(found: SortedOut, *, shows: Callable[[Message], bool
 def exclude_oversized_messages(
     found: SortedOut, *, is_oversized: Callable[[Message], bool]
 ) -> SortedOut:
-    """Leave out history messages that fit no prompt, with the reason `budget`.
+    """Leave out history messages that do not fit into any prompt, with the reason `budget`.
 
     History has no gaps, so such a message would otherwise displace all messages before it.
     """

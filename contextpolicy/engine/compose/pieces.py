@@ -158,7 +158,7 @@ class Pieces:
         return enforce_strict_roles(blocks, maker=self.maker)
 
     def _is_oversized(self, message: Message) -> bool:
-        """Return True if a message fits no prompt, not even as the question.
+        """Return True if a message does not fit into any prompt, not even as the question.
 
         Entries are built only for messages that may be too large, so that the others need not
         be counted.

@@ -60,7 +60,7 @@ def parse_chat_messages(data: object) -> ReadMessages:
 
 
 def format_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
-    """Convert wire messages to chat messages, JSON-ready."""
+    """Convert wire messages to JSON-serialisable chat messages."""
     return [_written(wire) for wire in wires]
 
 

@@ -104,7 +104,7 @@ def count_block_tokens(blocks: Iterable[Block]) -> int:
 
 
 def sum_block_costs(blocks: Iterable[Block]) -> int:
-    """Add up the tokens of the prompt limit that several blocks use."""
+    """Return the number of tokens of the prompt limit that several blocks use."""
     return sum(block.cost for block in blocks)
 
 

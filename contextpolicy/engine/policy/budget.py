@@ -1,4 +1,4 @@
-"""Token arithmetic: the prompt limit, its marks, and the tokens of each part of a prompt."""
+"""Token arithmetic: the prompt limit, its marks, and the size of each part of a prompt."""
 
 from dataclasses import dataclass
 

@@ -35,7 +35,7 @@ class PolicyValues(PolicyFields):
     """The fields of an effective policy with their JSON form."""
 
     def to_json(self) -> dict[str, object]:
-        """Return the fields as a JSON-ready object with sorted keys."""
+        """Return the fields as a JSON-serialisable object with sorted keys."""
         written = asdict(self)
         for name in _LISTS:
             value = written[name]
@@ -186,7 +186,7 @@ _WANTED: Mapping[Kind, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A reason that values cannot work: a code, the fields, and a sentence with possible values."""
+    """A reason why values cannot work: a code, the fields, and a sentence with possible values."""
 
     code: str
     fields: tuple[str, ...]

@@ -200,7 +200,7 @@ def get_reply_share(messages: Sequence[Message]) -> float:
 
 
 def _under(line: _Line, sections: Sequence[str]) -> _Line:
-    """Move a line to the requested section of the same name, or else to the first section."""
+    """Move a line to the requested section of the same name, otherwise to the first section."""
     return replace(line, said=replace(line.said, section=_named(line.said.section, sections)))
 
 

@@ -82,7 +82,7 @@ class Next:
 def build_opening_queue(
     members: Sequence[Member], rules: Rules, *, addressees: Sequence[str], last: str
 ) -> tuple[str, ...]:
-    """Return the speakers of a new round: the addressees, else by the team's rule.
+    """Return the speakers of a new round: the addressees, or those named by the team's rule.
 
     `last`: the role id of the agent that spoke last in this chat; round robin continues after it.
     If the rule leaves the choice to the user and the user names no agent, the first agent answers.

@@ -115,7 +115,10 @@ class TeamState:
         self._change_task(None)
 
     def export_snapshot(self, *, now_ms: int) -> dict[str, object]:
-        """Return the state as a JSON-ready object. `now_ms`: the current time in milliseconds."""
+        """Return the state as a JSON-serialisable object.
+
+        `now_ms`: the current time in milliseconds.
+        """
         return {
             "messages": [dump_team_message(message) for message in self._messages],
             "teamTask": self._team_task,

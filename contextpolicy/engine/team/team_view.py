@@ -79,7 +79,7 @@ def fold_member_name(name: str) -> str:
 
 
 def find_name_fault(name: str) -> NameFault | None:
-    """Return the code of the reason that a name is not allowed for a team member, or None."""
+    """Return the code of the reason why a name is not allowed for a team member, or None."""
     if not name.strip():
         return "missing"
     if len(name) > LONGEST_MEMBER_NAME:
@@ -94,7 +94,7 @@ def find_name_fault(name: str) -> NameFault | None:
 
 
 def find_name_problem(name: str) -> Phrase | None:
-    """Return a sentence with the reason that a name is not allowed for a team member, or None."""
+    """Return a sentence that explains why a name is not allowed for a team member, or None."""
     fault = find_name_fault(name)
     if fault is None:
         return None

@@ -142,7 +142,7 @@ def strip_source_marks(text: str) -> str:
 
 
 def bracket_source_marks(text: str) -> str:
-    """Replace the square brackets of source marks by round ones, so that they name no source."""
+    """Replace the square brackets of source marks with round ones, so that they name nothing."""
     return SOURCE_MARK.sub(lambda mark: f"({mark[0][1:-1]})", text)
 
 

@@ -1,4 +1,4 @@
-"""Formats that replace Django's for Simplified Chinese: 24 hours, with the time zone."""
+"""Formats that replace Django's for Simplified Chinese: 24-hour clock, with the time zone."""
 
 DATETIME_FORMAT = "Y年n月j日 H:i:s e"
 DATE_FORMAT = "Y年n月j日"

@@ -19,7 +19,7 @@ KEYS_SET = (
 
 
 class Command(BaseCommand):
-    """Prints the names of the written files. The files have mode 0600."""
+    """Writes the backup and prints the names of its files, which have mode 0600."""
 
     help = "Back up the database, the stored files and the last checkpoint. The server may run."
     requires_system_checks = ()

@@ -16,7 +16,7 @@ WARNED = 2
 
 
 class Command(BaseCommand):
-    """Exit code 0: no failure; 1: a failure; 2: only warnings, with --strict."""
+    """Exit codes: 0 without failures, 1 with a failure, 2 with only warnings and `--strict`."""
 
     help = "Check database, broker, workers, schedule, disk, keys, clock and model servers."
     requires_system_checks = ()

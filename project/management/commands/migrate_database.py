@@ -12,7 +12,7 @@ from project.operations.refused import OperationRefused
 
 
 class Command(BaseCommand):
-    """Copies everything and verifies it on both sides.
+    """Copies the whole installation and verifies the result on both sides.
 
     If the command is interrupted, the next run continues the copy.
     """
@@ -34,7 +34,7 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, source: Path, replace: bool, **_options: Any) -> None:
-        """Move the installation.
+        """Move the installation to PostgreSQL.
 
         Raises CommandError; the SQLite file then still contains everything.
         """

@@ -17,7 +17,7 @@ NOT_VERIFIED = (
 
 
 class Command(BaseCommand):
-    """Checks everything before it changes anything, then migrates and verifies."""
+    """Restores a backup: checks everything before changing anything, then migrates and verifies."""
 
     help = "Restore a backup. Stop the web processes, the workers and the schedule first."
     requires_system_checks = ()

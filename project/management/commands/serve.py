@@ -9,7 +9,10 @@ from project import addresses, launcher
 
 
 class Command(BaseCommand):
-    """The launcher. `manage.py serve` itself starts it, before Django is loaded."""
+    """Represents the launcher in Django's command list.
+
+    `manage.py serve` starts it before Django is loaded.
+    """
 
     help = launcher.HELP
     requires_system_checks = ()

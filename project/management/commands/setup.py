@@ -15,7 +15,10 @@ from project.versions import refuse_newer_database, refuse_wrong_encoding
 
 
 class Command(BaseCommand):
-    """Idempotent; prints a one-time sign-in link when it creates the first administrator."""
+    """Sets up the database.
+
+    Prints a one-time sign-in link when it creates the first administrator.
+    """
 
     help = "Prepare the database (run before the first start and after each upgrade)."
     # The web process checks the URLs; loading them here would delay the first start.

@@ -37,7 +37,7 @@ class Server(uvicorn.Server):
         self.ready = ready
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Start to listen, and write the ready file."""
+        """Start listening, and write the ready file."""
         await super().startup(sockets=sockets)
         shared_figures.report_open_streams(STREAMS.by_user.total, until=STREAMS.closing)
         if self.ready:
@@ -57,7 +57,7 @@ def load_and_wait(lock: Path) -> None:
 
 
 class Command(BaseCommand):
-    """Serves pages, REST and event streams."""
+    """Serves the pages, the REST API and the event streams."""
 
     help = "Run one web process (several may share a port behind a proxy)."
 
