@@ -65,7 +65,7 @@ class NoSuchVersion(Exception):
 
 
 class PolicyNameTaken(Exception):
-    """Another policy has the same name, ignoring case."""
+    """Another policy already has this name, ignoring case."""
 
     code = "policy_name_taken"
 

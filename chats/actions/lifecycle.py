@@ -61,7 +61,7 @@ class TitleTooLong(Refusal):
 
 
 class InvalidTitle(Refusal):
-    """The title has a line break, control character or direction override, or is invisible."""
+    """The title contains a line break, control character or direction override, or is invisible."""
 
     code = "invalid_character"
     status = 422

@@ -22,7 +22,7 @@ NAME_LENGTH = 100
 
 
 class InvalidFolderName(Refusal):
-    """The name is empty, or has a line break, a control character or a direction override."""
+    """The name is empty, or contains a line break, a control character or a direction override."""
 
     code = "invalid_name"
     status = 422

@@ -138,7 +138,10 @@ class Builder:
     def result(
         self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
     ) -> None:
-        """Add the result of a call; without an id, of the nearest preceding open call."""
+        """Add the result of a call.
+
+        Without an id, it belongs to the nearest preceding open call.
+        """
         self.counted += 1
         own_id = own_id or f"result-{len(self.entries)}"
         if own_id in self.entries:

@@ -135,7 +135,7 @@ class TextChunks:
         return logprobs.build_text_logprobs(found, offset=len(self.echo), has_top=self.has_top)
 
     def thoughts(self, text: str) -> str:
-        """Return an empty text, because this format has no reasoning."""
+        """Return an empty string, because this format has no reasoning."""
         del text
         return ""
 

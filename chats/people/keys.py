@@ -51,7 +51,7 @@ NOTED_EVERY = timedelta(minutes=1)
 
 
 class InvalidKeyName(Refusal):
-    """The name is empty, or has a line break, a control character or a direction override."""
+    """The name is empty, or contains a line break, a control character or a direction override."""
 
     code = "invalid_name"
     status = 422

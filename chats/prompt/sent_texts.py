@@ -82,7 +82,9 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
 def recreate_message_text(
     message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
 ) -> SentText:
-    """Return the text of a message as a segment sent it. `view`: the view of the receiving agent.
+    """Return the text of a message as a segment sent it.
+
+    `view`: how the receiving agent sees the chat.
 
     A cut is a pure function of the message, the limit and the policy's style, so it can be
     recreated. An erased message has no text.

@@ -1,4 +1,4 @@
-"""Idempotency-Key support: replay the stored response of a repeated request for a day."""
+"""Idempotency-Key support: replay the stored response if a request is repeated within a day."""
 
 import hashlib
 import uuid

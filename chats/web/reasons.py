@@ -109,9 +109,7 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "not_smaller": gettext_lazy("the summary was not shorter than the messages that it replaces"),
     "too_long": gettext_lazy("the summary was longer than the policy allows"),
     "wrong_language": gettext_lazy("the summary was not in the language of the chat"),
-    "unknown_url": gettext_lazy(
-        "the summary contained an address that does not occur in its messages"
-    ),
+    "unknown_url": gettext_lazy("the summary contained a URL that does not occur in its messages"),
     "cancelled": gettext_lazy("a user cancelled the summary"),
     "rejected_by_person": gettext_lazy("a user rejected the summary"),
     "context_changed": gettext_lazy("the chat had changed before the summary was used"),
@@ -265,10 +263,16 @@ CHANGES: Mapping[str, StrOrPromise] = {
     "history_provider:failed": gettext_lazy(
         "The history provider of the policy failed. The built-in history provider was used."
     ),
-    "prompt_form:claude-code": gettext_lazy("The agent’s prompt is one text in the Claude form."),
-    "prompt_form:openai-codex": gettext_lazy("The agent’s prompt is one text in the Codex form."),
-    "prompt_form:google-gemini": gettext_lazy("The agent’s prompt is one text in the Gemini form."),
-    "prompt_form:plain": gettext_lazy("The agent’s prompt is one plain text."),
+    "prompt_form:claude-code": gettext_lazy(
+        "The agent’s prompt is a single text in the Claude format."
+    ),
+    "prompt_form:openai-codex": gettext_lazy(
+        "The agent’s prompt is a single text in the Codex format."
+    ),
+    "prompt_form:google-gemini": gettext_lazy(
+        "The agent’s prompt is a single text in the Gemini format."
+    ),
+    "prompt_form:plain": gettext_lazy("The agent’s prompt is a single plain text."),
     "opening_added": gettext_lazy(
         "The chat starts with a reply, so a user message that explains this was added."
     ),

@@ -38,7 +38,7 @@ class WrittenBackup:
 
 
 def get_files_folder() -> Path:
-    """Return the folder of files that belong to rows."""
+    """Return the folder of the uploaded files that rows of the database refer to."""
     return Path(settings.DATA_DIR) / "files"
 
 

@@ -14,7 +14,7 @@ class ModelOut(serializers.Serializer[Any]):
     id = serializers.CharField(
         source="spec.slug", help_text="Id of the model, as used in the field `model` of requests."
     )
-    label = serializers.CharField(source="spec", help_text="Display name of the model.")  # type: ignore[assignment]  # removed by DRF
+    label = serializers.CharField(source="spec", help_text=("Display name of the model."))  # type: ignore[assignment]  # removed by DRF
     provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
     context_window = serializers.IntegerField(
         source="spec.window",
@@ -51,7 +51,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
     id = serializers.UUIDField()
     name = serializers.CharField(help_text="Name that you gave the key.")
     prefix = serializers.CharField(
-        help_text="First 12 characters of the secret, to recognise the key."
+        help_text="First 12 characters of the secret, by which you can recognise the key."
     )
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=keys.SCOPES),

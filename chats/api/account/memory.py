@@ -62,7 +62,7 @@ class PreferenceOut(serializers.Serializer[object]):
     )
     confidence = serializers.IntegerField(
         help_text=(
-            "Confidence that the preference is right, in percent. 100: written or confirmed "
+            "Confidence that the preference is correct, in percent. 100: written or confirmed "
             "by the user."
         )
     )
@@ -113,7 +113,8 @@ class MemoryOut(serializers.Serializer[object]):
     preferences = PreferenceOut(
         many=True,
         help_text=(
-            "Current preferences, then suggested, then replaced ones, each by slot and age. "
+            "Current preferences, then suggested preferences, then replaced preferences, each "
+            "group ordered by slot and age. "
             "Preferences taken only from deleted chats are not listed."
         ),
     )
@@ -161,8 +162,8 @@ class PreferenceViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Add a preference. It replaces the current preference in its slot, except in `note`.
 
-        A preference of a folder replaces only one of the same folder. Returns 409 `memory_off`
-        while the memory is off.
+        A preference for a folder replaces only a preference for the same folder. Returns 409
+        `memory_off` while the memory is off.
         """
         values = NewPreference.read(request.data)
         folder = None

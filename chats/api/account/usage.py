@@ -25,10 +25,13 @@ class UsageQuery(Strict):
     since = serializers.DateTimeField(
         required=False,
         help_text=(
-            "Start, inclusive. Default: 30 days before `until`. The range has at most 366 days."
+            "Start of the range, inclusive. Default: 30 days before `until`. The range has at "
+            "most 366 days."
         ),
     )
-    until = serializers.DateTimeField(required=False, help_text="End, exclusive. Default: now.")
+    until = serializers.DateTimeField(
+        required=False, help_text=("End of the range, exclusive. Default: now.")
+    )
     by = serializers.ChoiceField(
         choices=list(GROUPS),
         default="day",

@@ -100,12 +100,13 @@ class CountsQuery(Strict):
     since = serializers.DateField(
         required=False,
         help_text=(
-            "First day (UTC), inclusive. Default: 29 days before `until`. The range has at most "
+            "First day of the range (UTC), inclusive. Default: 29 days before `until`. The range "
+            "has at most "
             "366 days."
         ),
     )
     until = serializers.DateField(
-        required=False, help_text="Last day (UTC), inclusive. Default: today."
+        required=False, help_text="Last day of the range (UTC), inclusive. Default: today."
     )
     by = serializers.ChoiceField(
         choices=list(BY), default="day", help_text="Grouping: `day` (UTC), `model` or `policy`."
@@ -123,7 +124,7 @@ class CountsQuery(Strict):
         allow_blank=True,
         max_length=60,
         help_text=(
-            "Only counts of chats whose strategy the policy with this slug set. Empty: all "
+            "Only counts of chats whose strategy was set by the policy with this slug. Empty: all "
             "policies."
         ),
     )
@@ -222,8 +223,8 @@ class CountRowOut(serializers.Serializer[object]):
 class CountsOut(serializers.Serializer[object]):
     """The daily counts of the instance, including those of data that was erased later."""
 
-    since = serializers.DateField(help_text="First day (UTC).")
-    until = serializers.DateField(help_text="Last day (UTC), inclusive.")
+    since = serializers.DateField(help_text="First day of the range (UTC), inclusive.")
+    until = serializers.DateField(help_text="Last day of the range (UTC), inclusive.")
     counted_to = serializers.DateTimeField(
         allow_null=True,
         help_text=(
@@ -278,7 +279,7 @@ class PolicyBalanceViewSet(Endpoint):
     def retrieve(self, request: Request, slug: str) -> Response:
         """Get the cost and the savings of compactions, for each version of a policy.
 
-        The savings occur in later model calls. The chats of all users count.
+        The savings occur in later model calls. The chats of all users are included.
         """
         policy = find_policy(slug)
         rows = [

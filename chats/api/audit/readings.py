@@ -53,7 +53,7 @@ class NewReading(Strict):
 
 
 class ReadingOut(serializers.Serializer[audit_access.Reading]):
-    """Your access to one chat as an auditor: its reason, beginning and end."""
+    """Your access to one chat as an auditor: its reason, start and end."""
 
     chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat.")
     reason = serializers.CharField(
@@ -225,8 +225,8 @@ class AuditedRequestViewSet(Endpoint):
     def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither contains the API key of the provider. The audit log records the download. Raises
-        `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. The audit log records
+        the download. Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]
@@ -268,8 +268,8 @@ class AuditedSummaryRequestViewSet(Endpoint):
     def file(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
-        Neither contains the API key of the provider. The audit log records the download. Raises
-        `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. The audit log records
+        the download. Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_compaction(compaction_id)
         query = CallFileQuery.read(request.query_params.dict())

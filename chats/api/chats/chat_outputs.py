@@ -49,7 +49,7 @@ class ChatOut(serializers.Serializer[Chat]):
     )
     created_at = serializers.DateTimeField()
     updated_at = serializers.DateTimeField(
-        help_text="Time of the last use, by which the list of chats is ordered."
+        help_text="Time of the last use. The list of chats is ordered by this time."
     )
     deleted_at = serializers.DateTimeField(
         allow_null=True, help_text="Time of deletion. Null: the chat is not deleted."

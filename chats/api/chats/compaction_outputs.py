@@ -204,7 +204,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     duration_ms = serializers.IntegerField(
         allow_null=True,
-        help_text="Duration of writing the summary in milliseconds. Null: not finished.",
+        help_text="Time taken to write the summary, in milliseconds. Null: not finished.",
     )
     cost = serializers.DecimalField(
         max_digits=14,
@@ -246,7 +246,7 @@ class CursorOut(serializers.Serializer[Cursor]):
         ),
     )
     version = serializers.IntegerField(
-        help_text="Context revision of the branch, as in `context_revision` of a branch."
+        help_text="Context revision of the branch: its `context_revision` in the list of branches."
     )
 
 

@@ -132,7 +132,7 @@ class PendingErasureViewSet(Endpoint):
         responses=build_page_serializer(PendingErasureOut),
     )
     def list(self, request: Request) -> Response:
-        """List your pending erasures, newest first. Each runs when its legal hold ends."""
+        """List your pending erasures, newest first. Each erasure runs when its legal hold ends."""
         rows = holds.list_pending_erasures(owner_id=self.user.pk)
         return self.respond_page(rows, order=("-asked_at", "-id"), name="erasures")
 

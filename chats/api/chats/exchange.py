@@ -53,10 +53,11 @@ class UIMessageOut(serializers.Serializer[Any]):
     id = serializers.CharField(help_text="Id of the message.")
     role = serializers.CharField(help_text="`user` or `assistant`.")
     parts = serializers.ListField(
-        child=serializers.DictField(), help_text="Parts of the message, as in the AI SDK."
+        child=serializers.DictField(),
+        help_text=("Parts of the message, in the format of the AI SDK."),
     )
     metadata = serializers.DictField(
-        help_text="Data of this server, such as the time and the tokens of the message."
+        help_text="Data added by this server, such as the time and the token count of the message."
     )
 
 

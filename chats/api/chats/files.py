@@ -69,7 +69,9 @@ class FileOut(serializers.Serializer[StoredFile]):
         source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
     )
     pages = serializers.IntegerField(
-        help_text="Number of pages. 0: the kind of file has no pages, or it was not read yet."
+        help_text=(
+            "Number of pages. 0: this kind of file has no pages, or the file has not been read yet."
+        )
     )
     characters = serializers.IntegerField(help_text="Length of the extracted text in characters.")
     tokens = serializers.IntegerField(

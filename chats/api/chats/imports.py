@@ -146,7 +146,7 @@ def format_retention_notice(days: int | None) -> str:
 class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     """The outcome of the import for one chat of the file."""
 
-    place = serializers.IntegerField(help_text="Position in the file, starting at 1.")
+    place = serializers.IntegerField(help_text="Position of the chat in the file, starting at 1.")
     chat = serializers.UUIDField(
         source="chat_id",
         allow_null=True,
@@ -156,7 +156,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     messages = serializers.IntegerField(help_text="Number of messages added.")
     messages_in_file = serializers.IntegerField(
         source="in_file",
-        help_text="Number of the chat's messages in the file, including tool results.",
+        help_text="Number of messages of this chat in the file, including tool results.",
     )
     messages_imported = serializers.IntegerField(
         source="here",

@@ -53,8 +53,8 @@ class MessageOut(serializers.Serializer[Message]):
     model = serializers.CharField(
         source="model_name",
         help_text=(
-            "Name at its provider of the model that wrote the message. Empty: a user's message, or "
-            "none is known."
+            "Name of the model that wrote the message, as used by its provider. Empty: a user "
+            "wrote the message, or the model is unknown."
         ),
     )
     turn = serializers.UUIDField(
@@ -103,7 +103,7 @@ class MessageOut(serializers.Serializer[Message]):
         return message.erased_at is not None
 
     def get_undated(self, message: Message) -> bool:
-        """True: the import had no time for the message, and `created_at` only orders it."""
+        """True: the import had no time for the message; `created_at` only determines its order."""
         return bool(message.undated)
 
 

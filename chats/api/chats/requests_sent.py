@@ -243,7 +243,8 @@ class SentRequestViewSet(Endpoint):
     ) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither contains the API key of the provider. Raises `NotFound` and `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. Raises `NotFound` and
+        `RequestNotWhole`.
         """
         row = access.get_receipt(
             user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id

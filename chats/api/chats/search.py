@@ -42,7 +42,10 @@ class HitOut(serializers.Serializer[Any]):
     branch = serializers.UUIDField(source="passage.branch_id", help_text="Id of the branch.")
     seq = serializers.IntegerField(
         source="passage.seq",
-        help_text="Sequence number of the message. For a summary: of the last message it covers.",
+        help_text=(
+            "Sequence number of the message. For a summary: sequence number of the last message "
+            "that it covers."
+        ),
     )
     role = serializers.CharField(
         source="passage.role", help_text="`user`, `assistant` or `summary`."
@@ -59,7 +62,9 @@ class HitOut(serializers.Serializer[Any]):
     )
     undated = serializers.BooleanField(
         source="passage.undated",
-        help_text="True: the time of the message is unknown, and `written_at` only orders it.",
+        help_text=(
+            "True: the time of the message is unknown, so `written_at` only determines its order."
+        ),
     )
     excerpt = serializers.SerializerMethodField()
     marks = serializers.SerializerMethodField(
@@ -108,7 +113,7 @@ class SearchOut(serializers.Serializer[Any]):
     )
     ignored = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Words of the query after the 32nd, which are not searched.",
+        help_text="Words after the 32nd word of the query, which are ignored.",
     )
     indexed_share = serializers.FloatField(
         help_text=(

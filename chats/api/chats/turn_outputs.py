@@ -216,7 +216,7 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
 class WaitingCallOut(serializers.Serializer[WaitingCall]):
     """A tool call that waits for the user's consent."""
 
-    id = serializers.IntegerField(help_text="Id of the call, for the field `call` of a decision.")
+    id = serializers.IntegerField(help_text="Id of the call, to send as `call` with a decision.")
     server = serializers.CharField(help_text="Slug of the tool server.")
     tool = serializers.CharField(help_text="Name of the tool on its server.")
     arguments = serializers.CharField(help_text="Arguments of the call: JSON that the model wrote.")

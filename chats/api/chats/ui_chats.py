@@ -89,7 +89,9 @@ class UIMessagesQuery(Strict):
     )
     before = PlainText(
         default="",
-        help_text="Id of a UI message: list the messages before it. Absent: the newest messages.",
+        help_text=(
+            "Lists the messages before the UI message with this id. Absent: the newest messages."
+        ),
     )
 
 

@@ -152,7 +152,7 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
     )
     skills_left_out_help = serializers.CharField(
         required=False,
-        help_text="Why skills are left out, and how to get them. Absent: none are left out.",
+        help_text="Reason why skills are left out, and how to get them. Absent: none are left out.",
     )
 
 

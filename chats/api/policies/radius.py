@@ -104,7 +104,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
         help_text="Number of the policy's active version at the start. 0: none."
     )
     place = serializers.ChoiceField(
-        choices=BlastRadius.Place.choices, help_text="As requested: where the values would apply."
+        choices=BlastRadius.Place.choices, help_text="Where the values would apply, as requested."
     )
     group = serializers.CharField(
         source="group.name",

@@ -24,7 +24,7 @@ class UnknownSlot(Refusal):
 
 
 class PreferenceInvalid(Refusal):
-    """The text does not have 1 to 200 characters, has a line break, or cannot be stored."""
+    """The text does not have 1 to 200 characters, contains a line break, or cannot be stored."""
 
     code = "preference_invalid"
     status = 422

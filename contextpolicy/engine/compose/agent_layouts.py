@@ -39,7 +39,7 @@ def is_text_form(form: str) -> bool:
 
 
 class AgentMaker(TextMaker):
-    """Builds the blocks of an agent's prompt and joins them into one text of a given form."""
+    """Builds the blocks of an agent's prompt and joins them into a single text of a given form."""
 
     def __init__(
         self,

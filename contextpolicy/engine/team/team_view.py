@@ -226,7 +226,7 @@ def rewrite_for_viewer(
 def rewrite_for_text_prompt(
     message: Message, *, speaker: Speaker, viewer: Viewer, counter: TokenCounter
 ) -> Message:
-    """Return a message of the team for a prompt that is one text, with its speaker's name.
+    """Return a message of the team with its speaker's name, for a prompt that is a single text.
 
     Only the agent's own messages include tool calls; other messages include only their
     text. The tokens are those of a line with speaker and addressees.
@@ -304,7 +304,7 @@ def build_team_instructions(
 ) -> str:
     """Return the instructions that name an agent and its team mates, and how to call one.
 
-    `is_text`: the agent's prompt is one text, in which each message has its speaker's name.
+    `is_text`: the agent's prompt is a single text, in which each message has its speaker's name.
     """
     mates = [_flat(mate) + (" (a person)" if mate in humans else "") for mate in viewer.mates]
     lines = [f"You are {_flat(viewer.name)}, a member of a team that works in one chat."]

@@ -51,7 +51,7 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Matching keywords"),
         help_text=gettext_noop(
-            "An excerpt shares at least this many keywords with the question. A word that is "
+            "An excerpt must share at least this many keywords with the question. A word that is "
             "rare in the chats of the person counts as two."
         ),
         combine="max",
