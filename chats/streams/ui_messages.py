@@ -268,7 +268,7 @@ class ChunkEncoder:
         return chunks
 
     def complete_text(self, stored: StoredTurn, *, step: int) -> list[Chunk]:
-        """Return the end of a streamed text, of which frames may have been lost."""
+        """Return the end of a streamed text, because some of its frames may have been lost."""
         rest = ""
         if step in self.streamed and self.complete < step <= len(stored.steps):
             texts = [part["text"] for part in stored.steps[step - 1] if part["type"] == "text"]

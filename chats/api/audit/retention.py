@@ -128,8 +128,8 @@ class RetentionCertificate(serializers.Serializer[object]):
     chats_failed = serializers.IntegerField(help_text="As in the list of runs.")
     digest = serializers.CharField(
         help_text=(
-            "Final hash over all entries, in hex. Each step is SHA-256 of the previous digest "
-            "(at first 64 zeros) and the line."
+            "Final hash over all entries, in hex. Each step is the SHA-256 of the previous digest "
+            "(64 zeros at first) followed by the line."
         )
     )
     ledger = LedgerPlace(

@@ -135,7 +135,7 @@ class RankedText(NamedTuple):
 
 
 def count_search_words(words_of_text: Sequence[str], wanted: Mapping[str, float]) -> dict[str, int]:
-    """Return the number of times each wanted word occurs in a text, in their order."""
+    """Return the number of occurrences of each wanted word in a text, in the words' order."""
     there = wanted.keys() & words_of_text
     if not there:
         return {}

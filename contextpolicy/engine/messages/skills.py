@@ -120,8 +120,8 @@ def parse_skill_slug(arguments: str) -> str:
 def choose_moved_skills(loaded: Sequence[tuple[str, int]], *, room: int) -> tuple[str, ...]:
     """Return the skills and file parts that move to the system text, oldest first.
 
-    `loaded`: keys and tokens, in the order of loading; of a repeated key, the last one counts.
-    Chooses from the newest, and stops at the first one that does not fit `room` tokens.
+    `loaded`: keys and token counts, in the order of loading. If a key is repeated, its last entry
+    counts. Chooses from the newest, and stops at the first one that does not fit `room` tokens.
     """
     chosen: dict[str, None] = {}
     for slug, tokens in reversed(loaded):

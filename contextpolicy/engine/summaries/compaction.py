@@ -373,7 +373,7 @@ class _Sums:
         return last
 
     def _after(self, end: int) -> int:
-        """Estimate the prompt's tokens after messages before `end` are summarised.
+        """Estimate the size of the prompt in tokens once the messages before `end` are summarised.
 
         Assumes a summary of maximum size.
         """
