@@ -281,7 +281,13 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "chats_turns_events": (TooManyStreams,),
     "chats_turns_request_file": (RequestNotWhole,),
-    "chats_turns_retry": (*REPLY, start.TurnNotOver, start.NotTheLastTurn),
+    "chats_turns_retry": (
+        *REPLY,
+        start.TurnNotOver,
+        start.NotTheLastTurn,
+        start.TurnIsCompleted,
+        start.TurnWasAbsorbed,
+    ),
     "chats_turns_stop": (TurnIsOver,),
     "counts": (BAD_VALUE,),
     "evaluations_begin": (

@@ -316,4 +316,7 @@ class UIAction:
         turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
         if turn is None:
             raise NotFound
+        if turn.absorbed_by is not None:
+            # Its message was answered together with others.
+            turn = turn.absorbed_by
         return retry_turn(user=self.user, turn=turn, now=self.now, api_key=self.api_key)

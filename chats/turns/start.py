@@ -116,6 +116,27 @@ class NotTheLastTurn(Refusal):
     )
 
 
+class TurnIsCompleted(Refusal):
+    """The turn completed with a reply. Regenerate the reply instead."""
+
+    code = "turn_completed"
+    status = 409
+    sentence = gettext_noop(
+        "This turn is completed, so it cannot be retried. Regenerate its reply to get another "
+        "version."
+    )
+
+
+class TurnWasAbsorbed(Refusal):
+    """Another turn replied to the message. Retry or regenerate that reply instead."""
+
+    code = "turn_absorbed"
+    status = 409
+    sentence = gettext_noop(
+        "Another turn also replied to this message. Retry or regenerate that reply instead."
+    )
+
+
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """A stored message and the turn that answers it.
@@ -398,7 +419,8 @@ def retry_turn(
 ) -> Turn:
     """Reply again to a message whose turn failed or was stopped, as a new turn.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `start_follow_up`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `TurnIsCompleted`, `TurnWasAbsorbed`, and the refusals
+    of `start_follow_up`.
     """
     return start_follow_up(user=user, turn=turn, now=now, make=build_retry_cause, api_key=api_key)
 
@@ -417,7 +439,14 @@ def continue_reply(
 
 
 def build_retry_cause(turn: Turn) -> dict[str, Any]:
-    """Return the cause of a retry: the same message, or the same truncated reply."""
+    """Return the cause of a retry: the same message, or the same truncated reply.
+
+    Raises `TurnIsCompleted` and `TurnWasAbsorbed`.
+    """
+    if turn.status == Turn.Status.COMPLETED:
+        raise TurnIsCompleted
+    if turn.status == Turn.Status.ABSORBED:
+        raise TurnWasAbsorbed
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
 
 

@@ -110,6 +110,23 @@ def test_failed_turn_is_tried_again_as_a_new_turn(
     assert read_status_and_code(of_alice.post(path(turn, "retry"))) == (409, "not_the_last_turn")
 
 
+@pytest.mark.parametrize(
+    ("status", "code"),
+    [("completed", "turn_completed"), ("absorbed", "turn_absorbed")],
+)
+def test_only_a_failed_or_stopped_turn_is_tried_again(
+    of_alice: Program, turn: Turn, now: datetime, status: str, code: str
+) -> None:
+    end(turn, now, status="completed", finish="stop")
+    Turn.objects.filter(pk=turn.pk).update(status=status)
+    before = Turn.objects.count()
+    refused = of_alice.post(path(turn, "retry"))
+    assert read_status_and_code(refused) == (409, code)
+    assert Turn.objects.count() == before
+    Turn.objects.filter(pk=turn.pk).update(status="stopped")
+    assert of_alice.post(path(turn, "retry")).status_code == 202
+
+
 def test_cut_reply_is_continued_and_a_complete_one_is_not(
     of_alice: Program, turn: Turn, now: datetime
 ) -> None:

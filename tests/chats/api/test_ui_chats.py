@@ -15,7 +15,7 @@ from chats.actions.erasure import erase_message
 from chats.actions.lifecycle import create_chat
 from chats.ground.live import Frame
 from chats.models import Branch, Chat, Message, Turn
-from chats.providers.base import Finished, TextDelta
+from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.streams.follow import Beginning, Delta, Done, Reshaped, Snapshot, Thoughts, TurnRow
 from chats.streams.ui_messages import ChunkEncoder
 from tests.chats.api.programs import MakeProgram, Program
@@ -589,3 +589,22 @@ def test_a_text_that_an_attempt_replaces_is_named(stepped: Turn) -> None:
     named = [chunk for chunk in found if chunk["type"] == "data-discarded"]
     assert [chunk["data"]["parts"] for chunk in named] == [["text-1"], ["text-3"]]
     assert describe_chunks(found)[-5:] == SECOND
+
+
+def test_regenerating_retries_the_failed_turn_that_absorbed_the_message(
+    send: Callable[..., Any], work: Callable[..., Any], of_alice: Program
+) -> None:
+    send(build_user_message("one"))
+    first = newest()
+    send(build_user_message("one"), build_user_message("two", "m2"))
+    # The first turn takes both messages and fails.
+    work(first, [ProviderError("provider_rejected", status=404)])
+    assert set(Turn.objects.values_list("status", flat=True)) == {"failed", "absorbed"}
+    answer = send(
+        build_user_message("one"),
+        build_user_message("two", "m2"),
+        trigger="regenerate-message",
+    )
+    assert answer.status_code == 200
+    work(newest(), [TextDelta("Both."), Finished("stop")])
+    assert texts(listed(of_alice)) == ["one", "two", "Both."]

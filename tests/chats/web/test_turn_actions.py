@@ -106,6 +106,16 @@ def test_a_refused_action_answers_with_its_sentence(page: Client, chat: Chat, ta
     assert '<section class="notice ' in html
 
 
+def test_a_complete_reply_is_not_tried_again(page: Client, chat: Chat, talk: Talk) -> None:
+    turn = talk("one", "The reply")
+
+    response = page.post(get_chat_url(chat, f"turns/{turn.pk}/retry"), headers=HTMX)
+
+    assert response.status_code == 409
+    assert 'data-reason="turn_completed"' in response.content.decode()
+    assert Turn.objects.count() == 1
+
+
 def test_a_cut_reply_can_be_continued(page: Client, chat: Chat, talk: Talk) -> None:
     turn = talk("hello", "As far as it w", finish="length")
     assert "truncated" in page.get(get_chat_url(chat)).content.decode()
