@@ -15,6 +15,7 @@ from chats.api.chats import (
     exchange,
     files,
     folders,
+    images,
     imports,
     message_actions,
     messages,
@@ -62,7 +63,14 @@ class ClientId(StringConverter):
     regex = "[^/]{1,200}"
 
 
+class ImageHash(StringConverter):
+    """The SHA-256 of an image."""
+
+    regex = "[0-9a-f]{64}"
+
+
 register_converter(RoleId, "role")
+register_converter(ImageHash, "image")
 register_converter(ClientId, "client")
 register_converter(Number, "number")
 
@@ -100,6 +108,9 @@ singletons.register(f"{CHAT}/team", teams.TeamChatViewSet, "chats_team")
 singletons.register(f"{CHAT}/team/snapshot", teams.SnapshotViewSet, "chats_team_snapshot")
 singletons.register(f"{CHAT}/agents/<role:role_id>", rosters.AgentViewSet, "chats_agents")
 singletons.register(MESSAGE, message_actions.MessageActionViewSet, "chats_messages")
+singletons.register(
+    f"{MESSAGE}/images/<image:sha256>", images.MessageImageViewSet, "chats_messages_images"
+)
 singletons.register(f"{MESSAGE}/erase", erasures.EraseMessageViewSet, "chats_messages_erase")
 singletons.register(TURN, context.ReceiptViewSet, "chats_turns")
 singletons.register(f"{RECEIPT}/request", requests_sent.SentRequestViewSet, "chats_turns_request")

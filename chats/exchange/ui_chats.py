@@ -22,7 +22,7 @@ from chats.exchange.ui_approvals import (
     KnownParts,
     decide_approvals,
 )
-from chats.exchange.ui_files import OWN_FILE, name_file_addresses
+from chats.exchange.ui_files import OWN_FILE, name_file_addresses, update_image_address
 from chats.exchange.ui_lookup import (
     find_chat,
     find_message,
@@ -156,7 +156,7 @@ class UIAction:
                 # The size of the request is limited already.
                 found += store_inline_files([file], owner=self.user, now=self.now, limit=None)
             elif self.request.message_id:
-                self.addresses.add(part.reference)
+                self.addresses.add(update_image_address(part.reference))
             else:
                 raise UnsupportedUIMessage
         return found

@@ -7,11 +7,13 @@ from dataclasses import replace
 
 from chats.models import Message, MessageFile
 from contextpolicy.engine.messages.files import parse_document_reference
-from contextpolicy.engine.messages.messages import FilePart, Part
+from contextpolicy.engine.messages.messages import FilePart, Part, parse_result_image
 
 ADDRESS = "/api/v1/files/{file_id}/content"
-# The address of an image without an upload, such as one of an API client.
-IMAGE_ADDRESS = "/chats/{chat_id}/messages/{message_id}/images/{sha256}"
+# The address of an image without an upload, such as one of an API client or of a tool result.
+IMAGE_ADDRESS = "/api/v1/chats/{chat_id}/messages/{message_id}/images/{sha256}"
+# The beginning of these addresses in earlier versions, which clients may have stored.
+EARLIER_IMAGE_PREFIX, IMAGE_PREFIX = "/chats/", "/api/v1/chats/"
 # The address of an upload, relative or with a host.
 OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content")
 
@@ -32,7 +34,10 @@ def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]
 
 
 def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Message) -> FilePart:
-    """Return the part of an upload or an image with its URL. Other parts are returned unchanged."""
+    """Return the part of an upload or an image with its URL. Other parts are returned unchanged.
+
+    The name of an image in a tool result is internal, so clients get none.
+    """
     document = parse_document_reference(part.reference)
     image = part.image
     file_id = document.id if document else images.get(image.sha256) if image else None
@@ -40,7 +45,15 @@ def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Mess
         address = IMAGE_ADDRESS.format(
             chat_id=row.branch.chat_id, message_id=row.pk, sha256=image.sha256
         )
-        return replace(part, reference=image.url or address)
+        name = "" if parse_result_image(part)[0] else part.name
+        return replace(part, name=name, reference=image.url or address)
     if file_id is None:
         return part
     return replace(part, reference=ADDRESS.format(file_id=file_id), text="")
+
+
+def update_image_address(address: str) -> str:
+    """Return the current address of an image whose address an earlier version gave."""
+    if not address.startswith(EARLIER_IMAGE_PREFIX):
+        return address
+    return IMAGE_PREFIX + address.removeprefix(EARLIER_IMAGE_PREFIX)

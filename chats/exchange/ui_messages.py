@@ -100,7 +100,7 @@ def serialize_steps(rows: Sequence[Message], *, own_id: str) -> dict[str, Any]:
     """Return a reply: the parts of all its steps, each step after a `step-start` part."""
     last, parts = rows[-1], []
     for row in rows:
-        step = parse_parts(row.parts)
+        step = name_file_addresses(row, parse_parts(row.parts))
         made: dict[str, Any] = serialize_ui_message(UIMessage(own_id, "assistant", step, {}))
         own = [part for part in made["parts"] if part["type"] != "step-start"]
         parts += [{"type": "step-start"}, *mark_denied_calls(own)]

@@ -4,6 +4,7 @@ A lease protects each file: if the worker dies, the lease expires and the next w
 again. The result is stored in one transaction, so no content is stored twice.
 """
 
+import hashlib
 import json
 import logging
 import os
@@ -39,6 +40,7 @@ from chats.ground.jobs import Job, renewed_by_thread
 from chats.ground.leases import LeaseLost
 from chats.ground.texts import sanitise_text
 from chats.models import FileChunk, StoredFile
+from chats.record.images import Bytes
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import TokenCounter
 
@@ -255,6 +257,28 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
     row.pages, row.is_whole = found["pages"], found["whole"]
     row.characters, row.tokens = len(text), counter.count(text)
     return text
+
+
+def copy_image_without_storing(row: StoredFile, data: bytes) -> Bytes | None:
+    """Scan an image that is not stored, and return its copy for models and pages.
+
+    None if it cannot be used. Sets the fields of its unsaved row. No transaction is open during
+    the work.
+    """
+    with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
+        databases.release_pooled_connection()
+        path, copy = Path(folder) / "file", Path(folder) / "copy"
+        path.write_bytes(data)
+        found = scan_and_extract(row.kind, path=path, copy=copy)
+        made = b"" if found.get("code") else copy.read_bytes()
+    row.code = found.get("code", "")
+    row.state = State.FAILED if row.code else State.READY
+    record_refused_content(row)
+    if row.code:
+        return None
+    row.width, row.height = found["width"], found["height"]
+    row.copy_sha256 = hashlib.sha256(made).hexdigest()
+    return Bytes(found["media_type"], made)
 
 
 def pause() -> None:

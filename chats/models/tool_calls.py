@@ -19,8 +19,8 @@ class ToolStep(Stored):
 
     turn = models.ForeignKey("Turn", on_delete=models.CASCADE, related_name="tool_steps")
     step = models.PositiveIntegerField()
-    # The parts of the reply without results, and the values that its receipt and its turn get at
-    # the end.
+    # The parts of the reply without results, the images of results (`turns.result_images`), and
+    # the values that its receipt and its turn get at the end.
     parts = models.JSONField()
     receipt_id = models.UUIDField()
     usage = models.JSONField(default=dict)

@@ -37,6 +37,11 @@ def detect_media_type(data: bytes) -> str:
     return ""
 
 
+def build_image_name(image: MessageImage) -> str:
+    """Return the name of an image as a file. Its ending is that of the media type."""
+    return f"{image.sha256[:12]}.{image.media_type.removeprefix('image/')}"
+
+
 def format_data_url(media_type: str, data: bytes) -> str:
     return f"data:{media_type};base64,{base64.b64encode(data).decode()}"
 

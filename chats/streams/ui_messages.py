@@ -22,6 +22,7 @@ from django.utils import translation
 from django.utils.translation import gettext
 
 from chats.exchange.ui_approvals import NOTHING_KNOWN, KnownParts, mark_denied_calls
+from chats.exchange.ui_files import name_file_addresses
 from chats.ground import databases, turn_notices
 from chats.models import Turn
 from chats.record.history import select_step_messages
@@ -42,7 +43,7 @@ from chats.streams.follow import (
 )
 from chats.turns.consents import WaitingCall, list_waiting_calls
 from chats.turns.tool_steps import find_tool_step
-from contextpolicy.engine.messages.messages import parse_parts
+from contextpolicy.engine.messages.messages import Part, parse_parts
 from contextpolicy.engine.messages.ui_messages import UIMessage, serialize_ui_message
 
 # Clients recognise the protocol by this header.
@@ -115,13 +116,13 @@ def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
     deleted turn has no steps.
     """
     turn = Turn.objects.filter(pk=turn_id).first()
-    rows = list(select_step_messages(turn_id)) if turn else []
-    steps = [serialize_step(row.parts) for row in rows]
+    rows = list(select_step_messages(turn_id).select_related("branch")) if turn else []
+    steps = [serialize_step(name_file_addresses(row, parse_parts(row.parts))) for row in rows]
     asked = list_waiting_calls(turn) if turn else []
     waiting = find_tool_step(turn) if turn and asked else None
     if waiting is not None:
         ids = {call.call_id for call in asked}
-        own = serialize_step(waiting.parts)
+        own = serialize_step(parse_parts(waiting.parts))
         steps.append([part for part in own if part.get("toolCallId", "") in {"", *ids}])
     return StoredTurn(
         steps=steps,
@@ -132,9 +133,9 @@ def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
     )
 
 
-def serialize_step(parts: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Return the stored parts of one step as UI message parts, without step marks."""
-    message = UIMessage("step", "assistant", parse_parts(parts), {})
+def serialize_step(parts: Sequence[Part]) -> list[dict[str, Any]]:
+    """Return the parts of one step as UI message parts, without step marks."""
+    message = UIMessage("step", "assistant", parts, {})
     made: Any = serialize_ui_message(message)["parts"]
     return mark_denied_calls([part for part in made if part["type"] != "step-start"])
 
@@ -257,7 +258,9 @@ class ChunkEncoder:
         for number in range(self.complete + 1, last + 1):
             is_known = number == self.known.step
             for part in stored.steps[number - 1]:
-                if part["type"] not in ("text", "reasoning"):
+                if part["type"] == "file":
+                    chunks += [*self.close(), build_file_chunk(part)] if not is_known else []
+                elif part["type"] not in ("text", "reasoning"):
                     has_call = is_known and part["toolCallId"] in self.known.calls
                     chunks += build_tool_chunks(part, has_call=has_call)
                 elif number not in self.streamed and not is_known:
@@ -352,6 +355,11 @@ def build_tool_chunks(part: Mapping[str, Any], *, has_call: bool) -> list[Chunk]
     elif "output" in part:
         chunks.append({"type": "tool-output-available", **call, "output": part["output"]})
     return chunks
+
+
+def build_file_chunk(part: Mapping[str, Any]) -> Chunk:
+    """Return the chunk of a file of the reply, such as an image in a tool result."""
+    return {"type": "file", "url": part["url"], "mediaType": part["mediaType"]}
 
 
 def encode_chunks(chunks: Sequence[Chunk]) -> str:

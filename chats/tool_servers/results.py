@@ -12,6 +12,19 @@ ERROR_LABEL = (
 )
 CUT_LABEL = " The result was too large: it had {sent:,} bytes, and only the beginning is stored."
 EMPTY = "(empty)"
+ONLY_IMAGES = "(only images)"
+# Reasons why the model and the page get a line instead of an image, by code.
+IMAGE_LINE = "[image, {kind}, {size:,} bytes, not shown: {reason}]"
+IMAGE_REASONS = {
+    "file_kind_not_allowed": "the policy of this chat does not allow images",
+    "file_too_large_for_policy": "the policy of this chat does not allow images of this size",
+    "file_too_large": "it is too large",
+    "too_many_files": "this reply has the maximum number of images",
+    "image_too_many_pixels": "it has more than 50 million pixels",
+    "file_refused": "the virus scanner refused it",
+    "scanner_unavailable": "the virus scanner did not answer",
+    "stopped": "the person stopped the reply",
+}
 UNKNOWN = (
     "The outcome of this call is unknown: {reason}. It may have been carried out. It was not "
     "repeated. Tell the person, and check the result before you call the tool again."
@@ -52,6 +65,20 @@ def format_result(text: str, *, server: str, tool: str, is_error: bool, sent_byt
     if sent_bytes:
         label += CUT_LABEL.format(sent=sent_bytes)
     return f"{label}\n{mark}\n{text or EMPTY}\n{mark}"
+
+
+def locate_result_text(content: str, *, length: int) -> int:
+    """Return the offset of the server's text in a formatted result. `length`: that of the text."""
+    return content.rindex("\n") - length
+
+
+def format_image_line(code: str, *, kind: str, size: int) -> str:
+    """Return the line for an image that is left out. An unknown code means that it is unreadable.
+
+    The codes are those of `IMAGE_REASONS`.
+    """
+    reason = IMAGE_REASONS.get(code, "it could not be read")
+    return IMAGE_LINE.format(kind=kind, size=size, reason=reason)
 
 
 def format_failure(code: str, *, is_unknown: bool) -> str:

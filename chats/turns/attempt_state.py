@@ -124,6 +124,7 @@ class AttemptState:
             code, sentence = call.error.code, call.error.full
         return StepResult(
             parts=call.parts() if call.is_useful else (),
+            images=call.collect_image_bytes(),
             finish=call.finish,
             usage=call.usage,
             body_sha256=call.body_sha256,

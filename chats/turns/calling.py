@@ -2,14 +2,16 @@
 
 import asyncio
 import uuid
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import datetime
 
 from chats.ground import cancelling
 from chats.models import Message, ToolStep
 from chats.providers.base import Provider, ProviderError, ProviderRequest
 from chats.providers.collector import PartialToolCall, ReplyCollector, Say
-from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts
+from chats.record.images import Bytes
+from chats.turns.result_images import ResultImage
+from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts, serialize_parts
 
 FINISHES: dict[str, str] = {
     "stop": Message.Finish.STOP,
@@ -27,6 +29,7 @@ class ModelCall(ReplyCollector):
         super().__init__(say=say, clock=clock)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
+        self.images: dict[int, Sequence[ResultImage]] = {}
         # A tool server was called, so the step is also stored separately.
         self.ran_servers = False
         # A `Message.Finish` value, set by code that interrupts the call.
@@ -69,8 +72,11 @@ class ModelCall(ReplyCollector):
             raise error
 
     def parts(self) -> list[dict[str, str]]:
-        """Return the reply as message parts: reasoning, text, tool calls, tool results."""
-        found = []
+        """Return the reply as message parts: reasoning, text, tool calls, tool results.
+
+        The images of a result precede it.
+        """
+        found: list[dict[str, str]] = []
         if self.reasoning.length:
             found.append({"type": "reasoning", "text": str(self.reasoning)})
         if self.text.length:
@@ -88,6 +94,8 @@ class ModelCall(ReplyCollector):
             )
         for index, content in self.results.items():
             call = requests[index]
+            images = [image.build_part(call.call_id) for image in self.images.get(index, ())]
+            found += serialize_parts(images)
             found.append(
                 {
                     "type": "tool_result",
@@ -97,6 +105,15 @@ class ModelCall(ReplyCollector):
                 }
             )
         return found
+
+    def count_images(self) -> int:
+        """Return the number of images in the tool results."""
+        return sum(len(images) for images in self.images.values())
+
+    def collect_image_bytes(self) -> dict[str, Bytes]:
+        """Return the bytes of the images in the tool results, by their hashes."""
+        found = (image for images in self.images.values() for image in images)
+        return {each.image.sha256: each.copy for each in found}
 
 
 class ResumedCall(ModelCall):

@@ -5,17 +5,24 @@ Each call has a time limit and holds no database lock. A stop request closes the
 
 import asyncio
 import time
+from collections.abc import Awaitable, Callable
 
 from chats.ground import cancelling
 from chats.tool_servers.client import CallOutput, ToolServerFailed, call_server_tool
-from chats.tool_servers.results import format_failure, format_result
+from chats.tool_servers.results import format_failure, format_result, locate_result_text
+from chats.turns.result_images import ReadResult, leave_out_images
 from chats.turns.tool_steps import CallEnding, Outcome, ReadyCall
 
+ImageReader = Callable[[CallOutput], Awaitable[ReadResult]]
 
-async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> CallEnding:
+
+async def run_ready_call(
+    ready: ReadyCall, *, interrupted: asyncio.Event, read_images: ImageReader
+) -> CallEnding:
     """Call a tool until it ends or `interrupted` is set, which closes the connection.
 
-    Never raises if the server fails: the model then gets a text that describes the failure.
+    `read_images` reads the images of the result. Never raises if the server fails: the model then
+    gets a text that describes the failure.
     """
     if ready.access is None:
         raise ValueError(f"tool call {ready.pk} has no server")
@@ -36,13 +43,32 @@ async def run_ready_call(ready: ReadyCall, *, interrupted: asyncio.Event) -> Cal
         output = calling.result()
     except ToolServerFailed as error:
         return build_failed_ending(error.code, is_unknown=error.was_sent, spent=spent)
-    return build_call_ending(output, ready=ready, spent=spent)
+    found = ReadResult(output.text)
+    if output.images:
+        found = await read_until_interrupted(output, interrupted=interrupted, read=read_images)
+    return build_call_ending(output, found=found, ready=ready, spent=spent)
 
 
-def build_call_ending(output: CallOutput, *, ready: ReadyCall, spent: int) -> CallEnding:
-    """Return the ending of a call with a result. `spent` is its duration in milliseconds."""
+async def read_until_interrupted(
+    output: CallOutput, *, interrupted: asyncio.Event, read: ImageReader
+) -> ReadResult:
+    """Read the images of a result. If `interrupted` is set, they are left out."""
+    reading = asyncio.ensure_future(read(output))
+    ending = asyncio.create_task(interrupted.wait())
+    await asyncio.wait({reading, ending}, return_when=asyncio.FIRST_COMPLETED)
+    await cancelling.cancel_tasks(reading, ending)
+    return leave_out_images(output, "stopped") if reading.cancelled() else reading.result()
+
+
+def build_call_ending(
+    output: CallOutput, *, found: ReadResult, ready: ReadyCall, spent: int
+) -> CallEnding:
+    """Return the ending of a call with a result. `spent` is its duration in milliseconds.
+
+    `found` has the text and the images of the result.
+    """
     content = format_result(
-        output.text,
+        found.text,
         server=ready.server,
         tool=ready.tool,
         is_error=output.is_error,
@@ -51,8 +77,9 @@ def build_call_ending(output: CallOutput, *, ready: ReadyCall, spent: int) -> Ca
     return CallEnding(
         Outcome.ERROR if output.is_error else Outcome.OK,
         content,
-        result_bytes=len(output.text.encode()),
+        result_bytes=len(found.text.encode()) + sum(len(each.data) for each in output.images),
         milliseconds=spent,
+        images=found.move_images(locate_result_text(content, length=len(found.text))),
     )
 
 

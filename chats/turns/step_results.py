@@ -14,6 +14,7 @@ from chats.prompt.calibration import PromptEstimate
 from chats.prompt.follow_ups import NO_FOLLOW_UPS, FollowUps
 from chats.providers.logprobs import TokenLog
 from chats.record import receipts
+from chats.record.images import Bytes
 from chats.record.message_commitments import build_stored_data, list_turn_replies
 
 # The maximum number of characters of `Turn.error_sentence`.
@@ -25,6 +26,8 @@ class StepResult:
     """The result of a step or turn: its parts, finish reason, usage, error, and follow-up jobs."""
 
     parts: Sequence[Mapping[str, Any]] = ()
+    # The bytes of the images in tool results, by their hashes.
+    images: Mapping[str, Bytes] = field(default_factory=dict)
     finish: str = Message.Finish.STOP
     usage: Mapping[str, Any] = field(default_factory=dict)
     # SHA-256 of the request body as sent.

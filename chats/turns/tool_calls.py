@@ -1,6 +1,7 @@
 """The tool calls of a reply: the product's own tools, tools of servers, and consents."""
 
 from collections.abc import Collection, Sequence
+from functools import partial
 
 from django.conf import settings
 
@@ -10,9 +11,11 @@ from chats.models import Message
 from chats.prompt.tools.history_search import query_in
 from chats.prompt.tools.registry import NO_SKILLS, is_server_call
 from chats.prompt.tools.skill_load import SkillFacts
+from chats.tool_servers.client import CallOutput
 from chats.turns import references, tool_steps, writes
 from chats.turns.attempt_state import STOP, AttemptState, ConsentRequired
 from chats.turns.calling import ModelCall
+from chats.turns.result_images import ReadResult, read_result_images
 from chats.turns.server_tools import run_ready_call
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.resolution import load_policy_values
@@ -47,7 +50,7 @@ async def run_each_tool(
     skills = attempt.prompt.skills if attempt.prompt else NO_SKILLS
     for index, request in call.requests.items():
         if is_server_call(request.name, offered=offered):
-            result: str | None = await run_server_tool(attempt, index, request)
+            result: str | None = await run_server_tool(attempt, call, index, request)
         else:
             result = await run_own_tool(attempt, request, offered=offered, skills=skills)
         if result is not None:
@@ -123,8 +126,10 @@ def list_allowed_tools(attempt: AttemptState) -> Sequence[str]:
     return load_policy_values(attempt.prompt.effective).tools if attempt.prompt else ()
 
 
-async def run_server_tool(attempt: AttemptState, place: int, request: ToolCallPart) -> str:
-    """Call a tool of a tool server and return the result.
+async def run_server_tool(
+    attempt: AttemptState, call: ModelCall, place: int, request: ToolCallPart
+) -> str:
+    """Call a tool of a tool server and return the result. Its images are added to `call.images`.
 
     Does not call it again if an earlier attempt did.
     """
@@ -138,9 +143,14 @@ async def run_server_tool(attempt: AttemptState, place: int, request: ToolCallPa
         now=attempt.worker.clock(),
     )
     if ready.content is not None:
+        call.images[place] = ready.images
         return ready.content
     attempt.publish("state", turn_notices.CALLING.format(tool=ready.tool, server=ready.server))
-    ending = await run_ready_call(ready, interrupted=attempt.interrupted)
+    ending = await run_ready_call(
+        ready,
+        interrupted=attempt.interrupted,
+        read_images=partial(read_call_images, attempt, before=call.count_images()),
+    )
     attempt.publish("state")
     # A call whose worker ends stays open: the next worker does not know the outcome.
     attempt.stop_if_unwanted()
@@ -149,10 +159,28 @@ async def run_server_tool(attempt: AttemptState, place: int, request: ToolCallPa
         lease=attempt.lease,
         turn=attempt.turn,
         ready=ready,
+        call_id=request.call_id,
         ending=ending,
         now=attempt.worker.clock(),
     )
+    call.images[place] = ending.images
     return ending.content
+
+
+async def read_call_images(attempt: AttemptState, output: CallOutput, *, before: int) -> ReadResult:
+    """Read the images of a result for the chat of a turn.
+
+    `before`: the number of images in earlier results of the reply.
+    """
+    if attempt.prompt is None:
+        raise ValueError("a tool was called before a prompt was composed")
+    return await attempt.worker.aside(
+        read_result_images,
+        output=output,
+        owner_id=attempt.turn.branch.chat.owner_id,
+        values=load_policy_values(attempt.prompt.effective),
+        before=before,
+    )
 
 
 async def start_vector_search(attempt: AttemptState, request: ToolCallPart) -> Look | None:

@@ -20,6 +20,7 @@ from chats.tool_servers.client import ServerAccess
 from chats.tool_servers.results import format_failure
 from chats.tool_servers.servers import build_server_access
 from chats.turns.lease import RELEASED, Lease, lock_held_turn, update_held_turn
+from chats.turns.result_images import ResultImage, load_step_images, store_step_images
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.models import ToolDefinition
@@ -39,13 +40,15 @@ CONSENT_CODES: Mapping[str, str] = {
 class ReadyCall:
     """A call to make, or one that already has its result.
 
-    `content` is the result of a call that needs no request to the server; `access` is then None.
+    `content` and `images` are the result of a call that needs no request to the server; `access`
+    is then None.
     """
 
     pk: int
     server: str
     tool: str
     content: str | None = None
+    images: Sequence[ResultImage] = ()
     access: ServerAccess | None = None
     arguments: Mapping[str, Any] = field(default_factory=dict)
     digest: str = ""
@@ -53,13 +56,14 @@ class ReadyCall:
 
 @dataclass(frozen=True, slots=True)
 class CallEnding:
-    """The outcome of a call, its error code, the text for the model, and its size and duration."""
+    """The outcome of a call, its error code, text and images, and its size and duration."""
 
     outcome: str
     content: str
     code: str = ""
     result_bytes: int = 0
     milliseconds: int = 0
+    images: Sequence[ResultImage] = ()
 
 
 @transaction.atomic
@@ -130,7 +134,8 @@ def begin_tool_call(
     lock_held_turn(lease)
     row = ToolCall.objects.filter(turn=turn, step=turn.step, place=place).first()
     if row is not None and row.outcome != Outcome.OPEN:
-        return ReadyCall(row.pk, row.server, row.tool, content=row.content)
+        images = load_step_images(turn, call_id=call.call_id)
+        return ReadyCall(row.pk, row.server, row.tool, content=row.content, images=images)
     tool = find_called_tool(call.name, allowed=allowed)
     if row is None:
         row = create_tool_call(turn, place=place, call=call, tool=tool, now=now)
@@ -293,12 +298,19 @@ def end_without_call(
 
 @transaction.atomic
 def end_tool_call(
-    *, lease: Lease, turn: Turn, ready: ReadyCall, ending: CallEnding, now: datetime
+    *,
+    lease: Lease,
+    turn: Turn,
+    ready: ReadyCall,
+    call_id: str,
+    ending: CallEnding,
+    now: datetime,
 ) -> None:
     """Store the end of a call, and record it in the ledger. Raises `LeaseLost`."""
     lock_held_turn(lease)
     row = ToolCall.objects.get(pk=ready.pk)
     if row.outcome == Outcome.OPEN:
+        store_step_images(turn, call_id=call_id, images=ending.images)
         store_call_ending(row, turn=turn, ending=ending, now=now)
 
 

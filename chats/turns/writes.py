@@ -17,7 +17,7 @@ from chats.models import Branch, Chat, Message, Receipt, ToolStep, Turn
 from chats.prompt import calibration
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.record import locking, messages, reply_logprobs
+from chats.record import images, locking, messages, reply_logprobs
 from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.lease import (
@@ -237,7 +237,7 @@ def store_step(
     if ending.runs_servers:
         tool_steps.close_tool_steps(turn)
     told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
-    return messages.append_step(
+    message = messages.append_step(
         turn=turn,
         chat=chat,
         parts=ending.parts,
@@ -246,6 +246,8 @@ def store_step(
         now=now,
         **told,
     )
+    images.store_message_images([message], found=ending.images)
+    return message
 
 
 @transaction.atomic

@@ -6,6 +6,7 @@ from django.http import HttpResponse
 from django.views.decorators.http import require_safe
 
 from chats.record import access
+from chats.record.images import build_image_name
 from chats.streams.files import SANDBOX_POLICY
 from chats.web.auth import PersonRequest, signed_in
 
@@ -21,6 +22,5 @@ def message_image(
     )
     answer = HttpResponse(bytes(image.data), content_type=image.media_type)
     answer["Content-Security-Policy"] = SANDBOX_POLICY
-    kind = image.media_type.removeprefix("image/")
-    answer["Content-Disposition"] = f'inline; filename="{sha256[:12]}.{kind}"'
+    answer["Content-Disposition"] = f'inline; filename="{build_image_name(image)}"'
     return answer

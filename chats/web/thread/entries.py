@@ -20,7 +20,6 @@ from chats.web.thread.compaction_marker import CompactionMarker
 from chats.web.thread.message_acts import list_message_actions
 from chats.web.thread.versions import MessageVersions
 from chats.web.words import cut_words, format_number, format_token_count
-from contextpolicy.engine.messages.images import parse_image_reference
 from contextpolicy.engine.messages.messages import FilePart, parse_result_image
 from contextpolicy.engine.policy.costs import parse_reported_usage
 from contextpolicy.wording import join_items
@@ -39,24 +38,26 @@ PLACES = (
 
 
 @dataclass(frozen=True, slots=True)
-class ShownToolCall:
-    """A tool call within a message, and its result."""
-
-    name: str
-    arguments: str
-    result: str | None
-
-
-@dataclass(frozen=True, slots=True)
 class ShownImage:
     """An image of a message: a stored hash, or an external URL, which is never loaded.
 
-    `words` is the alternative text.
+    `words` is the alternative text. `call_id`: the tool call whose result contains the image.
     """
 
     words: str
     sha256: str = ""
     url: str = ""
+    call_id: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class ShownToolCall:
+    """A tool call within a message, its result, and the images in the result."""
+
+    name: str
+    arguments: str
+    result: str | None
+    images: Sequence[ShownImage] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,23 +183,9 @@ class MessageEntry:
 
     @property
     def images(self) -> list[ShownImage]:
-        files = [part for part in self.message.parts if part["type"] == "file"]
-        found = [
-            (part["media_type"], get_shown_name(part), parse_image_reference(part["reference"]))
-            for part in files
-        ]
-        return [
-            ShownImage(
-                name
-                or (gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")).format(
-                    n=n, kind=kind
-                ),
-                sha256=image.sha256,
-                url=image.url,
-            )
-            for n, (kind, name, image) in enumerate(found, start=1)
-            if image is not None
-        ]
+        """The images of the message. Those of tool results belong to their calls."""
+        answered = {part["call_id"] for part in self.message.parts if part["type"] == "tool_result"}
+        return [each for each in list_images(self.message.parts) if each.call_id not in answered]
 
     @property
     def documents(self) -> list[ShownFile]:
@@ -210,10 +197,26 @@ class MessageEntry:
         return "\n\n".join(p["text"] for p in self.message.parts if p["type"] == "reasoning")
 
 
-def get_shown_name(part: Mapping[str, str]) -> str:
-    """Return the name of a file; empty for an image in a tool result, which has none."""
-    file = FilePart(part["media_type"], part["name"], part["reference"])
-    return "" if parse_result_image(file)[0] else part["name"]
+def list_images(parts: Sequence[Mapping[str, str]]) -> list[ShownImage]:
+    """Return the images of a message in order, with their alternative texts.
+
+    An image in a tool result has no name.
+    """
+    files = [
+        FilePart(part["media_type"], part["name"], part["reference"])
+        for part in parts
+        if part["type"] == "file"
+    ]
+    found = []
+    for n, file in enumerate(files, start=1):
+        if (image := file.image) is None:
+            continue
+        call_id, _ = parse_result_image(file)
+        words = gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")
+        name = "" if call_id else file.name
+        told = name or words.format(n=n, kind=file.media_type)
+        found.append(ShownImage(told, sha256=image.sha256, url=image.url, call_id=call_id))
+    return found
 
 
 @dataclass(frozen=True, slots=True)
@@ -329,8 +332,14 @@ def is_reply(message: Message) -> bool:
 
 def build_tool_calls(parts: Sequence[dict[str, str]]) -> list[ShownToolCall]:
     results = {part["call_id"]: part["content"] for part in parts if part["type"] == "tool_result"}
+    images = list_images(parts)
     return [
-        ShownToolCall(part["name"], part["arguments"], results.get(part["call_id"]))
+        ShownToolCall(
+            part["name"],
+            part["arguments"],
+            results.get(part["call_id"]),
+            [each for each in images if each.call_id == part["call_id"] in results],
+        )
         for part in parts
         if part["type"] == "tool_call"
     ]

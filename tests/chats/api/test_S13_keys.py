@@ -148,6 +148,7 @@ MATRIX = {
     "files_get": "chats:read",
     "files_delete": "chats:write",
     "files_download": "chats:read",
+    "chats_messages_image": "chats:read",
     "imports_list": "chats:read",
     "imports_conditions": "chats:read",
     "imports_create": "chats:write",
@@ -226,7 +227,7 @@ def test_S13_scope_matrix(scope: str, alice: User, program: MakeProgram, chat: C
     kinds += ["preference", "webhook", "delivery", "hold", "run", "erasure", "radius", "evaluation"]
     kinds += ["import", "receipt", "asked", "client", "file"]
     ids = dict.fromkeys((f"{kind}_id" for kind in kinds), nobody)
-    ids |= {"slug": "none", "number": "1", "assignment_id": "1"}
+    ids |= {"slug": "none", "number": "1", "assignment_id": "1", "sha256": "0" * 64}
     seen = set()
     for path, operations in schema["paths"].items():
         for method, operation in operations.items():

@@ -53,7 +53,7 @@ def test_a_call_returns_text_and_errors_of_the_tool(server: FakeToolServer) -> N
         ),
         (
             {"type": "resource_link", "uri": "https://example.com/a", "name": "a"},
-            "[link to https://example.com/a]",
+            "[link to a, https://example.com/a]",
         ),
     ],
 )

@@ -344,13 +344,13 @@ def test_stop_ends_a_running_call(
 
     running = tool_calls.run_server_tool
 
-    async def stopping(attempt: AttemptState, place: int, request: Any) -> str:
+    async def stopping(attempt: AttemptState, *given: Any) -> str:
         async def stop_later() -> None:
             await asyncio.to_thread(server.called.wait, 20)
             attempt.interrupt(STOP)
 
         stop = asyncio.create_task(stop_later())
-        result = await running(attempt, place, request)
+        result = await running(attempt, *given)
         await stop
         return result
 

@@ -1,0 +1,151 @@
+"""The images in results of tool servers: read, checked against the policy, and stored.
+
+The copy of an image is the same as that of an upload: upright, limited in size, without metadata.
+Until its step ends, an image is a part of the stored step (`ToolStep`), with its bytes as text.
+Then it is an image of the reply's message.
+"""
+
+import base64
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+
+from django.conf import settings
+from django.db import InterfaceError, OperationalError
+
+from chats.files import attach, reading
+from chats.ground.refusals import Refusal
+from chats.models import StoredFile, ToolStep, Turn
+from chats.record.images import Bytes
+from chats.tool_servers.client import CallOutput, OutputImage
+from chats.tool_servers.results import ONLY_IMAGES, format_image_line
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    name_result_image,
+    parse_parts,
+    parse_result_image,
+    serialize_parts,
+)
+from contextpolicy.engine.policy.policy import PolicyValues
+
+IMAGE = StoredFile.Kind.IMAGE
+NAME = "image"
+
+
+@dataclass(frozen=True, slots=True)
+class ResultImage:
+    """An image of a tool result: its offset in the text, its reference, and its copy."""
+
+    offset: int
+    image: Image
+    copy: Bytes
+
+    def build_part(self, call_id: str) -> FilePart:
+        """Return the part of a message for the image in the result of a call."""
+        part = FilePart(self.copy.media_type, "", self.image.reference)
+        return name_result_image(part, call_id=call_id, offset=self.offset)
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """The text of a result without the lines of its images, and these images."""
+
+    text: str
+    images: Sequence[ResultImage] = ()
+
+    def move_images(self, offset: int) -> list[ResultImage]:
+        """Return the images for a text that begins at an offset of another text."""
+        return [replace(image, offset=image.offset + offset) for image in self.images]
+
+
+def read_result_images(
+    output: CallOutput, *, owner_id: int, values: PolicyValues, before: int
+) -> ReadResult:
+    """Read the images of a result, which takes some time. Opens no transaction while reading.
+
+    A line with the reason replaces an image that cannot be used. `before`: the number of images in
+    earlier results of the reply.
+    """
+    most = settings.FILES_PER_MESSAGE
+    if values.files_per_message is not None:
+        most = min(most, values.files_per_message)
+    images: list[ResultImage] = []
+    text, end = "", 0
+    for image in output.images:
+        text += output.text[end : image.start]
+        end = image.end
+        is_full = before + len(images) >= most
+        code, found = (
+            ("too_many_files", None) if is_full else copy_result_image(image, owner_id, values)
+        )
+        if found is None:
+            text += format_image_line(code, kind=image.media_type, size=len(image.data))
+        else:
+            images.append(replace(found, offset=len(text)))
+    text += output.text[end:]
+    if images and not text.strip():
+        text = ONLY_IMAGES
+        images = [replace(image, offset=len(text)) for image in images]
+    return ReadResult(text, images)
+
+
+def copy_result_image(
+    image: OutputImage, owner_id: int, values: PolicyValues
+) -> tuple[str, ResultImage | None]:
+    """Return the copy of an image, or the code of the reason why it is left out."""
+    row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
+    if row.size > settings.FILE_BYTES:
+        return "file_too_large", None
+    try:
+        attach.check_file_policy([attach.FileFacts(NAME, IMAGE, row.size)], values=values)
+        copy = reading.copy_image_without_storing(row, image.data)
+    except Refusal as refusal:
+        return refusal.code, None
+    except (OperationalError, InterfaceError, OSError):
+        # The database or the disk failed. The call was made, so its text is not lost with it.
+        return "unreadable", None
+    if copy is None:
+        return row.code, None
+    tokens = attach.estimate_image_tokens(row)
+    return "", ResultImage(0, Image(tokens, sha256=row.copy_sha256, size=len(copy.data)), copy)
+
+
+def leave_out_images(output: CallOutput, code: str) -> ReadResult:
+    """Return a result with a line that gives this reason instead of each image."""
+    text, end = "", 0
+    for image in output.images:
+        text += output.text[end : image.start]
+        text += format_image_line(code, kind=image.media_type, size=len(image.data))
+        end = image.end
+    return ReadResult(text + output.text[end:])
+
+
+def store_step_images(turn: Turn, *, call_id: str, images: Sequence[ResultImage]) -> None:
+    """Store the images of a result with the step of a turn, until the step ends.
+
+    Runs in the caller's transaction, which holds the lock of the turn. Does nothing if an erasure
+    deleted the step.
+    """
+    row = ToolStep.objects.filter(turn=turn, step=turn.step).first() if images else None
+    if row is None:
+        return
+    parts = [
+        replace(image.build_part(call_id), text=base64.b64encode(image.copy.data).decode())
+        for image in images
+    ]
+    row.parts = [*row.parts, *serialize_parts(parts)]
+    row.save(update_fields=["parts"])
+
+
+def load_step_images(turn: Turn, *, call_id: str) -> list[ResultImage]:
+    """Return the images of a result that are stored with the step of a turn."""
+    row = ToolStep.objects.filter(turn=turn, step=turn.step).first()
+    found = []
+    for part in parse_parts(row.parts) if row else ():
+        if not isinstance(part, FilePart) or part.image is None:
+            continue
+        own, offset = parse_result_image(part)
+        if own == call_id:
+            copy = Bytes(part.media_type, base64.b64decode(part.text))
+            found.append(ResultImage(offset, part.image, copy))
+    return found
