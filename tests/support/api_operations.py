@@ -1,5 +1,6 @@
 """All operations of the API: paths, methods, valid bodies, and ids that do not exist."""
 
+import re
 import uuid
 from typing import Any
 
@@ -63,7 +64,12 @@ PATHS = list_paths()
 
 
 def replace_ids(ids: dict[str, str]) -> dict[str, str]:
-    """The same names with ids that do not exist."""
-    return {
-        name: "987654321" if value.isdecimal() else str(uuid.uuid4()) for name, value in ids.items()
-    }
+    """The same names with ids and hashes that do not exist."""
+    return {name: replace_id(value) for name, value in ids.items()}
+
+
+def replace_id(value: str) -> str:
+    """An id or a hash of the same kind that does not exist."""
+    if re.fullmatch("[0-9a-f]{64}", value):
+        return uuid.uuid4().hex * 2
+    return "987654321" if value.isdecimal() else str(uuid.uuid4())

@@ -1,5 +1,6 @@
 """S1: objects of other users answer 404, for every path and method of the schema."""
 
+import hashlib
 import io
 import uuid
 from datetime import datetime
@@ -18,6 +19,7 @@ from chats.models import (
     Compaction,
     FileImport,
     ImportOutcome,
+    MessageImage,
     PendingErasure,
     Receipt,
     RetentionRun,
@@ -114,7 +116,14 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     upload, _ = uploads.accept_upload(
         io.BytesIO(CANARY.encode()), name=f"{CANARY}.txt", owner=alice, now=now
     )
+    image = MessageImage.objects.create(
+        message_id=str(turn.trigger_id),
+        sha256=hashlib.sha256(CANARY.encode()).hexdigest(),
+        media_type="image/png",
+        data=CANARY.encode(),
+    )
     return {
+        "sha256": image.sha256,
         "file_id": str(upload.pk),
         "import_id": str(file.pk),
         "hold_id": str(hold.pk),

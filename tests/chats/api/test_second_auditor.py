@@ -1,5 +1,6 @@
 """Four-eyes reading: a second auditor grants the request of the first one."""
 
+import uuid
 from datetime import timedelta
 from functools import partial
 from typing import Any
@@ -115,7 +116,7 @@ def test_what_is_refused_forgotten_or_of_an_erased_chat_opens_nothing(
     with time_machine.travel(timezone.now() + timedelta(hours=25)):
         assert otto.get("audit/readings/asked").json()["data"] == []
         assert otto.post(f"audit/readings/asked/{late['id']}/grant").status_code == 404
-    for wrong in (chat.pk, f"{late['id'][:-2]}00"):
+    for wrong in (chat.pk, uuid.uuid4()):
         assert otto.post(f"audit/readings/asked/{wrong}/grant").status_code == 404
     erasure.erase_chat(user=chat.owner, chat=chat, now=timezone.now())
     assert otto.get("audit/readings/asked").json()["data"] == []
