@@ -6,7 +6,7 @@ Then it is an image of the reply's message.
 """
 
 import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from django.conf import settings
@@ -69,17 +69,36 @@ def read_result_images(
     most = settings.FILES_PER_MESSAGE
     if values.files_per_message is not None:
         most = min(most, values.files_per_message)
+
+    def read(image: OutputImage, number: int) -> str | ResultImage:
+        if before + number >= most:
+            return "too_many_files"
+        return copy_result_image(image, owner_id, values)
+
+    return replace_image_lines(output, read=read)
+
+
+def leave_out_images(output: CallOutput, code: str) -> ReadResult:
+    """Return a result with a line that gives this reason instead of each image."""
+    return replace_image_lines(output, read=lambda image, number: code)
+
+
+def replace_image_lines(
+    output: CallOutput, *, read: Callable[[OutputImage, int], str | ResultImage]
+) -> ReadResult:
+    """Return a result without the lines of its images.
+
+    `read` returns an image, given the number of images before it, or the code of the reason why it
+    is left out. A line with this reason then replaces it.
+    """
     images: list[ResultImage] = []
     text, end = "", 0
     for image in output.images:
         text += output.text[end : image.start]
         end = image.end
-        is_full = before + len(images) >= most
-        code, found = (
-            ("too_many_files", None) if is_full else copy_result_image(image, owner_id, values)
-        )
-        if found is None:
-            text += format_image_line(code, kind=image.media_type, size=len(image.data))
+        found = read(image, len(images))
+        if isinstance(found, str):
+            text += format_image_line(found, kind=image.media_type, size=len(image.data))
         else:
             images.append(replace(found, offset=len(text)))
     text += output.text[end:]
@@ -89,35 +108,23 @@ def read_result_images(
     return ReadResult(text, images)
 
 
-def copy_result_image(
-    image: OutputImage, owner_id: int, values: PolicyValues
-) -> tuple[str, ResultImage | None]:
+def copy_result_image(image: OutputImage, owner_id: int, values: PolicyValues) -> str | ResultImage:
     """Return the copy of an image, or the code of the reason why it is left out."""
     row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
     if row.size > settings.FILE_BYTES:
-        return "file_too_large", None
+        return "file_too_large"
     try:
         attach.check_file_policy([attach.FileFacts(NAME, IMAGE, row.size)], values=values)
         copy = reading.copy_image_without_storing(row, image.data)
     except Refusal as refusal:
-        return refusal.code, None
+        return refusal.code
     except (OperationalError, InterfaceError, OSError):
         # The database or the disk failed. The call was made, so its text is not lost with it.
-        return "unreadable", None
+        return "unreadable"
     if copy is None:
-        return row.code, None
+        return row.code
     tokens = attach.estimate_image_tokens(row)
-    return "", ResultImage(0, Image(tokens, sha256=row.copy_sha256, size=len(copy.data)), copy)
-
-
-def leave_out_images(output: CallOutput, code: str) -> ReadResult:
-    """Return a result with a line that gives this reason instead of each image."""
-    text, end = "", 0
-    for image in output.images:
-        text += output.text[end : image.start]
-        text += format_image_line(code, kind=image.media_type, size=len(image.data))
-        end = image.end
-    return ReadResult(text + output.text[end:])
+    return ResultImage(0, Image(tokens, sha256=row.copy_sha256, size=len(copy.data)), copy)
 
 
 def store_step_images(turn: Turn, *, call_id: str, images: Sequence[ResultImage]) -> None:
