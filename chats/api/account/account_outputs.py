@@ -14,7 +14,7 @@ class ModelOut(serializers.Serializer[Any]):
     id = serializers.CharField(
         source="spec.slug", help_text="Id of the model, as used in the field `model` of requests."
     )
-    label = serializers.CharField(source="spec", help_text=("Display name of the model."))  # type: ignore[assignment]  # removed by DRF
+    label = serializers.CharField(source="spec", help_text="Display name of the model.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     provider = serializers.CharField(source="provider_name", help_text="Name of the provider.")
     context_window = serializers.IntegerField(
         source="spec.window",

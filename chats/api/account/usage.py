@@ -30,7 +30,7 @@ class UsageQuery(Strict):
         ),
     )
     until = serializers.DateTimeField(
-        required=False, help_text=("End of the range, exclusive. Default: now.")
+        required=False, help_text="End of the range, exclusive. Default: now."
     )
     by = serializers.ChoiceField(
         choices=list(GROUPS),

@@ -53,7 +53,7 @@ class CheckpointOut(serializers.Serializer[LedgerCheckpoint]):
         source="origin.name", help_text="Name of the tree, which is the first line of `note`."
     )
     size = serializers.IntegerField(
-        help_text=("Number of entries in the tree, which differs from the number of events.")
+        help_text="Number of entries in the tree, which differs from the number of events."
     )
     note = serializers.CharField(help_text="Signed note in the C2SP `tlog-checkpoint` format.")
     signed_at = serializers.DateTimeField()

@@ -57,7 +57,7 @@ class ReadingOut(serializers.Serializer[audit_access.Reading]):
 
     chat = serializers.UUIDField(source="chat_id", help_text="Id of the chat.")
     reason = serializers.CharField(
-        help_text=("Reason that you gave. Repeated spaces are reduced to one.")
+        help_text="Reason that you gave. Repeated spaces are reduced to one."
     )
     opened_at = serializers.DateTimeField(
         help_text="Time at which you opened the chat, or another auditor granted your request."

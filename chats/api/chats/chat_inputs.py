@@ -21,7 +21,7 @@ class NewChat(WithFiles):
 
     title = PlainText(
         default="",
-        help_text=("Title, at most 200 characters. Empty: the first message provides it."),
+        help_text="Title, at most 200 characters. Empty: the first message provides it.",
     )
     model = PlainText(
         default="",

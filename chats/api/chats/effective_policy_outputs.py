@@ -72,7 +72,7 @@ class LostOut(serializers.Serializer[Mapping[str, Any]]):
     value = serializers.JSONField(
         allow_null=True, help_text="The overridden value. Null: not set, or you may not read it."
     )
-    source = SourceOut(help_text=("Policy that sets the overridden value."))  # type: ignore[assignment]  # DRF's metaclass removes fields
+    source = SourceOut(help_text="Policy that sets the overridden value.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(
         choices=list(LOST.items()),
         help_text="\n".join(f"- `{code}`: {text}." for code, text in LOST.items()),
@@ -94,7 +94,7 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
             "that the policies set applies."
         ),
     )
-    source = SourceOut(help_text=("Policy that sets the value that applies."))  # type: ignore[assignment]  # removed by DRF
+    source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(
         choices=list(WON.items()),
         help_text="\n".join(f"- `{code}`: {text}." for code, text in WON.items()),
@@ -116,4 +116,4 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
     model = serializers.CharField(
         allow_null=True, help_text="Id of the model. Null: no model is chosen."
     )
-    fields = ExplainedFieldOut(many=True, help_text=("All fields of the policy."))  # type: ignore[assignment]  # removed by DRF
+    fields = ExplainedFieldOut(many=True, help_text="All fields of the policy.")  # type: ignore[assignment]  # DRF's metaclass removes fields

@@ -54,7 +54,7 @@ class UIMessageOut(serializers.Serializer[Any]):
     role = serializers.CharField(help_text="`user` or `assistant`.")
     parts = serializers.ListField(
         child=serializers.DictField(),
-        help_text=("Parts of the message, in the format of the AI SDK."),
+        help_text="Parts of the message, in the format of the AI SDK.",
     )
     metadata = serializers.DictField(
         help_text="Data added by this server, such as the time and the token count of the message."

@@ -48,7 +48,7 @@ class FileOut(serializers.Serializer[StoredFile]):
 
     id = serializers.UUIDField()
     name = serializers.CharField(
-        help_text=("Name of the file, from the latest upload with this content.")
+        help_text="Name of the file, from the latest upload with this content."
     )
     kind = serializers.ChoiceField(
         choices=StoredFile.Kind.choices, help_text="Detected kind of the content."

@@ -89,9 +89,7 @@ class SentMessageOut(serializers.Serializer[Any]):
         child=serializers.CharField(),
         help_text="Kinds of the segments that the message consists of, such as `history`.",
     )
-    tokens = serializers.IntegerField(
-        help_text=("Number of tokens, counted by the local tokenizer.")
-    )
+    tokens = serializers.IntegerField(help_text="Number of tokens, counted by the local tokenizer.")
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt that the message consists of."
     )

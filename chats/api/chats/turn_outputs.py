@@ -19,7 +19,7 @@ class FailureOut(serializers.Serializer[Mapping[str, str]]):
 
     code = serializers.CharField(help_text="Stable error code.")
     message = serializers.CharField(
-        help_text=("Human-readable message in the language of the request.")
+        help_text="Human-readable message in the language of the request."
     )
 
 
@@ -70,7 +70,7 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     hop = serializers.IntegerField(
         allow_null=True,
-        help_text=("Number of the reply in its round, starting at 1. Null: no round."),
+        help_text="Number of the reply in its round, starting at 1. Null: no round.",
     )
     agent = serializers.CharField(
         source="agent.name",
@@ -205,7 +205,7 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     )
     score = serializers.FloatField(
         allow_null=True,
-        help_text=("Relevance, higher is better. Null: the turn ran before scores were stored."),
+        help_text="Relevance, higher is better. Null: the turn ran before scores were stored.",
     )
     words = serializers.ListField(
         child=serializers.CharField(),

@@ -11,7 +11,7 @@ class ErrorOut(serializers.Serializer[Mapping[str, Any]]):
     """An error. Clients should check `code`, which is stable; `message` is for people."""
 
     message = serializers.CharField(
-        help_text=("Human-readable message in the language of the request.")
+        help_text="Human-readable message in the language of the request."
     )
     type = serializers.CharField(
         help_text=(

@@ -118,7 +118,7 @@ class EvaluationOut(EvaluationCountsOut):
     )
     started_at = serializers.DateTimeField()
     ends_at = serializers.DateTimeField(
-        help_text=("Time at which the evaluation is scheduled to end.")
+        help_text="Time at which the evaluation is scheduled to end."
     )
     ended_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the evaluation ended. Null: still open."

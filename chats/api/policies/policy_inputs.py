@@ -92,7 +92,7 @@ class NewPolicy(Lint):
     note = Words(
         most=500,
         default="",
-        help_text=("Reason for the change, shown in the list of versions. At most 500 characters."),
+        help_text="Reason for the change, shown in the list of versions. At most 500 characters.",
     )
     draft = Flag(
         default=False,
@@ -106,7 +106,7 @@ class NewVersion(Lint):
     note = Words(
         most=500,
         default="",
-        help_text=("Reason for the change, shown in the list of versions. At most 500 characters."),
+        help_text="Reason for the change, shown in the list of versions. At most 500 characters.",
     )
     draft = Flag(
         default=False,

@@ -39,7 +39,7 @@ class PreviewRefusalOut(serializers.Serializer[Mapping[str, Any]]):
 
     code = serializers.CharField(help_text="Stable error code.")
     message = serializers.CharField(
-        help_text=("Human-readable message in the language of the request.")
+        help_text="Human-readable message in the language of the request."
     )
 
 

@@ -73,7 +73,7 @@ class AgentQuery(Strict):
     instructionFileText = PlainText(
         default=None,
         allow_null=True,
-        help_text=("Text of the agent's instruction file, at most 200,000 characters. Null: none."),
+        help_text="Text of the agent's instruction file, at most 200,000 characters. Null: none.",
     )
 
 

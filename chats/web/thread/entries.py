@@ -214,8 +214,8 @@ def list_images(parts: Sequence[Mapping[str, str]]) -> list[ShownImage]:
         call_id, _ = parse_result_image(file)
         words = gettext("Image {n}, {kind}") if image.sha256 else gettext("Image {n}")
         name = "" if call_id else file.name
-        told = name or words.format(n=n, kind=file.media_type)
-        found.append(ShownImage(told, sha256=image.sha256, url=image.url, call_id=call_id))
+        label = name or words.format(n=n, kind=file.media_type)
+        found.append(ShownImage(label, sha256=image.sha256, url=image.url, call_id=call_id))
     return found
 
 
