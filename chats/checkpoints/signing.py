@@ -15,7 +15,7 @@ from django.conf import settings
 from django.db import transaction
 from django.db.models import F, Max, OuterRef, Subquery
 from django.db.models.functions import Coalesce
-from django.utils.translation import gettext_lazy, gettext_noop
+from django.utils.translation import gettext_noop
 
 from chats.checkpoints import external_copy, keys, log_file
 from chats.ground.refusals import Refusal
@@ -45,6 +45,16 @@ class LedgerIsOlder(Refusal):
         "backup was restored, or the audit log was changed. New checkpoints are not signed. If "
         "you restored a backup on purpose, start a new origin: manage.py ledger_checkpoint "
         "--open-origin REASON."
+    )
+
+
+class CheckpointCopyUnreadable(LedgerIsOlder):
+    """The external copy of the last checkpoint is not a checkpoint."""
+
+    sentence = gettext_noop(
+        "The external copy of the last signed checkpoint cannot be read, so the audit log cannot "
+        "be compared with it. New checkpoints are not signed. Restore the copy. If it is lost, "
+        "start a new origin: manage.py ledger_checkpoint --open-origin REASON."
     )
 
 
@@ -212,15 +222,15 @@ def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
 def require_last() -> None:
     """Raise `LedgerIsOlder` if the database lacks the checkpoint of the external copy.
 
-    Does nothing without an external copy.
+    Raises `CheckpointCopyUnreadable` if the copy is not a checkpoint. Does nothing without an
+    external copy.
     """
     before = external_copy.load_checkpoint_note()
     if not is_note_known(before):
         known = try_parse_checkpoint(before)
-        raise LedgerIsOlder(
-            size=known.size if known else 0,
-            origin=known.origin if known else gettext_lazy("an unreadable file"),
-        )
+        if known is None:
+            raise CheckpointCopyUnreadable
+        raise LedgerIsOlder(size=known.size, origin=known.origin)
 
 
 def is_note_known(before: str) -> bool:

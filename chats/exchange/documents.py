@@ -78,7 +78,7 @@ def format_message_heading(row: Message) -> str:
 
 
 def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
-    """Yield name and text of each message part that is not text."""
+    """Yield a label and the content of reasoning, tool calls, tool results and files."""
     for part in row.parts:
         if part["type"] == "reasoning":
             yield "Thoughts", part["text"]

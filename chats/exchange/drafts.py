@@ -65,7 +65,7 @@ class DraftSummary:
 
     @property
     def loaded_skills(self) -> list[str]:
-        """Skills (by slug) and file parts (by key) that the summary moves, oldest first."""
+        """Skills (slugs) and file parts (keys) that move to the system text, oldest first."""
         named = self.metadata.get(LOADED_SKILLS)
         found = named[:MOST_LOADED_SKILLS] if isinstance(named, list) else []
         return [key for key in found if isinstance(key, str)]

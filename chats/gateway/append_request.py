@@ -297,9 +297,10 @@ def derive_request_title(said: Conversation) -> str:
 def choose_placement(
     chat: Chat, *, match: PathMatch | None, sent: Sent, now: datetime
 ) -> Placement:
-    """Return the place of a request in a locked chat, on a new branch if needed.
+    """Choose where a request is stored in a locked chat, and create a branch if needed.
 
-    Raises `ChatBusy` and `TooManyBranches`.
+    A match with stored messages makes a temporary chat permanent and sets a missing title. Raises
+    `ChatBusy` and `TooManyBranches`.
     """
     if match is None:
         branch = get_active_branch(chat)

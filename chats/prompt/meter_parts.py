@@ -177,14 +177,14 @@ def describe_history(outlook: Outlook) -> str:
     cut = sum(1 for s in found if get_segment_disposition(s).sent == "cut")
     if cut:
         words = ngettext(
-            "{n:,} message, from message {first:,} on, {cut:,} of them cut",
-            "{n:,} messages, from message {first:,} on, {cut:,} of them cut",
+            "{n:,} message, number {first:,}, cut",
+            "{n:,} messages, starting with message {first:,}, {cut:,} of them cut",
             len(found),
         )
     else:
         words = ngettext(
-            "{n:,} message, from message {first:,} on",
-            "{n:,} messages, from message {first:,} on",
+            "{n:,} message, number {first:,}",
+            "{n:,} messages, starting with message {first:,}",
             len(found),
         )
     return words.format(n=len(found), first=found[0].seq, cut=cut)

@@ -55,7 +55,7 @@ class RequestNotWhole(Refusal):
     status = 409
     sentence = gettext_noop(
         "This request cannot be downloaded, because some of its text is hidden by the policy, was "
-        "erased, or has changed. The page of the request has the details."
+        "erased, or has changed. The prompt receipt has the details."
     )
 
 

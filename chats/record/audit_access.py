@@ -60,7 +60,7 @@ class ReasonNeeded(Refusal):
 
 
 class ReadingNotOpen(Refusal):
-    """You have not opened the chat for reading, or your access has ended after 30 minutes."""
+    """You gave no reason to read this chat in the last 30 minutes. Send a `reason`."""
 
     code = "reading_not_open"
     status = 403

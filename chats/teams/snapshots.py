@@ -90,7 +90,7 @@ def import_team_snapshot(
 ) -> Chat:
     """Replace the team's view with a snapshot; the next id follows its highest `msg-N`.
 
-    Sends the signal of the task, not of each message. Raises `SnapshotRefused`, `ChatFull`,
+    Sends `task_changed` once, and no signal for the messages. Raises `SnapshotRefused`, `ChatFull`,
     `TooManyBranches`, `PolicyRefused`, and the errors of `conversation.check_words`.
     """
     try:

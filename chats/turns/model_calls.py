@@ -23,8 +23,8 @@ from chats.turns.step_prompt import compose_step_prompt
 
 ASKED_SENTENCE = gettext_noop("called {calls} times")
 WAIT_SENTENCE = gettext_noop(
-    "The model provider requires a wait of {seconds:.0f} seconds. Your message is saved. Try "
-    "again after that."
+    "The model provider does not accept requests at the moment. Your message is saved. Try again "
+    "in {seconds:.0f} seconds."
 )
 
 

@@ -68,10 +68,11 @@ def begin_extraction(
     counter: TokenCounter,
     now: datetime,
 ) -> Extraction | Tail:
-    """Record the extraction from unread messages, or return the tail if there are none.
+    """Record an extraction from the unread messages.
 
-    Safe to repeat after a commit with unknown outcome: a call that is already recorded is reused.
-    Raises `LeaseLost`.
+    If there are none, or no model is available, write and return the turn's tail instead. Safe to
+    repeat after a commit with unknown outcome: a call that is already recorded is reused. Raises
+    `LeaseLost`.
     """
     update_held_turn(lease, effective_policy=choice.effective)
     branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))

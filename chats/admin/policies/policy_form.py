@@ -220,7 +220,8 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         if not slug and self.cleaned_data.get("name"):
             raise forms.ValidationError(
                 gettext(
-                    "Enter a slug. It cannot be created from this name, which contains no letters."
+                    "Enter a slug. The name contains no letters A to Z and no digits to create one "
+                    "from."
                 )
             )
         try:

@@ -105,7 +105,10 @@ class UsageRowOut(serializers.Serializer[object]):
     )
     summary_currency = serializers.CharField(
         source="currency",
-        help_text="Currency of `summary_cost`. Empty: no model has a price with a currency.",
+        help_text=(
+            "Currency of `summary_cost`. Empty if `summary_cost` is null or the price has no "
+            "currency."
+        ),
     )
 
 

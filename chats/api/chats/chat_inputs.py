@@ -257,7 +257,7 @@ class ExplainQuery(Strict):
         required=False,
         max_length=80,
         help_text=(
-            "Id of a role in the chat's team, whose policy is explained. Absent: the chat "
+            "Role id of the agent whose policy to explain. Absent: explains the chat's policy "
             "without an agent."
         ),
     )
@@ -276,7 +276,10 @@ class EffectiveQuery(ExplainQuery):
     person = PlainText(max_length=150, help_text="User name of the user whose policy is explained.")
     chat = serializers.UUIDField(
         required=False,
-        help_text="Id of a chat of the same user, whose policies also apply. Absent: no chat.",
+        help_text=(
+            "Id of a chat of `person`. The policies assigned to the chat also apply. Absent: no "
+            "chat."
+        ),
     )
 
 

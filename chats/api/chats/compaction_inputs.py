@@ -51,5 +51,5 @@ class Rejection(Strict):
 class CompareQuery(Strict):
     """The two compactions to compare."""
 
-    older = serializers.UUIDField(help_text="Id of the compaction on the left side (`before`).")
-    newer = serializers.UUIDField(help_text="Id of the compaction on the right side (`after`).")
+    older = serializers.UUIDField(help_text="Id of the compaction whose text is `before`.")
+    newer = serializers.UUIDField(help_text="Id of the compaction whose text is `after`.")

@@ -29,7 +29,11 @@ class OriginalsOut(serializers.Serializer[Compaction]):
         source="source_count", help_text="Number of messages that the compaction covers."
     )
     sha256 = serializers.CharField(
-        source="source_digest", help_text="SHA-256 in hex of the ids of these messages, in order."
+        source="source_digest",
+        help_text=(
+            "SHA-256 in hex of the previous summary's id (empty if there is none) and of the ids "
+            "of the source messages, in order, one per line."
+        ),
     )
 
 
@@ -275,6 +279,8 @@ class ChangeOut(serializers.Serializer[Any]):
 class ComparisonOut(serializers.Serializer[Comparison]):
     """Line-by-line comparison of two summaries."""
 
-    older = CompactionOut(help_text="Compaction on the left side.")
-    newer = CompactionOut(help_text="Compaction on the right side.")
-    changes = ChangeOut(many=True, help_text="Changes from the older to the newer text, in order.")
+    older = CompactionOut(help_text="The compaction given as `older`; `before` in `changes`.")
+    newer = CompactionOut(help_text="The compaction given as `newer`; `after` in `changes`.")
+    changes = ChangeOut(
+        many=True, help_text="Changes from the text of `older` to that of `newer`, in order."
+    )

@@ -136,7 +136,8 @@ class ContextOut(serializers.Serializer[Any]):
         help_text=(
             "Token limits of the prompt, and the tokens that each part uses. `token_budget`, "
             "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
-            "the local tokenizer."
+            "the local tokenizer. `calibration` is the ratio of provider tokens to local tokens, "
+            "and `limit` is `prompt_limit` divided by it."
         )
     )
     notes = serializers.ListField(

@@ -85,7 +85,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
             "Number of the step in the attempt, starting at 1. 0: the call was made after the turn."
         )
     )
-    call = serializers.IntegerField(help_text="Number of the call in the step.")
+    call = serializers.IntegerField(
+        help_text="Number of the call in the step, from 1. 0: the call that extracts the state."
+    )
     purpose = serializers.CharField(
         help_text=(
             "Purpose of the call: `reply` or `state` (extracts the state; call 0). After the "
@@ -120,7 +122,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
         help_text=(
             "Token limits of the prompt, and the tokens that each part used. `token_budget`, "
             "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
-            "the local tokenizer."
+            "the local tokenizer. `calibration` is the ratio of provider tokens to local tokens, "
+            "and `limit` is `prompt_limit` divided by it."
         )
     )
     prompt_tokens = serializers.IntegerField(

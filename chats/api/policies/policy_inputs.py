@@ -160,8 +160,8 @@ class PolicyImport(Strict):
         most=200,
         default="",
         help_text=(
-            "Name of the new policy. Empty: the `name` of an exported policy, or the `id` in "
-            "another form. Ignored with `into`."
+            "Name of the new policy. Empty: the `name` of an exported policy, or the `id` of any "
+            "other format. Ignored if `into` is set."
         ),
     )
 

@@ -48,11 +48,11 @@ def parse_input_items(
     is_optional: bool = False,
     field: str = "input",
 ) -> Conversation:
-    """Parse `input`, which follows earlier messages, if any: those of a previous response.
+    """Parse `input` and append it to the messages of a previous response, if any (`earlier`).
 
-    `known`: stored items that references name. `is_optional`: `input` may be missing. `field`: the
-    name of the field. Raises `InvalidRequest`, naming the field, `ItemNotFound`, and the errors of
-    `unseal` for a compaction item.
+    `known`: the stored items that an item reference may name. `is_optional`: `input` may be
+    missing. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
+    `ItemNotFound`, and the errors of `unseal` for a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
     if is_optional and items is None:

@@ -78,8 +78,9 @@ class Passage:
 
     `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
     the part of `text` around the first match. `marks` are the positions of matches in `text`.
-    `why`: the shared significant words as asked, including those of citing texts. `above_floor`:
-    two such words match, or one that is rare in the owner's chats, or the embedding is similar.
+    `why`: the significant words of the question that occur in the text, or in a summary or
+    preference that quotes it, spelled as in the question. `above_floor`: True if two of them match,
+    if one that is rare in the owner's chats matches, or if the embedding is similar.
     `undated`: the time of the message is unknown, and `written_at` only orders it.
     """
 

@@ -289,7 +289,7 @@ def get_known_time(message: Message) -> datetime | None:
 def has_inline_days(values: PolicyValues) -> bool:
     """Return True if excerpts have their day in their label, not in a line above them.
 
-    This keeps the prompts of policies from before shares and dates.
+    Policies that set neither `dates` nor `reference_share` keep their old prompts.
     """
     return not values.dates and not values.reference_share
 

@@ -21,9 +21,9 @@ def select_best_sentences(text: str, *, weights: Mapping[str, float], most: int)
     """Return the range of consecutive sentences that best match a question.
 
     The range has at most `most` characters. `weights` maps the question's stems to their weights.
-    The range with the largest sum of weights wins, in which each stem counts once; ties go to the
-    shortest, then to the first. It is then extended by the sentences after and before it as far as
-    they fit. Without any of the stems, the first sentences are returned.
+    The range with the largest sum of weights wins. Each stem counts once. Ties go to the shortest
+    range, then to the first. The range is then extended by the sentences after and before it as far
+    as they fit. Without any of the stems, the first sentences are returned.
     """
     if len(text) <= most:
         return 0, len(text)

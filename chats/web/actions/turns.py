@@ -1,4 +1,8 @@
-"""Actions on a turn: show its queue position, stop, retry, continue, keep."""
+"""Actions on a turn.
+
+Show its queue position, allow or deny a tool call, stop, retry or continue the reply, and keep an
+incomplete reply.
+"""
 
 import uuid
 from contextlib import suppress

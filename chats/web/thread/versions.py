@@ -69,7 +69,7 @@ def load_message_versions(
 
 
 def find_holding_branch(path: Sequence[PathSegment], *, seq: int) -> uuid.UUID:
-    """Return the branch of a path that contains a seq; the root before the first message."""
+    """Return the branch of a path that contains a seq; the root if none does, as for seq 0."""
     held = (part.branch_id for part in path if part.after < seq <= part.to)
     return next(held, path[-1].branch_id)
 

@@ -38,10 +38,10 @@ def is_server_tool(name: str) -> bool:
 
 
 def is_tool_of_servers(name: str, *, allowed: Collection[str]) -> bool:
-    """Return True if the allow-list (`server/tool`) contains this tool of a tool server.
+    """Return True if this is a tool of a server with an entry in the allow-list (`server/tool`).
 
-    The allow-list is checked because a client's own tool can have a similar name. A client has no
-    tool that reads the rest of a result.
+    A client's own tool can have a similar name. A cut result of such a tool gets no id, because the
+    model cannot read the rest of it.
     """
     server = name.partition(SEPARATOR)[0]
     return is_server_tool(name) and any(entry.partition("/")[0] == server for entry in allowed)

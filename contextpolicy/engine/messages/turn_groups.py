@@ -94,11 +94,11 @@ def has_content(message: Message) -> bool:
 def repair_tool_parts(
     parts: Sequence[Part], *, role: Role = "assistant"
 ) -> tuple[tuple[Part, ...], tuple[str, ...]]:
-    """Pair each call with exactly one result directly after it; valid parts are unchanged.
+    """Pair each call with exactly one result after its run of calls; valid parts are unchanged.
 
-    A call without a result gets a placeholder result. A result without a call is dropped, and so is
-    a second result of the same call. Call ids used twice in the message are made unique, in order.
-    Notes name each repair.
+    A message of the user loses all tool parts. In other messages, a call without a result gets a
+    placeholder result. A result without a call is dropped, and so is a second result of the same
+    call. Call ids used twice in the message are made unique, in order. Notes name each repair.
     """
     if role == "user":
         kept = tuple(part for part in parts if not isinstance(part, _TOOL_PARTS))

@@ -228,7 +228,7 @@ def rewrite_for_text_prompt(
 ) -> Message:
     """Return a message of the team with its speaker's name, for a prompt that is a single text.
 
-    Only the agent's own messages include tool calls; other messages include only their
+    The agent's own messages keep all parts. Other messages keep only their text and files, as one
     text. The tokens are those of a line with speaker and addressees.
     """
     parts = _cleaned(message.parts, speaker=speaker)

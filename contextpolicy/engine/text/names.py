@@ -51,7 +51,8 @@ def replace_forbidden_characters(text: str) -> str:
 def build_combining_marks() -> str:
     """Return the combining marks that belong to the letter before them, as a regex character set.
 
-    Variation selectors are not included, because they do not make a different character.
+    The general variation selectors (U+FE00 to U+FE0F) are not included, because they do not make a
+    different character.
     """
     codes = [
         code

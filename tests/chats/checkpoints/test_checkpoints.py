@@ -280,6 +280,19 @@ def test_a_lost_encryption_key_refuses_and_a_new_one_encrypts_anew(
 
 
 @pytest.mark.usefixtures("said")
+def test_a_damaged_external_copy_is_named_and_signs_nothing(
+    sign: Callable[..., Any], now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sign()
+    monkeypatch.setattr(external_copy, "load_checkpoint_note", lambda: "not a checkpoint")
+    with pytest.raises(signing.CheckpointCopyUnreadable) as refused:
+        sign(now=now + HOUR)
+    assert "(0 entries" not in str(refused.value)
+    assert refused.value.code == signing.LedgerIsOlder.code
+    assert LedgerCheckpoint.objects.count() == 1
+
+
+@pytest.mark.usefixtures("said")
 def test_a_restored_backup_signs_nothing_until_the_next_origin_is_opened(
     sign: Callable[..., Any], now: datetime, django_capture_on_commit_callbacks: Capture
 ) -> None:

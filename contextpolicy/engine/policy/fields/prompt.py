@@ -123,10 +123,10 @@ class PromptFields:
         group="state",
         label=gettext_noop("State values"),
         help_text=gettext_noop(
-            "These values are sent instead of the dialogue. Enter one per line: the name, the "
-            "type in brackets, a colon and a description, such as “{example}”. Types: text, "
-            "number, whole number, yes or no, date, list of texts, one of a, b, c. You can "
-            "also enter a JSON Schema. “{none}”: no values."
+            "The chat state with these values is sent instead of the dialogue. Enter one value per "
+            "line: the name, the type in brackets, a colon and a description. Example: "
+            "“{example}”. Types: “text”, “number”, “whole number”, “yes or no”, “date”, “list of "
+            "texts”, or “one of a, b, c”. You can also enter a JSON Schema. “{none}”: no values."
         ),
         widget="state_schema",
         unused_with=("simple", "sliding_window", "dynamic_summary"),
@@ -159,7 +159,8 @@ class PromptFields:
         group="text",
         label=gettext_noop("Model name in the prompt"),
         help_text=gettext_noop(
-            "Adds a sentence with the name of this server and of the model before the system text."
+            "Adds a paragraph before the system text. It names Palimpsest and the model, and says "
+            "that older messages may be left out."
         ),
     )
     skills: tuple[str, ...] = declare(

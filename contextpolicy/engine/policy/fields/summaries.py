@@ -120,9 +120,9 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Summary headings"),
         help_text=gettext_noop(
-            "Enter one heading per line, in order. {built_in}: {headings}. A summary without "
-            "one of the headings is rejected. Text that fits no heading is placed under the "
-            "first heading."
+            "Enter one heading per line, in order. “{built_in}”: {headings}. A model’s summary "
+            "that lacks one of the headings is rejected. The built-in summarizer places sentences "
+            "that fit no heading under the first one."
         ),
         widget="headings",
         wanted=Phrase(gettext_noop("a list of headings")),
