@@ -20,7 +20,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 # The scope key for the reason why a request was refused before it was read.
 REFUSED = "palimpsest.refused"
-SNAPSHOT = re.compile(r"/api/v1/chats/[0-9a-f-]{36}/team/snapshot")
+# Requests with all messages of a chat.
+WHOLE_CHATS = re.compile(r"/api/v1/(chats/[0-9a-f-]{36}/team/snapshot|ui-chats)")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
 UPLOADS = frozenset({"/api/v1/files", "/files/attach"})
 # The size of the form fields around an uploaded file.
@@ -196,5 +197,5 @@ def get_body_limit(scope: Scope) -> int:
         return settings.FILE_BYTES + FORM_BYTES
     if scope["path"].startswith("/v1/"):
         return settings.GATEWAY_BYTES
-    is_snapshot = SNAPSHOT.fullmatch(scope["path"])
-    return settings.SNAPSHOT_BYTES if is_snapshot else settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    is_whole = WHOLE_CHATS.fullmatch(scope["path"])
+    return settings.SNAPSHOT_BYTES if is_whole else settings.DATA_UPLOAD_MAX_MEMORY_SIZE

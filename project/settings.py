@@ -330,7 +330,7 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # took half a gigabyte of memory.
 FILE_UPLOAD_MAX_MEMORY_SIZE = 512 * 1024
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
-# The maximum bytes of a snapshot of a team's chat; no other request body may be as large.
+# The maximum bytes of a body with all messages of a chat: a team's snapshot, a `useChat` request.
 SNAPSHOT_BYTES = 16 * 1024 * 1024
 # Limits of /v1: bytes of a request, which contains its whole conversation; then concurrent replies
 # and requests per minute of a key.

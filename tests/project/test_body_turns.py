@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from project import body_turns
-from project.request_limits import RequestSizeLimits
+from project.request_limits import RequestSizeLimits, check_request_size
 
 PIECE = b"x" * body_turns.LARGE
 
@@ -134,3 +134,21 @@ def test_a_client_that_leaves_makes_room() -> None:
         await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(check())
+
+
+@pytest.mark.parametrize(
+    ("path", "is_allowed"),
+    [
+        ("/api/v1/ui-chats", True),
+        ("/api/v1/chats/0198c0de-0000-7000-8000-000000000000/team/snapshot", True),
+        ("/api/v1/ui-chats/0198c0de-0000-7000-8000-000000000000/messages", False),
+        ("/api/v1/chats", False),
+    ],
+)
+def test_a_body_with_all_messages_of_a_chat_may_have_sixteen_megabytes(
+    path: str, is_allowed: bool
+) -> None:
+    for megabytes, allowed in ((2, True), (16, is_allowed), (17, False)):
+        length = (b"content-length", b"%d" % (megabytes * 2**20))
+        refusal = check_request_size({**make_scope(path), "headers": [length]})
+        assert (refusal is None) == allowed, megabytes
