@@ -157,6 +157,7 @@ EVENT_TYPES = frozenset(
         "turn.started",
         "turn.stop_requested",
         "turn.stopped",
+        "turn.waiting",
         "user.changed",
         "webhook.changed",
         "webhook.created",

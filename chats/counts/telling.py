@@ -22,7 +22,7 @@ from contextpolicy.models import AuditEvent, ModelSpec
 
 ENDED = ("turn.completed", "turn.stopped", "turn.failed")
 # Events that end an attempt and list its calls.
-ATTEMPTS = (*ENDED, "turn.requeued", "turn.handed_back")
+ATTEMPTS = (*ENDED, "turn.requeued", "turn.handed_back", "turn.waiting")
 BY_STATUS = {
     "turn.completed": "replies",
     "turn.stopped": "stopped",

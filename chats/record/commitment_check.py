@@ -33,6 +33,7 @@ ENDINGS = (
     "turn.handed_back",
     "turn.requeued",
     "turn.stopped",
+    "turn.waiting",
 )
 # The entry of a call outside of attempts. It commits to the call before it is made.
 BESIDE = ("chat.preferences_asked", "chat.title_asked", "context.warmed")

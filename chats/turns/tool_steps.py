@@ -21,6 +21,7 @@ from chats.tool_servers.results import format_failure
 from chats.tool_servers.servers import build_server_access
 from chats.turns.lease import RELEASED, Lease, lock_held_turn, update_held_turn
 from chats.turns.result_images import ResultImage, load_step_images, store_step_images
+from chats.turns.step_results import build_attempt_data
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.models import ToolDefinition
@@ -255,6 +256,15 @@ def request_consents(
             partial_reasoning="",
             begun_anew=turn.begun_anew + 1,
             **RELEASED,
+        )
+        # The attempt ends here: its calls must be in the ledger before another one begins.
+        ledger.record_event(
+            "turn.waiting",
+            actor=WORKER,
+            now=now,
+            chat_id=turn.branch.chat_id,
+            turn_id=turn.pk,
+            data=build_attempt_data(turn),
         )
     return waiting
 

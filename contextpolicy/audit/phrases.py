@@ -167,6 +167,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "turn.started": gettext_lazy("Message accepted"),
     "turn.stop_requested": gettext_lazy("Stop of a reply requested"),
     "turn.stopped": gettext_lazy("Reply stopped"),
+    "turn.waiting": gettext_lazy("Reply waits for consent to a tool call"),
     "user.changed": gettext_lazy("Account changed"),
     "webhook.changed": gettext_lazy("Webhook changed"),
     "webhook.created": gettext_lazy("Webhook created"),

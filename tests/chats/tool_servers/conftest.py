@@ -13,10 +13,19 @@ from chats.models import Chat, Turn
 from chats.prompt.tokenizer import O200kCounter
 from chats.tool_servers.servers import read_definitions, request_reading, save_tool_server
 from chats.turns.start import start_turn
+from contextpolicy import ledger
 from contextpolicy.models import ModelSpec, ToolDefinition, ToolServer
 from contextpolicy.publish import assign_policy, create_policy
 from contextpolicy.tool_servers import approve_definition
 from tests.fakes.tool_server import FakeToolServer, serving_tools
+
+
+@pytest.fixture(autouse=True)
+def ledger_holds(db: None) -> Iterator[None]:
+    """After the test, the audit log has an entry for each model call, and it matches."""
+    del db
+    yield
+    assert [found.reason for found in ledger.find_ledger_breaks()] == []
 
 
 @pytest.fixture

@@ -3,25 +3,32 @@
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
+from django.db.migrations.executor import MigrationExecutor
 from django.test import Client
 
 from chats.actions.deletion import delete_chat
 from chats.actions.erasure import check_over, erase_chat, erase_expired, erase_message
 from chats.actions.pending_erasures import erase_pending_content
 from chats.background.due_jobs import run_due_job
+from chats.counts.telling import EventRows
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Message, PendingErasure, ToolCall, ToolConsent, ToolStep, Turn
 from chats.people import keys
 from chats.providers.base import Finished, TextDelta
+from chats.record.commitment_check import ENDINGS
 from chats.record.outbox import list_webhook_events
 from chats.turns.consents import ConsentIsOver, decide_tool_call, list_waiting_calls
 from chats.turns.recover import enqueue_overdue, release_expired
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
+from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, ToolDefinition, ToolServer
 from tests.chats.api.programs import Program
 from tests.fakes.tool_server import FakeToolServer, describe
@@ -32,6 +39,8 @@ Allow = Callable[..., None]
 Ask = Callable[..., tuple[Turn, Any]]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
 DONE = [TextDelta("Done."), Finished("stop")]
+UPGRADE_STATE = ("chats", "0086_calls_before_consents")
+UPGRADE = import_module(".".join(("chats", "migrations", UPGRADE_STATE[1])))
 
 
 @pytest.fixture
@@ -91,6 +100,49 @@ def test_each_decision_continues_the_turn(
     given = "tool.consent_denied" if decision == "deny" else "tool.consent_given"
     assert {"tool.consent_asked", given, "tool.called"} <= kinds
     assert "secret words" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
+
+
+def test_the_calls_of_each_attempt_are_in_the_audit_log_and_in_the_counts(
+    waiting: Turn, alice: User, work: Callable[..., Any], now: datetime
+) -> None:
+    assert list_committed_calls(waiting) == {("turn.waiting", 1): 1}
+    decide(waiting, alice, "once", now)
+    work(waiting, call_echo("again"))
+    decide(waiting, alice, "once", now)
+    work(waiting, DONE)
+    ended = {("turn.waiting", 1): 1, ("turn.waiting", 2): 1, ("turn.completed", 3): 1}
+    assert list_committed_calls(waiting) == ended
+    events = list(AuditEvent.objects.filter(turn_id=waiting.pk).order_by("seq"))
+    counted = EventRows(events)
+    for event in events:
+        counted.read(event)
+    # The scripted model reports no usage.
+    assert sum(row.numbers.get("unreported", 0) for row in counted.sums.days.values()) == 3
+
+
+def list_committed_calls(turn: Turn) -> dict[tuple[str, int], int]:
+    """Return the number of calls in each entry that ends an attempt, by its type and attempt."""
+    rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=ENDINGS)
+    return {(row.type, row.data["attempt"]): len(row.data["calls"]) for row in rows}
+
+
+def test_an_upgrade_adds_the_calls_that_earlier_versions_did_not_record(
+    waiting: Turn, alice: User, work: Callable[..., Any], now: datetime, monkeypatch: Any
+) -> None:
+    decide(waiting, alice, "once", now)
+    with monkeypatch.context() as patch:
+        # Earlier versions wrote no entry when the turn began to wait.
+        record = ledger.record_event
+        patch.setattr(
+            ledger, "record_event", lambda kind, **k: kind == "turn.waiting" or record(kind, **k)
+        )
+        work(waiting, call_echo("again"))
+    assert len(list(ledger.find_ledger_breaks())) == 1
+    for _ in range(2):
+        apps = MigrationExecutor(connection).loader.project_state(UPGRADE_STATE).apps
+        UPGRADE.commit_to_calls(apps, SimpleNamespace(connection=connection))
+        assert list_committed_calls(waiting) == {("turn.waiting", 1): 1, ("turn.waiting", 2): 1}
+        assert list(ledger.find_ledger_breaks()) == []
 
 
 @pytest.mark.parametrize(("decision", "asks_again"), [("once", True), ("chat", False)])
