@@ -1,11 +1,11 @@
 """Requires a count of the affected chats before a policy change applies.
 
-Controlled by the setting `BLAST_RADIUS_LIMIT`; off by default. If it is on, a version
-that applies to people can be published only after a count that compares exactly its
-content with the active version. A random sample suffices if its upper bound is below
-the limit and no chat would be refused; otherwise all active chats are counted. No count
-is needed to restore a recently active version, or if the change states an emergency
-reason.
+Controlled by the setting `BLAST_RADIUS_LIMIT`; off by default. If it is on, a change that affects
+many people or chats requires a count of exactly this change against the active version. Such a
+change is a new version, an assignment, or the removal of an assignment. A random sample suffices if
+its upper bound does not exceed the limit and no chat would be refused; otherwise all active chats
+are counted. No count is needed to restore a recently active version, or if the change states an
+emergency reason.
 """
 
 import hashlib
@@ -115,8 +115,9 @@ def check_version_count(
 ) -> BlastRadius | None:
     """Check that a version has a sufficient count to become active. Return that count.
 
-    Returns None if it needs none: `share`, the share of active chats that name the policy, is below
-    the limit. Raises `BlastRadiusNeeded`.
+    Returns None if it needs no count: its content is unchanged, or the policy applies to few chats.
+    That is the case if it is not assigned to people, and if `share`, the share of active chats that
+    name the policy, does not exceed the limit. Raises `BlastRadiusNeeded`.
     """
     is_same = before is not None and compute_content_digest(
         before.values, before.locks
@@ -169,9 +170,10 @@ def check_removal_count(
 ) -> BlastRadius | None:
     """Check that a policy may stop applying; return its count, or None if it needs none.
 
-    `share`: share of the active chats of the person, or that name the policy. Below the limit, no
-    count is needed. A count of the policy removed everywhere also allows its removal from one
-    group. Raises `BlastRadiusNeeded`.
+    A count is needed at the levels of the instance and of groups. At other levels it is needed if
+    `share` exceeds the limit: the person's share of the active chats, or the share of the active
+    chats that name the policy. A count of the policy removed everywhere also allows its removal
+    from one group. Raises `BlastRadiusNeeded`.
     """
     is_wide = bool(set(levels).intersection(COUNTED)) or share > (settings.BLAST_RADIUS_LIMIT or 0)
     if policy.current is None or not is_wide or not is_count_required():
@@ -193,7 +195,10 @@ def is_count_required() -> bool:
 def filter_fresh_radii(
     policy: ContextPolicy, *, digest: str, now: datetime
 ) -> QuerySet[BlastRadius]:
-    """Return the recent counts of these values against the active version, newest first."""
+    """Return the valid counts of these values against the active version, newest first.
+
+    Counts that began more than `FRESH` ago are left out.
+    """
     rows = BlastRadius.objects.filter(
         policy=policy, digest=digest, base=get_active_number(policy), started_at__gte=now - FRESH
     )

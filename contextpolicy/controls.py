@@ -43,7 +43,8 @@ class Change:
 
     `values` and `locks` will apply at `levels`, instead of `before`. `author` wrote them, `by`
     publishes them. `restores` is the older version with the same content. `assigned` is set if a
-    policy is assigned, `removed` if an assignment is removed.
+    policy is assigned, `removed` if an assignment is removed; `group` or `user` is the target.
+    `emergency` is a reason to skip both checks.
     """
 
     policy: ContextPolicy
@@ -63,9 +64,10 @@ class Change:
 
 @dataclass(frozen=True, slots=True)
 class ChangeVerdict:
-    """The result of both checks: whether a second person is needed, and the sufficient count.
+    """The result of both checks: a missing second person or count, or the sufficient count.
 
-    `agreed`: an older version passed because it was recently active.
+    `agreed`: the change needs no second person, because it restores a version that was approved
+    recently.
     """
 
     waits: bool = False
@@ -75,9 +77,10 @@ class ChangeVerdict:
 
 
 def check_change(change: Change, *, now: datetime) -> ChangeVerdict:
-    """Check whether a change has a required second person and a required count.
+    """Check whether a change needs a second person or a count that it does not have.
 
-    Raises no exception: the caller refuses the change or keeps a draft.
+    A change with an emergency reason needs neither. Raises no exception: the caller refuses the
+    change or keeps a draft.
     """
     if is_meaningful_text(change.emergency):
         return ChangeVerdict()
@@ -204,7 +207,8 @@ def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datet
     """Return True if a second person recently approved a version for everyone it would apply to.
 
     The person who published it approved it for the targets at that time. A person who assigned the
-    policy while it was active approved it for that target.
+    policy while it was active approved it for that target. Returns False if chats or agents name
+    the policy, because the ledger does not show since when.
     """
     story = Story(policy, old=old)
     levels = list_policy_levels(policy)
@@ -256,7 +260,10 @@ class Story:
         return self.event_of(number, "policy.version_activated") if is_draft else written
 
     def assigned_before_end(self, row: PolicyAssignment) -> AuditEvent | None:
-        """Return the event of an assignment made before the version ended, or None."""
+        """Return the newest event that assigned the policy to a target.
+
+        None if there is no such event, or if the version had already ended.
+        """
         wanted = {"level": row.level, "group": row.group_id, "user": row.user_id}
         found = None
         for each in self.events:
@@ -270,7 +277,8 @@ class Story:
     def is_approved_for(self, row: PolicyAssignment) -> bool:
         """Return True if a person other than the author made the version apply at a target.
 
-        A publication in an emergency does not count.
+        A version that `system` wrote counts as approved, and so does one that was published with an
+        earlier approval. A publication in an emergency does not count.
         """
         placed = self.assigned_before_end(row)
         if placed is None or self.begun is None or self.written is None:

@@ -1,4 +1,4 @@
-"""The types of audit events, with the keys of their data."""
+"""The types of audit events."""
 
 # The closed list of event types: dotted, past tense. Add a new type here first.
 EVENT_TYPES = frozenset(

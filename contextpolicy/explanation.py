@@ -56,8 +56,8 @@ class Losing:
 class ExplainedField:
     """One field: the value in effect, its source and reason, and the values that lost.
 
-    `wanted` is the policies' value, which differs from the value in effect if that was lowered to
-    work with the model. `is_used` is False for a field that the strategy never reads.
+    `wanted` is the policies' value, which differs from the value in effect if that was adjusted to
+    the model. `is_used` is False for a field that the strategy never reads.
     """
 
     name: str
@@ -71,7 +71,7 @@ class ExplainedField:
 
     @property
     def was_adjusted(self) -> bool:
-        """Return True if the value was lowered to work with the model."""
+        """True if the value was adjusted to the model."""
         return self.value != self.wanted
 
 

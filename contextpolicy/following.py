@@ -1,8 +1,8 @@
-"""Follows the ledger: delivers each event once, in commit order.
+"""Follows the ledger: delivers each event once, also if it commits late.
 
-Ids are assigned before the commit, so an event with a lower id can appear after one
-with a higher id. The reader therefore waits for a missing id, up to the maximum
-duration of a transaction.
+Ids are assigned before the commit, so an event with a lower id can appear after one with a higher
+id. The reader therefore remembers each missing id, up to the maximum duration of a transaction, and
+delivers its event when it appears.
 """
 
 from collections.abc import Collection, Iterator
@@ -29,7 +29,7 @@ class Read:
 
 
 def get_ledger_reader(name: str) -> LedgerReader:
-    """Return the reader with this name. A new reader starts before the first event."""
+    """Return the reader with this name, or create it before the first event."""
     return LedgerReader.objects.get_or_create(name=name)[0]
 
 

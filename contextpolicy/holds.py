@@ -177,7 +177,10 @@ def keep_deleted_group_members(instance: Group, **_signal: Any) -> None:
 
 
 def lock_held_targets(*, now: datetime) -> Held:
-    """Return the held people and chats. Blocks new holds until the transaction ends."""
+    """Return the held people and chats, and block new holds until the transaction ends.
+
+    Raises `TransactionManagementError` outside a transaction.
+    """
     _pass_gate(alone=False)
     return load_held_targets(now=now)
 

@@ -19,7 +19,11 @@ CANNOT_BE_STORED = gettext_lazy(
 
 
 def parse_import_json(text: str) -> object:
-    """Parse the form from JSON. Raises `MalformedImport`."""
+    """Parse the JSON of a policy or a strategy.
+
+    Raises `MalformedImport` if the text is too long or not JSON, has a duplicate key, or contains a
+    value that cannot be stored.
+    """
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
             gettext(

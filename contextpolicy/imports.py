@@ -101,8 +101,9 @@ def import_strategy(
     """Import a strategy as a new policy, or as the next version of `into`.
 
     A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
-    the values that do not belong to a strategy. `writes_skills`: the importer may create skills of
-    the installation. Raises `MalformedImport`, `ReservedName`, `PolicyExists`,
+    the values that do not belong to a strategy. The export of a policy is imported with all its
+    values (`import_policy`). `writes_skills`: the importer may create skills of the installation.
+    Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `PolicyNameTaken`,
     `PolicySkillsRefused`, `PolicyProblems` and `PolicyChangedMeanwhile`.
     """
     form = parse_import_json(text)
@@ -228,7 +229,7 @@ def import_policy(
     """Import an exported policy with values and locks, as a new one or the next version of `into`.
 
     Raises `PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
-    `PolicyExists` and `PolicyChangedMeanwhile`.
+    `PolicyExists`, `PolicyNameTaken` and `PolicyChangedMeanwhile`.
     """
     found = find_form_problems(form)
     if found:

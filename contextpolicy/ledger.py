@@ -80,7 +80,10 @@ def count_chat_events(chat_id: uuid.UUID) -> int:
 
 
 def begin_chain(event_type: str, *, actor: str, now: datetime, chat_id: uuid.UUID) -> AuditEvent:
-    """Append the first event of a chat created in this transaction. No lock is needed."""
+    """Append the first event of a chat created in this transaction. No lock is needed.
+
+    Raises `UnknownEventType`, and Django's TransactionManagementError if no transaction is open.
+    """
     check_transaction_open()
     head = LedgerHead(scope=f"chat:{chat_id}", count=0, last_hash=GENESIS)
     event = AuditEvent(
@@ -163,7 +166,7 @@ def format_event_line(event: AuditEvent) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Break:
-    """The first invalid row of a chain. Seq 0: the fault is not in a single row."""
+    """A row that does not pass verification. Seq 0: the fault is not in a single row."""
 
     scope: str
     seq: int
@@ -188,7 +191,7 @@ class AnchorCheck(Protocol):
         """Yield the differences; `told` counts the comparisons by sentence."""
 
 
-# `find_ledger_breaks` runs them for all chains; verifying single chains runs them separately.
+# Nightly verifications of single chains run these. For all chains, a registered check does.
 ANCHORS: list[AnchorCheck] = []
 
 

@@ -97,7 +97,10 @@ def is_turn_hook_strategy(name: str) -> bool:
 
 
 def get_config_schema(name: str) -> Mapping[str, object]:
-    """Return the JSON Schema of a strategy's config; empty for the built-in ones."""
+    """Return the JSON Schema of a strategy's config.
+
+    Built-in and unknown strategies accept only an empty config.
+    """
     plugin = load_strategy_plugins().found.get(name)
     return plugin.config_schema if plugin else NO_CONFIG
 

@@ -148,7 +148,7 @@ def parse_skill_form(form: object) -> Mapping[str, Any]:
 
 
 def has_skill_types(form: Mapping[str, Any]) -> bool:
-    """Return True if the values of a skill have the right types, and valid slug, name and mode."""
+    """Return True if a skill has exactly the keys `SKILL_KEYS`, with valid types and values."""
     typed = all(isinstance(form.get(key), kind) for key, kind in SKILL_KEYS.items())
     return (
         typed

@@ -222,9 +222,10 @@ def seed_policies(*, now: datetime) -> None:
 
 
 def replace_demo_policy(*, actor: str, now: datetime) -> bool:
-    """Replace *Demo* by *Long chats* for everyone, unless an administrator changed the assignment.
+    """Replace *Demo* by *Long chats* for everyone, when a real model is connected.
 
-    Called when a real model is connected. Returns True if the assignment changed.
+    Returns False and changes nothing if everyone has another policy than *Demo*, or if *Long chats*
+    is retired.
     """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()

@@ -226,8 +226,8 @@ def check_membership(
 ) -> None:
     """Check that `by` may add a person to groups and remove them from others.
 
-    Raises `SecondPersonNeeded`. Raises `BlastRadiusNeeded` if a group's policy would apply to a
-    person who owns many of the active chats.
+    Raises `SecondPersonNeeded`. Raises `BlastRadiusNeeded` if a group's policy would begin or cease
+    to apply to a person who owns many of the active chats.
     """
     before = set(person.groups.values_list("pk", flat=True)) if person.pk else set()
     after = {group.pk for group in groups}

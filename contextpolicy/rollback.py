@@ -16,9 +16,9 @@ from django.db.migrations.operations import (
     SeparateDatabaseAndState,
 )
 
-# By app and model: keys in the data of ledger rows that record its hashes. Rows older than these
-# keys record no hash of its columns, and dropped data is computed again when migrating forward.
-# Without keys, any row of the table counts.
+# By app and model: the keys with which ledger rows record its hashes. As long as no ledger row has
+# such a key, the columns may be dropped: they are computed again when migrating forward. A model
+# that is not listed here is protected as soon as its table has values.
 COMMITTED_BY: dict[tuple[str, str], tuple[str, ...]] = {}
 # The columns of each app and model whose hashes the ledger records; None for the whole table.
 PROTECTED: dict[tuple[str, str], frozenset[str] | None] = {
@@ -40,7 +40,7 @@ REFUSED = (
 def check_plan(
     *, plan: Sequence[tuple[Migration, bool]], apps: Any, using: str, **_signal: Any
 ) -> None:
-    """Raise CommandError for a plan that reverses such a migration while there are values.
+    """Raise CommandError for a plan that would drop values whose hashes the ledger records.
 
     Receives the signal `pre_migrate`; `apps` contains the models of the current tables.
     """

@@ -172,8 +172,9 @@ def count_place_skills(skill: Skill) -> int:
 
 @transaction.atomic
 def delete_skill(*, skill: Skill, actor: str, now: datetime) -> None:
-    """Delete a skill of a group or a team. Skills of the instance cannot be deleted: policies use
-    them.
+    """Delete a skill of a group or a team.
+
+    The callers refuse to delete skills of the instance, because policies use them.
     """
     data = {"skill": skill.slug, **describe_place(skill)}
     skill.delete()

@@ -16,7 +16,7 @@ from contextpolicy.models import AuditEvent, LedgerHead, LedgerLeaf, LedgerVerif
 
 # In rows: a page that verifies this many rows takes about a tenth of a second.
 SMALL = 2_000
-# Maximum number of breaks stored by name.
+# Maximum number of stored breaks; the others are only counted.
 KEPT_BREAKS = 200
 # Maximum seconds for comparing stored content, in the background and on a page.
 CONTENT_SECONDS = 300.0

@@ -137,7 +137,7 @@ class Compaction(Stored):
         null=True, blank=True, verbose_name=gettext_lazy("summary tokens")
     )
     duration_ms = models.PositiveIntegerField(null=True, blank=True)
-    # In the currency of the model's price, excluding replies. Empty: no price is known.
+    # Cost of the calls that wrote the summary, in `currency`. Empty: no price is known.
     cost = models.DecimalField(max_digits=14, decimal_places=8, null=True, blank=True)
     currency = models.CharField(max_length=8, blank=True, default="", db_default="")
     # Key of the commitments. An erasure empties it.

@@ -47,7 +47,10 @@ class SkippedRow(Stored):
 
     @classmethod
     def note(cls, *, job: str, row: str, error: BaseException, now: datetime) -> None:
-        """Record that a job skips a row because of an error. Never raises, so the job continues."""
+        """Record that a job skips a row because of an error. Never raises, so the job continues.
+
+        Also deletes the records that operators no longer see.
+        """
         job, problem = job[:40], type(error).__name__[:60]
         logger.error("%s skips %s: %s", job, row, problem)
         try:

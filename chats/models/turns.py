@@ -197,7 +197,7 @@ class Turn(Stored):
 
     @property
     def is_over(self) -> bool:
-        """True once no further write will change this turn."""
+        """True once the turn is neither queued nor running."""
         return self.status not in {self.Status.QUEUED, self.Status.RUNNING}
 
 

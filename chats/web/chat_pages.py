@@ -60,7 +60,7 @@ def home(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def chat_page(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show a chat: its newest messages, or those before a seq."""
+    """Show a chat and mark it as read: its newest messages, or those before a seq."""
     branch = access.get_chat_branch(user=request.user, chat_id=chat_id)
     chat = branch.chat
     before = parse_seq(request, "before")
@@ -212,7 +212,7 @@ def chat_meter(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 @require_POST
 @signed_in
 def chat_warm_up(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Request a cache warm-up when the user starts typing. Never fails the request."""
+    """Request a cache warm-up when the user starts typing. Raises `RateLimited`."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
     count_warm_up(request)
     request_warm_up(chat=chat, now=timezone.now())

@@ -7,8 +7,8 @@ MARGIN_MS = 100
 
 
 def get_render_time_ms() -> int:
-    """Return the current Unix time in milliseconds.
+    """Return the current Unix time in milliseconds, less a small margin.
 
-    A page rendered after this time includes all earlier changes.
+    A page rendered after this call includes all changes before the returned time.
     """
     return int(1000 * time.time()) - MARGIN_MS

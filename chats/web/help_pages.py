@@ -85,7 +85,7 @@ def load_help_pages() -> dict[str, HelpPage]:
 
 @cache
 def load_translated_pages(language: str) -> dict[str, HelpPage]:
-    """Return the documents that are translated into that language. Cached per process."""
+    """Return all documents, each in that language if it is translated. Cached per process."""
     pages = {path.stem: read_page(path) for path in FOLDER.glob("*.md")}
     for path in (FOLDER / language).glob("*.md"):
         pages[path.stem] = copy_section_anchors(pages[path.stem], read_page(path))
@@ -158,7 +158,7 @@ def find_sections(question: str) -> list[HelpHit]:
 def resolve_help_link(link: str, *, page: HelpPage) -> str:
     """Return the URL of a link in a document.
 
-    Empty if it leads neither to a help page nor to the web.
+    Empty if it leads neither to a help page, to the API reference nor to the web.
     """
     if link.startswith(("https://", "http://", "mailto:")):
         return link

@@ -94,7 +94,8 @@ def chat_new(request: PersonRequest) -> HttpResponse:
 def load_new_chat_values(user: User) -> PolicyValues:
     """Return the policy values for a new chat of this user, without a model.
 
-    The model's context window does not limit the first message, so no model is needed.
+    The model's context window does not limit the first message, so no model is needed. If the
+    policies cannot work, returns the defaults.
     """
     try:
         effective = model_choice.resolve_effective_policy(chat=Chat(owner=user), model=None)

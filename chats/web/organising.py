@@ -182,7 +182,7 @@ def list_held_erasures(*, user: User) -> list[PendingErasure]:
 @require_GET
 @signed_in
 def folder(request: PersonRequest, folder_id: uuid.UUID) -> HttpResponse:
-    """Show the next chats of a folder, on its page or in the sidebar."""
+    """Show chats of a folder, on its page or in the sidebar."""
     row = access.get_folder(user=request.user, folder_id=folder_id)
     return render_folder(request, row)
 

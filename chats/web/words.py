@@ -42,7 +42,7 @@ def format_day(day: date, *, today: date) -> str:
 
 
 def truncate_line(text: str, length: int) -> str:
-    """Return the text on one line, cut to at most `length` characters with an ellipsis."""
+    """Return the text on one line. A longer line is cut to `length` characters and an ellipsis."""
     line = " ".join(text[: 4 * length].split())
     return line if len(line) <= length else f"{line[:length].rstrip()}…"
 

@@ -1,8 +1,8 @@
 """Exports the audit log: JSON Lines for verification, CSV for reading.
 
-Nothing is truncated. Rows are in the order of their chains, so a row that commits late
-is included. A JSON line is exactly the text that the row's hash is computed from. The
-last line contains the counts.
+Nothing is truncated. Rows are in the order of their chains, so a row that commits late is included.
+A JSON line is exactly the text that the row's hash is computed from. The last JSON line contains
+the counts, the SHA-256 of all lines before it, and a checkpoint.
 """
 
 import csv
@@ -52,7 +52,7 @@ class ExportUnderWay:
     digest: "hashlib._Hash" = field(default_factory=hashlib.sha256)
 
     def next_piece(self) -> bytes | None:
-        """Return the next rows as bytes, at most a thousand rows; None at the end.
+        """Read the next rows, at most a thousand, and return them as bytes; None at the end.
 
         The bytes may be empty.
         """
@@ -106,7 +106,7 @@ class ExportUnderWay:
         return self.said("\ufeff" + format_csv_row(COLUMNS)) if self.form == "csv" else b""
 
     def foot(self, *, checkpoint: str) -> bytes:
-        """Return the last line of JSON Lines: the counts and the last checkpoint. Empty for CSV."""
+        """Return the last line of JSON Lines: search, counts, SHA-256, checkpoint. CSV has none."""
         if self.form == "csv":
             return b""
         told = {

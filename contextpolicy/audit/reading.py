@@ -1,4 +1,4 @@
-"""Records each access to the audit log as an event: the reader and the search."""
+"""Records accesses to the audit log as events: the reader, and the search or the file."""
 
 from datetime import datetime, timedelta
 
@@ -12,7 +12,10 @@ AGAIN = timedelta(minutes=30)
 
 
 def record_ledger_read(*, actor: str, search: str, now: datetime) -> None:
-    """Record that a person reads the audit log, with the normalised search line."""
+    """Record that a person reads the audit log, with the normalised search line.
+
+    Writes nothing if the same person made the same search less than `AGAIN` ago.
+    """
     recent = AuditEvent.objects.filter(
         type="ledger.read", actor=actor, at__gt=now - AGAIN, data__search=search
     )

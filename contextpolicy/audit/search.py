@@ -78,7 +78,7 @@ class LedgerSearch:
 
     @property
     def range_words(self) -> str:
-        """Describe the time range of the search in words."""
+        """Describe the time range of the search in words. Negated terms are ignored."""
         said = [
             join_alternatives(term.values)
             for term in self.terms
@@ -121,7 +121,10 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
 
 
 def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:
-    """Parse one part of a search line to a term and its condition. Raises `SearchNotUnderstood`."""
+    """Parse one part of a search line to a term and its condition, which is not negated.
+
+    Raises `SearchNotUnderstood`.
+    """
     negated = word.startswith("-")
     key, colon, rest = word.removeprefix("-").partition(":")
     if not colon:
@@ -172,7 +175,10 @@ def infer_search_key(word: str) -> tuple[str, str]:
 
 
 def filter_by_event(value: str) -> tuple[Q, str]:
-    """Filter by event type, or by family as in `policy.*`. Raises `SearchNotUnderstood`."""
+    """Filter by event type, by family (`policy`, `policy.*`), or by a beginning such as `pol*`.
+
+    Raises `SearchNotUnderstood`.
+    """
     value = value.lower()
     stem = value.removesuffix("*")
     family = stem if stem.endswith(".") or not stem else f"{stem}."
@@ -209,10 +215,10 @@ def filter_by_actor(value: str) -> tuple[Q, str]:
 def filter_by_person(value: str) -> tuple[Q, str]:
     """Return the filter for events that affect a person, and the person as an actor.
 
-    The filter matches events about the person's account, roles, keys, policies and holds.
-    It also matches events that others caused in the person's chats. The ledger itself
-    records the owner of a chat, so erased chats are found too. Raises
-    `SearchNotUnderstood`.
+    The filter matches events about the person's account, roles, keys, policies and holds. In the
+    person's chats, it matches what others did and erasures by the server. Events that the person
+    caused never match. The ledger itself records the owner of a chat, so erased chats are found
+    too. Raises `SearchNotUnderstood`.
     """
     person = value if PERSON.fullmatch(value) else find_actor_id(value)
     number = int(person.removeprefix("user:"))
@@ -225,7 +231,7 @@ def filter_by_person(value: str) -> tuple[Q, str]:
 def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     """Return the actor id of a user name. Raises `SearchNotUnderstood`.
 
-    `is_actor`: an actor may also be a component of the product.
+    `is_actor`: the error also suggests `people`, `worker` and `system`.
     """
     found = find_person_by_name(name)
     if found is None:
@@ -243,7 +249,7 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
 
 
 def filter_by_object(value: str) -> tuple[Q, str]:
-    """Filter by the id or short name of an object.
+    """Filter by the id or short name of an object, or by the id of a chat or turn.
 
     Raises `SearchNotUnderstood`.
     """
@@ -292,12 +298,15 @@ def filter_by_id(value: str) -> tuple[Q, str]:
 
 
 def filter_by_policy(value: str) -> tuple[Q, str]:
-    """Filter by the policy with this slug."""
+    """Filter the events of the policy with this slug."""
     return Q(type__startswith="policy.", data__policy=value), value
 
 
 def filter_by_field(value: str) -> tuple[Q, str]:
-    """Filter changes by the field of a policy. Raises `SearchNotUnderstood`."""
+    """Filter changes by a field of a policy, or by its name, description or retirement.
+
+    Raises `SearchNotUnderstood`.
+    """
     names = [*PolicyValues.__dataclass_fields__, "name", "description", "retired"]
     if value not in names:
         near = get_close_matches(value, names, n=3, cutoff=0.5)
@@ -314,7 +323,10 @@ def filter_by_field(value: str) -> tuple[Q, str]:
 
 
 def filter_by_time(value: str) -> tuple[Q, str]:
-    """Filter by a day or a range in UTC, both ends included. Raises `SearchNotUnderstood`."""
+    """Filter by a day, a minute or a range in UTC. Both ends are included; one may be missing.
+
+    Raises `SearchNotUnderstood`.
+    """
     first, dots, last = value.partition("..")
     condition = Q()
     if first:

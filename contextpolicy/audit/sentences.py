@@ -53,7 +53,7 @@ class Names:
     policies: Mapping[str, str] = field(default_factory=dict)
 
     def actor(self, actor: str) -> str:
-        """Return the actor's name, followed by the stored id."""
+        """Return the actor's name, followed by the stored id; the id alone without a known name."""
         found = _PERSON.fullmatch(actor)
         name = self.people.get(int(found[1])) if found else None
         return f"{name} ({actor})" if name else actor
@@ -167,11 +167,9 @@ def describe_assignment_event(*, is_assigned: bool, replaces: bool) -> str:
 def describe_evaluation_event(
     kind: str, opening: str, data: dict[str, Any], *, names: Names
 ) -> str:
-    """Describe which policy was evaluated, and on how many turns.
+    """Describe a count or an evaluation: its policy, and the results if it has ended.
 
-    Removes the used keys from `data`.
-
-    `opening` is the beginning of the sentence, without a name.
+    Removes the used keys from `data`. `opening` is the beginning of the sentence, without a name.
     """
     name, number = names.policy(data.pop("policy", "?")), data.pop("version", None)
     data.pop("base", None)
@@ -200,7 +198,10 @@ def describe_policy_target(data: dict[str, Any], *, names: Names) -> str:
 
 
 def describe_event_details(data: Mapping[str, Any], *, names: Names) -> Iterator[str]:
-    """Yield each remaining detail in words; a change as old → new. Empty values are omitted."""
+    """Yield each remaining detail in words; a change as old → new.
+
+    Empty values are omitted, and so are ids, hashes and counts for machines.
+    """
     if data.keys() >= {"from", "to"}:
         yield f"{format_short_value(data['from'])} → {format_short_value(data['to'])}"
     for name, value in data.items():

@@ -60,7 +60,7 @@ class HistoryView:
         return find_turn_starts(self.messages)
 
     def low(self, high: int) -> int:
-        """Return the token count of the history after a window move.
+        """Return the number of tokens to which a window move reduces history.
 
         `high`: the number of tokens that the history may use before the move.
         """
@@ -133,7 +133,7 @@ def keep_all(view: HistoryView) -> WindowChoice:
 def is_valid_choice(choice: WindowChoice | WindowMove, view: HistoryView) -> bool:
     """Return True if a decision fits the room and names each message of the view exactly once.
 
-    A move must omit at least one message.
+    A move must omit at least one message, unless earlier messages were not loaded.
     """
     count = len(view.entries)
     if isinstance(choice, WindowMove):

@@ -41,7 +41,7 @@ def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
 
 
 def apply_fix(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
-    """Return the policy's fields with a suggested fix applied."""
+    """Return the policy's fields with a suggested fix applied. `UNSET` removes a field."""
     kept = {name: value for name, value in values.items() if name not in mend}
     return kept | {name: value for name, value in mend.items() if value != UNSET}
 

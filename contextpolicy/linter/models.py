@@ -32,7 +32,7 @@ def list_reply_models(values: PolicyValues) -> list[ModelSpec]:
 
 
 def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
-    """Yield the warnings about the models that these values allow."""
+    """Yield the warnings about the models that these values allow, and the summarising model."""
     models = list_reply_models(values)
     tried = {model.slug: _tried(values, model) for model in models}
     large = [slug for slug, found in tried.items() if not isinstance(found, PolicyImpossible)]

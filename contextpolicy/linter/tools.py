@@ -27,7 +27,7 @@ COUNTER = ApproximateCounter()
 
 
 def find_tool_problems(values: Mapping[str, Any]) -> list[Problem]:
-    """Return the allowed names that match no stored tool and, as `server/*`, no stored server."""
+    """Return a problem for each allowed name that no stored tool or server has."""
     wanted = list(values.get("tools") or [])
     if not wanted:
         return []

@@ -83,7 +83,7 @@ class LedgerHead(Stored):
 
 
 class LedgerReader(Stored):
-    """The position of a ledger consumer, which gets each event once, in commit order.
+    """The position of a ledger consumer, which gets each event once.
 
     Ids are assigned before the commit, so an id below `last` can still appear later. `missed` lists
     these gaps as [id, time since which it is missing].
@@ -119,7 +119,7 @@ class LedgerVerification(Stored):
     chains = models.PositiveBigIntegerField(default=0)
     rows = models.PositiveBigIntegerField(default=0)
     broken = models.PositiveBigIntegerField(default=0)
-    # The first breaks, as [scope, seq, reason]; other problems, counted by sentence.
+    # The first breaks, as [scope, seq, reason], and the other findings, counted by sentence.
     breaks = models.JSONField(default=list, blank=True)
     told = models.JSONField(default=dict, blank=True)
 

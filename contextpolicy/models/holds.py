@@ -37,7 +37,8 @@ class LegalHold(Stored):
         related_name="+",
     )
     chat_id = models.UUIDField(null=True, blank=True)
-    # The group's members when the hold was placed. They stay held if they leave the group.
+    # The group's members when the hold was placed, and when the group was deleted. They stay held
+    # if they leave the group.
     people = models.JSONField(default=list, blank=True)
     case = models.CharField(max_length=LONGEST_CASE, verbose_name=gettext_lazy("case"))
     reason = models.CharField(max_length=LONGEST_REASON, verbose_name=gettext_lazy("reason"))

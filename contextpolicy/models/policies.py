@@ -140,7 +140,7 @@ class EffectivePolicy(Stored):
     values = models.JSONField()
     sources = models.JSONField()
     adjusted = models.JSONField(default=list)
-    # The name of the nearest policy, shown next to the title.
+    # The name and version of the nearest policy, shown next to the title.
     label = models.CharField(
         max_length=250, blank=True, default="", verbose_name=gettext_lazy("label")
     )

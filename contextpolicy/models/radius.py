@@ -45,7 +45,7 @@ class BlastRadius(Stored):
     locks = models.JSONField(default=list)
     # SHA-256 of values and locks; the count applies to a version with the same digest.
     digest = models.CharField(max_length=64, verbose_name=gettext_lazy("digest"))
-    # The number of the active version; 0: none.
+    # The number of the active version when the count began; 0: none.
     base = models.PositiveIntegerField(verbose_name=gettext_lazy("compared with version"))
     place = models.CharField(
         max_length=10, choices=Place.choices, verbose_name=gettext_lazy("counted chats")

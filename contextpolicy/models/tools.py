@@ -92,7 +92,6 @@ class ToolDefinition(Stored):
     digest = models.CharField(max_length=64)
     approved_digest = models.CharField(max_length=64, blank=True, default="")
     tokens = models.PositiveIntegerField(default=0, verbose_name=gettext_lazy("tokens"))
-    # Each call waits until a person in the chat allows it.
     asks = models.BooleanField(
         default=True,
         db_default=True,

@@ -59,7 +59,8 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def verification(self, request: HttpRequest) -> HttpResponse:
         """Recompute all chains, or only the chain in `?scope=`, and show where each one breaks.
 
-        Raises PermissionDenied without the permission to read the audit log.
+        Also compares stored content with the recorded hashes, within a time limit. Raises
+        PermissionDenied without the permission to read the audit log.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
@@ -88,7 +89,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
     def changelist_view(
         self, request: HttpRequest, extra_context: dict[str, Any] | None = None
     ) -> HttpResponse:
-        """Show a page of the results of the search `?q=`, newest first.
+        """Show a page of the results of the search `?q=`, newest first, and record the access.
 
         Raises PermissionDenied without the permission to read the audit log.
         """
@@ -177,7 +178,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Adjusted values"))
     def changed_to_fit(self, row: EffectivePolicy) -> str:
-        """List the values that were adjusted because the policies' values conflict."""
+        """List the values that were adjusted to the model."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
         return ", ".join(lowered) or gettext("nothing")
 

@@ -163,7 +163,10 @@ class ReadReceiptAdmin(ReceiptAdmin):
         return HttpResponseRedirect(request.get_full_path())
 
     def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """Record the reason and redirect to the page. If the reason is refused, show the error."""
+        """Record the reason and redirect to the page; a refusal is shown there.
+
+        The reason opens the chat, or requests the approval of a second auditor.
+        """
         try:
             audit_access.open_reading(
                 chat_id=chat_id,

@@ -63,9 +63,9 @@ class CompactionDeeds(ReadOnlyAdmin):
 
     @admin.action(description=gettext_lazy("Undo compactions"), permissions=["govern"])
     def undo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Undo the selected summaries, after confirmation.
+        """Undo the selected compactions, after confirmation.
 
-        Prompts then contain the messages again.
+        Prompts then contain the previous summary or the messages again.
         """
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
@@ -100,7 +100,7 @@ class CompactionDeeds(ReadOnlyAdmin):
         description=gettext_lazy("Regenerate summaries from the originals"), permissions=["govern"]
     )
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
-        """Regenerate each selected active summary, after confirmation."""
+        """Request the regeneration of each selected summary, after confirmation."""
         user, now = get_request_user(request), timezone.now()
         return self.after_asking(
             request,
@@ -166,7 +166,10 @@ class CompactionDeeds(ReadOnlyAdmin):
 
 
 def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:
-    """Return the distinct chats of compactions. Titles are content, so they are not loaded."""
+    """Return the distinct chats of compactions, except deleted ones.
+
+    Titles are content, so they are not loaded.
+    """
     rows = Chat.objects.filter(branches__compactions__in=compactions, deleted_at=None)
     return rows.only("pk").distinct()
 

@@ -31,7 +31,7 @@ TRIALS = {"chats:read": "/api/v1/chats", "gateway": "/v1/models"}
 
 
 class KeyForm(PageForm):
-    """A new API key. `unmanaged`: requests to `/v1` are not stored."""
+    """A new API key. `unmanaged`: the texts of requests to `/v1` are not stored."""
 
     id_format = "key-%s"
 

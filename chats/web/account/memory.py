@@ -149,7 +149,7 @@ def memory_switch(request: PersonRequest) -> HttpResponse:
 @require_GET
 @signed_in
 def memory_export(request: PersonRequest) -> HttpResponse:
-    """Send everything saved about the user as a JSON file."""
+    """Send the user's instructions, preferences and memory settings as a JSON file."""
     found = json.dumps(exported_memory.export_memory(request.user.pk), ensure_ascii=False, indent=2)
     return files.build_text_download(
         found, name="memory.json", kind="application/json; charset=utf-8"
@@ -172,9 +172,10 @@ def preference_new(request: PersonRequest) -> HttpResponse:
 @require_POST
 @signed_in
 def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse:
-    """Change, accept or delete a preference, or undo it, depending on the pressed button.
+    """Change, accept or delete a preference, depending on the pressed button.
 
-    Raises `NotFound`.
+    The button `undo` deletes it and makes the preferences that it replaced active again. Raises
+    `NotFound`.
     """
     found: dict[str, Any] = {"owner_id": request.user.pk, "preference_id": preference_id}
     found["now"] = timezone.now()

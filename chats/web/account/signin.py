@@ -65,7 +65,8 @@ def login(request: HttpRequest) -> HttpResponse:
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in with a one-time link.
 
-    A GET changes nothing, because mail scanners open links too.
+    A person who was invited is then asked to set a password. A GET changes nothing, because mail
+    scanners open links too.
     """
     refusal = None
     if request.method == "POST":
@@ -129,13 +130,13 @@ def get_client_address(request: HttpRequest) -> str:
 
 
 class SessionLimitsMiddleware(MiddlewareMixin):
-    """Ends staff sessions after a day of inactivity.
+    """Ends staff sessions that were idle for `STAFF_IDLE_SECONDS`.
 
     Place it after the authentication middleware.
     """
 
     def process_request(self, request: HttpRequest) -> None:
-        """Sign out a user whose session exceeds its limits.
+        """Sign out a user whose session was idle for too long.
 
         Runs no query for anonymous requests.
         """

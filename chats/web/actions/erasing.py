@@ -126,7 +126,10 @@ def lock_of(check: Callable[[], None]) -> Refusal | None:
 @signed_in
 @freshly_signed_in
 def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
-    """Show the confirmation, or permanently erase the chat and every copy of its text."""
+    """Show the confirmation, or permanently erase the chat and every copy of its text.
+
+    A chat under a legal hold is deleted, and its erasure stays pending.
+    """
     chat = access.get_chat_including_deleted(user=request.user, chat_id=chat_id)
     refusal = None
     if request.method == "POST":

@@ -128,7 +128,7 @@ def message_include(
 @require_http_methods(["GET", "POST"])
 @signed_in
 def message_edit(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
-    """Show the message in a text box, or save the new text on a new branch.
+    """Show the message in a text box, or send the new text on a new branch.
 
     A refused text stays in the box.
     """

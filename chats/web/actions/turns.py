@@ -34,7 +34,10 @@ from chats.web.thread.updates import render_tail_update
 @require_GET
 @signed_in
 def turn_queue(request: PersonRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponse:
-    """Show the reply's position in the queue; empty once the reply has started."""
+    """Show the reply's position in the queue.
+
+    Empty once the reply has started, and while it waits for consent to a tool call.
+    """
     turn = access.get_turn(user=request.user, chat_id=chat_id, turn_id=turn_id)
     is_queued = turn.status == Turn.Status.QUEUED and not turn.awaits_consent
     context = {

@@ -139,7 +139,7 @@ def build_compaction_line(
 
 
 def describe_starter(name: str, *, user: User) -> str:
-    """Return “by you” or “by another user” for a user name of the ledger.
+    """Return “by you” or “by another user” for an actor of the ledger.
 
     Empty if this server started the compaction.
     """

@@ -97,7 +97,8 @@ def mark_of(message: Message, *, row: Compaction, outlook: Outlook | None) -> Or
     """Return the mark that describes an original's use in the next prompt.
 
     The mark is empty if the original is sent only as part of the summary. `outlook` is None if the
-    original is not on the visible branch.
+    original is not on the visible branch: the mark then only labels messages that the summary does
+    not cover.
     """
     if outlook is None:
         is_exception = message.seq in row.exceptions

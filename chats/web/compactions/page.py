@@ -76,9 +76,10 @@ def render_compaction_page(
 def build_summary_comparison(
     request: PersonRequest, *, chat: Chat, row: Compaction, others: list[Compaction]
 ) -> revise.Comparison | None:
-    """Compare this summary with the chosen one, or else with the previous one; older first.
+    """Compare this summary with the chosen one, the older one first.
 
-    None if there is no other summary, or if this one has no text.
+    Without a choice, compare it with the one that it revises or continues, or that it displaced.
+    None if there is no such summary, or if this one has no text.
     """
     wanted = request.GET.get("with", "")
     chosen = next((other for other in others if str(other.pk) == wanted), None)

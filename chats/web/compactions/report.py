@@ -123,7 +123,7 @@ def get_surrounding_text(text: str, start: int, end: int) -> tuple[str, str]:
 def insert_lost_fact(row: Compaction, *, report: FactReport, number: int | None) -> str:
     """Return the editor text with a lost fact as a new line in its first section.
 
-    `number`: position of the fact, from 1.
+    `number`: position of the fact, from 1. With any other number, the text is unchanged.
     """
     if number is None or not 0 < number <= len(report.lost):
         return row.text

@@ -145,7 +145,7 @@ def describe_compaction_state(row: Compaction, *, cover: Coverage) -> tuple[str,
 
 
 def limit_of(row: Compaction, *, chat: Chat) -> int:
-    """Return the prompt limit in tokens under the policy that was in effect for the row."""
+    """Return the prompt limit in tokens of the row's policy with the chat's model."""
     window = chat.model.window if chat.model else None
     return compute_prompt_limit(load_policy_values(row.effective_policy), model_window=window)
 

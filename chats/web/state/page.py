@@ -196,7 +196,7 @@ def build_version_view(version: states.Version, *, kept: Kept) -> VersionView:
 def list_changed_fields(form: StateForm, *, seen: ChatState | None, kept: Kept) -> list[FieldView]:
     """Return the values that the user changed and that differ from the current state.
 
-    Fields that the user did not change are left out, even if another version changed them.
+    Left out are emptied fields, and fields that only another version changed.
     """
     known = [kept.values, *([seen.values] if seen else [])]
     return [

@@ -202,7 +202,10 @@ def group_turn_outcomes(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
 
 
 def find_last_shown_message(turn: Turn, *, rows: ThreadRows) -> uuid.UUID | None:
-    """Return the last message that an agent saw whose reply failed without text."""
+    """Return the id of the last shown message that the agent of a failed turn could see.
+
+    None if the turn has no agent, or if no such message is shown.
+    """
     if turn.agent_id is None or turn.seen_to is None:
         return None
     shown_to = [row.pk for row in rows.messages if row.seq and row.seq <= turn.seen_to]

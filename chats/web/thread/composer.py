@@ -78,7 +78,7 @@ class Composer:
 
     @property
     def has_unread(self) -> bool:
-        """True if the message was refused because of a file without content."""
+        """True if the message was refused because a file is not read yet, or could not be read."""
         return self.refusal is not None and self.refusal.code in {"file_not_ready", "file_not_read"}
 
     @property
@@ -132,7 +132,7 @@ class BarPart:
 
 @dataclass(frozen=True, slots=True)
 class MeterRow:
-    """A line of the context breakdown: label, tokens and share of the limit."""
+    """A line of the context breakdown: label, tokens and an explanation."""
 
     key: str
     label: str

@@ -130,7 +130,10 @@ class MessageEntry:
 
     @property
     def sizes(self) -> str:
-        """Localized sizes shown under the message: its tokens, and the cut length if it is cut."""
+        """Localized size under the message: the usage reported for a reply, or its tokens.
+
+        Ends with a separator if `where` follows.
+        """
         message = self.message
         if message.erased_at:
             return ""
@@ -264,7 +267,7 @@ class Queue:
 
     @property
     def place(self) -> str:
-        """Position in the queue as text, such as “second in line”."""
+        """Position in the queue as text, such as “second in the queue”."""
         if self.before < len(PLACES):
             return str(PLACES[self.before])
         return gettext("number {n:,} in the queue").format(n=self.before + 1)
@@ -311,7 +314,10 @@ def get_role_shape(role_id: str) -> int:
 def get_message_disposition(
     message: Message, *, outlook: Outlook | None
 ) -> tuple[str, str, Sequence[str]]:
-    """Return a message's disposition in the next prompt, the omission reason, and its cuts."""
+    """Return a message's disposition in the next prompt, the omission reason, and its cuts.
+
+    The disposition is `unknown` without an outlook.
+    """
     if outlook is None:
         return "unknown", "", ()
     fate = outlook.fate(message.seq or 0)

@@ -33,7 +33,8 @@ class BranchFacts:
 
     `branches` and `compactions`: totals of the chat. `making`: status of the summary in progress or
     pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of the
-    messages that the active summary covers; None if there are too many to add up.
+    messages that the active summary covers; None if there is no summary, or if it covers too many
+    messages to add up.
     """
 
     last_seq: int
@@ -91,7 +92,10 @@ def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
 
 
 def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
-    """Return the token count of the messages that a summary covers; None if there are too many."""
+    """Return the token count of the messages that a summary covers.
+
+    None without a summary, or if it covers too many messages.
+    """
     total: int | None = select_covered_messages(branch, row=row).aggregate(
         total=Sum("token_count")
     )["total"]

@@ -27,7 +27,10 @@ class RoundState:
 
 
 def round_state(chat: Chat) -> RoundState | None:
-    """Return the state of a chat's newest round; None if no team has replied."""
+    """Return the state of a chat's newest round.
+
+    None if the chat has no team or no round, or if a newer message replaced the round.
+    """
     if chat.team_id is None:
         return None
     made = play.find_newest_chat_round(chat)
@@ -89,7 +92,7 @@ def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[st
 
 
 def describe_pending_agents(following: Sequence[str]) -> str:
-    """Return a sentence about the agents that would reply next; empty if there are none."""
+    """Return a sentence about the next two agents that would reply; empty if there are none."""
     if not following:
         return ""
     if len(following) == 1:

@@ -94,7 +94,10 @@ class ThreadRows:
 
     @property
     def running(self) -> list[Turn]:
-        """The running turns, or else the next turn. Parallel lanes have several running turns."""
+        """The running turn, or else the next turn.
+
+        If replies of a round run in parallel, all of its unfinished turns.
+        """
         unfinished = [turn for turn in self.turns if not turn.is_over]
         running = [turn for turn in unfinished if turn.status == Turn.Status.RUNNING]
         first = next(iter(running or unfinished), None)

@@ -73,7 +73,10 @@ class SentNow:
 def count_sent_messages(
     row: Compaction, *, outlook: Outlook | None, branch: Branch
 ) -> SentNow | None:
-    """Return the counts for a compaction's range; None if it is not on this branch."""
+    """Return the counts for a compaction's range.
+
+    None if the range is not on this branch, or if the next prompt is unknown.
+    """
     if outlook is None or not is_range_on_path(row, branch):
         return None
     found, summary = outlook.count(row.from_seq, row.to_seq), outlook.given.summary

@@ -58,7 +58,10 @@ class AgentMaker(TextMaker):
         self.frame_bytes = len(SECTION_JOINT.join(borders).encode())
 
     def system(self, parts: Sequence[tuple[str, str]]) -> Block:
-        """Build the system message. In most forms it also has the task and the instructions."""
+        """Build the system message, which never contains the task.
+
+        It contains the instructions only if the form has a system option.
+        """
         inner = {"task"} if self.form.has_system_option else {"agent", "task"}
         self._inner = [(name, text) for name, text in parts if name in inner]
         return super().system([(name, text) for name, text in parts if name not in inner])
@@ -68,7 +71,7 @@ class AgentMaker(TextMaker):
         return self._piece(segment, self._guard(summary.text))
 
     def tail(self, background: Background, text: str) -> tuple[Block, ...]:
-        """Build one block per instruction, task and part of the background."""
+        """Build one block per instruction, task and part of the background, and one for `text`."""
         own = [
             # Instructions are trusted. Users of the chat write the task.
             (name, part if name == "agent" else self._guard(part))

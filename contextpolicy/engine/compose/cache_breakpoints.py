@@ -1,7 +1,7 @@
 """Places a prompt's cache breakpoints at the ends of prefixes that later prompts share.
 
 Some servers cache a prompt only up to breakpoints that the request sets. They look for cached
-prefixes at the breakpoints and a little before them. There are four breakpoints:
+prefixes at the breakpoints and a little before them. There are at most four breakpoints:
 
     tools, system ┃ summary, pins, history … earlier question ┃ … newest reply ┃
     tail, question ┃
@@ -46,7 +46,10 @@ def _messages(pieces: Iterable[Piece]) -> int:
 
 
 def _earlier_question(lead: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
-    """Count the messages up to the newest user message of the history; 0 if there is none."""
+    """Count the messages up to and including the newest user message of the history.
+
+    0 if there is none.
+    """
     end = _messages(lead)
     for segments, count in reversed(lead):
         is_history = any(segment.origin == "history" for segment in segments)

@@ -83,7 +83,8 @@ def classify_loaded_messages(
 ) -> SortedOut:
     """Classify loaded messages; skip those that the summary covers or the window omits.
 
-    A pinned message among them becomes a pin. With `goes_on`, the newest reply is separate.
+    A pinned message among the skipped ones becomes a pin. With `goes_on`, a reply at the end of the
+    history is returned as `continued`.
     """
     left = {
         message.seq: reason for message in pins if (reason := explain_unsendable_message(message))
@@ -165,7 +166,7 @@ class Account:
     limited: int
 
 
-# Reasons other than a limit on history: a user's decision, or part of the running turn.
+# Messages that are left out for these reasons do not count as omitted by a limit.
 _NO_LIMIT = frozenset(
     {"covered", "excluded", "incomplete", "empty", "turn_split", "duplicate_of_current", "not_seen"}
 )

@@ -88,7 +88,8 @@ def build_prompt_maker(
 class Pieces:
     """The blocks of one prompt. `limit` and `low` are in local tokens.
 
-    Raises PolicyImpossible, QuestionTooLarge or TurnTooLarge if the required parts do not fit.
+    Older steps of the turn are omitted in batches down to `low`. Raises PolicyImpossible,
+    QuestionTooLarge or TurnTooLarge if the required parts do not fit.
     """
 
     def __init__(self, facts: PromptFacts, found: SortedOut, *, limit: int, low: int) -> None:
@@ -179,7 +180,7 @@ class Pieces:
     def _fixed(self) -> Fixed:
         """Build the fixed parts and fit them to the limit.
 
-        Raises the exceptions of `compose_context`.
+        Raises PolicyImpossible, QuestionTooLarge and TurnTooLarge.
         """
         facts, make = self.facts, self.maker
         pins, dropped = select_newest_pins(
@@ -205,7 +206,11 @@ class Pieces:
         )
 
     def _required(self) -> int:
-        """Return the weight of system, tools and question, with the frame of the layout."""
+        """Return the weight of all required parts, with the frame of the layout.
+
+        These are system text, tools, question, prefill and the truncated reply that is continued.
+        Raises PolicyImpossible and QuestionTooLarge.
+        """
         facts, scale, continued = self.facts, self.maker.scale, self.continued
         opening = [WireMessage("user", OPENING)] if facts.strict_roles else []
         frame = self.maker.frame + sum(count_wire_tokens(wire, facts.counter) for wire in opening)

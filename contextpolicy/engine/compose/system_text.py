@@ -128,7 +128,8 @@ def build_moved_part(
 ) -> list[tuple[str, str]]:
     """Return a moved skill text or a part of a file as a list of one (origin, text) pair.
 
-    The list is empty if the text or the file no longer exists.
+    The list is empty if the skill or the file no longer exists. It is also empty for the text of a
+    skill that is no longer on demand, because the prompt contains it anyway.
     """
     part = parse_part_key(key)
     slug = part.slug if part else key
@@ -142,7 +143,7 @@ def build_moved_part(
 
 
 def format_runtime_note(model: str) -> str:
-    """Return a sentence that names the model of the chat.
+    """Return a note that names the model of the chat.
 
     It contains no times or figures, so it changes only with the model.
     """
@@ -153,7 +154,7 @@ def format_runtime_note(model: str) -> str:
 
 
 def format_budget_note(values: PolicyValues) -> str:
-    """Return a sentence with the policy's fixed limits.
+    """Return a note with the policy's fixed limits.
 
     It contains no current token counts, so it is the same in every turn.
     """

@@ -146,7 +146,10 @@ class TextMaker(Maker):
         return self._line(super().continued(message))
 
     def shows(self, message: Message) -> bool:
-        """Return True if a message has text or an image to show; calls and results are omitted."""
+        """Return True if a message has text, or an image that is not part of a tool result.
+
+        Calls and results are omitted.
+        """
         if extract_message_text(message):
             return True
         of_results = find_result_images(message.parts)

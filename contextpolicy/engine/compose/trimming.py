@@ -175,7 +175,10 @@ def _newest(steps: Sequence[Entry]) -> Entry | None:
 
 
 def _without_data(data: Fixed, *, over: int) -> Fixed:
-    """Free at least `over` tokens: the summary first, then pins from the oldest, then the tail."""
+    """Remove the summary, then pins from the oldest, then the tail, until `over` tokens are free.
+
+    If that is not enough, everything is removed.
+    """
     target = data.cost - over
     if data.cost > target:
         data = replace(data, summary=())

@@ -56,8 +56,8 @@ def build_prompt_entry(
     """Build the entry of a message.
 
     `whole` leaves its texts uncut (the question, the steps of the running turn). Tool results are
-    always cut to the policy's rules, or to `result_limit` if that is smaller. The stored token
-    count is used unless something was cut or repaired.
+    always cut to the policy's rules, or to `result_limit` if that is smaller; those in `stubbed`
+    are replaced by a stub. The stored token count is used unless something was cut or repaired.
     """
     wires, repairs = convert_message_to_wires(message)
     texts = None if whole else values.max_chars_per_message
@@ -130,6 +130,6 @@ def estimate_sendable_tokens(message: Message, *, values: PolicyValues) -> int:
             characters += min(len(part.content), get_result_limit(values, part.name))
         elif isinstance(part, ToolCallPart):
             characters += len(part.name) + len(part.arguments)
-    # A token is at least a third of a character, and each part has its own overhead.
+    # A character has at most three tokens, and each part has its own overhead.
     most = 3 * characters + 16 * len(message.parts) + count_image_tokens(message.parts)
     return min(message.tokens, most)

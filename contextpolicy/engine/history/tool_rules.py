@@ -47,10 +47,10 @@ def get_file_part_limit(values: PolicyValues) -> int:
 def find_stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -> Stubbed:
     """Find the results of finished turns that `keep_newest` omits.
 
-    Replays the messages: when there are twice as many results of a tool as are kept, the oldest are
-    omitted in one batch. A batch therefore depends only on earlier messages, and between two
-    batches the prompt is append-only. With `keep_newest` 0 each result is omitted at once. A window
-    move changes the prefix anyway, so it restarts the replay.
+    Replays the messages: when there are more than twice as many results of a tool as are kept, the
+    oldest are omitted in one batch. A batch therefore depends only on earlier messages, and between
+    two batches the prompt is append-only. With `keep_newest` 0 each result is omitted at once. A
+    window move changes the prefix anyway, so it restarts the replay.
     """
     if not any("keep_newest" in rule for rule in values.tool_output_rules.values()):
         return {}

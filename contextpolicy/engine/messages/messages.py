@@ -62,9 +62,9 @@ class ToolResultPart:
 class FilePart:
     """A file that belongs to a message: its name and location, and the text of a document.
 
-    `reference` is a URL or an internal label and is never sent. The model gets the name and the
-    type. If the reference marks an image (see `images`), the model also gets the image. If it marks
-    a document (see `files`), the model also gets `text`, which may be cut.
+    `reference` is an internal label or a URL. The model gets the name and the type, and `text` for
+    a document (see `files`), which may be cut. For an image in a user message or a tool result (see
+    `images`), the model gets the image.
     """
 
     media_type: str
@@ -74,7 +74,7 @@ class FilePart:
 
     @property
     def image(self) -> Image | None:
-        """The image that is sent; None if only the file's name is sent."""
+        """The image that the reference marks; None for any other file."""
         return parse_image_reference(self.reference)
 
 
@@ -132,7 +132,10 @@ class WireMessage(NamedTuple):
     thoughts: str = ""
 
     def shown(self, *, by_hash: bool = False) -> str:
-        """Return the text with one line for each image. `by_hash`: the line includes the hash."""
+        """Return the text with one line for each image.
+
+        `by_hash`: the line includes the image's hash, or its URL.
+        """
         if not self.images:
             return self.content
         write = format_image_text if by_hash else format_file_text
@@ -201,7 +204,8 @@ _NAMES: dict[type[Part], str] = {kind: name for name, (kind, _) in _TYPES.items(
 def parse_parts(data: object) -> tuple[Part, ...]:
     """Parse parts from their JSON form, a list of objects with a `type`.
 
-    Raises MalformedParts for an unknown type and for a missing, extra or non-text field.
+    Raises MalformedParts for anything but a list, an unknown type, and a missing, extra or non-text
+    field.
     """
     if not isinstance(data, Sequence) or isinstance(data, str):
         raise MalformedParts("The parts of a message must be a list. Send a list of objects.")
@@ -236,7 +240,7 @@ def format_file_text(part: FilePart) -> str:
 
 
 def format_file_content(part: FilePart) -> str:
-    """Return the text of a file for the model: a document's text as data, else its name."""
+    """Return the text of a file for the model: a document's text as data, else one short line."""
     document = parse_document_reference(part.reference) if part.text else None
     if document is None:
         return format_file_text(part)
@@ -278,7 +282,10 @@ def name_result_image(part: FilePart, *, call_id: str, offset: int) -> FilePart:
 
 
 def parse_result_image(part: FilePart) -> tuple[str, int]:
-    """Return the call id and the offset of an image in a tool result. The id may be empty."""
+    """Return the call id and the offset of an image in a tool result.
+
+    The id is empty if the file is not an image of a tool result.
+    """
     found = _OF_RESULT.fullmatch(part.name) if part.image is not None else None
     return (found[2], int(found[1])) if found else ("", 0)
 

@@ -48,7 +48,8 @@ def parse_chat_messages(data: object) -> ReadMessages:
     """Parse chat messages. Raises MalformedChatMessage for an unknown form.
 
     Losses: `system_moved:N` (a system text after the first message), `stray_result:ID` (a result
-    without a preceding call), `content_dropped:KIND` (content that a message cannot hold).
+    whose call is not in the preceding message), `content_dropped:KIND` (content that a message
+    cannot hold).
     """
     if not isinstance(data, list | tuple):
         raise MalformedChatMessage("The messages must be a list.")
@@ -60,7 +61,7 @@ def parse_chat_messages(data: object) -> ReadMessages:
 
 
 def format_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
-    """Convert wire messages to JSON-serialisable chat messages."""
+    """Convert wire messages to JSON-serialisable chat messages, without images and reasoning."""
     return [_written(wire) for wire in wires]
 
 

@@ -153,7 +153,7 @@ def format_tools_json(tools: Sequence[ToolSpec]) -> str:
 
 
 def format_tools_text(tools: Sequence[ToolSpec]) -> str:
-    """Return tool definitions as JSON as sent, with the owner's key order."""
+    """Return tool definitions as JSON. Parameters keep the key order of the tool's owner."""
     return json.dumps(_written(tools), separators=(",", ":"))
 
 
@@ -175,7 +175,10 @@ def _written_tool(tool: ToolSpec) -> dict[str, object]:
 
 
 def format_prompt_json(messages: Sequence[WireMessage], tools: Sequence[ToolSpec]) -> str:
-    """Return the canonical JSON of a prompt: sorted keys, no spaces, ASCII only."""
+    """Return the canonical JSON of a prompt: sorted keys, no spaces, ASCII only.
+
+    It does not contain reasoning, nor the `extra` of tool calls.
+    """
     written = [
         {
             "content": wire.content,

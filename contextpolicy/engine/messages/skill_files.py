@@ -59,8 +59,8 @@ def format_file_list(slug: str, files: Sequence[tuple[str, int]]) -> str:
 def choose_file_part(slug: str, name: str, text: str, *, start: int, limit: int) -> SkillFilePart:
     """Return the part of a file that begins at `start` and fits `limit` characters.
 
-    The limit applies to the whole tool result. The part has at least one character, unless
-    the file ends before `start`.
+    The limit applies to the whole tool result. The part has at least one character, unless the file
+    ends at `start` or before.
     """
     longest = SkillFilePart(slug, name, len(text), len(text))
     room = max(limit - len(format_file_part(longest, text)), 1)

@@ -102,7 +102,7 @@ def find_result_key(slug: str, content: str) -> str:
 
 
 def iter_asked_skills(calls: Iterable[ToolCallPart]) -> Iterator[tuple[str, str]]:
-    """Yield the call id and the slug of each call that loads a skill."""
+    """Yield the call id and the slug of each call that loads a skill or one of its files."""
     for call in calls:
         if call.name == SKILL_LOAD and (slug := parse_skill_slug(call.arguments)):
             yield call.call_id, slug

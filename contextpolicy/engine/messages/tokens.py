@@ -96,7 +96,7 @@ def count_image_tokens(parts: Iterable[Part]) -> int:
 
 
 def count_uncut_tokens(parts: Sequence[Part], role: Role, counter: TokenCounter) -> int:
-    """Count the tokens of a stored message as sent uncut; reasoning is neither sent nor counted."""
+    """Count the tokens of a stored message as sent uncut. Reasoning is not counted."""
     return sum(
         count_wire_tokens(wire, counter=counter) for wire in convert_parts_to_wires(role, parts)
     )

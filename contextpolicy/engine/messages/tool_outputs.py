@@ -33,7 +33,7 @@ POINTER = '\n[Cut. {characters:,} characters in all: read more with {tool}, id "
 
 
 def is_server_tool(name: str) -> bool:
-    """Return True if a tool name in prompts denotes a tool on a tool server."""
+    """Return True if a tool name has the form of a tool of a tool server (`server__tool`)."""
     return SEPARATOR in name
 
 

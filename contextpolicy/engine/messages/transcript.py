@@ -1,4 +1,4 @@
-"""Formats chats as text: titles, and one entry per line, which messages cannot imitate.
+"""Formats chats as text: sections with titles, and entries that begin with a role.
 
 Text is built from values and never parsed back. A line inside an entry that looks like a title or
 another entry is indented by one space. A message therefore cannot add sections or impersonate

@@ -24,8 +24,9 @@ def find_turn_starts(messages: Sequence[Message]) -> tuple[int, ...]:
     """Return the indexes at which a turn begins, ascending. Cutting there does not split a turn.
 
     A turn is a question and all messages that it caused. In messages ascending by seq, it begins at
-    a user message that follows a reply or has another turn label than the previous message.
-    Messages before the first such message form a separate turn.
+    a user message whose turn label differs from that of the previous message. If one of them has no
+    label, it begins at a user message that follows a finished reply. Messages before the first such
+    message form a separate turn.
     """
     return tuple(
         place
@@ -112,7 +113,7 @@ def repair_tool_parts(
 
 
 class _Pairing:
-    """Iterates over parts once and puts the results of each run of calls directly after it."""
+    """Puts the results of each run of calls directly after it."""
 
     def __init__(self, parts: Sequence[Part]) -> None:
         self.notes: list[str] = []

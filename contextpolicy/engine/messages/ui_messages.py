@@ -184,7 +184,7 @@ class _PartReader:
         self._results: list[Part] = []
 
     def parts(self) -> tuple[Part, ...]:
-        """Return the parsed parts. Between two results, texts precede calls, as in the source."""
+        """Return the parsed parts. Between two results, texts precede calls, as on the wire."""
         settled: list[Part] = []
         run: list[Part] = []
         for part in (*self._parts, *self._results):

@@ -94,27 +94,30 @@ def compute_request_limit(values: PolicyValues, *, model_window: int | None) -> 
 def compute_readable_tokens(
     values: PolicyValues, *, model_window: int | None, calibration: float
 ) -> int:
-    """Return the maximum size of a whole summary request in local tokens, at least 1."""
+    """Return the maximum size of a whole summary request in local tokens.
+
+    A limit below 1 provider token counts as 1.
+    """
     limit = compute_request_limit(values, model_window=model_window)
     return convert_provider_tokens(max(limit, 1), calibration=calibration)
 
 
 def compute_prepare_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the number of tokens from which a summary is prepared in the background."""
+    """Return the prompt size, in provider tokens, from which a summary is prepared."""
     return compute_mark_tokens(
         values.prepare_at, values.prepare_at_tokens, prompt_limit=prompt_limit
     )
 
 
 def compute_compact_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the number of tokens from which history is compacted: the high mark."""
+    """Return the high mark: the prompt size in provider tokens from which history is compacted."""
     return compute_mark_tokens(
         values.compact_at, values.compact_at_tokens, prompt_limit=prompt_limit
     )
 
 
 def compute_low_mark(values: PolicyValues, *, prompt_limit: int) -> int:
-    """Return the number of tokens to which a compaction reduces the prompt."""
+    """Return the low mark: the prompt size, in provider tokens, after a compaction."""
     return compute_mark_tokens(
         values.compact_to, values.compact_to_tokens, prompt_limit=prompt_limit
     )

@@ -1,7 +1,8 @@
-"""Learns a factor per model that converts local token counts to billed tokens.
+"""Learns factors that convert a model's local token counts to billed tokens.
 
-A character count is off by a third on code and by more on Chinese. The factor follows the
-provider's numbers slowly and within bounds, so that one unusual reply changes little.
+A character count is off by a third on code and by more on Chinese, so a model also has a factor for
+each script. A factor follows the provider's numbers slowly and within bounds, so that one unusual
+reply changes little.
 """
 
 from collections.abc import Mapping
@@ -93,7 +94,8 @@ class Factors:
         """Return the factor for a prompt with these scripts: the largest one.
 
         A script without a factor uses the overall factor, but at least 1. Small factors of other
-        scripts say nothing about this script, and the prompt must not exceed the limit.
+        scripts say nothing about this script, and the prompt must not exceed the limit. If no
+        script has a factor, the overall factor applies.
         """
         if not self.by_script:
             return self.overall

@@ -72,7 +72,10 @@ def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> l
 
 
 def find_limit_clashes(values: PolicyFields, *, limit: int, system_tokens: int) -> list[Clash]:
-    """Return the parts that leave no room within a prompt limit of `limit` tokens, at least 1."""
+    """Return the values that leave too little room in a prompt, or exceed a bound of their field.
+
+    `limit`: the prompt limit in tokens, at least 1.
+    """
     return _system_clashes(values, limit, system_tokens) + _small_rooms(values, limit)
 
 

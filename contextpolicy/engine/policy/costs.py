@@ -92,7 +92,7 @@ def is_count(value: object) -> bool:
 def parse_reported_usage(reported: Mapping[str, int]) -> UsedTokens | None:
     """Return the usage that a provider reported; None if it reported none or impossible numbers.
 
-    Cached and written tokens together cannot exceed the input.
+    Impossible counts of cached or written tokens are 0. Together they cannot exceed the input.
     """
     sent, said = (reported.get(name, 0) for name in ("input", "output"))
     if not (is_count(sent) and is_count(said)) or not (sent or said):
@@ -150,8 +150,9 @@ def compute_cache_loss(first: PricedCall, *, before: PricedCall | None) -> Effec
     """Return the cache loss of a compaction that changed the prefix.
 
     The loss is the uncached input of the first call after the compaction, minus that of the
-    previous call, at the input price minus the cached price. The loss is zero if there is no
-    previous call, or if that call used another model or read nothing from the cache.
+    previous call. It costs the average price of that input, minus the cached price; None without a
+    price. The loss is zero if there is no previous call, or if that call used another model, read
+    nothing from the cache, or had as much uncached input.
     """
     if before is None or before.model != first.model or not before.used.cached:
         return Effect()

@@ -27,7 +27,7 @@ def find_strategy_clashes(values: PolicyFields, *, limit: int, system_tokens: in
 
 
 def _heading_clashes(values: PolicyFields) -> list[Clash]:
-    """Check that each heading of a summary is a single line and that headings differ."""
+    """Check the number, the length and the form of a summary's headings, and that they differ."""
     names = values.summary_sections
     sentence = ""
     if len(names) > MOST_SECTIONS:
@@ -64,7 +64,7 @@ def _heading_clashes(values: PolicyFields) -> list[Clash]:
 def _mark_clashes(values: PolicyFields, limit: int) -> list[Clash]:
     """Check that the marks are in order.
 
-    The marks of a sliding window may be equal. History then fills the available room
+    Without summaries, the low and the high mark may be equal. History then fills the available room
     exactly at each turn.
     """
     low, prepare, high = _marks(values, limit)
@@ -106,10 +106,10 @@ def _marks(values: PolicyFields, limit: int) -> tuple[int, int, int]:
 
 
 def _summary_clashes(values: PolicyFields, limit: int, system_tokens: int) -> list[Clash]:
-    """Check that a summary leaves room below the low mark.
+    """Check that a summary has room for its headings, and leaves room in the prompt.
 
-    A summary that reaches the low mark alone would trigger the next summary at every
-    turn.
+    A summary that reaches the low mark together with the system text would trigger the next summary
+    at every turn.
     """
     names = ("summary_max_tokens", "compact_to", "token_budget")
     if limit < values.summary_max_tokens + SMALLEST_ROOM:

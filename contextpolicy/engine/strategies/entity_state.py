@@ -1,4 +1,4 @@
-"""Strategy `entity_state`: sends no dialogue, only a state that a schema describes.
+"""Strategy `entity_state`: sends a state that a schema describes, and by default no dialogue.
 
 After each user message and before its reply, a model extracts the state again. This module contains
 the texts of that call and validates its answer. An answer that is late, truncated or does not match

@@ -10,7 +10,7 @@ from contextpolicy.engine.window import (
 
 
 class SlidingWindow:
-    """Lets history grow to the high mark, then moves the window's start to the low mark.
+    """Lets history grow to the high mark, then shortens it to the low mark.
 
     If both marks are equal, history fills the available room exactly at every turn.
     """

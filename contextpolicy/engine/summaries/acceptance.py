@@ -96,9 +96,9 @@ def check_generated_summary(
 def append_lost_facts(
     summary_text: str, lost: Sequence[str], *, max_tokens: int, counter: TokenCounter
 ) -> str:
-    """Add facts that a summary lost, as bullets under its first section, while they fit.
+    """Add facts that a summary lost, verbatim and as bullets, while they fit `max_tokens`.
 
-    Identifiers, numbers and dates are copied verbatim.
+    The bullets are below the first heading, or at the beginning without one.
     """
     lines = summary_text.strip().split("\n")
     place = next((n for n, line in enumerate(lines, start=1) if _HEADING.match(line)), 0)
@@ -144,11 +144,11 @@ def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
 def keep_sections(text: str, sections: Sequence[str]) -> str:
     """Return a summary with only its requested sections.
 
-    Removed are: text before the first requested section, sections with other headings, and
-    text after a horizontal rule. A code fence or tag around the whole summary is removed
-    with all text after it. After bullets, a last paragraph without a source ("Let me know
-    …") is removed. Deeper headings inside a section are kept. A text without any requested
-    heading is returned unchanged.
+    Removed are: text before the first requested section, sections with other headings, and text
+    between a horizontal rule and the next requested section. A code fence or tag around the whole
+    summary is removed with all text after it. After bullets, a last paragraph without a source
+    ("Let me know …") is removed. Deeper headings inside a section are kept. A text without any
+    requested heading is returned unchanged.
     """
     known = {strip_heading_signs(name).casefold() for name in sections}
     kept: list[str] = []

@@ -40,12 +40,12 @@ class Attempt:
 
 
 def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
-    """Return the next rung after the attempts of one compaction; None if it succeeded or none is
-    left.
+    """Return the next rung after the attempts of one compaction.
 
-    After a fault that a model can fix, the model is asked once more, and the prompt names the
-    fault. If the input was too large, there is one attempt with fewer sources. Every other fault
-    leads directly to the extractive summary. No rung is tried twice.
+    None if it succeeded or none is left. After a fault that a model can fix, the model is asked
+    once more, and the prompt names the fault. If the input or the summary was too large, or the
+    compaction freed too little, there is one attempt with fewer sources. Every other fault leads
+    directly to the extractive summary. No rung is tried twice.
     """
     if not attempts:
         return "model"
@@ -65,7 +65,8 @@ def select_next_rung(attempts: Sequence[Attempt]) -> Rung | None:
 def classify_attempt(tokens_before: int, tokens_after: int, *, low: int) -> AttemptOutcome:
     """Return the outcome of a compaction that reduced the prompt to `tokens_after` tokens.
 
-    `insufficient`: the prompt is still over the low mark, so the next rung continues from there.
+    `insufficient`: the prompt exceeds the low mark or did not shrink, so the next rung continues
+    from there.
     """
     return "published" if tokens_after <= low and tokens_after < tokens_before else "insufficient"
 
@@ -101,8 +102,9 @@ def compute_scope_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Brea
 def compute_model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a summarising model's breaker after its attempts, oldest first.
 
-    A ladder in which the model failed counts as three failures, because it includes a second try. A
-    ladder that ended with its worker counts as one failure.
+    Each ladder that failed since the last success counts as one failure. If the model failed in any
+    of them, two more are added: such a ladder includes a second try, so one is enough to open the
+    breaker. A ladder that only ended with its worker adds none.
     """
     ends = [
         attempt

@@ -37,7 +37,7 @@ SUMMARY_V2, SHORT_V2 = "summary-v2", "summary-v2-short"
 SUMMARY_VERSIONS = (SUMMARY_V1, SUMMARY_V2, SHORT_V2)
 # Models with a context window of at most this many tokens get the short version.
 SMALL_WINDOW = 8_192
-# The maximum number of characters of a document in a summary request.
+# The maximum number of characters of a document in a summary request or a pinned message.
 FILE_CHARACTERS = 2_000
 # The default headings of a summary, in this order and in every language.
 SECTIONS = ("Facts", "Preferences", "Decisions", "Open items", "Done items")
@@ -135,7 +135,7 @@ _MARKED_HEADING = re.compile(r"(?:\d{1,2}[.)][ \t]+)?(?:\*\*|__)?(?=\S)([^*_]*)(
 
 
 def strip_heading_signs(line: str) -> str:
-    """Return a heading without characters that models add: numbers, bold marks, a final colon."""
+    """Return a heading without signs that models add: numbers, bold marks, a final colon or `#`."""
     text = line.rstrip().rstrip("#").rstrip().removesuffix(":").rstrip()
     marked = _MARKED_HEADING.fullmatch(text)
     return marked[1].removesuffix(":").rstrip() if marked and marked[1] else text
@@ -159,8 +159,8 @@ def build_summary_wire(summary: Summary) -> WireMessage:
 def build_pin_wire(message: Message, *, values: PolicyValues) -> WireMessage:
     """Build the prompt message of a pinned message outside the window.
 
-    The message is labelled data in role `user`. Its text is not cut. Its tool results are
-    cut to `tool_output_limit`, as everywhere.
+    The message is labelled data in role `user`. Its text is not cut. Its tool results are cut to
+    the policy's rules, as everywhere, and its documents to `FILE_CHARACTERS`.
     """
     content = (
         f"Pinned message #{message.seq} from earlier in this chat, written by {_author(message)}. "
@@ -183,10 +183,10 @@ def build_summary_request(
 ) -> tuple[WireMessage, ...]:
     """Build the request for the summary that replaces `previous` and `messages`.
 
-    Tool results are cut to `tool_output_limit`, texts to `max_chars_per_message` if it is given.
-    `lost`: facts that a first attempt lost. `focus`: the topic that a person wants to keep.
-    `cited`: the messages that `previous` cites. They provide the authors and days of bullets
-    without a label.
+    Tool results are cut to the policy's rules, documents to `FILE_CHARACTERS`, and texts to
+    `max_chars_per_message` if it is given. `lost`: facts that a first attempt lost. `focus`: the
+    topic that a person wants to keep. `cited`: the messages that `previous` cites. They provide the
+    authors and days of bullets without a label.
     """
     blocks = [_so_far(previous, version, cited)] if previous else []
     transcript = "\n".join(
@@ -221,7 +221,10 @@ def build_merge_request(
     version: str = SUMMARY_V1,
     cited: Sequence[Message] = (),
 ) -> tuple[WireMessage, ...]:
-    """Build the request to merge summaries of neighbouring parts of a chat, oldest first."""
+    """Build the request to merge summaries of neighbouring parts of a chat, oldest first.
+
+    `previous`, if given, covers the messages before them.
+    """
     blocks = [_so_far(previous, version, cited)] if previous else []
     for number, text in enumerate(partial, start=1):
         blocks.append(

@@ -25,7 +25,8 @@ _EDGES = re.compile(f"^[{SPACES}]+|[{SPACES}]+$")
 def strip_markers(text: str) -> str:
     """Remove all markers and clean up whitespace: single spaces, trimmed lines, no empty lines.
 
-    Lines of fenced code are unchanged. A pure function of the text.
+    Markers in fenced code are removed too, but its whitespace is unchanged. A pure function of the
+    text.
     """
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
@@ -33,9 +34,10 @@ def strip_markers(text: str) -> str:
 
 
 def strip_display_markers(text: str) -> str:
-    """Remove author and next-speaker markers from a displayed text; its spaces are unchanged.
+    """Remove author and next-speaker markers from a displayed text.
 
-    Markers in code are kept.
+    Markers in code are kept. A line that had a marker loses its trailing spaces, and the text its
+    first and last line breaks.
     """
     lines, fence = [], ""
     for line in text.split("\n"):

@@ -1,11 +1,10 @@
 """Decides which team member speaks next and when a round ends.
 
-The functions are pure: the caller stores the rows. A round begins with a user's
-message. Its addressees speak first, then the members that a reply calls with
-`[NEXT:name]`; otherwise the team's rule applies. No model is asked to choose. The
-possible endings are: all members have spoken (`settled`), a limit is reached, two
-agents only answer each other (`pair`), it is a human member's turn (`waiting`), or a
-failure.
+The functions are pure: the caller stores the rows. A round begins with a user's message. Its
+addressees speak first, then the members that a reply calls with `[NEXT:name]`; otherwise the team's
+rule applies. No model is asked to choose. The possible endings are: no member is left in the queue
+(`settled`), a limit is reached (`hops`, `tokens`, `time`), two agents only answer each other
+(`pair`), it is a human member's turn (`waiting`), or a reply failed (`failed`).
 """
 
 from collections.abc import Sequence
@@ -69,8 +68,8 @@ class Standing:
 class Next:
     """The next speaker and the remaining queue, or the end of the round.
 
-    After a limit, `queue` contains the agents that did not reply; the user can continue
-    with them. `unknown`: names in `[NEXT:…]` that match no member.
+    After a limit, a `pair` or a failure, `queue` contains the agents that did not reply; the user
+    can continue with them. `unknown`: names in `[NEXT:…]` that match no member.
     """
 
     role_id: str
@@ -100,7 +99,11 @@ def build_opening_queue(
 def resolve_member_names(
     names: Sequence[str], *, members: Sequence[Member], speaker: str
 ) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the role ids of the names, distinct and without the speaker, and the unknown names."""
+    """Return the role ids of the names, distinct and without the speaker, and the unknown names.
+
+    `all` stands for all active agents, and `user` is skipped. The names of inactive members are
+    unknown.
+    """
     known = {fold_member_name(member.name): member for member in members if not member.rests}
     meant: dict[str, None] = {}
     unknown: dict[str, None] = {}
@@ -160,7 +163,10 @@ def _limit(standing: Standing, rules: Rules) -> Ending:
 
 
 def _is_pair(speakers: Sequence[str], following: str) -> bool:
-    """Return True if two agents replied only to each other, `PAIR_TURNS` times each."""
+    """Return True if two agents replied only to each other, `PAIR_TURNS` times each.
+
+    `following`, the next speaker, must be one of the two.
+    """
     last = speakers[-2 * PAIR_TURNS :]
     if len(last) < 2 * PAIR_TURNS or len(set(last)) != 2 or following not in last:
         return False

@@ -184,9 +184,10 @@ def select_agent_context(
 ) -> AgentContext:
     """Select the part of a team's chat that an agent gets, regardless of addressees.
 
-    The newest message is separate. The `window_size` messages before it are included.
-    Messages that contain only markers are omitted, and so is a message that the newest one
-    repeats. The cost does not depend on the length of the chat. Raises NegativeWindow.
+    The newest message is separate. The `window_size` messages before it are included, except
+    messages that contain only markers. The last of them is also omitted if the newest message is an
+    agent's and repeats it. The cost does not depend on the length of the chat. Raises
+    NegativeWindow.
     """
     if window_size < 0:
         raise NegativeWindow(

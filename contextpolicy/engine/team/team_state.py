@@ -163,7 +163,10 @@ def _tell(hook: Callable[[Told], None] | None, told: Told) -> None:
 
 
 def read_snapshot(snapshot: object) -> tuple[list[TeamMessage], str | None]:
-    """Return the messages and the task of an exported state. Raises InvalidSnapshot."""
+    """Return the messages and the task of an exported state; the task is cut to 5,120 bytes.
+
+    Raises InvalidSnapshot.
+    """
     fields = snapshot if isinstance(snapshot, Mapping) else {}
     version, listed, task = (fields.get(name) for name in ("version", "messages", "teamTask"))
     is_known = version == SNAPSHOT_VERSION and not isinstance(version, bool)

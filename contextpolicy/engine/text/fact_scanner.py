@@ -114,8 +114,8 @@ def _paths(text: str) -> Iterator[_Span]:
 def find_standing_facts(facts: Iterable[str], text: str) -> set[str]:
     """Return the facts that a text contains as whole words.
 
-    For example, 12 is not found in 2012, and ann is not found in hannah. Facts and text are
-    casefolded. One scan looks for all facts, word by word (Aho-Corasick).
+    For example, 12 is not found in 2012, and ann is not found in hannah. The caller must have
+    casefolded the facts and the text. One scan looks for all facts, word by word (Aho-Corasick).
     """
     tree = _Tree(facts)
     return {fact for fact, end in tree.walk(text) if _is_whole(text, end - len(fact), end)}

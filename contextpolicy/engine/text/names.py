@@ -36,7 +36,7 @@ def normalise_name(name: str) -> str:
 
 
 def casefold_name(name: str) -> str:
-    """Return a key that is equal for names that differ only in case."""
+    """Return a key that is equal for names that differ only in case or in compatible characters."""
     # Without case, some Greek letters with several marks have other normal forms.
     plain = unicodedata.normalize("NFKD", normalise_name(name)).casefold()
     return unicodedata.normalize("NFKC", plain)

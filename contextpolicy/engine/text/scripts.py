@@ -49,5 +49,8 @@ def select_present_scripts(found: Mapping[str, float]) -> list[str]:
 
 
 def find_dominant_script(found: Mapping[str, float]) -> str:
-    """Return the script of nearly all characters, or "" if scripts are mixed."""
+    """Return the script of at least `SOLE` of the text.
+
+    "" if scripts are mixed or there is no text.
+    """
     return next((name for name, share in found.items() if share >= SOLE), "")

@@ -19,7 +19,7 @@ Combine = Literal["nearest", "min", "max", "intersection"]
 Kind = Literal["yes_no", "integer", "share", "choice", "text", "names", "object"]
 
 LARGEST_NUMBER = 100_000_000
-# Strategies that never read the fields of compactions, and of summaries.
+# Strategies that never read the fields of compactions, and those without summaries.
 WITHOUT_MARKS = ("simple", "entity_state")
 WITHOUT_SUMMARY = ("simple", "sliding_window", "entity_state")
 # The form's sentence about 0 in a limit.
