@@ -46,10 +46,11 @@ def find_in_wheel(folder: Path) -> str:
 
 
 def build_broker_command(data: Path) -> list[str]:
-    """Return the command line of the embedded broker: a private unix socket, no eviction.
+    """Prepare the broker's folders, and return the command line of the embedded broker.
 
-    It keeps all data in memory. The database is the source of truth, and a file would keep erased
-    replies. Files of earlier versions, which wrote to disk, are deleted.
+    It uses a private unix socket, evicts nothing and keeps all data in memory. The database is the
+    source of truth, and a file would keep erased replies. Files of earlier versions, which wrote to
+    disk, are deleted.
     """
     socket = redis_url.resolve_broker_socket(data)
     folder = data / "broker"

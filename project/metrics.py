@@ -19,7 +19,7 @@ DENIED = (
 
 
 def metrics(request: HttpRequest) -> HttpResponse:
-    """Return the metrics to a permitted client; 404 if they are switched off."""
+    """Return the metrics; 403 if the client is not permitted, 404 if they are switched off."""
     if not shared_figures.is_switched_on():
         raise Http404
     if not is_permitted(request):

@@ -102,7 +102,7 @@ class Around:
 
 
 class RequestIdMiddleware(Around):
-    """Gives each request an id for errors, logs and traces; a well-formed incoming id is kept."""
+    """Gives each request an id for errors, logs and traces, or keeps that of a trusted proxy."""
 
     def __call__(self, request: HttpRequest) -> HttpResponseBase:
         """Handle the request in a span, which ends before the body of a stream."""
@@ -132,7 +132,7 @@ class RequestIdMiddleware(Around):
 
 
 class SecurityHeadersMiddleware(Around):
-    """Sets the content security policy with a new nonce, and headers that Django lacks."""
+    """Sets the content security policy with a new nonce, other security headers, and `no-store`."""
 
     def before(self, request: HttpRequest) -> None:
         cast(Any, request).csp_nonce = secrets.token_urlsafe(16)
@@ -146,7 +146,7 @@ class SecurityHeadersMiddleware(Around):
         return response
 
     def policy(self, request: HttpRequest) -> str:
-        """Return the policy. It allows neither inline code nor other origins."""
+        """Return the policy: only this origin, `data:` images, and inline code with the nonce."""
         nonce = cast(Any, request).csp_nonce
         rules = [
             "default-src 'none'",
@@ -174,7 +174,7 @@ class GatewayOriginsMiddleware(Around):
     """
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Return the response to a preflight request of a browser; None for other requests."""
+        """Return the response to a preflight request of an allowed origin; None for others."""
         is_preflight = "Access-Control-Request-Method" in request.headers
         if request.method != "OPTIONS" or not is_preflight or not self.is_allowed(request):
             return None
@@ -206,12 +206,11 @@ class GatewayOriginsMiddleware(Around):
 
 
 class CompressionMiddleware(GZipMiddleware):
-    """Compresses pages and files, but not event streams.
+    """Compresses pages and files, but neither event streams nor parts of files.
 
-    Compressing an event stream would delay events until a block is full. If a page repeats
-    a part of a request, its compressed length could reveal secrets (BREACH). The only
-    secrets in a page are form tokens, which Django masks again for each response. The
-    length also varies.
+    Compressing an event stream would delay events until a block is full. If a page repeats a part
+    of a request, its compressed length could reveal secrets (BREACH). The only secrets in a page
+    are form tokens, which Django masks again for each response. The length also varies.
     """
 
     def process_response(self, request: HttpRequest, response: Any) -> Any:
@@ -263,7 +262,10 @@ class ForeseenErrorsMiddleware(Around):
     """Turns refusals and database outages into error messages instead of stack traces."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Return the error response to a request that is too large or malformed, else None."""
+        """Return the error response to a request that is too large or malformed, else None.
+
+        Also stores whether the request only reads.
+        """
         resolution.ONLY_READS.set(request.method in {"GET", "HEAD"})
         refused = getattr(request, "scope", {}).get(REFUSED)
         if refused is None and is_malformed(request):
@@ -300,7 +302,7 @@ def is_malformed(request: HttpRequest) -> bool:
 
 
 def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
-    """Return the response to a request that Django refused before the view, in its API's format."""
+    """Return the response to a request that Django refused, as a JSON error or a page."""
     if isinstance(exception, RequestDataTooBig):
         limit = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
         return render_refusal(request, RequestTooLarge(limit=limit))

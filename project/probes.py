@@ -135,7 +135,7 @@ def list_broker_warnings() -> list[str]:
 
 
 def list_database_warnings() -> list[str]:
-    """Return warnings from the database: the audit log, and rows that jobs skipped."""
+    """Return warnings about the audit log, stored keys, skipped rows and late searches."""
     now = timezone.now()
     late = count_searches(now=now).warning
     with translation.override(settings.LANGUAGE_CODE):

@@ -53,7 +53,10 @@ def build_model_process(data: Path) -> Child:
 
 
 def choose_model_port(file: Path) -> int:
-    """Return a port that is free now: that of the last start if possible, else another."""
+    """Return a port that is free now, and store it in the file.
+
+    It is the stored port of the last start if possible.
+    """
     try:
         last = int(file.read_text(encoding="ascii"))
     except (FileNotFoundError, ValueError):
@@ -64,7 +67,7 @@ def choose_model_port(file: Path) -> int:
 
 
 def find_free_port(wanted: int) -> int:
-    """Return the wanted port if it is free, else any free one; 0 asks for any free one."""
+    """Return the wanted port if it is free, else 0. For 0, return any free port."""
     with socket.socket() as probe:
         # A port with connections in TIME_WAIT is free.
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)

@@ -30,7 +30,7 @@ _libc = ctypes.CDLL(None) if sys.platform == "linux" else None
 
 
 def bind_to_parent(niceness: int = 0) -> None:
-    """Give the child its own session, and make the kernel kill it when its parent dies.
+    """Give the child its own session and niceness, and make the kernel kill it after its parent.
 
     The kernel does this only on Linux. Called in the child.
     """
@@ -42,7 +42,11 @@ def bind_to_parent(niceness: int = 0) -> None:
 
 @dataclass
 class Child:
-    """A program that the supervisor starts and restarts: command, environment and delay."""
+    """A program that the supervisor starts, restarts and stops.
+
+    `grace` is the number of seconds from the stop signal until the process is killed. `ends_last`:
+    it is stopped after all other children, which depend on it.
+    """
 
     name: str
     command: Sequence[str]
@@ -153,7 +157,7 @@ class Supervisor:
             time.sleep(0.1)
 
     def look(self) -> None:
-        """Restart children that have ended since the last check."""
+        """Start children that are needed now, and restart children that have ended."""
         for child in self.children:
             child.tend()
 

@@ -47,7 +47,7 @@ def describe_file_error(error: OSError, *, what: str = "") -> str:
 
 
 def describe_path_owner(path: Path) -> str:
-    """Return the owner of a path, or of the nearest folder above it that can be inspected."""
+    """Return owner and mode of a path, or of its nearest readable folder, with a remedy."""
     for place in (path, *path.parents):
         try:
             found = place.stat()

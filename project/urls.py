@@ -1,4 +1,4 @@
-"""All URLs: pages, admin, REST and the two probes."""
+"""All URLs: pages, admin, REST, the gateway below `/v1`, both probes and the metrics."""
 
 from django.urls import include, path, re_path
 from django.views.decorators.cache import cache_control

@@ -187,8 +187,7 @@ class PlayedChat:
         """Compose a prompt as the product does.
 
         A prepared summary is published first. If the prompt still does not fit, the window moves.
-
-        Raises RuntimeError if the window keeps moving.
+        Raises BudgetRefusal if the prompt cannot fit, and RuntimeError if the window keeps moving.
         """
         for _ in range(MOST_ATTEMPTS):
             facts = self.facts(question, steps)

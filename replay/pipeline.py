@@ -129,7 +129,7 @@ def set_up_summariser(script: str) -> None:
 
 
 def create_replay_chat(*, base: str, limit: int, now: datetime) -> Chat:
-    """Create a person, a model at the fake server and a chat.
+    """Create a person, a model at the fake server and a chat, and permit the server's address.
 
     Summaries use a separate account: its faults must not open the breaker of the chat's account.
     """
@@ -184,7 +184,10 @@ def replay_turns(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayR
 
 
 def build_local_runtime(tools: RecordedTools) -> Runtime:
-    """Return a worker in this process with these tools and without live updates."""
+    """Return a worker in this process with these tools and without live updates.
+
+    From then on, the process also offers these tools, and sends no tasks to the broker.
+    """
     queue.publish_task = queue.keep_here
     # Warnings about a missing bus would only clutter the table.
     for name in ("chats.ground.live", "chats.record.notices"):

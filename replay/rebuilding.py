@@ -182,7 +182,10 @@ def compare_rebuilt_requests(chat: Chat, received: Sequence[str]) -> Rebuilding:
 
 
 def rebuild_reply_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
-    """Yield each call for a reply or a state: its name, its possible bodies, and its problem."""
+    """Count the calls for replies and states in `found`, and yield each.
+
+    A call is yielded as its name, the hashes of its possible bodies, and its problem.
+    """
     rows = Receipt.objects.filter(turn__branch__chat=chat).select_related(
         "effective_policy", "turn__branch__chat__owner", "turn__model"
     )
@@ -198,7 +201,7 @@ def rebuild_reply_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, se
 
 
 def rebuild_summary_calls(chat: Chat, found: Rebuilding) -> Iterator[tuple[str, set[str], str]]:
-    """Yield each call for a summary, in the form of `rebuild_reply_calls`."""
+    """Count the calls for summaries in `found`, and yield each as `rebuild_reply_calls` does."""
     rows = Compaction.objects.filter(branch__chat=chat).select_related("effective_policy", "branch")
     for row in rows.exclude(calls=[]):
         found.summaries += 1

@@ -12,7 +12,7 @@ from django.conf import settings
 
 # Characters from which hashing a text is much cheaper than counting its tokens.
 SHORTEST = 200
-# The maximum number of cached counts, about 100 bytes each.
+# The maximum number of cached counts, about 100 bytes each. If it is reached, all are discarded.
 MOST_KNOWN = 10_000
 
 

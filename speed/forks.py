@@ -89,7 +89,7 @@ def can_fork() -> bool:
 
 
 def share_loaded_memory() -> None:
-    """Exclude loaded objects from garbage collection, which would copy it in each child."""
+    """Exclude loaded objects from garbage collection, which would copy them in each child."""
     gc.collect()
     gc.freeze()
 

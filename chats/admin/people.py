@@ -183,7 +183,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
                 self.message_user(request, format_access_message(ended, is_active=obj.is_active))
 
     def save_related(self, request: HttpRequest, form: Any, formsets: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Save the roles with `roles.change_roles`, which checks them and records the change."""
+        """Save roles and groups with `roles.change_roles`, which checks and records the change."""
         groups = form.cleaned_data.get("groups")
         if groups is not None:
             roles.change_roles(

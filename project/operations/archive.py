@@ -96,7 +96,10 @@ class HashingWriter:
 
 
 class ArchiveReader:
-    """A backup whose manifest was read. Close it after use."""
+    """A backup whose manifest was read. Close it after use.
+
+    Opening raises OperationRefused if the file is missing or is not a complete backup.
+    """
 
     def __init__(self, path: Path) -> None:
         try:

@@ -68,9 +68,10 @@ def write_backup_file(place: Path, *, now: datetime) -> WrittenBackup:
 def write_backup(target: IO[bytes], *, now: datetime, place: Path | None = None) -> None:
     """Write a backup to a stream, which need not be seekable.
 
-    A copy of a SQLite database is created in the folder `place`, or in the folder for
-    temporary files. The database is read before the stored files: a file that is written in
-    between is not needed, and one that is erased in between is missing, as it should be.
+    A copy of a SQLite database is created in the folder `place`, or in the folder for temporary
+    files. The database is read before the stored files: a file that is written in between is not
+    needed, and one that is erased in between is missing, as it should be. Raises OperationRefused
+    if the database has no tables, or if the SQLite file is damaged.
     """
     with take_snapshot():
         manifest = Manifest(
@@ -118,7 +119,8 @@ def list_applied_migrations() -> list[str]:
 def dump_sqlite(writer: ArchiveWriter, *, place: Path | None) -> None:
     """Write a consistent copy of the SQLite file, made with SQLite's backup interface.
 
-    All pages are copied in one step, which never blocks writers of a database in WAL mode.
+    All pages are copied in one step, which never blocks writers of a database in WAL mode. Raises
+    OperationRefused if the copy is damaged.
     """
     connection.close()
     with tempfile.TemporaryDirectory(dir=place, prefix=".palimpsest-") as folder:
@@ -174,7 +176,11 @@ def dump_files(writer: ArchiveWriter) -> None:
 
 
 def write_key_file(path: Path) -> Path | None:
-    """Write the keys of the data folder to a new file, mode 0600; None if settings hold them."""
+    """Write the keys of the data folder to a new file, mode 0600, and return its path.
+
+    An earlier file is replaced. Keys that settings override are left out; returns None if none
+    remain.
+    """
     keys = {
         name: file.read_text(encoding="ascii").strip()
         for name, setting in KEY_FILES.items()

@@ -53,9 +53,10 @@ class Diagnosis:
 
 
 def diagnose_installation(*, is_offline: bool = False) -> Iterator[Diagnosis]:
-    """Yield the diagnosis of each part. Never raises: an unexpected error is a failure.
+    """Yield the diagnosis of each part.
 
-    With `is_offline`, no model server is called.
+    An error of the broker is reported as a warning, an error of the database or of the operating
+    system as a failure. With `is_offline`, no model server is called.
     """
     for part, check in CHECKS.items():
         if part == "provider" and is_offline:
@@ -70,7 +71,7 @@ def diagnose_installation(*, is_offline: bool = False) -> Iterator[Diagnosis]:
 
 
 def check_versions(part: str) -> Iterator[Diagnosis]:
-    """Yield the versions of the product, Python and the database library."""
+    """Yield the versions of the product, Python, SQLite and the operating system."""
     text = f"Palimpsest {settings.VERSION}, Python {platform.python_version()}"
     yield Diagnosis(part, OK, f"{text}, SQLite {sqlite3.sqlite_version}, {platform.platform()}")
 
@@ -239,7 +240,7 @@ def check_clock(part: str) -> Iterator[Diagnosis]:
 
 
 def check_audit_log(part: str) -> Iterator[Diagnosis]:
-    """Yield the warnings about the audit log."""
+    """Yield a diagnosis of the audit log: whether it needs attention."""
     if probes.list_audit_log_warnings():
         remedy = "Open its page in the administration, or run manage.py ledger_verify."
         yield Diagnosis(part, WARNING, "needs attention", remedy)

@@ -42,7 +42,7 @@ Tell = Callable[[str], object]
 
 @dataclass(slots=True)
 class TableProgress:
-    """The progress of copying a table. `digest` is too large for a numeric column."""
+    """The progress of copying a table. `digest` is a number as text, which JSON keeps exactly."""
 
     last_key: Any = None
     rows: int = 0
@@ -121,7 +121,11 @@ def compute_fingerprint() -> str:
 
 
 def is_begun(fingerprint: str, *, replace: bool) -> bool:
-    """Return True if a move of the same file was interrupted. Raises OperationRefused."""
+    """Return True if a move of the same file was interrupted, so that it can continue.
+
+    Raises OperationRefused if the database has other tables of the product, or the progress of
+    another move, unless `replace` is given.
+    """
     with connection.cursor() as cursor:
         tables = connection.introspection.table_names(cursor)
         ours = postgres_rows.list_tables(cursor)
@@ -146,7 +150,8 @@ def is_begun(fingerprint: str, *, replace: bool) -> bool:
 def begin_move(fingerprint: str, *, replace: bool) -> None:
     """Create the tables without their foreign keys, and the table of the progress.
 
-    Raises OperationRefused if the database has tables of other programs.
+    With `replace`, the existing tables of the product are dropped first. Raises OperationRefused if
+    the database has tables of other programs.
     """
     with transaction.atomic(), connection.cursor() as cursor:
         if replace:
@@ -247,7 +252,11 @@ def verify_tables(tell: Tell) -> None:
 
 
 def close_and_verify(fingerprint: str, tell: Tell) -> None:
-    """Verify the audit log in PostgreSQL, then delete the progress. Raises OperationRefused."""
+    """Verify the audit log in PostgreSQL, then delete the progress.
+
+    Raises OperationRefused if the log does not match, or if the SQLite file changed during the
+    move.
+    """
     if compute_fingerprint() != fingerprint:
         raise OperationRefused(
             "source_changed",

@@ -146,9 +146,9 @@ def get_sqlite_path() -> Path:
 
 
 def find_key_file(path: Path, options: RestoreOptions) -> Path | None:
-    """Return the file with the keys: the named one, or the one next to the backup.
+    """Return the file with the keys: the named one, else the one next to the backup.
 
-    Returns None if there is none, or if the backup is restored without keys.
+    Returns None if neither exists. With `without_keys`, only a named file is used.
     """
     beside = path.with_name(f"{path.name}{backup.SUFFIX}")
     return options.keys or (beside if beside.is_file() and not options.without_keys else None)
@@ -213,7 +213,10 @@ def is_followed(graph: MigrationGraph, key: tuple[str, str], applied: Set[tuple[
 
 
 def restore_sqlite(reader: ArchiveReader) -> None:
-    """Replace the SQLite file. The old one is kept until the restore is complete."""
+    """Replace the SQLite file. The old one is kept until the restore is complete.
+
+    Raises OperationRefused, without a change, if the file in the backup is damaged.
+    """
     connection.close()
     path = get_sqlite_path()
     fresh = path.with_name(f"{path.name}{FRESH}")
@@ -234,7 +237,10 @@ def restore_sqlite(reader: ArchiveReader) -> None:
 
 
 def restore_files(reader: ArchiveReader) -> None:
-    """Replace the stored files with those of the backup."""
+    """Replace the stored files with those of the backup.
+
+    The old ones are kept until the restore is complete.
+    """
     folder = backup.get_files_folder()
     members = reader.list_members(archive.FILES_FOLDER)
     if not members and not folder.exists():

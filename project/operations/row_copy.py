@@ -111,7 +111,7 @@ class CopiedTable:
 
 
 def list_copied_tables() -> list[CopiedTable]:
-    """Return every table of the product, including those of many-to-many relations."""
+    """Return the tables of all managed models, including those of many-to-many relations."""
     found = []
     for model in apps.get_models(include_auto_created=True):
         facts = model._meta  # noqa: SLF001  # as above

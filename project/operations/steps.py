@@ -14,9 +14,10 @@ from project.instance import BASE_DIR
 def run_manage_command(
     *words: str, tell: Callable[[str], object], database_url: str | None = None
 ) -> int:
-    """Run `manage.py` with these arguments, print its output, and return its exit code.
+    """Run `manage.py` with these arguments, and return its exit code.
 
-    With `database_url`, the command uses another database.
+    Each line of its output is passed to `tell`. With `database_url`, the command uses another
+    database.
     """
     environment = dict(os.environ)
     if database_url is not None:

@@ -34,7 +34,10 @@ class Baselines:
         self.holders = Counter(word for words in self.words for word in words)
 
     def last_window(self, question: str, *, limit: int, before: int | None = None) -> list[str]:
-        """Return the newest messages that fit the limit, in order. `before`: end at this index."""
+        """Return the newest messages that fit the limit, in order, then the question.
+
+        With `before`, only messages before this index are used.
+        """
         before = len(self.texts) if before is None else before
         room, first = limit - self.counter.count(question), before
         while first and self.plain_tokens[first - 1] <= room:
@@ -48,7 +51,10 @@ class Baselines:
         return [self.last_window(self.texts[place], limit=limit, before=place) for place in asked]
 
     def best_matches(self, question: str, *, limit: int) -> list[str]:
-        """Return the messages that BM25 ranks first, as many as fit the limit, in order."""
+        """Return the best messages by BM25 in the order of the conversation, then the question.
+
+        Messages are taken in the order of their rank until one does not fit the limit.
+        """
         room = limit - self.counter.count(question)
         chosen: list[int] = []
         for place in self.ranked(question):

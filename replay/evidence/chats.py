@@ -99,9 +99,10 @@ class MeasuredChat:
     seqs: dict[str, int]
 
     def ask(self, text: str) -> tuple[Turn, Prompt]:
-        """Compose the prompt of a question. The caller rolls back the changes.
+        """Send a question, and return its turn and prompt. The caller rolls back the changes.
 
-        Raises the refusals of `turns.start` and of composing.
+        Raises RuntimeError if the turn cannot be opened, and the refusals of `start_turn` and of
+        composing.
         """
         self.worker.at = self.conversation.messages[-1].at + PAUSE
         accepted = start_turn(user=self.chat.owner, chat=self.chat, text=text, now=self.worker.at)
@@ -190,7 +191,10 @@ def use_policy(preset: Preset, *, limit: int, now: datetime) -> None:
 
 
 def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) -> MeasuredChat:
-    """Import a conversation as a file of UI messages, and index it."""
+    """Import a conversation as a file of UI messages, and index it.
+
+    Raises RuntimeError if the import refuses the conversation.
+    """
     now = conversation.messages[-1].at + PAUSE / 2
     owner = create_chat_owner(conversation)
     lines = [

@@ -30,7 +30,10 @@ class LookedUp:
 
 
 def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> LookedUp:
-    """Repeat a turn's search, but without a limit on the number of hits."""
+    """Repeat a turn's search with up to `MOST_FOUND` results.
+
+    Raises ValueError if the turn has no question.
+    """
     values = load_policy_values(prompt.effective)
     question = turn.trigger
     if question is None:

@@ -32,7 +32,7 @@ class QuestionScore:
 
     @property
     def is_dated(self) -> bool:
-        """Return True if the prompt also contains the days of all these messages."""
+        """True if the prompt has all these messages with their days, or no days are needed."""
         return self.dated == len(self.question.evidence)
 
 
@@ -48,7 +48,10 @@ class Scores:
     cached: int = 0
 
     def add_turns(self, prompts: Sequence[Sequence[str]], *, counter: TokenCounter) -> None:
-        """Add the prompts of turns that followed each other, as the texts of their messages."""
+        """Add the prompts of consecutive turns, each as the texts of its messages.
+
+        The first prompt is only compared with the second one; its tokens are not counted.
+        """
         for before, texts in pairwise(prompts):
             self.sent += sum(map(counter.count, texts))
             self.cached += count_common_tokens(before, texts, counter=counter)

@@ -9,7 +9,8 @@ from chats.simulation.forecast import Point
 from contextpolicy.wording import join_items
 
 WIDTH, HEIGHT, LEFT, BOTTOM, TOP = 640, 200, 52, 24, 12
-# Points per line. More would be indistinguishable at this width.
+# A line is thinned out to between this number of points and twice as many. More would be
+# indistinguishable at this width.
 MOST_POINTS = 200
 TICKS = 4
 
@@ -67,9 +68,9 @@ def scale_tokens(tokens: float, top: int) -> float:
 
 
 def build_curve(kind: str, course: Sequence[Point], turns: int, top: int) -> Curve:
-    """Return one line with fewer points.
+    """Return one line, thinned out.
 
-    Keeps up to 200 places where the history was shortened.
+    The places where the history was shortened are thinned out the same way.
     """
     step = max(1, len(course) // MOST_POINTS)
     kept = [p for place, p in enumerate(course) if place % step == 0 or p is course[-1]]

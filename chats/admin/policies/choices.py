@@ -31,7 +31,7 @@ def list_strategy_choices() -> Choices:
 
 
 def list_history_provider_choices() -> Choices:
-    """Return the built-in history provider, and those of packages with their package name."""
+    """Return "unset", the built-in history provider, and those of installed packages."""
     found = providers_of_packages().found
     return [
         UNSET,

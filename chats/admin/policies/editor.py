@@ -127,7 +127,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
     def restored(self, request: HttpRequest, object_id: str) -> HttpResponse:
         """Create a version with the values of an older version.
 
-        Raises the errors of `restore_policy_version`.
+        Raises PermissionDenied and the errors of `restore_policy_version`.
         """
         policy = self.get_object(request, object_id)
         if policy is None or not self.has_change_permission(request, policy):
@@ -263,7 +263,10 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         return controls.check_change(change, now=timezone.now()).waits
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
-        """Save the policy's own fields, and create a version if a value or lock changed."""
+        """Save the policy's own fields, and create a version if a value or lock changed.
+
+        If nothing changed, the newest version is published, unless it is saved as a draft.
+        """
         common: dict[str, Any] = {"actor": get_request_actor(request), "now": timezone.now()}
         version: dict[str, Any] = {
             "values": form.policy_values,

@@ -170,7 +170,10 @@ class PreviewedPolicyAdmin(ContextPolicyAdmin):
         return context
 
     def tried(self, request: HttpRequest, form: PolicyForm, tried: PreviewForm) -> dict[str, Any]:
-        """Return the template values of the requested preview. Nothing is stored."""
+        """Return the template values of the requested preview.
+
+        Nothing is stored, except that a preview of all chats starts a count.
+        """
         errors = list_form_errors(form)
         if errors or not tried.is_valid():
             refused = PreviewRefusal("no_chat_chosen", gettext("Choose a chat, or enter its ID."))
@@ -317,7 +320,10 @@ def preview_context(found: Preview, tried: PreviewForm, *, with_words: bool) -> 
 
 
 def format_share_interval(found: Sampled) -> str:
-    """Return the estimated share of chats that change, with its confidence interval."""
+    """Return the confidence interval of the share of chats that change.
+
+    This is one number if both ends are equal.
+    """
     low, high = (f"{share:.0%}" for share in (found.low, found.high))
     return low if low == high else gettext("between {low} and {high}").format(low=low, high=high)
 

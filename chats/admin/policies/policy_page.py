@@ -151,7 +151,10 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
 
 
 def load_initial_values(form: PolicyForm) -> dict[str, Any]:
-    """Return the initial values of a form: those of the newest version, or the defaults."""
+    """Return the initial values of a form: those of the copied policy or of the edited version.
+
+    Empty for a new policy that copies none.
+    """
     return dict(form.start_values or form.stored)
 
 

@@ -138,7 +138,7 @@ class SkillForm(forms.ModelForm[Skill]):
         return self.free("slug")
 
     def clean(self) -> dict[str, Any]:
-        """Check the owner, the name and the description."""
+        """Check the owner, the name, the description and the files."""
         super().clean()
         given = self.cleaned_data
         team = given.get("team")

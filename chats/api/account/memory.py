@@ -124,7 +124,7 @@ class MemoryViewSet(ConditionalEndpoint):
     serializer_class = MemoryOut
 
     def rows(self) -> QuerySet[MemorySettings]:
-        """Return the user's settings, created if they do not exist."""
+        """Create the user's settings if they do not exist, and return them."""
         return memory_settings.select_stored_settings(self.user.pk)
 
     @extend_schema(summary="Get your memory")

@@ -140,7 +140,10 @@ def parse_search_query(text: str, *, names: bool) -> LedgerSearch:
 
 
 def list_visible_events(user: User) -> QuerySet[AuditEvent]:
-    """Return all events for auditors; for other users, the events of their current chats."""
+    """Return all events for auditors; for other users, the events of their current chats.
+
+    Other users get events about auditors' access only with `OWNERS_SEE_READINGS`.
+    """
     if user.has_perm(READ):
         return AuditEvent.objects.all()
     own = AuditEvent.objects.filter(chat_id__in=access.get_visible_chats(user=user).values("pk"))

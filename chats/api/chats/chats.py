@@ -188,9 +188,10 @@ def lock_user(user: User) -> None:
 def create_empty_chat(
     *, owner: User, key: str, title: str, model: str, temporary: bool, team: uuid.UUID | None
 ) -> tuple[Chat, bool]:
-    """Create an empty chat. Returns the chat, and True if the key was used before.
+    """Create an empty chat, or find the one that the same key created.
 
-    Raises the errors of `lifecycle.create_chat`.
+    Returns the chat, and True if the key was used before. Raises `UnknownModel`, `NotFound` for an
+    unknown team, `IdempotencyKeyReused`, and the errors of `lifecycle.create_chat`.
     """
     lock_user(owner)
     now = timezone.now()
@@ -225,7 +226,7 @@ def start_keyed_chat(
 ) -> Accepted:
     """Create a chat with its first message. The same key returns the same chat.
 
-    Raises the errors of `lifecycle.start_in_new_chat`.
+    Raises `IdempotencyKeyReused` and the errors of `lifecycle.start_in_new_chat`.
     """
     lock_user(user)
     now = timezone.now()

@@ -1,7 +1,4 @@
-"""Permanent erasure. An API key needs the scope `chats:erase`, a session a recent sign-in.
-
-All other actions of users in a chat can be undone.
-"""
+"""Permanent erasure. An API key needs the scope `chats:erase`, a session a recent sign-in."""
 
 import uuid
 

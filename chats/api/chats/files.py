@@ -133,7 +133,7 @@ class FileViewSet(Endpoint):
     lookup_url_kwarg = "file_id"
 
     def get_parsers(self) -> Parsers:
-        """Return the parsers. Only the list takes a file."""
+        """Return the parsers: of forms for an upload, of JSON for all other operations."""
         is_upload = self.action_map.get("post") == "create"
         return super().get_parsers() if is_upload else [StrictJSONParser()]
 

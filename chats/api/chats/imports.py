@@ -195,7 +195,7 @@ class ImportInForm(UnsupportedMediaType):
 
 
 class FileParser(BaseParser):
-    """Stores an upload in a temporary file, which the endpoint closes. Forms are refused."""
+    """Stores an upload in a temporary file, which the endpoint closes. Refuses multipart forms."""
 
     media_type = "*/*"
 
@@ -229,7 +229,7 @@ class ImportViewSet(Endpoint):
     file: IO[bytes] | None = None
 
     def get_parsers(self) -> Parsers:
-        """Return the parsers. Only the list takes a file."""
+        """Return the parsers: of files for an import, of JSON for all other operations."""
         is_upload = self.action_map.get("post") == "create"
         return super().get_parsers() if is_upload else [StrictJSONParser()]
 

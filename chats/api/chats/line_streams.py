@@ -22,9 +22,10 @@ Part = Callable[[int], tuple[bytes, int | None]]
 def stream_lines(
     request: Request, chat: Chat, part: Part, *, name: str, cursor: str
 ) -> HttpResponseBase:
-    """Stream the named list from a cursor, for as long as the user may see the chat.
+    """Return a stream of the named list from a cursor, open while the user may see the chat.
 
-    Raises `InvalidCursor` and `TooManyStreams`.
+    Raises `InvalidCursor`, `TooManyStreams`, and `InsufficientScope` for a key without
+    `chats:read`.
     """
     viewer = build_follower(request)
     after = int(read_cursor(cursor, name=name, length=1)[0]) if cursor else 0

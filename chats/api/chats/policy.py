@@ -132,7 +132,11 @@ def serialize_explanation(found: Explanation, *, sees_texts: bool) -> dict[str, 
 
 
 def serialize_effective_policy(policy: EffectivePolicy) -> dict[str, Any]:
-    """Return the policy for the owner of the chat. Hidden texts appear only as size and hash."""
+    """Return the policy as JSON for the owner of the chat.
+
+    If the policy hides its texts, they are null; only size and hash of the system text are
+    included.
+    """
     values = dict(policy.values)
     system_text = values["system_text"]
     hidden = bool(values["hide_system_text"])

@@ -64,7 +64,10 @@ class TurnViewSet(Endpoint):
         return Response(serialize_row(TurnDetailOut, turn))
 
     def get_object(self) -> Turn:
-        """Return the turn in the URL, for an action without body. Raises `NotFound`."""
+        """Return the turn in the URL, for an action without a body.
+
+        Raises `NotFound`, and DRF's ValidationError if the body has fields.
+        """
         found = access.get_turn(user=self.user, **self.kwargs)
         EmptyBody.read(self.request.data)
         return found

@@ -166,7 +166,7 @@ class Endpoint(ViewSet):
         return Response({"data": data, "next_cursor": page.next_cursor})
 
     def get_serializer_class(self) -> type[serializers.Serializer[Any]]:
-        """Return the serializer of the view set's usual response."""
+        """Return the serializer of the usual response. Raises TypeError if there is none."""
         if self.serializer_class is None:
             raise TypeError(f"{type(self).__name__} has no serializer_class")
         return self.serializer_class

@@ -124,7 +124,7 @@ class EndpointSchema(AutoSchema):
         return schema
 
     def get_operation_id(self) -> str:
-        """Return the operation's own id, or the view set's base name with the action."""
+        """Return the view set's base name with the action. `extend_schema` can replace it."""
         return f"{self.endpoint.basename}_{ACTIONS.get(self.action, self.action)}"
 
     def get_description(self) -> str:  # type: ignore[override]  # as drf-spectacular has it

@@ -90,10 +90,11 @@ class MessageParser(StrictJSONParser):
 
 
 def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
-    """Parse bytes into a JSON object. With `mends`, lone surrogates become U+FFFD.
+    """Parse bytes into a JSON object.
 
-    Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, lone surrogates, more than 32
-    levels, more than 500,000 values, and more than `keys` keys. Raises `InvalidJSON`.
+    Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, numbers out of range, more than
+    32 levels, more than 500,000 values, and more than `keys` keys. Lone surrogates are refused too;
+    with `mends`, they become U+FFFD. Raises `InvalidJSON`.
     """
     value = decode_json(data, keys=keys)
     if not isinstance(value, dict):
@@ -110,7 +111,7 @@ def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> 
 
 
 def replace_lone_surrogates(value: Any) -> Any:
-    """Replace lone surrogates. NUL is left to the validation of the fields."""
+    """Return a JSON value with U+FFFD for each lone surrogate. NUL is left to the fields."""
     if isinstance(value, str):
         return value.encode("utf-16", "surrogatepass").decode("utf-16", "replace")
     if isinstance(value, list):
@@ -124,9 +125,9 @@ def replace_lone_surrogates(value: Any) -> Any:
 
 
 def decode_json(data: bytes, *, keys: int) -> Any:
-    """Parse bytes into a JSON value. Refuses duplicate keys and numbers out of range.
+    """Parse bytes into a JSON value, with the checks that `parse_json_object` describes.
 
-    Raises `InvalidJSON`.
+    The number of levels and lone surrogates are left to that function. Raises `InvalidJSON`.
     """
     if has_more_values(data, limit=VALUES):
         problem = format_lazy(gettext_lazy("the body has more than {limit:,} values"), limit=VALUES)

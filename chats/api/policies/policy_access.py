@@ -61,7 +61,7 @@ def translate_policy_errors() -> Iterator[None]:
 
 
 def list_policies() -> QuerySet[ContextPolicy]:
-    """Return all policies, annotated with their newest version number and their assignments."""
+    """Return all policies, each with its newest version number and its number of assignments."""
     counted = {"newest_number": Max("versions__number")}
     rows = ContextPolicy.objects.select_related("current")
     return rows.annotate(**counted, places=Count("assignments", distinct=True))

@@ -35,7 +35,10 @@ def build_field_error(param: str, problem: str | Promise) -> InvalidField:
 
 
 def parse_assignment_target(asked: dict[str, Any]) -> dict[str, Any]:
-    """Return the target that the level requires. Raises `InvalidField` unless it is given."""
+    """Return the target that the level requires.
+
+    Raises `InvalidField` if this target is missing or does not exist, or if another one is given.
+    """
     for name in TARGETS:
         if name == asked["level"] and not asked[name]:
             raise build_field_error(name, gettext_lazy("This level requires this field."))

@@ -51,7 +51,8 @@ def parse_agent_body(
 ) -> team_drafts.AgentDraft:
     """Return the agent that a request body describes.
 
-    Absent fields keep the values of `known`, the stored agent, or get their defaults.
+    If the body leaves out the prompt form or the window, the value of `known` (the stored agent) is
+    kept. A new agent gets the defaults.
     """
     form, window = values["prompt_form"], values["window_size"]
     if not form:
@@ -62,7 +63,7 @@ def parse_agent_body(
 
 
 def serialize_team(team: Team) -> dict[str, Any]:
-    """Return a team with its rules and agents as JSON."""
+    """Return a team with its rules and agents as JSON. Raises ValueError if it has no version."""
     version = team.current
     if version is None:
         raise ValueError(f"team {team.pk} has no version")

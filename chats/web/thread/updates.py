@@ -73,7 +73,10 @@ def restore_focus(response: HttpResponse, place: str) -> HttpResponse:
 def render_thread_part(
     request: PersonRequest, chat: Chat, part: ThreadPage | None, *, sent: bool = False
 ) -> HttpResponse:
-    """Render a part of the thread or all of it, with out-of-band updates. Marks the chat as read."""
+    """Render a part of the thread or all of it, with out-of-band updates.
+
+    Marks the chat as read.
+    """
     thread = part or load_thread_page(chat=chat, user=request.user)
     lifecycle.mark_read(chat=chat)
     chat.is_replying = thread.is_replying  # type: ignore[attr-defined]  # by `paginate_chats`

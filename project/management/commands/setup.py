@@ -17,7 +17,7 @@ from project.versions import refuse_newer_database, refuse_wrong_encoding
 class Command(BaseCommand):
     """Sets up the database.
 
-    Prints a one-time sign-in link when it creates the first administrator.
+    Prints a one-time sign-in link with `--with-link`, or when it creates the first administrator.
     """
 
     help = "Prepare the database (run before the first start and after each upgrade)."

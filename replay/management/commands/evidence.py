@@ -1,7 +1,7 @@
 """`manage.py evidence [DATA …]`: measures whether prompts contain the evidence for questions.
 
-Without files it measures the project's own conversations. The database is left unchanged;
-`make evidence` uses a new one.
+Without files it measures the project's own conversations. It applies missing migrations, and leaves
+the database otherwise unchanged; `make evidence` uses a new one.
 """
 
 import time
@@ -51,7 +51,11 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, data: list[Path], **options: Any) -> None:
-        """Measure and print. Raises CommandError for unreadable files and unknown presets."""
+        """Measure and print.
+
+        Raises CommandError for unreadable files, for limits that are not numbers, and for unknown
+        presets.
+        """
         try:
             conversations = read_all(data or [settings.BASE_DIR / OWN])
             limits = [int(part) for part in options["limits"].split(",") if part] or list(LIMITS)

@@ -53,7 +53,7 @@ FAULTS_SHOWN = 20
 
 
 class Command(BaseCommand):
-    """Prints one row per recording; fails if a receipt is wrong or a limit was exceeded."""
+    """Prints one row per recording; fails if a turn failed or an invariant was violated."""
 
     help = "Play recorded conversations (JSONL) through the pipeline against the fake server."
 
