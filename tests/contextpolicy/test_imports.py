@@ -172,6 +172,17 @@ def test_what_is_refused_changes_nothing_and_is_said_on_the_page(
     assert AuditEvent.objects.count() == before
 
 
+def test_a_name_that_another_policy_has_is_refused_on_the_page(
+    browser: Client, now: datetime
+) -> None:
+    publish.create_policy(slug="other", name="My-Complex-Agent", values={}, actor="system", now=now)
+
+    answer = browser.post(IMPORT, {"pasted": json.dumps(FORM)})
+
+    assert error_codes(answer) == {"policy_name_taken"}
+    assert ContextPolicy.objects.count() == 1
+
+
 def test_a_file_that_is_no_text_is_refused(browser: Client) -> None:
     file = SimpleUploadedFile("x.json", b"\xff\xfe\x00")
     assert error_codes(browser.post(IMPORT, {"file": file})) == {"not_text"}

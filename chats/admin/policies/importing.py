@@ -39,6 +39,7 @@ REFUSALS = (
     ReservedName,
     policy_refusals.PolicyProblems,
     policy_refusals.PolicyChangedMeanwhile,
+    policy_refusals.PolicyNameTaken,
 )
 
 
