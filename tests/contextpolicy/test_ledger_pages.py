@@ -15,12 +15,14 @@ from django.db import connection
 from django.test import Client
 from django.test.utils import CaptureQueriesContext
 from django.urls import reverse
+from django.utils import translation
 
+from chats.admin.audit.break_reasons import localize_break_reason
 from contextpolicy.audit import export
 from contextpolicy.audit.phrases import PHRASES
 from contextpolicy.event_types import EVENT_TYPES
 from contextpolicy.ledger import record_event
-from contextpolicy.models import AuditEvent, EffectivePolicy
+from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
 from contextpolicy.presets import seed_policies
 from contextpolicy.publish import create_policy, create_policy_version
 from contextpolicy.resolution import resolve_policy
@@ -195,6 +197,14 @@ def test_one_event_shows_its_data_its_hashes_and_that_they_fit(
     assert 'alt="True"' in browser.get(url).content.decode()
 
 
+def drop_triggers() -> None:
+    """Remove the triggers that refuse changes of the audit log."""
+    triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
+    with connection.cursor() as cursor:
+        for statement in triggers.DROP[connection.vendor]:
+            cursor.execute(statement)
+
+
 class TestVerifying:
     def test_a_ledger_that_holds_says_so(self, browser: Client, now: datetime) -> None:
         record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
@@ -209,10 +219,8 @@ class TestVerifying:
     ) -> None:
         for _ in range(3):
             record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
-        triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")
+        drop_triggers()
         with connection.cursor() as cursor:
-            for statement in triggers.DROP[connection.vendor]:
-                cursor.execute(statement)
             cursor.execute(
                 "UPDATE contextpolicy_auditevent SET actor = 'user:9' WHERE seq = 2 AND scope = %s",
                 [f"chat:{CHAT}"],
@@ -223,6 +231,19 @@ class TestVerifying:
         assert "1 audit log broken" in words
         assert f"chat:{CHAT} 2 the content of the row was changed" in words
         assert "1 audit log verified" in opened(browser, f"{VERIFY}?scope=instance").words
+
+    def test_a_reason_with_a_number_is_in_the_language_of_the_reader(
+        self, browser: Client, now: datetime
+    ) -> None:
+        record_event("chat.created", actor="user:1", now=now, chat_id=CHAT)
+        drop_triggers()
+        LedgerHead.objects.filter(scope=f"chat:{CHAT}").update(count=2)
+
+        page = browser.get(VERIFY, headers={"accept-language": "zh-hans"})
+
+        with translation.override("zh-hans"):
+            reason = localize_break_reason("later rows are missing: 2 rows were written")
+        assert reason in [found.reason for found in page.context["breaks"]]
 
     def test_a_chain_that_does_not_exist_is_no_success(self, browser: Client) -> None:
         page = browser.get(f"{VERIFY}?scope=%3Cb%3Enowhere").content.decode()

@@ -19,6 +19,7 @@ from django.utils.formats import date_format
 from django.utils.safestring import SafeString
 from django.utils.translation import gettext, gettext_lazy
 
+from chats.admin.audit.break_reasons import localize_break_reason
 from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.site import get_request_actor
 from contextpolicy import verification
@@ -78,7 +79,9 @@ class AuditEventAdmin(ReadOnlyAdmin):
             "title": gettext("Verify the audit log"),
             "opts": self.opts,
             "scope": scope or "",
-            "breaks": [replace(found, reason=gettext(found.reason)) for found in breaks],
+            "breaks": [
+                replace(found, reason=localize_break_reason(found.reason)) for found in breaks
+            ],
             "broken": len({found.scope for found in breaks}),
             "told": [(gettext(name), count) for name, count in sorted(told.items())],
             "chains": heads.count(),
