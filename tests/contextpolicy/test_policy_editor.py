@@ -112,6 +112,17 @@ def test_saving_an_untouched_form_changes_nothing(browser: Client, policy: Conte
     assert AuditEvent.objects.count() == events
 
 
+def test_each_offered_summariser_can_be_saved(browser: Client, policy: ContextPolicy) -> None:
+    page = get_policy_page(policy)
+    form = browser.get(page).context["adminform"].form
+    offered = [value for value, _ in form.fields["summarization_model"].choices]
+
+    answers = [submitted(browser, page, summarization_model=value) for value in offered]
+
+    assert "light" in offered
+    assert {answer.status_code for answer in answers} == {302}
+
+
 def test_each_kind_of_field_makes_the_round_trip(browser: Client, policy: ContextPolicy) -> None:
     before = get_active_version(policy)
 
