@@ -1,7 +1,8 @@
 """The five roles: groups with fixed names and permissions.
 
-Deny by default: a role has exactly the permissions listed here. No role can read users' texts, and
-no role can change the ledger. An Owner grants roles. A superuser has all these permissions. The
+Deny by default: a role has exactly the permissions listed here. Auditors, and policy administrators
+who approve summaries, can read texts of other users only with a reason that the ledger records.
+No role can change the ledger. An Owner grants roles. A superuser has all these permissions. The
 groups that policies are assigned to are ordinary groups without permissions.
 """
 

@@ -43,7 +43,7 @@ def parse_host(said: str) -> str:
 
 
 def parse_port(said: str) -> int:
-    """Parse a port number. Raises ArgumentTypeError for any other value."""
+    """Parse a port number from 0 to 65535. Raises ArgumentTypeError for any other value."""
     if not said.isascii() or not said.isdigit() or not 0 <= int(said) <= LAST_PORT:
         raise ArgumentTypeError(
             f"a port is a number from 1 to {LAST_PORT}, not {said!r} (--port or PALIMPSEST_PORT)"

@@ -12,10 +12,10 @@ from project.env import Misconfigured, read_list, read_string
 
 
 def prepare_data_folder(default: Path) -> Path:
-    """Return the folder of all data that needs a backup, readable only by its owner.
+    """Create the folder of all data that needs a backup if it is missing, and return its path.
 
-    A folder of another owner is used unchanged if its group may write, as in Kubernetes volumes
-    with an `fsGroup`. Raises Misconfigured if it cannot be used.
+    Only its owner can read it. A folder of another owner is used unchanged if its group may write,
+    as in Kubernetes volumes with an `fsGroup`. Raises Misconfigured if it cannot be used.
     """
     folder = Path(read_string("PALIMPSEST_DATA") or default)
     try:
@@ -56,11 +56,11 @@ def build_path_error(path: Path, error: OSError) -> Misconfigured:
 
 
 def load_or_create_key(path: Path, *, make: str) -> str:
-    """Return the key in a file of the data folder.
+    """Return the key in a file of the data folder, which the first start creates with mode 0600.
 
-    The key is created on the first start, mode 0600. Processes that start at the same time
-    get the same key: it is created under a lock, and the file is written atomically. An
-    interrupted start may leave a file without a key.
+    Processes that start at the same time get the same key: it is created under a lock, and the file
+    is written atomically. An interrupted start may leave a file without a key. Raises Misconfigured
+    if the file cannot be used.
     """
     try:
         return read_key_file(path) or create_key_file(path, make=make)

@@ -75,7 +75,7 @@ class JsonFormatter(OneLineFormatter):
     """Writes each record as one JSON object, with the same omissions as a line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """Return the object: time in UTC, level, logger, request id, message, and any error."""
+        """Return the object: UTC time, level, logger, request, process, message and any error."""
         told = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname,
@@ -98,7 +98,7 @@ class WithoutStack(logging.Filter):
 
 
 def walk_error_chain(error: BaseException | None) -> Iterator[BaseException]:
-    """Yield the error, its cause, and so on; each once."""
+    """Yield the error, its cause or context, and so on; each once."""
     seen: set[int] = set()
     while error is not None and id(error) not in seen:
         seen.add(id(error))

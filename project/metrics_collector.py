@@ -57,7 +57,7 @@ class InstanceCollector:
     def collect(self) -> Iterator[Metric]:
         """Yield each metric with its samples.
 
-        If the broker is unavailable, its metrics are omitted.
+        If the broker or the data folder is unavailable, its metrics are omitted.
         """
         info = GaugeMetricFamily(f"{PREFIX}_info", "Version of the product", labels=["version"])
         info.add_metric([settings.VERSION], 1)

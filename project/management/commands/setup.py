@@ -25,7 +25,7 @@ class Command(BaseCommand):
     requires_system_checks = (Tags.models,)
 
     def add_arguments(self, parser: ArgumentParser) -> None:
-        """Add the options for the base URL of the sign-in link and for leases to take over."""
+        """Add the options for the sign-in link, its base URL, and leases to take over."""
         parser.add_argument("--base-url", default="http://127.0.0.1:8420")
         parser.add_argument(
             "--with-link",
