@@ -57,8 +57,8 @@ def record_event(
     """Append one event to its scope's chain, in the caller's transaction.
 
     `actor` is `user:<id>`, `system`, or `worker`; `data` must be JSON-serialisable. The event
-    commits or rolls back with the change that it records. Raises `UnknownEventType`, and Django's
-    TransactionManagementError if no transaction is open.
+    commits or rolls back with the change that it records. Raises `UnknownEventType`, ValueError for
+    NaN and infinity in `data`, and Django's TransactionManagementError if no transaction is open.
     """
     head = lock_chain_head(f"chat:{chat_id}" if chat_id else INSTANCE)
     event = AuditEvent(
@@ -107,10 +107,10 @@ def append_event(event: AuditEvent, *, head: LedgerHead) -> None:
 
 
 def lock_chain_head(scope: str) -> LedgerHead:
-    """Return the head of a chain, locked until the transaction ends.
+    """Lock the head of a chain until the transaction ends, and return it.
 
     The head is created with the first event. SQLite has no row locks; there the IMMEDIATE
-    transaction is the lock.
+    transaction is the lock. Raises Django's TransactionManagementError if no transaction is open.
     """
     check_transaction_open()
     head = statements.LEDGER_HEAD.first(scope=scope)

@@ -101,9 +101,10 @@ def select_verification_scopes(asked: LedgerVerification) -> list[str | None]:
 
 
 def list_overdue_verifications(*, now: datetime, age: timedelta) -> list[int]:
-    """Return the ids of at most 100 requests that have been pending for longer than `age`.
+    """Close lost requests, and return the ids of at most 100 that have been pending too long.
 
-    Requests that started more than `LONGEST` ago and did not finish are closed first.
+    A request is lost if it started more than `LONGEST` ago and did not finish. It has been pending
+    too long if it was made more than `age` ago and did not start.
     """
     gone = LedgerVerification.objects.filter(finished_at=None, started_at__lt=now - LONGEST)
     gone.update(finished_at=now, error="worker_lost")

@@ -50,7 +50,7 @@ def build_broker_command(data: Path) -> list[str]:
 
     It uses a private unix socket, evicts nothing and keeps all data in memory. The database is the
     source of truth, and a file would keep erased replies. Files of earlier versions, which wrote to
-    disk, are deleted.
+    disk, are deleted. Raises BrokerMissing if no server program is found.
     """
     socket = redis_url.resolve_broker_socket(data)
     folder = data / "broker"

@@ -197,7 +197,7 @@ def read_proxy_count(name: str) -> int:
 
 
 def read_list(name: str, default: str = "") -> list[str]:
-    """Read a comma-separated list, ignoring empty items."""
+    """Read a comma-separated list, ignoring empty items. Raises the errors of `read_string`."""
     return [item.strip() for item in read_string(name, default).split(",") if item.strip()]
 
 
@@ -245,7 +245,10 @@ def read_origins(name: str) -> list[str]:
 
 
 def read_history_window() -> int:
-    """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW if the new one is not set."""
+    """Read HISTORY_WINDOW, or the older name TG_HISTORY_WINDOW if the new one is not set.
+
+    The default is 12. Raises Misconfigured for a value that is not a positive number.
+    """
     if read_string("HISTORY_WINDOW"):
         return read_positive_int("HISTORY_WINDOW", 12)
     return read_positive_int("TG_HISTORY_WINDOW", 12)

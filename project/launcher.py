@@ -62,7 +62,10 @@ class Unprepared(NotLaunched):
 
 
 def main(arguments: Sequence[str]) -> int:
-    """Launch the product with the command line's options; return the exit code."""
+    """Launch the product with the command line's options; return the exit code.
+
+    Raises Misconfigured, and OSError for an error that is not explained to the operator.
+    """
     parser = ArgumentParser(prog="manage.py serve", description=HELP)
     add_arguments(parser)
     given = parser.parse_args(arguments)
@@ -122,7 +125,7 @@ def launch_instance(*, host: str, port: int) -> None:
 def supervise_processes(supervisor: Supervisor, *, host: str, port: int) -> None:
     """Start the broker, prepare the database, start the rest, and watch until a stop is requested.
 
-    Raises NotLaunched and Unprepared.
+    Raises NotLaunched, Unprepared and Misconfigured.
     """
     if env.read_bool("SMALL_MODEL"):
         start_small_model(supervisor)

@@ -56,7 +56,10 @@ def write_to(log: Path) -> None:
 
 
 def start_model_server(port: int) -> Any:
-    """Load the model and start its server, which runs as long as the returned object lives."""
+    """Load the model and start its server, which runs as long as the returned object lives.
+
+    Raises FileNotFoundError if the package with the model is missing.
+    """
     import xllamacpp  # noqa: PLC0415  # its output on import belongs in the log
 
     asked = xllamacpp.CommonParams()

@@ -163,7 +163,10 @@ def assign_replay_policy(*, slug: str, values: Mapping[str, Any] | None, now: da
 
 
 def replay_turns(turns: list[RecordedTurn], *, chat: Chat, base: str) -> ReplayReport:
-    """Send the turns one after another, each after the previous reply."""
+    """Send the turns one after another, each after the previous reply, and return the counts.
+
+    Raises TimeoutError if a turn does not end.
+    """
     recorded = RecordedTools()
     runtime = build_local_runtime(recorded)
     report = ReplayReport()

@@ -157,7 +157,7 @@ def rebuild_conversation(turns: Sequence[RecordedTurn], *, base: str, limit: int
 
 
 def take_received_hashes(base: str) -> list[str]:
-    """Return the hashes of the bodies that the server received since the last call."""
+    """Delete the requests that the server has recorded, and return the hashes of their bodies."""
     rows = httpx2.get(f"{base}/_requests", timeout=TURN_SECONDS).raise_for_status().json()
     httpx2.delete(f"{base}/_requests").raise_for_status()
     return [row["body_sha256"] for row in rows]

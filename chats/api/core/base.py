@@ -67,7 +67,7 @@ class RequestThrottle(BaseThrottle):
     """Counts the requests of an API key, or of a user's sessions."""
 
     def allow_request(self, request: Request, view: APIView) -> bool:
-        """Return True if the limit is not exceeded. Raises `RateLimited` otherwise."""
+        """Count the request, and return True. Raises `RateLimited` above the limit."""
         key = get_request_key(request)
         client = f"user:{request.user.pk}" if key is None else f"key:{key.pk}"
         cast(Endpoint, view).rate = rates.REQUESTS.take(client, now=time.monotonic())

@@ -44,7 +44,8 @@ def run_idempotent_request(
 ) -> HttpResponseBase:
     """Call `post`, or replay its response to an earlier request with the same key.
 
-    Raises `InvalidIdempotencyKey` and `IdempotencyKeyReused`, and the errors of `post`.
+    Raises `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `SecretUnreadable` for a stored response
+    that cannot be decrypted, and the errors of `post`.
     """
     sent = json.dumps([request.query_params.dict(), identify_body(request.data)], sort_keys=True)
     key = get_idempotency_key(request)

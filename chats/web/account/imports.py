@@ -28,7 +28,7 @@ DIGITS = 6
 @require_POST
 @signed_in
 def exchange_import(request: PersonRequest) -> HttpResponse:
-    """Accept the file and redirect to the page of its import."""
+    """Accept the file and redirect to the page of its import, or show why it was refused."""
     try:
         row = upload.start_import(
             get_uploaded_file(request), owner=request.user, now=timezone.now()
