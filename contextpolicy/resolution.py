@@ -121,7 +121,7 @@ def build_effective_policy(
 
 
 def freeze_names(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """Return names in a hashable form."""
+    """Return names in a hashable form; None stays None."""
     return None if names is None else tuple(names)
 
 

@@ -132,8 +132,8 @@ def read_https_url(name: str) -> str:
 def read_public_url(name: str) -> str:
     """Read the https:// URL of this instance: a scheme, a host and optionally a port.
 
-    Raises Misconfigured for any other URL, including one with a path: cookies, links and the
-    content security policy apply to a whole host.
+    Returns an empty string if it is not set. Raises Misconfigured for any other URL, including one
+    with a path: cookies, links and the content security policy apply to a whole host.
     """
     value = read_string(name).strip().rstrip("/")
     if not value:

@@ -94,7 +94,10 @@ class Around:
         return self.after(request, self.before(request) or self.get_response(request))
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
-        """Prepare the request. If this returns a response, it is sent without calling the view."""
+        """Prepare the request. If this returns a response, it is sent without calling the view.
+
+        None: the view is called.
+        """
 
     def after(self, _request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Change the response of the view before it is sent, and return it."""

@@ -205,7 +205,7 @@ class TeamAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Last change"), ordering="current__created_at")
     def changed_at(self, team: Team) -> str:
-        """Return the creation time of the current version."""
+        """Return the creation time of the current version; empty if there is none."""
         return f"{team.current.created_at:%Y-%m-%d %H:%M:%S} UTC" if team.current else ""
 
     @admin.display(description=gettext_lazy("Edit page"))

@@ -228,7 +228,7 @@ def format_event_detail(name: str, value: object, *, names: Names) -> str:
 
 
 def format_short_value(value: object) -> str:
-    """Format a value on one line. Ids and hashes are left out."""
+    """Format a value on one line. Ids and hashes are left out; an empty value is "not set"."""
     if value in (None, "", [], {}):
         return gettext("not set")
     if isinstance(value, bool):

@@ -158,7 +158,10 @@ class CompactionDeeds(ReadOnlyAdmin):
         done: str,
         name: Callable[[Any], str] = str,
     ) -> HttpResponse | None:
-        """Show the confirmation page or, once confirmed, run the action on each row."""
+        """Return the confirmation page or, once confirmed, run the action on each row.
+
+        Returns None after the action.
+        """
         asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
         if asked is None:
             apply_to_rows(self, request, rows, action=action, done=done, name=name)

@@ -95,7 +95,7 @@ class AllowListField(NamesField):
         return [NONE] if names is not None and not names else list(names or ())
 
     def clean(self, value: Any) -> list[str] | None:
-        """Return the chosen names; an empty list for "none of them"."""
+        """Return the chosen names: empty for "None of these", None if nothing is chosen."""
         names = super().clean(value)
         return [name for name in names if name != NONE] if names else None
 

@@ -99,7 +99,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
 
     @cached_property
     def newest(self) -> PolicyVersion | None:
-        """The latest version: a draft, or the active one."""
+        """The latest version: a draft, or the active one. None for a new policy."""
         return self.instance.newest if self.instance.pk else None
 
     @cached_property

@@ -60,7 +60,10 @@ class SavedPolicyAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Description"))
     def in_plain_words(self, policy: ContextPolicy) -> str:
-        """Describe the policy in words, assuming that no other policy applies."""
+        """Describe the policy in words, assuming that no other policy applies.
+
+        Empty if its values are invalid.
+        """
         values = read_whole(policy.current.values if policy.current else {})
         return describe_policy(values) if values else ""
 

@@ -147,7 +147,7 @@ class CompactionMarker:
     def tokens(self) -> str:
         """Token counts before and after the compaction.
 
-        They count messages and summary, or the prompt.
+        They count messages and summary, or the prompt. Empty if neither was counted.
         """
         row = self.compaction
         if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:

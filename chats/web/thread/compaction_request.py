@@ -67,7 +67,7 @@ def get_notice_status(answer: RequestStatus) -> str:
 
 
 def load_request_notice(branch: Branch) -> RequestNotice | None:
-    """Return the notice for a page without a thread."""
+    """Return the notice for a page without a thread, or None if there is nothing to report."""
     return build_request_notice(get_request_status(branch, now=timezone.now()))
 
 

@@ -132,7 +132,8 @@ class MessageEntry:
     def sizes(self) -> str:
         """Localized size under the message: the usage reported for a reply, or its tokens.
 
-        Ends with a separator if `where` follows.
+        Empty for an erased message, or if neither is known. Ends with a separator if `where`
+        follows.
         """
         message = self.message
         if message.erased_at:
@@ -292,7 +293,7 @@ class Live:
 
     @property
     def shape(self) -> str:
-        """CSS classes for the agent's colour and shape."""
+        """CSS classes for the agent's colour and shape. Empty without an agent."""
         agent = self.turn.agent
         return f"who who--{get_role_shape(agent.role_id)}" if agent else ""
 
