@@ -316,9 +316,9 @@ def find_parent_branch(branch: Branch, *, fork_seq: int) -> Branch:
 def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Compaction | None:
     """Return the newest compaction that covers only messages on the branch's path.
 
-    The search starts at the active compactions of `nearest`. A window is checked alone. For
-    a summary, the summaries that it replaced are checked too. Summaries with an excluded or
-    erased message are skipped.
+    The search starts at the active compactions of `nearest`. A window counts only together with
+    the summary below it. For a summary, the summaries that it replaced are checked too. Summaries
+    with an excluded or erased message are skipped.
     """
     found: list[Compaction] = []
     for source in nearest:

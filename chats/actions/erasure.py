@@ -261,8 +261,7 @@ def clear_summary_texts(rows: Iterable[Compaction], *, now: datetime) -> None:
 
 
 def forget_title(chat: Chat, *, message: Message, text: str) -> int:
-    """Clear the chat's title if it was derived from the message. Return the number of cleared
-    titles.
+    """Clear the chat's title if it was derived from the message. Return 1, or 0 if it was not.
 
     This includes titles made of the message's first words or file name (`text`), and titles that a
     model wrote.

@@ -147,7 +147,7 @@ def forget_references(rows: QuerySet[TurnReference], *, marks: ErasureMarks) -> 
 
 
 def forget_requests(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the body hashes of API requests that contained or returned the message.
+    """Delete the body hashes of API requests that may have contained or returned the message.
 
     Returns the number of hashes.
     """
@@ -159,7 +159,7 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
 
 
 def erase_partials(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the partial texts of turns that reply to, contain or cite the message.
+    """Delete the partial texts of turns that reply to or contain the message.
 
     Returns the count.
     """
@@ -294,7 +294,7 @@ def erase_of_person(
 
 
 def erase_images(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
-    """Delete the bytes of the message's images that no other message uses. Return the count."""
+    """Delete the bytes of the message's images. Return the count. Other messages have copies."""
     del summaries, marks
     return MessageImage.objects.filter(message=message).delete()[0]
 

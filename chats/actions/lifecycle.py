@@ -236,7 +236,7 @@ def rename_chat(*, chat: Chat, title: str, actor: str, now: datetime) -> Chat:
 
 
 def find_model(slug: str) -> ModelSpec:
-    """Return a usable model by its slug. Raises `UnknownModel`."""
+    """Return an enabled model by its slug. Raises `UnknownModel`."""
     model = ModelSpec.objects.filter(slug=slug, enabled=True).first()
     if model is None:
         raise UnknownModel(model=slug[:120])
@@ -247,7 +247,7 @@ def find_model(slug: str) -> ModelSpec:
 def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> Chat:
     """Change the chat's model from the next turn on.
 
-    Raises `UnknownModel`, and `ModelNotAllowed` if the chat's policy forbids it.
+    Raises `UnknownModel` and the refusals of `model_choice.choose_chat_model`.
     """
     before = chat.model.slug if chat.model else ""
     chat.model = find_model(model_slug)

@@ -142,7 +142,7 @@ def unpin_message(*, message: Message, actor: str, now: datetime) -> Message:
 
 @transaction.atomic
 def exclude_message(*, message: Message, actor: str, now: datetime) -> Message:
-    """Exclude a message from prompts, and withdraw all summaries made from it.
+    """Exclude a message from prompts and search, and withdraw all summaries made from it.
 
     The message stays visible with a mark. Raises `NotTakenUp` and `MessageErased`.
     """
@@ -209,9 +209,10 @@ def lock_for_marking(message: Message) -> tuple[Chat, Message]:
 
 
 def raise_context_revisions(message: Message, *, chat: Chat, cause: str) -> dict[str, object]:
-    """Increase the revision of each branch whose summary covers the message.
+    """Increase the revision of each branch whose active summary spans the message.
 
-    A summary in preparation there becomes outdated. Returns the data for the ledger.
+    A message that the summary lists as an exception counts too. A summary in preparation on such a
+    branch becomes outdated, and a cache warm-up is enqueued. Returns the data for the ledger.
     """
     touched = []
     for branch in load_locked_branches(chat):

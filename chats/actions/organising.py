@@ -105,7 +105,7 @@ def find_own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folde
 
 @transaction.atomic
 def move_to_named_folder(*, chat: Chat, user: AbstractBaseUser, name: str) -> Folder:
-    """Put the chat into the folder with this name, and create it if needed.
+    """Put the chat into the folder with this name, ignoring case, and create it if needed.
 
     Raises `InvalidFolderName`, `FolderNameTooLong` and `TooManyFolders`.
     """

@@ -79,8 +79,9 @@ def format_refusal(refusal: Refusal | None) -> str:
 
 
 def lock_all_actions(sentence: str) -> Locks:
-    """Lock every action with the same sentence.
+    """Lock every action on summaries with the same sentence.
 
-    Used if the chat's policy or model is unusable, so that every action would be refused.
+    Used if the chat's policy or model is unusable, so that every such action would be refused. The
+    archive stays open.
     """
     return Locks(compact=sentence, rerun=sentence, undo=sentence, edit=sentence, approve=sentence)

@@ -59,7 +59,10 @@ def start_retention_run(*, actor: str, now: datetime) -> RetentionRun:
 def continue_retention_run(
     *, clock: Callable[[], datetime], is_closing: Callable[[], bool]
 ) -> None:
-    """Work on a due run for a few seconds, and enqueue the next task if messages remain."""
+    """Start a run if one is due, then work on the open run for a few seconds.
+
+    Enqueues the next task if messages remain.
+    """
     if is_retention_due(now=clock()):
         start_retention_run(actor="system", now=clock())
     lease = claim_retention_run()

@@ -13,6 +13,8 @@ from chats.models import RetentionRun
 from contextpolicy.models import ContextPolicy
 
 FIELD = "retention_days"
+# Hours of the night, in the zone of `now` (UTC). A run is due this long after the start of the
+# previous one: at night, and during the day.
 NIGHT = range(1, 5)
 NIGHTLY, LATE = timedelta(hours=20), timedelta(hours=36)
 RUNS = Job(RetentionRun, task=queue.RETAIN, is_open=Q(is_open=True))
@@ -29,7 +31,8 @@ def enqueue_due(*, now: datetime) -> int:
 def is_retention_due(*, now: datetime) -> bool:
     """Return True if a run should start: once a night, if any policy limits the age of messages.
 
-    If the server was off at night, the run starts during the day.
+    If the server was off at night, the run starts during the day. The first run of an instance
+    waits for the night.
     """
     last = RetentionRun.objects.order_by("-started_at").first()
     if last is not None:

@@ -74,8 +74,9 @@ def search_chats(
 ) -> Searched:
     """Return a page of at most `size` results from the user's own chats.
 
-    `is_typed` and `is_quick` are passed to `recall_passages`. Passages covered by a summary are
-    left out if the chat's policy closes the archive. Raises `SearchTooLong`.
+    All pages together have at most `MOST` results; a later page repeats the last one. `is_typed`
+    and `is_quick` are passed to `recall_passages`. Passages covered by a summary are left out if
+    the chat's policy closes the archive. Raises `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))

@@ -74,8 +74,9 @@ def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetim
 
 
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
-    """Return the summary with its sources. The audit log records the reading first.
+    """Return the summary with its sources.
 
+    The audit log first records the reading of another person's chat.
     Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
     """
     chat, actor = row.branch.chat, f"user:{user.pk}"

@@ -24,9 +24,9 @@ from contextpolicy.engine.summaries.prompts import (
 class SummaryCall:
     """One request: the messages it reads, by seq, or the texts it merges, by index.
 
-    The `is_last` call writes the summary itself. It also gets the previous summary and the facts
-    that an earlier attempt lost. `max_chars` truncates each message. `room`: tokens the model may
-    write in addition to the summary, for reasoning.
+    The `is_last` call writes the summary itself. It also gets the previous summary and, if it reads
+    messages, the facts that an earlier attempt lost. `max_chars` truncates each message. `room`:
+    tokens the model may write in addition to the summary, for reasoning.
     """
 
     from_seq: int = 0

@@ -85,8 +85,8 @@ def claim_compaction(
     """Plan the next compaction of the chat's active branch and claim it.
 
     Returns None if no compaction is due, and stores the reason with the branch's last turn (see
-    `report.skip_reasons`). Without `attempt`, the first attempt is planned, including a person's
-    pending request.
+    `report.skip_reasons`). Also returns None, without a reason, if the chat does not exist or keeps
+    changing. Without `attempt`, the first attempt is planned, including a person's pending request.
 
     Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
     again if the branch has changed. `clock` gives the time of the claim, read under the lock.
@@ -193,7 +193,8 @@ def record_skipped_compaction(
 ) -> None:
     """Store the reason why nothing was summarised.
 
-    If a person made the request, record it in the ledger too.
+    A person's request ends with this reason, which the ledger records. It stays pending if another
+    summary is being written.
     """
     record_outcome(branch, outcome=reason)
     asked = attempt.asked

@@ -199,9 +199,10 @@ def retire_covering_summaries(
 ) -> tuple[list[str], list[Branch]]:
     """Retire every summary that covers the message, on all branches of a locked chat.
 
-    Where one was active, the newest summary without the message becomes active, and the messages
-    after it are sent again. The window leaves out messages that do not fit, and a new summary is
-    requested. Returns the ids of the summaries and the branches whose context changed.
+    Where one was active, the newest earlier summary without the message becomes active, if there is
+    one, and the messages after it are sent again. The window leaves out messages that do not fit.
+    If the active branch changed, a new summary is requested. Returns the ids of the retired
+    summaries, and the branches whose context changed.
     """
     branches, seq = load_locked_branches(chat), message.seq or 0
     gone = [
@@ -244,7 +245,7 @@ def build_body_commitments(row: Compaction) -> dict[str, list[str]]:
 def record_compaction_event(
     event: str, *, row: Compaction, now: datetime, actor: str = WORKER, **more: object
 ) -> None:
-    """Record a compaction event in the ledger: ranges and numbers, never the text."""
+    """Reload a row and record an event about it in the ledger: ranges and numbers, never text."""
     row.refresh_from_db()
     ledger.record_event(
         event,

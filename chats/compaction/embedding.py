@@ -101,7 +101,7 @@ def continue_embedding_pass(*, now: datetime) -> None:
 
 
 def claim_space(space: VectorSpace) -> bool:
-    """Claim an index whose pass is due. False if another worker has it."""
+    """Claim an index. Return False if its pass is not due or another worker has it."""
     if not PASSES.claim(space.pk, Q(due_at__lte=Now()), ~Q(state=VectorSpace.State.RETIRED)):
         return False
     space.refresh_from_db()
@@ -111,6 +111,7 @@ def claim_space(space: VectorSpace) -> bool:
 def process_embedding_pages(space: VectorSpace, *, now: datetime, give_up: float) -> bool:
     """Embed messages page by page until the deadline `give_up`, a `time.monotonic()` value.
 
+    After the last page, the index becomes active.
     Returns True if messages remain. False: all are embedded, another worker holds the lease, or the
     provider is unreachable, so that a later pass continues.
     """
@@ -166,7 +167,10 @@ def reschedule_pass(space: VectorSpace, *, code: str, now: datetime) -> None:
 
 
 def embed_texts(space: VectorSpace, texts: QuerySet[SearchText], *, embedder: Embedder) -> None:
-    """Embed the given texts that have no vector in the index. Raises `Unreachable`."""
+    """Embed the given texts that have no vector in the index and whose chats allow it.
+
+    Raises `Unreachable`.
+    """
     provider = space.model.provider if space.model else ""
     allowed: dict[uuid.UUID, bool] = {}
     wanted: dict[int, list[str]] = {}

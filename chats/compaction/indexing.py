@@ -51,7 +51,10 @@ def is_any_closed() -> bool:
 
 
 def update_chat_index(*, chat_id: uuid.UUID) -> None:
-    """Make a chat's messages searchable, or remove them if the policy closes the archive."""
+    """Make a chat's messages searchable, or remove them if the policy closes the archive.
+
+    Does nothing for a temporary chat.
+    """
     chat = Chat.objects.filter(pk=chat_id).first()
     if chat is None or chat.temporary:
         return
@@ -69,7 +72,7 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
 
 
 def is_index_first(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Return True if an imported chat must be indexed before its first summary is written.
+    """Return True if a recently imported chat must be indexed before a summary is written.
 
     Summaries can keep the processor busy for minutes, and only indexed messages can be found. A
     compaction that a person requested does not wait.

@@ -48,7 +48,7 @@ def maintain_chat_context(
 ) -> None:
     """Write a summary if one is due or requested. Duplicate tasks are harmless.
 
-    Also applies the team's message cap and indexes the chat for search. `clock` is read after each
+    Also applies the team's message cap and requests indexing for search. `clock` is read after each
     model call, which may take minutes. Without `clock`, the time is always `now`.
     """
     clock = clock or (lambda: now)
@@ -154,7 +154,7 @@ def run_summary_attempt(
 ) -> tuple[Attempt, Performed | None]:
     """Perform a claimed compaction, store its result, and publish it if it is due.
 
-    Raises `LeaseLost`, after which nothing was written, and `HandedBack`.
+    Raises `LeaseLost`, in which case no result is stored, and `HandedBack`.
     """
     with running_summaries.here.held(row_id=claimed.row.pk, token=claimed.lease.token):
         try:
@@ -211,8 +211,8 @@ def should_publish_now(claimed: Claimed) -> bool:
 def sweep_summaries(*, now: datetime) -> int:
     """Close the claims of dead workers and enqueue overdue tasks again. Return the count.
 
-    A task is overdue if no worker began the request, or if its summary waits too long for a
-    slot.
+    A task is overdue if no worker began a person's request in time, or if a summary waits too long
+    for a slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))
     overdue = Branch.objects.filter(asked_at__lt=since)

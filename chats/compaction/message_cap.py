@@ -46,8 +46,9 @@ def is_over_message_cap(branch: Branch, *, cap: int) -> bool:
 def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
     """Leave the oldest messages out of prompts if the chat exceeds its team's cap.
 
-    Returns the new window, or None if the chat is within the cap or a reply is being written. The
-    cap is checked again at the end of the round.
+    Returns the new window. None if the chat is within the cap, its newest turn alone exceeds it,
+    its policies conflict, or a reply is being written. The cap is checked again at the end of the
+    round.
     """
     rows = Chat.objects.select_related("owner", "model", "active_branch__active_compaction")
     chat = rows.filter(pk=chat_id, deleted_at=None).first()
@@ -72,7 +73,7 @@ def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None
 def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
     """Return the seq of the last message to leave out, so that about ¾ of the cap remain.
 
-    Never splits a turn. None: one turn alone exceeds that size.
+    Never splits a turn. None: the newest turn alone exceeds that size.
     """
     wanted = branch.last_seq - cap * 3 // 4
     turn_id = (

@@ -101,7 +101,7 @@ def can_compact_automatically(
 def is_prompt_over_limit(
     branch: Branch, *, choice: model_choice.ChosenModel, plan: CompactionPlan
 ) -> bool:
-    """Return True if the prompt is over its limit, or only a later window keeps it below."""
+    """Return True if the prompt is over its limit, or if a window moved during the pause."""
     active, since = branch.active_compaction, branch.paused_at
     if active is not None and is_makeshift(active):
         moved = active.published_at

@@ -91,7 +91,7 @@ class Performed:
 
 
 def perform_compaction(claimed: Claimed, *, counter: TokenCounter, renew: Renew) -> Performed:
-    """Write and check a summary. Raises `ProviderError`, and the errors of `renew`."""
+    """Write and check a summary. Raises the errors of `Calls.ask`."""
     begun = time.monotonic()
     if claimed.summariser is None:
         with alone:
@@ -306,7 +306,8 @@ class Calls:
     def ask(self, call: SummaryCall) -> Written:
         """Record one call, renew the claim, then make the call. Its usage is added to the total.
 
-        Raises `ProviderError`, also for a request over the limit, and `ModelUnavailable`.
+        Raises `ProviderError`, also for a request over the limit, `ModelUnavailable`, `HandedBack`,
+        and the errors of `renew`.
         """
         if self.excess(call) > 0:
             raise ProviderError("context_overflow")

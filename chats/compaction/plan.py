@@ -196,7 +196,10 @@ def is_being_written(branch: Branch) -> bool:
 def find_summariser(
     values: PolicyValues, *, asked: CompactionRequest | None = None
 ) -> ModelSpec | None:
-    """Return the model that writes summaries; None means the extractive summary."""
+    """Return the model that writes summaries.
+
+    None means the extractive summary, also if the model is disabled or no longer exists.
+    """
     slug = values.summarization_model
     if asked is not None and asked.model is not None:
         slug = asked.model
@@ -284,7 +287,7 @@ def has_late_summaries(branch: Branch) -> bool:
 def plan_rerun(
     branch: Branch, *, compaction: str, counter: TokenCounter, zone: str = ""
 ) -> CompactionPlan | NotNeeded:
-    """Plan to regenerate the active summary from its originals."""
+    """Plan to regenerate a summary from its originals. `NotNeeded` if it is no longer active."""
     row = get_active_summary(branch.active_compaction)
     if row is None or str(row.pk) != compaction:
         return NotNeeded("nothing_to_fold")
@@ -338,7 +341,7 @@ def load_finished_messages(
 
 
 def count_tokens_beyond(branch: Branch, looked_at: Sequence[engine.Message]) -> int:
-    """Return the token count of the messages after seq `looked_at`, which the plan did not read."""
+    """Return the token count of the messages after those in `looked_at`, which the plan read."""
     if len(looked_at) < MOST_MESSAGES:
         return 0
     beyond = history.select_path_messages(

@@ -184,7 +184,7 @@ def publish_prepared(*, branch_id: uuid.UUID, now: datetime) -> bool:
 
 
 def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetime) -> bool:
-    """Publish a prepared row on its locked branch; return False if it is outdated.
+    """Publish a prepared row on its locked branch. Retire it and return False if it is outdated.
 
     The row is outdated if another summary became active since planning, if the context
     revision changed, or if the row no longer applies to the path. A window published in the

@@ -62,7 +62,7 @@ def can_embed_chat(chat: Chat, *, provider: str) -> bool:
 def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
     """Return True if a provider may receive the chat's text, and False if it may not.
 
-    None: unknown, because the chat has no model or its policies conflict.
+    None: unknown, because no model can reply in the chat or its policies conflict.
     """
     if chat.temporary or chat.without_memory:
         return False

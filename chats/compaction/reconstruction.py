@@ -200,8 +200,8 @@ def compare_summary_prefix(found: SummaryRequest, old: Sequence[WireMessage]) ->
 def call_before(row: Compaction, number: int, *, sees_hidden: bool) -> SummaryRequest | None:
     """Return the request of the previous summary call, or None.
 
-    This is the previous call of the same summary, else the last call on its branch, else the last
-    call of the summary it continues.
+    This is the previous call of the same summary, else the last call of the attempt before it on
+    its branch, else the last call of the summary it continues.
     """
     if number > 1:
         return rebuild_summary_request(row, number=number - 1, sees_hidden=sees_hidden)
@@ -223,7 +223,7 @@ def build_summary_request_file(found: SummaryRequest, *, form: str) -> RequestFi
 
 
 def number_in(text: str, row: Compaction) -> int:
-    """Parse the call number from a URL; 1 if the URL has none."""
+    """Parse the call number from a URL; 1 if the summary has no call with this number."""
     named = int(text) if text.isascii() and text.isdecimal() and len(text) <= DIGITS else 1
     return named if 1 <= named <= len(row.calls) else 1
 

@@ -14,7 +14,8 @@ def parse_sections(text: str) -> list[dict[str, Any]]:
     """Return `[{"title", "bullets": [{"text", "sources": [seq, …]}]}]`, in the order of the text.
 
     A bullet with several claims yields one for each, with its author and day. Lines that are
-    neither heading nor bullet continue the previous bullet.
+    neither heading nor bullet continue the previous bullet. Without one in their section, they are
+    ignored, as are bullets before the first heading.
     """
     sections: list[dict[str, Any]] = []
     for line in text.splitlines():

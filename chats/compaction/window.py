@@ -95,11 +95,11 @@ def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
 def keep_window_over_summary(
     row: Compaction, *, active: Compaction | None, now: datetime
 ) -> Compaction | None:
-    """Keep the window over a new summary if too many messages follow the summary.
+    """Store the active window over a new summary if prompts would exceed their limit without it.
 
     A chat that needs several summaries to catch up keeps its window, because the next
-    prompt would otherwise create the same window again. The window of a team's cap always
-    stays.
+    prompt would otherwise create the same window again. A window of a team's cap stays as long as
+    it leaves out more than the summary covers. Returns None if no window is kept.
     """
     if active is None or active.kind != Compaction.Kind.WINDOW or active.to_seq <= row.to_seq:
         return None

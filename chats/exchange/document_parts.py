@@ -152,8 +152,8 @@ def parse_product_chat(
 def locate_json_list(again: Open, *, place: str | Promise, work: Work) -> tuple[int, int] | None:
     """Return the position of the first value in a document's list, and the number of values.
 
-    None: the document is a single chat. Concatenated objects count as a list. Raises
-    `ImportRefused` for an incomplete document.
+    None: the document is a single chat. Concatenated objects count as a list with a negative
+    position, as in `read_list_values`. Raises `ImportRefused` for an incomplete document.
     """
     reader = jsonstream.Reader(again(), place=place, tick=work.tick)
     if reader.take(b"["):

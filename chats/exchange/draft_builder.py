@@ -84,7 +84,8 @@ class Builder:
     ) -> str:
         """Add a message after `parent` and return its id in the draft.
 
-        A message without parts is skipped. If its content was dropped, it counts as lost.
+        A message without parts is skipped. If its content was dropped, it counts as lost. An exact
+        repetition is ignored; another message with a known id gets a new id.
         """
         listed = list(parts)
         self.counted += bool(listed)
@@ -229,7 +230,10 @@ class Builder:
         active: str | None = None,
         summary: DraftSummary | None = None,
     ) -> ChatDraft | Unreadable:
-        """Return the chat, or `Unreadable` if it has no messages."""
+        """Return the chat, or `Unreadable` if it has no messages.
+
+        `active`: the last entry of the active path. Without it, this is the last message added.
+        """
         name = title if isinstance(title, str) else ""
         if not any(entry.parts for entry in self.entries.values()):
             return Unreadable(

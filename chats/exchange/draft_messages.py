@@ -36,7 +36,7 @@ def build_draft_message(
 ) -> Message:
     """Return the row of a message without its position. `file_ids` maps hashes to files.
 
-    Raises `ImportRefused`, unless `is_checked`.
+    `is_checked`: check that the values can be stored, and raise `ImportRefused` if not.
     """
     parts = set_document_ids(serialize_parts(node.parts), ids=file_ids)
     kept = dict(node.metadata)

@@ -114,9 +114,9 @@ def is_ui_message(first: Mapping[str, Any]) -> bool:
 
 
 def read_first_line(file: IO[bytes]) -> Mapping[str, Any]:
-    """Return the object in the first line; empty if the line is not an object.
+    """Return the object in the first line with text; empty if it is too long or not an object.
 
-    Raises `ImportRefused`.
+    Rewinds the file. Raises `ImportRefused` for an object with too many levels or values.
     """
     line = b"\n"
     while line and not line.strip():

@@ -129,7 +129,7 @@ def continue_import(
 
 
 def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
-    """Lease a running import. None if it has ended or another worker has it.
+    """Lease an import and mark it as running. None if it has ended or another worker has it.
 
     An import whose workers die repeatedly fails.
     """

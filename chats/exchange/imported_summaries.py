@@ -31,7 +31,8 @@ def restore_imported_summary(
 ) -> dict[str, object]:
     """Activate the imported summary, if the person may change summaries here.
 
-    Otherwise prompts contain the messages, and the reason is added to `losses`.
+    Otherwise prompts contain the messages, and the reason is added to `losses`. Returns the details
+    by which an export restores the original summary; empty if it was not imported.
     """
     if draft.summary is None:
         return {}

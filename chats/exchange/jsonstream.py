@@ -91,7 +91,10 @@ class Reader:
         return bounds.build_invalid_json_error(self.place, problem)
 
     def value(self, *, most: int) -> bytearray | None:
-        """Return the raw bytes of the next value; None if they exceed `most`."""
+        """Return the raw bytes of the next value; None for a list or object over `most` bytes.
+
+        Raises `ImportRefused` for another value beyond `most`, and for invalid JSON.
+        """
         self.forget()
         first = self.peek()
         if not first:

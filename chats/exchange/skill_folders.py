@@ -361,8 +361,8 @@ def parse_skill_file(data: bytes, *, name: str) -> SkillFolder:
 def parse_front_matter(lines: Sequence[str]) -> Iterator[tuple[str, str]]:
     """Yield `name` and `description`, and `display-name` and `mode` of the metadata.
 
-    Values are plain, quoted, or continued on indented lines; other keys are skipped. Exports before
-    `metadata` have `mode` at the top.
+    Values are plain, quoted, or continued on indented lines; other keys are skipped. Older exports
+    have no `metadata`, and `mode` at the top.
     """
     for place, line in enumerate(lines):
         match = _KEY.fullmatch(line.rstrip())

@@ -1,4 +1,4 @@
-"""Exports all data of a person as one archive, chat by chat."""
+"""Exports a person's account as one archive, chat by chat."""
 
 import json
 import tempfile
@@ -20,8 +20,9 @@ IN_MEMORY = 4 * 1024 * 1024
 
 
 def build_account_archive(user: User, *, form: str, now: datetime) -> IO[bytes]:
-    """Return an archive with all data of a person, rewound. The caller closes it.
+    """Return an archive of a person's chats, files, profile, folders, API keys and teams, rewound.
 
+    Deleted chats are left out. The ledger records the export. The caller closes the file.
     `form`: `ui`, which can be imported, or one of `documents.FORMS`.
     """
     with transaction.atomic():

@@ -251,7 +251,7 @@ def encode_json_line(value: object) -> bytes:
 
 
 def write_bundle(chat: Chat, *, into: IO[bytes]) -> None:
-    """Write a chat as an archive: current context, state, summarised messages, images."""
+    """Write a chat as an archive: current context, metadata, summarised messages, images."""
     writer = Writer(chat, scope="active")
     row = writer.summary
     meta = {

@@ -13,7 +13,8 @@ def estimate_agent_tokens(outlook: Outlook, *, view: AgentView) -> int:
     """Estimate the tokens, as the provider counts them, of an agent's prompt for the next message.
 
     `outlook` is the chat's next prompt, which is composed again as the agent sees it. The agent's
-    own policy is ignored. Raises `composition.PromptRefused`.
+    own policy is ignored. Returns the prompt limit if the prompt does not fit after
+    `composition.MOST_MOVES` window moves. Raises `composition.PromptRefused`.
     """
     plain = outlook.given
     before = plain.last_seq

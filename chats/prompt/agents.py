@@ -52,7 +52,7 @@ class AgentView:
     def speaker(self, message: engine.Message) -> Speaker:
         """Return the speaker of a message.
 
-        For messages without a role, this is the owner or the assistant.
+        For messages without a role id, this is the owner or the assistant.
         """
         is_human = message.role == "user"
         if message.role_id:
@@ -135,8 +135,8 @@ def load_seen_messages(
 ) -> Seen:
     """Return the question of an agent's turn, the messages after it, and the round's opening.
 
-    The question is the newest message up to the turn's border that the agent may see and did not
-    write. Replies after the border, such as those of an independent team, are hidden.
+    The question is the newest message up to the turn's border that may be sent, unless the agent
+    wrote it or continues a reply. Replies of other agents after the border are hidden.
     """
     border = branch.last_seq if turn.seen_to is None else min(turn.seen_to, branch.last_seq)
     shown, sendable, duplicate = load_newest_seen(
@@ -202,7 +202,7 @@ def load_round_opening(
 ) -> engine.Message | None:
     """Return the message that opened the round.
 
-    None if it may not be sent, or if it is the question itself.
+    None if it may not be sent, if it is the question itself or newer, or without a round.
     """
     opening: Message | None = turn.round.opening if turn.round else None
     if opening is None or opening.seq is None or opening.seq >= before:
@@ -214,7 +214,7 @@ def load_round_opening(
 def apply_agent_view(
     given: ComposeInput, *, view: AgentView, seen: Seen, counter: TokenCounter
 ) -> ComposeInput:
-    """Return the prompt's input with the agent's window and the round's opening."""
+    """Return the prompt's input as the agent sees it, with its window, system texts and limits."""
     window_to = max(given.window_to, compute_agent_window(seen.before, size=view.window_size))
     pins = {message.seq: view.seen(message, counter=counter) for message in given.pins}
     if seen.opening is not None and seen.opening.seq <= window_to:

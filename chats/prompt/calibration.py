@@ -34,7 +34,7 @@ def update_model_factors(
     """Adjust a model's factors to the provider's token count. Return True if the call was used.
 
     `reported` is the usage in the receipt's format. Stopped and failed calls and short prompts are
-    not used.
+    not used, nor a call after whose composition another worker changed the factors.
     """
     if parse_reported_usage(reported) is None:
         return False

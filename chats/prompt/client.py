@@ -26,9 +26,9 @@ def get_client_start(client: Mapping[str, Any] | None) -> int:
 
 
 def apply_client_input(given: ComposeInput, *, client: Mapping[str, Any] | None) -> ComposeInput:
-    """Add the client's system text to the input, and replace the tools with the client's.
+    """Add the client's system text and prefill to the input, and replace the tools.
 
-    The text counts as the chat's own, so the policy's rule `chat_system` applies to it.
+    The system text counts as the chat's own, so the policy's rule `chat_system` applies to it.
     """
     if client is None:
         return given

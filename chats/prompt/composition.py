@@ -300,7 +300,8 @@ def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
         raise PromptRefused(refusal) from refusal
 
 
-# Reasons that make no search necessary: a person excluded the message, or a state replaces it.
+# Left-out messages with these reasons need no search: for example, a person excluded the message,
+# or a state replaces it.
 NOT_SEARCHED = frozenset(
     {"excluded", "incomplete", "empty", "turn_split", "state", "duplicate_of_current", "not_seen"}
 )

@@ -48,7 +48,7 @@ class FollowUps:
         return self.warm_up_from is not None and count_reply_tokens(reply) >= self.warm_up_from
 
     def should_write_title(self, reply: Message | None) -> bool:
-        """Return True if a model may write the chat's title: this is its first reply."""
+        """Return True if this is the chat's first reply and a model may write the title."""
         is_first = reply is not None and reply.seq == 2
         return is_first and bool(self.title_model) and settings.TITLES_BY_MODEL
 
@@ -116,9 +116,10 @@ def find_warm_up_start(
     account: Account,
     assembled: AssembledContext,
 ) -> int | None:
-    """Return the reply length in tokens from which the next prompt's prefix changes, or None.
+    """Return the reply length in tokens from which the next prompt's prefix changes.
 
-    Assumes that the next question is as long as this one.
+    Assumes that the next question is as long as this one. None if cache warm-ups are not allowed,
+    or if the strategy never compacts.
     """
     if not can_warm_up_cache(choice, account=account) or not can_compact_messages(choice.values):
         return None

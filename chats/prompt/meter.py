@@ -85,9 +85,10 @@ def build_meter(
     """Return the meter of a chat.
 
     Pass `outlook`, `branch` and `making` (the status of a pending summary) if they are already
-    loaded. A `draft` is counted as the next message, with the excerpts that it retrieves. Raises
-    the refusals of `model_choice.choose_chat_model`, for the draft those of
-    `record.messages.check_text` and `attach.build_attached_files`, and `composition.PromptRefused`.
+    loaded. A `draft` is counted as the next message, with the excerpts that it retrieves; it is
+    ignored if an `outlook` is passed. Raises the refusals of `model_choice.choose_chat_model`, for
+    the draft those of `record.messages.check_text` and `attach.build_draft_parts`, and
+    `composition.PromptRefused`.
     """
     if branch is None:
         rows = Branch.objects.select_related("active_compaction__base", "parent")

@@ -116,7 +116,8 @@ def choose_with(*, chat: Chat, assigned: tuple[resolution.Assigned, ...]) -> Cho
 def choose_again(*, chat: Chat, turn: Turn) -> ChosenModel:
     """Return the model and policy of a running turn: its original model, the current policy.
 
-    Raises `NoModel`, and the refusals of `choose_chat_model`.
+    Also sets this model on `chat`, without saving it. Raises `NoModel` if the turn's model was
+    deleted, and the refusals of `choose_chat_model`.
     """
     if turn.model is None:
         raise NoModel
@@ -255,7 +256,7 @@ def has_price(model: ModelSpec) -> bool:
 
 
 def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
-    """Return the cost of a call. None if one of its prices is not set."""
+    """Return the cost of a call. None without a model, or if one of its prices is not set."""
     return compute_call_cost(used, model.prices) if model is not None else None
 
 

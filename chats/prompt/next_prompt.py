@@ -111,7 +111,10 @@ class Outlook:
         return FULL
 
     def count(self, first: int, last: int) -> Counter[Sent]:
-        """Count the messages of a range by their disposition. Takes constant time."""
+        """Count the messages of a range by their disposition.
+
+        Messages newer than the outlook are not counted.
+        """
         found: Counter[Sent] = Counter()
         for seq, segment in self.segments.items():
             if first <= seq <= last:

@@ -207,7 +207,10 @@ def is_overridden(
     *,
     folder_id: uuid.UUID | None,
 ) -> bool:
-    """Return True if the chat's folder has a separate value for the row's slot."""
+    """Return True if the row applies to all folders and the chat's folder has its own value.
+
+    Notes are never overridden.
+    """
     is_general = row.folder_id is None and row.slot != Preference.Slot.NOTE
     return bool(folder_id) and is_general and (row.slot, folder_id) in by_slot
 

@@ -73,7 +73,7 @@ def resolve_viewpoint(
 ) -> PersonViewpoint:
     """Return the viewpoint with its agent and model. Raises `NotThere`.
 
-    Without a model name, this is the model that would reply.
+    `model`: the slug. If it is empty, the viewpoint has the model that would reply, or None.
     """
     agent = None
     if role_id:

@@ -44,7 +44,10 @@ CONTINUE_INSTRUCTION = (
 
 
 def read_branch(turn: Turn) -> Branch:
-    """Reload the turn's branch, to see changes by other transactions."""
+    """Reload the turn's branch, to see changes by other transactions.
+
+    Raises `Branch.DoesNotExist`.
+    """
     branch = statements.BRANCH.first(branch=turn.branch_id)
     if branch is None:
         raise Branch.DoesNotExist
@@ -56,7 +59,7 @@ def with_active_compaction(branch: Branch) -> Branch:
     """Return the branch with its active compaction loaded.
 
     The compaction is loaded separately: most chats have none, and joining its seventy
-    columns costs more than the rest of the query.
+    columns costs more than the rest of the query. Raises `Compaction.DoesNotExist`.
     """
     if branch.active_compaction_id is not None:
         active = statements.COMPACTION.first(compaction=branch.active_compaction_id)
@@ -70,8 +73,8 @@ def with_active_compaction(branch: Branch) -> Branch:
 class Question:
     """The question of a prompt and its context.
 
-    Has either `question` or, for a continued reply, `continues` (the reply's id). History ends
-    before the `seq` `before`, and the branch ends at `last_seq`.
+    A continued reply has `continues` (the reply's id) instead of `question`. An agent that speaks
+    again has neither. History ends before the `seq` `before`, and the branch ends at `last_seq`.
     """
 
     question: tuple[engine.Message, ...]
@@ -128,7 +131,7 @@ def load_prompt_facts(
     after: int = 0,
     is_client: bool = False,
 ) -> ComposeInput:
-    """Load all facts for a prompt. Messages up to the `seq` `after` are not sent.
+    """Load all facts for a prompt. Messages up to the `seq` `after` are sent only if pinned.
 
     `is_client`: a client of /v1 brings its own tools, so skills on demand are left out. The number
     of queries does not grow with the chat.
@@ -366,8 +369,8 @@ def mark_continued_reply(
 def load_turn_messages(turn: Turn, *, branch: Branch) -> tuple[list[Message], list[Message]]:
     """Return the question of a turn, and the messages that follow it, its steps among them.
 
-    The question is the last user message that precedes the first step. Earlier ones are history.
-    A continuation has no question, only an instruction.
+    The question is the turn's last user message that precedes the first step, or else its trigger.
+    Earlier ones are history. A continuation has no question, only an instruction.
     """
     # Filtered by turn only and sorted here. With a branch filter, SQLite would scan the whole
     # branch.

@@ -13,8 +13,8 @@ from contextpolicy.engine.messages.skill_files import parse_part_key, parse_skil
 from contextpolicy.engine.messages.skills import find_loaded_skills
 from contextpolicy.engine.messages.tokens import TokenCounter
 
-# Receipt notes: skills on demand were sent in full, or left out because neither the model nor the
-# client can load them. The same for the files of skills that are sent.
+# Receipt notes: skills on demand were sent in full because the model does not support tools, or
+# left out because a client brings its own tools. In both cases the files of skills are left out.
 SKILLS_COMPLETE, SKILLS_LEFT_OUT = "skills:complete", "skills:left_out"
 SKILL_FILES_LEFT_OUT = "skill_files:left_out"
 # Note in receipts, with the slug: the prompt has the text of this skill on demand.

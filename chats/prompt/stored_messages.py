@@ -57,7 +57,7 @@ def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator
 def verify_some(
     *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
 ) -> Iterator[Break]:
-    """Verify some chains until the time limit. Yield the first fault of each chat.
+    """Verify the chats of some scopes until the time limit. Yield the first fault of each chat.
 
     A scope of None means all chats: each run continues where the previous one ended, until every
     chat has been checked.
@@ -81,7 +81,10 @@ def verify_some(
 
 
 def iter_chats_in_rotation() -> Iterator[uuid.UUID]:
-    """Yield every chat once, starting after the last one yielded."""
+    """Yield every chat once, starting after the last one that the previous run yielded.
+
+    Stores the position before each chat, if the database allows it.
+    """
     place = LedgerReader.objects.filter(pk=READER).first()
     chats = Chat.objects.order_by("pk")
     begin = uuid.UUID(int=(place.last if place else 0) << DROPPED)
@@ -140,9 +143,9 @@ def is_id(text: object) -> bool:
 
 
 def find_prompt_fault(receipt_id: uuid.UUID, *, ids: set[str]) -> str:
-    """Return the code of a fault in a prompt's messages, such as `missing`.
+    """Return the fault of a prompt's messages; empty if there is none.
 
-    Empty if there is no fault.
+    This is `erased`, `missing`, or the end of a sentence about the prompt.
     """
     related = ("effective_policy", "turn__branch__chat__owner")
     receipt = Receipt.objects.select_related(*related).filter(pk=receipt_id).first()

@@ -91,6 +91,7 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
 def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None:
     """Return the parts of the tail that are still missing. None if it is complete.
 
+    Excerpts of the chat itself are not among them: `request_excerpts` requests these later.
     Temporary chats, chats without memory, and providers that are not allowed get no content
     of other chats. Nothing is retrieved for a continued reply, because it has no question, nor for
     a client's request that ends with a tool result.

@@ -262,7 +262,7 @@ def decide_reading_request(
 
 
 def list_readings_by_others(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
-    """Return the readings of a person's chats by others, newest first.
+    """Return the ledger events about reading a person's chats, newest first.
 
     Empty if the instance does not show them (`OWNERS_SEE_READINGS`).
     """

@@ -106,7 +106,10 @@ def verify_commitments(*, scope: str | None, told: Counter[str]) -> Iterator[Bre
 
 
 def iter_ledger_chat_pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
-    """Yield the chats that exist or have a chain, one page at a time."""
+    """Yield the chats that exist or have a chain, one page at a time.
+
+    With a scope, yields only its chat, if it has a chain.
+    """
     heads = LedgerHead.objects.filter(scope__startswith=SCOPE)
     if scope is not None:
         heads = heads.filter(scope=scope)

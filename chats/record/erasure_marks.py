@@ -19,7 +19,7 @@ MOST = 500
 class ErasureMarks:
     """The receipts that can no longer be rebuilt after an erasure, by chat.
 
-    Each chat gets one ledger entry.
+    Each chat gets one ledger entry for up to `MOST` receipts.
     """
 
     now: datetime

@@ -105,7 +105,7 @@ def release_import_files(chat: Chat, *, now: datetime) -> int:
 def enqueue_due(*, now: datetime) -> int:
     """Enqueue the task of each import that no worker holds. Returns the count.
 
-    Also deletes some reports that are older than 30 days.
+    Also deletes some reports that are older than `IMPORT_REPORT_DAYS`.
     """
     enqueued = IMPORTS.enqueue_free_rows()
     old = FileImport.objects.filter(

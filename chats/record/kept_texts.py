@@ -37,7 +37,7 @@ def keep_personal_text(owner_id: int, text: str, *, actor: str, now: datetime) -
 
 
 def keep_folder_name(folder: Folder, *, actor: str, now: datetime) -> None:
-    """Keep a folder's name if a hold covers its owner or its chats: one row per held chat."""
+    """Keep a folder's name if a hold covers its owner: one row, or else one row per held chat."""
     held = holds.lock_held_targets(now=now)
     of_chats: list[uuid.UUID | None] = [None]
     if not held.covers(owner_id=folder.owner_id):

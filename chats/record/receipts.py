@@ -86,7 +86,10 @@ def list_attempt_calls(
 
 
 def seal_old_receipt(pk: uuid.UUID) -> str:
-    """Seal a receipt that an older version wrote without a commitment."""
+    """Seal a receipt that an older version wrote without a commitment, and return the commitment.
+
+    An erased receipt is not sealed; its commitment is empty.
+    """
     receipt = Receipt.objects.get(pk=pk)
     if receipt.erased_at is None:
         seal_receipt(receipt).save(update_fields=["salt", "commitment"])
@@ -114,7 +117,8 @@ def mark_erased_receipts(
     """Mark the receipts that have an erased part, and delete its text and digest.
 
     `gone` returns True for an erased segment. The caller writes `marks` to the ledger in the same
-    transaction. Returns the numbers of marked receipts and deleted texts.
+    transaction. Returns the number of receipts with an erased part, even if an earlier erasure
+    marked them, and the number of deleted texts.
     """
     marked, digests = 0, set[str]()
     for receipt in iter_erasable_receipts(rows.annotate(chat=F("turn__branch__chat"))):

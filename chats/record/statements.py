@@ -28,7 +28,7 @@ def filter_by_pieces(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]
 
 
 def list_piece_parameters(parts: int) -> list[tuple[str, str, str]]:
-    """Return three parameter names for each piece of a path: branch, first and last seq."""
+    """Return three parameter names for each piece: branch, seq before the first, last seq."""
     return [(f"branch{n}", f"above{n}", f"last{n}") for n in range(parts)]
 
 

@@ -1,10 +1,10 @@
-"""The messages from which a chat's title was derived."""
+"""The messages that a model read to write a chat's title."""
 
 from chats.models import Message, Receipt
 
 
 def is_title_source(message: Message) -> bool:
-    """Return True if the chat's title was derived from the message."""
+    """Return True if a call that wrote a title for the chat contained the message."""
     rows = Receipt.objects.filter(
         turn__branch__chat=message.branch.chat_id, step=Receipt.AFTERWARDS, call=Receipt.BESIDE
     )

@@ -40,7 +40,7 @@ from chats.turns.tool_calls import run_tool_calls
 logger = logging.getLogger(__name__)
 
 # Seconds between a finished lane's checks whether earlier lanes have ended, and the longest wait
-# for a lane that has no worker.
+# while none of them is running.
 PLACE_EVERY, UNBEGUN_SECONDS = 0.2, 10
 CUT_SENTENCE = gettext_noop(
     "The reply was cut off. The text so far is saved. Continue it or try again."
@@ -57,7 +57,7 @@ async def run_opened_turn(
     worker: Worker,
     runs: dict[uuid.UUID, "TurnAttempt"],
 ) -> None:
-    """Work on the opened turn. Does nothing if another worker claimed it.
+    """Work on the opened turn. Does nothing if the turn could not be claimed.
 
     `asked_at`: the monotonic time at which the opening was requested.
     """
@@ -132,9 +132,10 @@ class TurnAttempt(AttemptState):
             )
 
     async def run_step(self) -> bool:
-        """Compose the prompt, call the model, store the reply.
+        """Compose the prompt, call the model, run its tools and store the reply.
 
-        Returns True if another step follows.
+        A reply that an earlier attempt stored is used without calling the model. Returns True if
+        another step follows.
         """
         stored = self.opening.stored if self.opening else None
         if stored is None:
@@ -159,7 +160,7 @@ class TurnAttempt(AttemptState):
         return call
 
     async def finish_step(self, call: ModelCall) -> bool:
-        """Store the model's reply. Return False if the turn has ended.
+        """Run the reply's tool calls and store the reply. Return False if the turn has ended.
 
         Raises `ConsentRequired` if a tool call needs a person's consent.
         """
@@ -203,7 +204,7 @@ class TurnAttempt(AttemptState):
     async def wait_for_lane(self) -> None:
         """Wait until earlier lanes of the round have ended, which keeps the order of replies.
 
-        A lane that has had no worker for `UNBEGUN_SECONDS` no longer blocks the others.
+        After `UNBEGUN_SECONDS` without a running earlier lane, the wait ends.
         """
         give_up = time.monotonic() + UNBEGUN_SECONDS
         while self.turn.lane:

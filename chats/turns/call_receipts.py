@@ -31,11 +31,12 @@ def create_receipt(
     now: datetime,
     is_first_asking: bool = False,
 ) -> uuid.UUID:
-    """Write the receipt before the call is made.
+    """Write the receipt before the call is made, and return its id. Raises `LeaseLost`.
 
-    Records an event if the context was compressed. Safe to repeat after a commit with unknown
-    outcome: an existing receipt is returned. `is_first_asking` skips this lookup, because no
-    receipt can exist yet.
+    Also stores the effective policy with the turn. The turn's first call records an event if the
+    context was compressed. Safe to repeat after a commit with unknown outcome: the id of an
+    existing receipt is returned. `is_first_asking` skips this lookup, because no receipt can exist
+    yet.
     """
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
@@ -65,7 +66,10 @@ def create_receipt(
 def store_receipt(
     prompt: Prompt, *, turn: Turn, step: int, call: int, model_name: str, now: datetime
 ) -> Receipt:
-    """Write the receipt of a planned call, with the prompt texts that it refers to."""
+    """Write the receipt of a planned call, with the prompt texts that it refers to.
+
+    Also freezes the prompt's zone on the branch.
+    """
     # In text layouts the first segment includes the separators, which can exceed its own tokens.
     counts = {part[5]: max(part[3], 0) for part in prompt.receipt_fields["segments"] if part[5]}
     digests = [

@@ -122,7 +122,7 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
 def end_waiting(turn: Turn, *, now: datetime) -> None:
     """Deny the waiting calls of a turn that was asked to stop, and queue the turn so that it ends.
 
-    The caller holds the lock of the turn, and saves `awaits_consent`.
+    The caller holds the lock of the turn, and saves `awaits_consent` and `queued_at`.
     """
     waiting = ToolCall.objects.filter(turn=turn, consent=Consent.WAITING)
     waiting.update(consent=Consent.DENIED, asked_until=None)
@@ -133,7 +133,8 @@ def end_waiting(turn: Turn, *, now: datetime) -> None:
 def expire_consents(*, now: datetime) -> int:
     """End unanswered requests for consent whose time has passed. Their calls count as denied.
 
-    Returns the number of ended requests. A row that fails is skipped and reported.
+    Returns the number of ended requests. A row that fails is skipped and reported; a temporary
+    database error is raised.
     """
     due = ToolCall.objects.filter(consent=Consent.WAITING, asked_until__lte=now)
     ended = 0
@@ -149,7 +150,10 @@ def expire_consents(*, now: datetime) -> int:
 
 @transaction.atomic
 def expire_consent(row: ToolCall, *, now: datetime) -> int:
-    """End one unanswered request. Returns 0 if it was answered."""
+    """End one unanswered request and return 1.
+
+    Returns 0 if the request was answered or its turn no longer waits.
+    """
     turn = lock_waiting_turn(row.turn)
     fresh = ToolCall.objects.filter(pk=row.pk, consent=Consent.WAITING).first()
     if turn is None or fresh is None:

@@ -11,7 +11,7 @@ from chats.turns.lease import Lease, lock_held_turn, update_held_turn
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 
-# The share of the prompt limit for these parts, and their most tokens.
+# The share of the prompt limit for document excerpts, and their maximum number of tokens.
 SHARE = 0.15
 MOST_TOKENS = 2_000
 
@@ -38,7 +38,7 @@ def find_turn_excerpts(
 def store_file_excerpts(*, lease: Lease, turn: Turn, chunks: list[ChunkMatch]) -> dict[str, str]:
     """Store a turn's document excerpts for all of its prompts, and return the turn's tail.
 
-    Safe to repeat. Raises `LeaseLost`.
+    Chunks that were deleted since the search are left out. Safe to repeat. Raises `LeaseLost`.
     """
     tail = {**(lock_held_turn(lease).tail or {})}
     ids = [match.pk for match in chunks]

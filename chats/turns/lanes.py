@@ -47,12 +47,12 @@ def list_earlier_lane_statuses(turn: Turn) -> list[str]:
 
 
 def has_failed(turn: Turn) -> bool:
-    """Return True if another lane of the turn's round failed."""
+    """Return True if any lane of the turn's round failed. False for a turn without a lane."""
     failed = Turn.objects.filter(round=turn.round_id, lane__gt=0, status=Turn.Status.FAILED)
     return bool(turn.lane) and failed.exists()
 
 
 def has_replied(turn: Turn) -> bool:
-    """Return True if another lane of the turn's round has completed its reply."""
+    """Return True if any lane of the turn's round completed. False for a turn without a lane."""
     done = Turn.objects.filter(round=turn.round_id, lane__gt=0, status=Turn.Status.COMPLETED)
     return bool(turn.lane) and done.exists()

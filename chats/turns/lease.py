@@ -104,7 +104,10 @@ class Partial:
 
 @unflushed_transaction()
 def renew_leases(*, leases: Sequence[Lease]) -> list[Heartbeat]:
-    """Extend each lease and return each turn's state. A lost lease raises no error."""
+    """Extend each lease and return each turn's state. A lost lease raises no error.
+
+    The lease of a turn that was asked to stop is not extended.
+    """
     span = get_lease_duration()
     return [
         Heartbeat.OURS
@@ -116,7 +119,10 @@ def renew_leases(*, leases: Sequence[Lease]) -> list[Heartbeat]:
 
 @unflushed_transaction()
 def save_partial_texts(*, texts: Sequence[Partial]) -> list[Heartbeat]:
-    """Save each partial text and return each turn's state."""
+    """Save each partial text and return each turn's state.
+
+    Skips turns that were asked to stop, and texts of an earlier step or restart.
+    """
     return [
         Heartbeat.OURS
         if statements.SAVE_TEXT.run(

@@ -29,7 +29,7 @@ WAIT_SENTENCE = gettext_noop(
 
 
 class EmptyReply(Refusal):
-    """The model returned no text."""
+    """The model returned an empty reply twice."""
 
     code = "empty_reply"
     sentence = gettext_noop(
@@ -40,7 +40,8 @@ class EmptyReply(Refusal):
 async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> ModelCall:
     """Call the model. Retries temporary errors until the first token, and an overflow once.
 
-    An empty reply is also retried once, then raises `EmptyReply`.
+    A call that was rejected because of its tools is repeated without them. An empty reply is also
+    retried once, then raises `EmptyReply`.
     """
     overflowed = emptied = False
     number = 0
@@ -82,13 +83,14 @@ async def call_without_tools(
 ) -> built_prompt.Prompt | None:
     """Return a prompt without tools if the server rejected the call because of them.
 
-    Records that the model does not support tools. Returns None for any other error.
+    Records that the model does not support tools. Returns None for any other error, and if the
+    tools belong to a client.
     """
     refused = call.error is not None and call.error.code == "tools_unsupported"
     if not refused or not prompt.request.tools or attempt.turn.model is None:
         return None
     if attempt.turn.client is not None:
-        # The tools belong to the client, which gets the error and decides.
+        # The client gets the error and decides.
         return None
     await attempt.close_receipt(call)
     attempt.turn.model = await attempt.worker.db(
@@ -116,7 +118,6 @@ async def shrink_prompt(
             attempt, smaller_than=overflow_learning.shrink_window(prompt, overflow)
         )
     except composition.PromptRefused:
-        # The required parts alone exceed the model's limit.
         return None
 
 
@@ -141,7 +142,10 @@ async def discard_call(attempt: AttemptState, call: ModelCall, overflow: Provide
 async def call_model_once(
     attempt: AttemptState, prompt: built_prompt.Prompt, number: int
 ) -> ModelCall:
-    """Store the receipt of a call, send it, and collect the streamed reply."""
+    """Store the receipt of a call, send the request, and collect the streamed reply.
+
+    An interrupted attempt sends nothing.
+    """
     receipt_id = await create_call_receipt(attempt, prompt, number)
     attempt.prompt = prompt
     call = ModelCall(receipt_id=receipt_id, say=attempt.publish, clock=attempt.worker.clock)
@@ -157,7 +161,10 @@ async def call_model_once(
 async def create_call_receipt(
     attempt: AttemptState, prompt: built_prompt.Prompt, number: int
 ) -> uuid.UUID:
-    """Return the receipt of the next call. The opening has already created the first one."""
+    """Create the receipt of the next call and return its id. Cancels a running search.
+
+    If the opening created the receipt of the first call, its id is returned.
+    """
     attempt.cancel_search()
     opening, attempt.opening = attempt.opening, None
     if opening is not None and opening.receipt_id is not None:
@@ -173,7 +180,11 @@ async def create_call_receipt(
 
 
 async def wait_to_retry(attempt: AttemptState, error: ProviderError, number: int) -> bool:
-    """Wait before a retry, and show the wait on the page. Return False if no retry is left."""
+    """Wait before a retry, and show the wait on the page.
+
+    Returns False if no retry is left, if the provider requires a wait of more than 60 seconds, or
+    if the attempt was asked to stop.
+    """
     if not error.retryable or number >= settings.PROVIDER_CALLS:
         return False
     seconds = error.retry_after

@@ -52,7 +52,7 @@ def schedule_inference(chat: Chat, *, now: datetime) -> None:
 
 
 def can_save_preferences(chat: Chat) -> bool:
-    """Return True if preferences may be saved from a chat."""
+    """Return False if a chat is temporary, or if its setting or its folder's excludes memory."""
     if chat.temporary or chat.without_memory:
         return False
     if chat.folder_id is None:

@@ -40,7 +40,8 @@ def open_turn(
 ) -> ClaimedTurn | None:
     """Claim the turn and prepare its first call if possible.
 
-    None if the turn has ended, another worker holds it, or its branch is busy.
+    None if the turn has ended, another worker holds it, its branch is busy, or the lease was lost
+    again.
     """
     begun = writes.claim_and_open(turn_id=turn_id, worker=worker, counter=counter, now=now)
     if begun is None:

@@ -20,7 +20,10 @@ SMALLEST_WINDOW = 4_000
 
 @transaction.atomic
 def store_learned_window(*, model_id: int, limit: int, now: datetime) -> bool:
-    """Store that the model accepts at most `limit` tokens. Return False if nothing changes."""
+    """Store that the model accepts at most `limit` tokens. Return False if nothing changes.
+
+    A limit below `SMALLEST_WINDOW` or not below the current window changes nothing.
+    """
     model = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model_id).first()
     if model is None or limit < SMALLEST_WINDOW:
         return False
@@ -49,6 +52,7 @@ def reset_learned_window(*, model: ModelSpec, actor: str, now: datetime) -> Mode
 def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderError | None:
     """Return the overflow error of a call, or None if the prompt was not too long.
 
+    Also None if the error arrived after the start of the reply.
     The error comes from the provider, or is created here if the billed input exceeds the model's
     window: some servers silently truncate such a prompt and reply to the rest.
     """

@@ -31,7 +31,7 @@ def release_expired(*, now: datetime, worker: str = "") -> int:
     """Release turns with an expired lease, and return the count.
 
     With `worker`, release instead all running turns of workers whose names start with that prefix.
-    A turn that cannot be released is skipped and reported.
+    A turn that cannot be released is skipped and reported; a temporary database error is raised.
     """
     gone = Turn.objects.filter(status=Turn.Status.RUNNING)
     ended = Q(worker__startswith=worker) if worker else leases.match_expired_leases()
@@ -103,7 +103,7 @@ def finish_lost_turn(turn: Turn, *, status: str, now: datetime) -> None:
 
 
 def enqueue_overdue() -> int:
-    """Enqueue queued turns again if no worker fetched them in time.
+    """Enqueue queued turns again if no worker fetched them in time, or if a worker released them.
 
     Broker messages can be lost. Returns the number of turns, at most 1,000.
     """

@@ -150,7 +150,8 @@ async def look_for(
 ) -> Look | None:
     """Return a function that compares a text with others by embedding.
 
-    None if no embedding model is configured, or if the embedding failed or took too long.
+    None without a text or an embedding model, if the policy does not allow the model, or if the
+    embedding failed or took too long.
     """
     began = time.monotonic()
     try:

@@ -13,7 +13,7 @@ from contextpolicy.engine.team import rounds as engine
 
 
 class TeamGone(Refusal):
-    """The chat's team no longer exists. Choose another team or no team."""
+    """The chat's team no longer exists, or none of its agents can reply."""
 
     code = "team_gone"
     status = 409

@@ -22,7 +22,7 @@ from chats.turns.rounds import (
     start_parallel_turns,
 )
 
-# Endings after which one button continues the round.
+# Statuses of rounds that a person can resume.
 RESUMABLE = (
     Round.Status.LIMIT,
     Round.Status.PAIR,
@@ -33,7 +33,7 @@ RESUMABLE = (
 
 
 class RoundGoesOn(Refusal):
-    """The latest round did not end early, or another round has started since."""
+    """The latest round cannot be resumed: it did not end early, or a reply is unfinished."""
 
     code = "round_not_resumable"
     status = 409
@@ -87,8 +87,9 @@ def find_retry_cutoff(turn: Turn) -> int | None:
 
 
 def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
-    """Set the round of an agent's turn to running. Return the fields that a retry inherits.
+    """Reopen the round of an agent's turn, and return the fields that a retry inherits.
 
+    The turn's reply no longer counts as a hop of the round; its tokens still count.
     Returns no fields if the turn belongs to no round.
     """
     if turn.round is None or turn.agent is None:
@@ -112,7 +113,8 @@ def open_regeneration_round(
 ) -> dict[str, Any]:
     """Open a round on a branch that starts before an agent's reply; the agent replies again.
 
-    With `play_on`, the agents that followed also reply again. Returns the fields of the new turn.
+    With `play_on`, the agents that followed also reply again. Returns the fields of the new turn,
+    or no fields if the turn belongs to no round.
     """
     if turn.round is None or turn.agent is None:
         return {}

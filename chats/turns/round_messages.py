@@ -116,7 +116,7 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
 
 
 def take_up_too(waits: Turn) -> None:
-    """Let a waiting turn also answer another message of the same person."""
+    """Let a waiting turn also answer another message of the same person. The caller saves it."""
     # The turn sees all messages present when it starts, even in an independent team.
     waits.seen_to = None
     if waits.agent_id is not None and waits.round_id is not None:

@@ -156,7 +156,10 @@ def build_speaker_fields(turn: Turn, parts: Sequence[Any]) -> dict[str, Any]:
 
 
 def find_mentioned_names(text: str, *, agent: Agent, roster: Roster, owner: str) -> tuple[str, ...]:
-    """Return the names that a reply mentions, with the owner's name as `team_view.PERSON`."""
+    """Return the names that a reply mentions, with the owner's name as `team_view.PERSON`.
+
+    If a member has the owner's name, that name means the member.
+    """
     names = team_view.parse_called_names(team_view.split_reply_speakers(text, name=agent.name).own)
     known = {team_view.fold_member_name(member.name) for member in roster.agents}
     person = team_view.fold_member_name(owner)
@@ -271,7 +274,7 @@ def schedule_next_agent(
 ) -> None:
     """Decide how a running round continues after a turn.
 
-    If an agent follows, its turn is created.
+    If an agent follows, it gets the waiting turn `behind`, or else a new turn.
     """
     if status == Turn.Status.STOPPED and not lanes.has_replied(turn):
         # The stopped agent may speak again when the round resumes: its reply is incomplete.
@@ -338,7 +341,10 @@ def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Tu
 
 
 def end_round(made: Round, status: str, *, now: datetime) -> None:
-    """End a round, or make it wait for a person, and enqueue maintenance of the chat."""
+    """End a round, or make it wait for a person, and enqueue maintenance of the chat.
+
+    The caller saves the round.
+    """
     made.status, made.finished_at = status, now
     record_round_event(
         "round.ended", made, actor=WORKER, now=now, status=status, reason=made.reason

@@ -175,7 +175,7 @@ def finish_extraction(
 def publish_extracted_state(
     extraction: Extraction, *, turn: Turn, call: ModelCall, stopped: bool, now: datetime
 ) -> tuple[ChatState | None, str]:
-    """Return the new version of the state, or None and the code of the reason."""
+    """Store a new version of the state. Return it, or None and the code of the reason."""
     if stopped:
         return None, "stopped"
     if call.error is not None:

@@ -11,7 +11,10 @@ from chats.turns.attempt_state import STOP, AttemptState
 async def compose_step_prompt(
     attempt: AttemptState, *, smaller_than: int | None = None
 ) -> built_prompt.Prompt:
-    """Compose the prompt of the current step. Moves the window first if needed."""
+    """Compose the prompt of the current step, and move the window first if needed.
+
+    Also builds the missing parts of the tail. Raises `RuntimeError` if six attempts do not fit.
+    """
     turn = attempt.turn
     due: tail.TailRequired | None = None
     if attempt.opening and attempt.opening.due:
@@ -51,7 +54,10 @@ async def compose_step_prompt(
 
 
 async def build_prompt_tail(attempt: AttemptState, due: tail.TailRequired) -> None:
-    """Build the missing parts of the tail, once per turn. A stop request ends the turn here."""
+    """Build the missing parts of the tail and store them, once per turn.
+
+    A stop request ends the state extraction; the previous state then stays.
+    """
     if due.references:
         # The search runs while the other parts are built.
         attempt.search = references.start_search(

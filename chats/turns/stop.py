@@ -42,6 +42,7 @@ def stop_turn(
 ) -> Turn:
     """Ask the turn to stop. A queued turn ends immediately, a running one at its next token.
 
+    A turn that waits for consent is queued again, and a worker stores its text so far.
     If a team replies in parallel, only this turn stops; `with_others` stops all parallel turns and
     their round. The request is stored in the row, which the worker reads at each heartbeat; the bus
     only makes it react sooner. Repeating the request has no effect. Raises `TurnIsOver`.
@@ -136,7 +137,6 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         "turn.stop_requested", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk
     )
     if turn.awaits_consent:
-        # A worker stores the text so far as its reply.
         consents.end_waiting(turn, now=now)
         fields += ["awaits_consent", "queued_at"]
     elif turn.status == Turn.Status.QUEUED:

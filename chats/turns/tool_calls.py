@@ -131,7 +131,8 @@ async def run_server_tool(
 ) -> str:
     """Call a tool of a tool server and return the result. Its images are added to `call.images`.
 
-    Does not call it again if an earlier attempt did.
+    A call that ended in an earlier attempt is not repeated. One whose outcome is unknown is
+    repeated only if the tool is idempotent.
     """
     ready = await attempt.worker.db(
         tool_steps.begin_tool_call,

@@ -174,7 +174,10 @@ def create_tool_call(
 def prepare_tool_call(
     row: ToolCall, *, turn: Turn, call: ToolCallPart, tool: ToolDefinition | None, now: datetime
 ) -> ReadyCall:
-    """Return the call with access to its server, or with the reason why it is not made."""
+    """Return the call with access to its server.
+
+    A call that is not made is stored as ended, and returned with the reason as its content.
+    """
     arguments = parse_arguments(call.arguments)
     made = ToolCall.objects.filter(turn=turn).exclude(outcome=Outcome.REFUSED).count()
     code = ""
@@ -316,7 +319,10 @@ def end_tool_call(
     ending: CallEnding,
     now: datetime,
 ) -> None:
-    """Store the end of a call, and record it in the ledger. Raises `LeaseLost`."""
+    """Store the end of a call, and record it in the ledger. Raises `LeaseLost`.
+
+    Does nothing if the call has already ended.
+    """
     lock_held_turn(lease)
     row = ToolCall.objects.get(pk=ready.pk)
     if row.outcome == Outcome.OPEN:

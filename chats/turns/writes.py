@@ -81,8 +81,8 @@ def use_tool(
 ) -> str | None:
     """Run one of the product's own tools and return its result for the model.
 
-    None if a replay has no recorded result for the call. The ledger records a tool that ran. Raises
-    `LeaseLost` if the lease is lost by then.
+    None if a replay has no recorded result for the call. The ledger records a tool that ran.
+    Recording raises `LeaseLost` if the lease is lost.
     """
     branch = Branch.objects.select_related("active_compaction").get(pk=turn.branch_id)
     answer = tools.run_tool_call(
@@ -129,7 +129,10 @@ def open_step(*, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
 
 
 def start_step(turn: Turn, *, lease: Lease, counter: TokenCounter, now: datetime) -> Turn:
-    """Add all waiting messages to the branch and start the next step. Needs a transaction."""
+    """Add all waiting messages to the branch and start the next step. Needs a transaction.
+
+    If `seen_to` of the turn is set, or an earlier lane set it for all lanes, no message is added.
+    """
     if turn.seen_to is None:
         turn.seen_to = lanes.find_lane_cutoff(turn) if turn.lane else None
         if turn.seen_to is None:

@@ -94,9 +94,9 @@ def reject_summary(
 def lock_waiting_summary(
     *, user: AbstractBaseUser, compaction: Compaction
 ) -> tuple[Branch, Compaction]:
-    """Lock the branch of a summary that waits for approval. Return both.
+    """Lock the chat of a summary that waits for approval. Return the branch and the summary.
 
-    Raises `NotWaiting` and `NotAllowedByPolicy`.
+    Raises `NotWaiting`, `NotAllowedByPolicy`, and the errors of `model_choice.choose_chat_model`.
     """
     lock_chat(compaction.branch.chat_id)
     branches = Branch.objects.select_related("active_compaction__base", "chat__owner")

@@ -63,9 +63,9 @@ def get_request_status(branch: Branch, *, now: datetime) -> RequestStatus | None
 
 
 def describe_ended_request(row: Compaction | None) -> RequestStatus | None:
-    """Return the status of a request whose attempt has ended.
+    """Return the status of a request from its attempt, running or ended.
 
-    None if the summary took effect and was withdrawn later.
+    None if the attempt no longer exists, or its summary took effect and was withdrawn later.
     """
     if row is None or row.status not in STATES:
         return None

@@ -41,9 +41,10 @@ def schedule_immediate_reading(chat_id: uuid.UUID, *, now: datetime) -> None:
 
 
 def claim_chat_reading(chat_id: uuid.UUID) -> PreferenceReading | None:
-    """Claim a chat that is due. None if another worker has it or nothing is left to read.
+    """Claim a chat that is due. None if it is not due or another worker has it.
 
-    Skips a chat after two worker deaths. Runs in the caller's transaction.
+    After two worker deaths, skips the messages that were being read. Runs in the caller's
+    transaction.
     """
     if READINGS.claim(chat_id, Q(due_at__lte=Now() + LOST_AFTER)) is None:
         return None
@@ -59,7 +60,7 @@ def release_chat_reading(
 ) -> None:
     """Release a claimed chat and schedule its next inference at `due_at`, if given.
 
-    `to` is the position up to which the chat has been read.
+    `to` is the position up to which the chat has been read; None: unchanged.
     """
     done = {} if to is None else {"read_to": to, "tries": 0}
     # Messages that arrived during the call wait until the chat is idle again.

@@ -96,7 +96,10 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
 
 @transaction.atomic
 def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
-    """Turn a person's memory on or off. Saved preferences stay until they are deleted."""
+    """Turn a person's memory on or off. Saved preferences stay until they are deleted.
+
+    A change also ends a pause and turns inferred suggestions off.
+    """
     row = lock_memory_settings(owner_id)
     if (row.consented_at is not None) != agrees:
         row.consented_at, row.paused, row.inferring_since = (now if agrees else None), False, None
@@ -131,7 +134,11 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 
 @transaction.atomic
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
-    """Pause or resume a person's memory. While paused, no preferences are saved or sent."""
+    """Pause or resume a person's memory.
+
+    While paused, no preferences are saved. Prompts get no preferences, instructions or recent
+    messages of other chats.
+    """
     row = lock_memory_settings(owner_id)
     if row.paused != paused:
         row.paused = paused

@@ -105,10 +105,11 @@ def get_preference(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
 def write_preference(
     *, owner_id: int, slot: str, text: str, now: datetime, folder: Folder | None = None
 ) -> Preference:
-    """Save a preference written by the person. It replaces the one in its slot.
+    """Save a preference written by the person. It replaces the active ones in its slot and folder.
 
-    `folder` must be their own. Raises `NoConsent`, `UnknownSlot`, `PreferenceInvalid` and
-    `TooManyPreferences`.
+    A note replaces only an active note with the same text. If the person already wrote this text,
+    that preference is returned. `folder` must be their own. Raises `NoConsent`, `UnknownSlot`,
+    `PreferenceInvalid` and `TooManyPreferences`.
     """
     text = validate_preference_text(slot=slot, text=text)
     settings = lock_memory_settings(owner_id)
@@ -251,7 +252,10 @@ def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:
 def confirm_preference(
     row: Preference, *, told: Telling, message: Message, now: datetime
 ) -> Preference:
-    """Add evidence to a preference that was stated again, which raises its confidence."""
+    """Add evidence to a preference that was stated again.
+
+    New evidence raises its confidence, unless the person wrote the preference.
+    """
     if add_preference_evidence(row, told=told, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
@@ -285,7 +289,8 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     """Delete preferences. The caller has locked the settings of their owners.
 
-    `reopen`: preferences that they replaced become active again.
+    `reopen`: preferences that they replaced become active again if their slot is free. Returns the
+    deleted rows.
     """
     removed = list(rows)
     ids = [row.pk for row in removed]

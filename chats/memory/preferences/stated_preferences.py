@@ -41,9 +41,10 @@ def store_stated_preferences(
 ) -> list[Preference]:
     """Save preferences that a person stated in a message, in the caller's transaction.
 
-    Returns the created or confirmed rows. Skips deleted preferences, texts that are not literal
-    parts of the message, and those over a limit. A preference that the person wrote is not
-    replaced: the new one is suggested instead.
+    Returns the created or confirmed rows. Skips deleted preferences, secrets, texts that are not
+    literal parts of the message, and those over a limit. A preference that the person wrote is not
+    replaced: the new one is suggested instead. A preference older than the active one is stored as
+    superseded. Saves nothing while the person's memory is off or paused.
     """
     if not told:
         return []
@@ -64,8 +65,8 @@ def withdraw_preferences(
 ) -> list[Preference]:
     """Deactivate preferences that a person asks to forget, in the caller's transaction.
 
-    A text matches a preference if it contains the preference, or if all of its words are in the
-    preference. Returns the deactivated rows; the memory page still lists them as superseded.
+    A text matches a preference as in `is_preference_named`. Returns the deactivated rows; the
+    memory page still lists them as superseded.
     """
     if not texts or not is_noting(lock_memory_settings(owner_id)):
         return []
@@ -85,7 +86,11 @@ def withdraw_preferences(
 
 
 def is_preference_named(said: str, text: str) -> bool:
-    """Return True if a text that a person asks to forget matches a preference."""
+    """Return True if a text that a person asks to forget matches a preference.
+
+    The text contains the preference, or all of its words, at least two, are in the preference. One
+    word is enough in a script without spaces.
+    """
     one, other = normalise_for_comparison(said), normalise_for_comparison(text)
     if _is_part_of(other, one):
         return True

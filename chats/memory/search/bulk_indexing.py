@@ -58,7 +58,7 @@ def index_newest(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def index_some(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
-    """Index the newest messages of a few chats in one transaction."""
+    """Index the newest messages of a few chats. Return the chats that are now complete."""
     opened = Branch.objects.filter(chat__in=chat_ids, chat__active_branch=F("pk"))
     simple = opened.filter(parent=None, chat__temporary=False)
     branches = {

@@ -54,8 +54,8 @@ def run_merge_step(pages: int) -> bool:
 def truncate_log() -> bool:
     """Empty SQLite's write-ahead log, which contains pages from before an erasure.
 
-    Never waits: returns False while another connection reads or writes, and a due job retries. Call
-    outside transactions.
+    Never waits. Returns False while another connection reads or writes, and a due job retries. Does
+    nothing and returns False inside a transaction, and on PostgreSQL.
     """
     if connection.vendor != "sqlite" or connection.in_atomic_block:
         return False

@@ -33,7 +33,7 @@ _DATES = re.compile(
     re.IGNORECASE,
 )
 _AGO = re.compile(r"\b(?:(?P<spoken>today|yesterday)|last (?P<span>week|month|year))\b", re.I)
-# Without a year, a date matches in this many years before the question.
+# Without a year, a date matches in the year of the question and in this many years before it.
 YEARS = 10
 
 

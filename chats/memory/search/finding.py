@@ -192,7 +192,7 @@ def choose_candidates(
     most: int,
     names: AddressedNames,
 ) -> tuple[SearchTerms, list[int]]:
-    """Return the search terms and the candidates, rarest words first."""
+    """Select candidates by the rarest words. Return the search terms and the best candidates."""
     roles = {name.stem: role for role, name in names.by_role.items()}
     present = {word: counts.words[word] for word in asked.telling if word in counts.words}
     rising = sorted(present, key=lambda word: present[word])

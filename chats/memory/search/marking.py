@@ -40,7 +40,7 @@ def select_match_excerpt(text: str, marks: Sequence[Mark]) -> Mark:
 def split_excerpt(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple[str, bool]]:
     """Split an excerpt into pieces (text, is_match).
 
-    Each white space character becomes a space, and an ellipsis marks omitted text.
+    White space becomes single spaces, and an ellipsis marks omitted text.
     """
     start, end = part
     found: list[tuple[str, bool]] = [("… ", False)] if start else []
@@ -58,7 +58,7 @@ def split_excerpt(text: str, marks: Sequence[Mark], *, part: Mark) -> list[tuple
 
 
 def collapse_whitespace(text: str) -> str:
-    """Return the text with each white space character replaced by a space; ends are kept."""
+    """Return the text with each run of white space replaced by one space, also at its ends."""
     inner = " ".join(text.split())
     if not inner:
         return " " * bool(text)

@@ -43,9 +43,9 @@ SAME = 0.995
 class QuestionLikeness:
     """The similarity of a person's texts to a question.
 
-    `nearest`: the most similar texts, by id. `usual`: the average over all texts. `floor`: a value
-    that random pairs of texts rarely reach; above 1 if there are too few texts, so that no text
-    reaches it.
+    `nearest`: the most similar texts, by id. `usual`: the average over the searched texts; 0 if
+    there are too few. `floor`: a value that random pairs of texts rarely reach; above 1 if there
+    are too few texts, so that no text reaches it.
     """
 
     nearest: Mapping[int, float]
@@ -74,7 +74,7 @@ class QuestionLikeness:
 
 
 def is_numpy_installed() -> bool:
-    """Return True if NumPy is installed, without importing it."""
+    """Return True if NumPy is installed and loads, without importing it in this process."""
     return find_spec("numpy") is not None and find_missing_numpy_library() is None
 
 
@@ -114,6 +114,7 @@ class Matrix:
     number: int = 0
     newest: int = 0
     oldest: int | None = None
+    # All rows have been read, or as many as the limits allow.
     is_whole: bool = False
 
     @property

@@ -155,7 +155,7 @@ class ParsedQuestion:
     def units(self, shared: Sequence[str]) -> list[str]:
         """Return the words of the question that also occur in a text, as written in the question.
 
-        Overlapping pieces count as one word. Greetings are left out.
+        Overlapping pieces count as one word.
         """
         places = [place for stem in shared for place in self.telling.get(stem, ())]
         taken: list[tuple[int, int]] = []
@@ -249,9 +249,10 @@ def mask_greetings(text: str) -> str:
 
 
 def is_question_or_request(text: str) -> bool:
-    """Return True if a text asks for something: it has a question mark, or begins as a request.
+    """Return True if a text has a question mark, or begins as a question or request.
 
-    A request such as "Tell me …" or "列出…" is a question too.
+    In scripts without spaces, the words that ask may be anywhere. A request such as "Tell me …" or
+    "列出…" is a question too.
     """
     first = _FIRST_WORD.match(text.casefold())
     starts = first is not None and first.group(1) in _STARTS

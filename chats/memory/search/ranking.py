@@ -181,7 +181,10 @@ def score_single_texts(texts: Sequence[RankedText], *, wanted: SearchTerms) -> d
 def select_best_texts(
     texts: Sequence[RankedText], *, wanted: SearchTerms, most: int
 ) -> list[RankedText]:
-    """Return the best texts by their own words; newer ones first at equal scores."""
+    """Return the best texts by their own words; newer ones first at equal scores.
+
+    If there are at most `most` texts, they are returned in the given order.
+    """
     if len(texts) <= most:
         return list(texts)
     marks = score_single_texts(texts, wanted=wanted)

@@ -237,7 +237,8 @@ def remove_speaker_names(owner_id: int, question: str) -> str:
     """Return a question without the names of speakers in the person's chats.
 
     Speakers rarely use their own name, but others address them by it, so embeddings of the name
-    find the wrong texts. `ranking` scores speaker names separately.
+    find the wrong texts. `ranking` scores speaker names separately. A question that consists of
+    names is returned unchanged.
     """
     found = [word for word in find_words(question) if word.full]
     names = {strip_possessive(word, question) for word in found}

@@ -20,7 +20,8 @@ class Scope:
 
     `kind`: `chat` or `folder`, each with an `id`, or `person` for all chats of the owner. `unfiled`
     limits `person` to chats without a folder. `role`: `user` or `assistant`. `speaker`: the id or
-    name of a role. `chat`: search only this chat. `before` and `after`: times.
+    name of a role. `chat`: search only this chat. `after` and `before`: times; only `after` is
+    included.
     """
 
     kind: ScopeKind = "person"

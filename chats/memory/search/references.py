@@ -31,8 +31,8 @@ from contextpolicy.engine.policy.policy import PolicyValues
 MOST_OF_A_CHAT = 2
 # A shorter question is searched together with the person's previous message.
 SHORT_QUESTION = 5
-# Maximum characters of an excerpt, and number of the newest messages that the prompt contains
-# anyway.
+# Maximum characters of an excerpt, and maximum number of the newest messages that are left out of
+# the search because the prompt contains them.
 LONGEST = 1_000
 MOST_LEFT_OUT = 400
 

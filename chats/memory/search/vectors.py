@@ -71,8 +71,9 @@ def split_into_chunks(text: str) -> list[str]:
 
 
 def split_in_half(text: str) -> list[str]:
-    """Return both halves of a text that is too long for its model; empty if it is too short to
-    split.
+    """Return both halves of a text that is too long for its model.
+
+    Empty if the text is too short to split.
     """
     if len(text) < 2 * SHORTEST_HALF:
         return []
@@ -121,7 +122,7 @@ def choose_vector_space(
     """Choose the embedding model, or disable embedding if `model` is None.
 
     Reuses an existing index of the same model, unless `anew`. The active index stays in use until
-    the new one is complete.
+    the new one is complete. Returns the chosen index; None if embedding is disabled.
     """
     spaces = {space.state: space for space in VectorSpace.objects.select_for_update()}
     State = VectorSpace.State  # noqa: N806 - a class
@@ -153,7 +154,10 @@ def retire_space(space: VectorSpace, *, now: datetime) -> None:
 
 @transaction.atomic
 def activate_space(space: VectorSpace, *, now: datetime) -> None:
-    """Replace the active index by one whose pass has finished."""
+    """Replace the active index by one whose pass has finished, and schedule its next pass.
+
+    Does nothing if the index was retired.
+    """
     rows = VectorSpace.objects.select_for_update()
     held = rows.filter(pk=space.pk).exclude(state=VectorSpace.State.RETIRED).first()
     if held is None:

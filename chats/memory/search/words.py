@@ -217,7 +217,7 @@ def _pieces(part: str, script: str) -> Iterator[Word]:
 
 
 def _whole(part: str, script: str) -> Iterator[Word]:
-    """Yield a part as a word, then its camelCase parts or the word without an article."""
+    """Yield a part as a word, then its camelCase parts, or it without an article or a suffix."""
     yield _word(part, script, 0)
     if part.isalpha() and (part.islower() or part.istitle() or part.isupper()):
         return

@@ -72,7 +72,8 @@ def find_tool_output(call_id: str, *, branch: Branch) -> str | None:
 def find_matches(text: str, *, search: str) -> str:
     """Return the text around each occurrence of a search text in a result, with its position.
 
-    Ignores case. Returns at most 8 occurrences and 6,000 characters.
+    Ignores case. Returns at most 8 occurrences and 6,000 characters; empty if there are none. An
+    occurrence within the text around the previous one is not repeated.
     """
     lower, wanted = text.lower(), search.lower()
     pieces: list[str] = []

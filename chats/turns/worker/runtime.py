@@ -101,7 +101,7 @@ class Runtime:
         return asyncio.run_coroutine_threadsafe(work, self.loop)
 
     def run(self, turn_id: uuid.UUID) -> None:
-        """Work on a turn until it ends or is released. Does nothing if another worker holds it.
+        """Work on a turn until it ends or is released. Does nothing if it cannot be claimed.
 
         A worker that is shutting down returns the task to the broker.
         """
@@ -153,7 +153,7 @@ class Runtime:
         return await DatabaseCall(self.threads, function, arguments).answer()
 
     async def aside(self, function: Callable[..., Result], **arguments: Any) -> Result:
-        """Run an optional database function in its own thread, without retries."""
+        """Run an optional database function in a spare thread, without retries."""
         call = partial(call_and_release, function, arguments)
         return await asyncio.wrap_future(self.spare.submit(call))
 
