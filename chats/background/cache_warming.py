@@ -197,7 +197,10 @@ def load_newest_question(branch: Branch, *, counter: TokenCounter) -> engine.Mes
 
 
 def find_idle_branch(branch_id: uuid.UUID) -> Branch | None:
-    """Return the branch if it is its chat's active one and has no unfinished turn, or None."""
+    """Return the branch, or None if it cannot be warmed up.
+
+    It must be the active branch of a chat that is not deleted, without an unfinished turn.
+    """
     rows = Branch.objects.select_related("chat__model", "active_compaction__base", "parent")
     branch = rows.filter(pk=branch_id, chat__active_branch=F("pk"), chat__deleted_at=None).first()
     return None if branch is None or is_answering(branch_id) else branch
@@ -258,8 +261,8 @@ def create_warm_up_call(
     """Write the receipt and the lease, with the ledger entry that commits to the call.
 
     The branch is checked again under the chat's lock. Without this check, an erasure that
-    ran since the prompt was composed would miss the new receipt. None if the branch changed
-    or is already warm. Raises `ServerBusy`.
+    ran since the prompt was composed would miss the new receipt. None if the branch changed,
+    is already warm, or its newest message has no turn. Raises `ServerBusy`.
     """
     try:
         locking.lock_chat(branch.chat_id)
@@ -349,8 +352,8 @@ class StillWanted:
     def still(self) -> bool:
         """Return True if the call is still useful.
 
-        The call is useless if this process is shutting down, if a turn of this chat or server is
-        unfinished, or if the branch has changed.
+        The call is useless if this process is shutting down, if a turn of this branch or server is
+        unfinished, if the branch has changed, or if the lease was lost.
         """
         branch = self.call.branch
         if self.is_closing() or is_server_busy(self.call.account.slug) or is_answering(branch.pk):

@@ -57,7 +57,8 @@ def run_due_job_safely(name: str, *, now: datetime) -> int:
 def take_over(*, now: datetime, worker: str) -> int:
     """Release everything that is held by dead workers whose names start with `worker`.
 
-    Returns the number of released turns. Their summaries are closed and requested again.
+    Returns the number of released turns. Summaries and warm-ups of these workers are closed.
+    Summaries are requested again.
     """
     released = release_expired(now=now, worker=worker)
     if claims.CLAIMS.expire_leases(worker=worker):

@@ -54,9 +54,10 @@ def ship_events(
     is_closing: Callable[[], bool],
     out: TextIO | None = None,
 ) -> int:
-    """Write new events to `out` for a few seconds. Return the number of lines.
+    """Write new events to `out` for up to 10 seconds. Return the number of events.
 
-    `out` is the standard output of the process before Celery redirected it.
+    Without `out`, writes to the standard output that the process had before Celery redirected it.
+    Does nothing if `LEDGER_LINES` is off or another process is writing.
     """
     form = FORMS.get(settings.LEDGER_LINES)
     target = out or sys.__stdout__

@@ -3,8 +3,8 @@
 Each reading is one short background call to the policy's summary model. Its messages, tokens and
 time are limited, and so is the number of calls per day. The claim, the receipt and its ledger entry
 are written before the call. The suggestions and the reading position are written in one transaction
-after the call. A call that the provider rejects is not repeated. A call whose worker died is
-repeated once.
+after the call. A call that the provider rejects is not repeated. A call whose worker died or
+stopped, or for which the provider was unavailable, is repeated once.
 """
 
 import logging
@@ -105,7 +105,8 @@ def prepare_inference_call(
 ) -> ReadingCall | None:
     """Claim the chat, compose the call and record it under the chat's lock.
 
-    None if no call is needed.
+    None if no call is needed or allowed now. If the day's calls are used up, the chat is due
+    again on the next day.
     """
     try:
         chat = locking.lock_chat(chat_id)
@@ -271,7 +272,7 @@ def select_unread_messages(
 
 
 def load_nearby_replies(said: Sequence[Message], *, branch: Branch) -> list[Message]:
-    """Return the replies directly before and between the given messages."""
+    """Return the replies directly before and between the given messages, at most the last 16."""
     after, before = (said[0].seq or 1) - 2, said[-1].seq or 1
     rows = history.select_path_messages(branch, after=max(after, 0), before=before)
     rows = rows.filter(role=Message.Role.ASSISTANT, excluded=False, erased_at=None)
@@ -322,7 +323,11 @@ def number_inference_call(turn: Turn) -> int:
 def finish_inference_call(
     call: ReadingCall, *, text: str, ending: StepResult, now: datetime
 ) -> None:
-    """Store the suggestions and the reading position. Does nothing if the claim was lost."""
+    """Complete the receipt, and store the suggestions and the reading position.
+
+    After a failure that may pass, the chat is read again later instead. Does nothing if the claim
+    was lost.
+    """
     try:
         chat = locking.lock_chat(call.reading.chat_id)
     except Chat.DoesNotExist:

@@ -249,7 +249,11 @@ def strip_title_frame(text: str) -> str:
 
 @transaction.atomic
 def finish_title_call(call: TitleCall, *, title: str, ending: StepResult, now: datetime) -> None:
-    """Complete the receipt and set the chat's title, unless it was changed during the call."""
+    """Complete the receipt and set the chat's title.
+
+    The title stays if it was changed during the call, if the chat was deleted or if the receipt
+    was erased.
+    """
     try:
         chat = locking.lock_chat(call.chat_id)
     except Chat.DoesNotExist:

@@ -90,7 +90,11 @@ def compare_signed_entries(scope: str | None) -> Iterator[Break]:
 
 
 def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
-    """Yield the checkpoints of an origin whose root or signature is invalid."""
+    """Yield the first checkpoint of an origin whose root or signature is invalid.
+
+    If all are valid, yield the first entry that no checkpoint covers. Each valid checkpoint before
+    the first invalid one is added to the counter.
+    """
     frontier = Frontier()
     heads = LedgerCheckpoint.objects.filter(origin=origin).order_by("size")
     known = keys.load_valid_keys()

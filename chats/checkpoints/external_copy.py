@@ -1,4 +1,7 @@
-"""The file with the last checkpoint. It is outside the database, so a restored backup keeps it."""
+"""The file with the last checkpoint.
+
+It is outside the database, so restoring a backup of the database does not change it.
+"""
 
 import os
 from pathlib import Path

@@ -49,7 +49,10 @@ def build_chain_proof(scope: str) -> tuple[str, str]:
 
 
 def list_public_keys() -> list[tuple[LedgerKey, str, str]]:
-    """Return every signing key, newest first: row, verifier key, PEM."""
+    """Return every signing key, newest first: row, verifier key, PEM.
+
+    Empty before the first checkpoint.
+    """
     head = signing.find_newest_checkpoint()
     if head is None:
         return []

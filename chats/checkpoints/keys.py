@@ -29,7 +29,7 @@ class SigningKeyUnreadable(Refusal):
 
 
 def ensure_signing_key(*, now: datetime) -> LedgerKey:
-    """Return the active key, created at the first checkpoint. Runs in the signer's transaction."""
+    """Return the active key. Create it if there is none. Runs in the signer's transaction."""
     found = LedgerKey.objects.filter(retired_at=None).order_by("-pk").first()
     return found or create_signing_key(now=now)
 

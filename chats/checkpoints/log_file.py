@@ -48,7 +48,10 @@ def add_missing() -> None:
 
 
 def is_log_file_behind(newest: LedgerCheckpoint | None) -> bool:
-    """Return True if the newest checkpoint is missing from the list."""
+    """Return True if the list does not end with the newest checkpoint, or cannot be read.
+
+    False if there is no checkpoint, or if no list is configured.
+    """
     if not settings.LEDGER_CHECKPOINT_LIST or newest is None:
         return False
     try:

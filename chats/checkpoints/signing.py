@@ -86,7 +86,9 @@ def sign_checkpoint(
 ) -> LedgerCheckpoint:
     """Sign a checkpoint of all chains. With `new_key`, both the old and a new key sign it.
 
-    Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed.
+    Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed. One
+    exception: if the file can be read but not written, `FileUnreadable` is raised after the
+    checkpoint was stored.
     """
     with transaction.atomic():
         ledger.lock_chain_head(ledger.INSTANCE)
@@ -144,7 +146,11 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
 def create_checkpoint(
     log: Log, *, actor: str, now: datetime, reason: str, signers: list[LedgerKey]
 ) -> LedgerCheckpoint:
-    """Append an entry per grown chain, sign the head of the log, and store both."""
+    """Append an entry per grown chain, sign the head of the log, and store both.
+
+    Of several signers, all but the last are retired. After the commit, the checkpoint is written to
+    the file and the operator's list.
+    """
     data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
     ledger.record_event("checkpoint.signed", actor=actor, now=now, data=data)
     newest = AuditEvent.objects.aggregate(found=Max("pk"))["found"] or 0
@@ -222,8 +228,8 @@ def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
 def require_last() -> None:
     """Raise `LedgerIsOlder` if the database lacks the checkpoint of the external copy.
 
-    Raises `CheckpointCopyUnreadable` if the copy is not a checkpoint. Does nothing without an
-    external copy.
+    Raises `CheckpointCopyUnreadable` if the copy is not a checkpoint, and `FileUnreadable`. Does
+    nothing without an external copy.
     """
     before = external_copy.load_checkpoint_note()
     if not is_note_known(before):

@@ -120,7 +120,7 @@ def find_verification_time(*, whole: bool) -> datetime | None:
 
 
 def find_first_unverified() -> int:
-    """Return the index of the first log entry that no verification has covered."""
+    """Return the index of the first log entry that no verification without errors has covered."""
     rows = LedgerVerification.objects.filter(scope="", finished_at__isnull=False, error="")
     last = rows.filter(broken=0).order_by("-asked_at").first()
     if last is None:

@@ -208,6 +208,6 @@ def publish_summary(row: Compaction, *, branch: Branch, actor: str, now: datetim
     )
     failpoint("in_publication")
     record_compaction_event("compaction.published", row=row, now=now, actor=actor)
-    # Prefill now, while the previous prefix is still in the server's memory.
+    # Preferences are read now, while the summarised messages are still in the model server's cache.
     inference_queue.schedule_immediate_reading(branch.chat_id, now=now)
     return True

@@ -24,9 +24,9 @@ ASKED = ~Q(calls=[]) | Q(cost__isnull=False)
 class Balance:
     """The balance of one or more compactions.
 
-    `calls`: calls whose prompt used the compaction. For `unreported` calls the provider reported no
-    usage, so their savings are unknown. `cost`: the compaction's own calls. `saved`: savings in
-    `calls`. `lost`: cost of cache breaks.
+    `calls`: calls whose prompt used the compaction. The savings of `unreported` calls are unknown:
+    the provider reported no usage, or the model is not configured. `cost`: the compaction's own
+    calls. `saved`: savings in `calls`. `lost`: cost of cache breaks.
     """
 
     calls: int = 0
@@ -87,7 +87,10 @@ def list_newest_balances(chat: Chat) -> list[tuple[Compaction, Balance]]:
 
 
 def list_policy_balances(slug: str) -> list[tuple[int, Balance]]:
-    """Return the balance per version of a policy, newest first, from the daily counts."""
+    """Return the balance per version of a policy, newest first, from the daily counts.
+
+    These count no `unreported` calls.
+    """
     counted = {
         "calls": Sum("governed"),
         **{name: Sum(name) for name in EFFECTS if name not in {"calls", "unreported"}},

@@ -41,9 +41,9 @@ class RoomUsed:
 def measure_room_used(policy: ContextPolicy) -> RoomUsed:
     """Measure the newest 50 prompts of the active version, among the newest 1,000 replies.
 
-    Only prompts of completed replies count, and only if they left out messages that were
-    not excluded. Prompts of the state strategy do not count: the state replaces the dialogue,
-    so they are small by design.
+    Only prompts of completed replies count whose limit this version set, and only if they left out
+    messages that were neither excluded nor empty. Prompts of the state strategy do not count: the
+    state replaces the dialogue, so they are small by design.
     """
     if policy.current is None:
         return RoomUsed(0, 0.0)
@@ -63,7 +63,7 @@ def measure_room_used(policy: ContextPolicy) -> RoomUsed:
 
 
 def is_counted(receipt: Receipt, *, policy: ContextPolicy) -> bool:
-    """Return True if a reply used the policy's active version and left messages out."""
+    """Return True if a prompt counts for a policy, as described at `measure_room_used`."""
     if receipt.purpose != "reply" or not receipt.budget.get("limit"):
         return False
     number = policy.current.number if policy.current else 0

@@ -71,7 +71,7 @@ class Sums:
     )
 
     def knows(self, compaction: uuid.UUID) -> bool:
-        """Return True if the sums contain a call of the compaction."""
+        """Return True if the sums contain changes to the balance of the compaction."""
         return any(pk == compaction for pk, _ in self.balances)
 
     def store(self) -> None:

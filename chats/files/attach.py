@@ -69,7 +69,7 @@ class FileNotRead(Refusal):
 
 
 class TooManyFiles(Refusal):
-    """The message has too many files (`FILES_PER_MESSAGE`, 20 by default)."""
+    """The message has more files than its policy or `FILES_PER_MESSAGE` (20 by default) allows."""
 
     code = "too_many_files"
     status = 422
@@ -230,7 +230,10 @@ def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> No
 def load_image_copies(
     file_ids: Sequence[uuid.UUID], *, user: AbstractBaseUser
 ) -> dict[uuid.UUID, Bytes]:
-    """Return the copies of images by file id, to be loaded outside transactions."""
+    """Return the copies of a person's images by file id. Call outside transactions.
+
+    Raises `FileMissing`.
+    """
     rows = list_files(user).filter(pk__in=list(file_ids)[: settings.FILES_PER_MESSAGE])
     return {row.pk: copy for row in rows if (copy := load_image(row))} if file_ids else {}
 
@@ -246,9 +249,9 @@ def check_file_state(row: StoredFile, *, unread: bool) -> None:
 def build_part(
     row: StoredFile, *, tokens: int, values: PolicyValues, text: str | None = None
 ) -> dict[str, str]:
-    """Return the part of a message for a file. Its text has at most `tokens` tokens.
+    """Return the part of a message for a file. Its text has about `tokens` tokens at most.
 
-    `text`: the whole text of a document that is not stored.
+    `text`: the whole text of a document that is not stored; None: it is loaded.
     """
     if row.kind == StoredFile.Kind.IMAGE and row.copy_sha256:
         image = Image(estimate_image_tokens(row), sha256=row.copy_sha256, size=row.copy_size)
@@ -325,7 +328,7 @@ def copy_attached_files(message: Message) -> list[AttachedFile]:
 def take_linked_file(
     part: Mapping[str, str], *, unused: dict[uuid.UUID, StoredFile]
 ) -> uuid.UUID | None:
-    """Remove the file of a part from the `unused` files of its message, and return its id.
+    """Remove the file of a part from the `unused` files of its message, and return its id or None.
 
     An imported image has no copy until it is read, so it is also found by name.
     """

@@ -20,7 +20,8 @@ UNNAMED = "file"
 # The directory of an Office file is at its end. 65,535 entries of a usual name length fit.
 DIRECTORY_BYTES = 4 * 1024 * 1024
 OFFICE = "application/vnd.openxmlformats-officedocument."
-# Patterns of entries that only these archives have, with their kind. Some programs number the text.
+# Patterns of entries that only these archives have, with their kind. Some programs add a number to
+# the name of the document.
 OFFICE_ENTRIES = {
     rb"word/document\d*\.xml": (Kind.DOCX, f"{OFFICE}wordprocessingml.document"),
     rb"xl/workbook\.xml": (Kind.XLSX, f"{OFFICE}spreadsheetml.sheet"),
@@ -59,14 +60,17 @@ class FileKindRefused(Refusal):
 
 
 class FileKind(NamedTuple):
-    """The kind (image, document or text) and the media type of a file."""
+    """The kind of a file (`StoredFile.Kind`) and its media type."""
 
     kind: str
     media_type: str
 
 
 def clean_file_name(name: str) -> str:
-    """Return a name without folders and control characters, of at most 200 characters."""
+    """Return a name without folders and forbidden characters, of at most 200 characters.
+
+    Returns “file” if nothing usable is left.
+    """
     base = name.replace("\\", "/").rpartition("/")[2]
     base = " ".join(names.normalise_name(names.replace_forbidden_characters(base)).split())
     if not names.is_allowed_name(base) or not base.strip("."):
@@ -134,14 +138,17 @@ def detect_text_kind(file: IO[bytes], head: bytes, *, name: str) -> FileKind | N
 
 
 def decode_beginning(head: bytes) -> bytes:
-    """Return the first bytes of a text in UTF-8 without a byte order mark, if it has one."""
+    """Return the first bytes of a text without a byte order mark. UTF-16 is converted to UTF-8."""
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):
         return head.decode("utf-16", "replace").encode()
     return head.removeprefix(codecs.BOM_UTF8)
 
 
 def is_text(file: IO[bytes], head: bytes) -> bool:
-    """Return True if the whole file is text, in UTF-8, UTF-16 or a national encoding."""
+    """Return True if the whole file is text.
+
+    It may be in UTF-8, UTF-16 with a byte order mark, or a national encoding.
+    """
     # In all other encodings a control character is a byte that is part of no other character.
     decoder = None
     if head.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE)):

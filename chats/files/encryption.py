@@ -37,7 +37,10 @@ def create_file_key() -> str:
 
 @contextmanager
 def encrypt_file(file: IO[bytes], *, sealed_key: str, path: str) -> Iterator[IO[bytes]]:
-    """Open a temporary file with the content encrypted for `path`, positioned at its start."""
+    """Open a temporary file with the content encrypted for `path`, positioned at its start.
+
+    Raises `SecretUnreadable`.
+    """
     cipher = build_cipher(sealed_key, path=path)
     file.seek(0)
     with tempfile.TemporaryFile() as encrypted:

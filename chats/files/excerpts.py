@@ -31,9 +31,10 @@ class ChunkMatch(NamedTuple):
 
 
 def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[str]]:
-    """Return the documents whose prompts contain only a part of their text.
+    """Return the documents of which messages contain only a part.
 
-    Considers the branch's path before a seq. Maps document ids to the texts in prompts.
+    Considers the user messages of the branch's path before a seq that are neither excluded nor
+    erased. Maps the ids of the documents to the texts in these messages.
     """
     rows = select_path_messages(branch, after=0, before=before)
     rows = rows.filter(role=Message.Role.USER, excluded=False, erased_at=None)
@@ -53,7 +54,7 @@ def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[s
 def find_file_excerpts(
     branch: Branch, *, question: str, before: int, room: int, counter: TokenCounter
 ) -> list[ChunkMatch]:
-    """Return the chunks for a question in document order, within `room` tokens.
+    """Return at most six chunks for a question in document order, within `room` tokens.
 
     Chunks that the prompt already contains are left out.
     """

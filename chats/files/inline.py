@@ -70,11 +70,11 @@ def store_inline_files(
     now: datetime,
     limit: int | None = INLINE_BYTES,
 ) -> list[uuid.UUID]:
-    """Store the inline files of a request, wait until they are read, and return their ids.
+    """Store the inline files of a request, wait for their texts, and return their ids.
 
-    Call outside transactions. `limit`: the maximum total size in bytes; None: only the limits of
-    uploads apply. Raises `InvalidInlineFile`, `InlineFilesTooLarge` and the refusals of
-    `accept_upload`.
+    Waits for at most 45 seconds. Call outside transactions. `limit`: the maximum total size in
+    bytes; None: only the limits of uploads apply. Raises `InvalidInlineFile`,
+    `InlineFilesTooLarge` and the refusals of `accept_upload`.
     """
     pieces = [decode_inline_file(file) for file in given]
     if limit is not None and sum(map(len, pieces)) > limit:

@@ -21,7 +21,7 @@ ROWS_AT_ONCE = 500
 
 
 class SameStorage(Exception):
-    """The folder already is the configured storage."""
+    """The folder is already the configured storage."""
 
 
 @dataclass(slots=True)

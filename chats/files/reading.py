@@ -84,7 +84,7 @@ def read_uploaded_file(*, file_id: uuid.UUID, counter: TokenCounter) -> None:
 def claim_file(file_id: uuid.UUID) -> StoredFile | None:
     """Lease a file that has not been read. None if it was read or another worker reads it.
 
-    A file whose workers died several times is marked as failed.
+    A file that was tried `MAX_ATTEMPTS` times is marked as failed instead; then None, too.
     """
     tried = READINGS.select_free_rows().filter(pk=file_id, tries__gte=settings.MAX_ATTEMPTS)
     if tried.update(state=State.FAILED, code="worker_lost", lease_until=None):
@@ -123,7 +123,10 @@ def read_content(
 
 
 def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
-    """Copy a stored file to `folder` and extract its content. Raises FileNotFoundError."""
+    """Copy a stored file to `folder`, scan it and extract its content.
+
+    Raises FileNotFoundError and `FileDamaged`.
+    """
     path = folder / "file"
     with path.open("wb") as file:
         for piece in iter_file_bytes(row):
@@ -132,7 +135,7 @@ def extract_content(row: StoredFile, *, folder: Path) -> dict[str, Any]:
 
 
 def scan_and_extract(kind: str, *, path: Path, copy: Path) -> dict[str, Any]:
-    """Scan a file and extract its content. Returns a `code` if the scanner refuses the file."""
+    """Scan a file and extract its content. Returns a `code` if the scan or the extractor fails."""
     code = scan_file(path)
     return {"code": code} if code else run_extractor(kind, path=path, copy=copy)
 
@@ -296,7 +299,10 @@ def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
 
 
 def enqueue_unread_files(*, now: datetime) -> int:
-    """Enqueue tasks for files that no worker is reading. Return the count."""
+    """Enqueue tasks for unread files that no worker is reading. Return the count.
+
+    Files younger than `REQUEUE_AFTER` seconds are left out: their first task may still wait.
+    """
     age = now - timedelta(seconds=settings.REQUEUE_AFTER)
     rows = READINGS.select_free_rows().filter(created_at__lt=age).order_by("created_at")
     return READINGS.enqueue_rows(rows.values_list("pk", flat=True)[:ENQUEUED_AT_ONCE])

@@ -111,7 +111,10 @@ def reencrypt_file_keys() -> int:
 
 
 def schedule_removal(sender: type[StoredFile], instance: StoredFile, **_signal: Any) -> None:
-    """Delete the bytes of a deleted row after the commit, whichever way it was deleted."""
+    """Delete the bytes of a file after the commit. Called when its row is deleted in any way.
+
+    Also called for a file that the scanner refused. Its row stays.
+    """
     paths = [path for path in (instance.path, instance.copy_path) if path]
     due_at = timezone.now()
     FileRemoval.objects.bulk_create(
@@ -124,7 +127,10 @@ post_delete.connect(schedule_removal, sender=StoredFile)
 
 
 def remove_file_bytes(paths: list[str]) -> int:
-    """Delete bytes whose removal is due and return the count. A due job retries failures."""
+    """Delete the bytes under these paths, with their `FileRemoval` rows. Return the count.
+
+    A due job retries failures.
+    """
     removed = 0
     for path in paths:
         try:

@@ -21,7 +21,7 @@ PAGE_ENCODINGS = frozenset(
         *(f"iso8859-{number}" for number in range(1, 17)),
     ]
 )
-# Web pages that state these encodings mean their extensions by Windows.
+# Web pages that state one of these encodings usually use the extended encoding.
 EXTENDED = {
     "iso8859-1": "cp1252", "shift_jis": "cp932", "euc_kr": "cp949", "gb2312": "gb18030",
     "gbk": "gb18030", "iso8859-9": "cp1254", "big5": "big5hkscs",
@@ -82,7 +82,10 @@ def guess_encoding(data: bytes) -> str:
 
 
 def cut_sample(data: bytes) -> bytes:
-    """Return the beginning of a text that has a letter outside ASCII, up to the end of a line."""
+    """Return at most 64 KiB of a text, from the line of its first byte outside ASCII.
+
+    A shortened text ends with a whole line if possible.
+    """
     letter = re.search(rb"[\x80-\xff]", data)
     first = letter.start() if letter else 0
     start = max(data.rfind(b"\n", 0, first), 0)
@@ -94,11 +97,11 @@ def cut_sample(data: bytes) -> bytes:
 
 
 def is_chinese(sample: bytes) -> bool:
-    """Return True if the bytes contain only simplified Chinese text."""
+    """Return True if the bytes, as GB 18030, are only Chinese characters, ASCII and punctuation."""
     return not NOT_CHINESE.search(sample.decode("gb18030", "replace"))
 
 
 def is_hangul(sample: bytes) -> bool:
-    """Return True if the bytes are Korean syllables, without Chinese characters."""
+    """Return True if all characters outside ASCII, as code page 949, are Korean syllables."""
     text = sample.decode("cp949", "replace")
     return all("\uac00" <= letter <= "\ud7a3" for letter in text if ord(letter) > 127)

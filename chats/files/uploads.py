@@ -107,10 +107,11 @@ def accept_upload(
 ) -> tuple[StoredFile, bool]:
     """Store an uploaded file. Return it with True if its content is new.
 
-    Content that the person uploaded before is not stored again: the existing file is returned with
-    the new name, so repeated uploads are harmless. If that file could not be read, it is read
-    again, because limits and the scanner's signatures change. Raises `FileUploadsOff`,
-    `FileTooLarge`, `FileEmpty`, `FileKindRefused` and `FileQuotaExceeded`.
+    Content that the person uploaded before gets no second file: the existing file is returned with
+    the new name, so repeated uploads are harmless. If its bytes are missing, they are stored again.
+    If that file could not be read, it is read again, because limits and the scanner's signatures
+    change. Raises `FileUploadsOff`, `FileTooLarge`, `FileEmpty`, `FileKindRefused` and
+    `FileQuotaExceeded`.
     """
     check_uploads_on()
     name = clean_file_name(name)
@@ -205,7 +206,8 @@ def build_unread_columns(found: FileKind) -> dict[str, Any]:
 def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> StoredFile | None:
     """Restore the missing bytes of a stored file from a new upload. A failed file is read again.
 
-    Returns None if the file was deleted. Raises `FileQuotaExceeded`.
+    Returns None if the file was deleted. Raises `FileQuotaExceeded`, and IntegrityError if the file
+    changed at the same time.
     """
     with transaction.atomic():
         # Locked in the order of `store_upload`.
@@ -233,7 +235,10 @@ def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> Stor
 
 
 def store_upload(row: StoredFile, *, found: FileKind) -> None:
-    """Store the row of a file whose bytes are stored. Raises `FileQuotaExceeded`."""
+    """Store the row of a file whose bytes are stored, and enqueue its reading.
+
+    Raises `FileQuotaExceeded`.
+    """
     with transaction.atomic():
         # The lock makes the second of two parallel uploads count the first.
         owner = User.objects.select_for_update(no_key=True).get(pk=row.owner_id)
@@ -264,7 +269,7 @@ def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
 
 
 def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> StoredFile:
-    """Return a file of the person. Raises `NotFound` for other people's files."""
+    """Return a file of the person. Raises `NotFound` if the person has no such file."""
     return get_or_not_found(list_files(user).filter(pk=file_id))
 
 
@@ -311,9 +316,9 @@ def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
 
 
 def delete_unused_files(*, now: datetime) -> int:
-    """Delete files that no message used within the grace period, except those under a legal hold.
+    """Delete files that no message uses and that were uploaded before the grace period.
 
-    Returns the count.
+    The grace period is `UNUSED_FILE_HOURS`. Files under a legal hold stay. Returns the count.
     """
     held = legal_holds.load_held_targets(now=now)
     if held.everything:

@@ -190,7 +190,7 @@ def parse_columns(text: str, *, default: int) -> int:
 
 
 def read_word_lines(path: Path) -> Iterator[str]:
-    """Yield the paragraphs and the rows of tables of a Word document in order.
+    """Yield the paragraphs and table rows of a Word document, then its footnotes and endnotes.
 
     Raises the errors of `zipfile` and `expat`, and `DocumentTypeFound`.
     """

@@ -7,7 +7,8 @@ class InvalidRequest(Refusal):
     """A field is missing, invalid or not supported.
 
     `code` is stable: `invalid_json`, `missing_field`, `invalid_value`, `unsupported_parameter`,
-    `unsupported_content`, `system_text_ignored`.
+    `unsupported_content`, `system_text_ignored`, `file_url_not_supported`, `invalid_image`,
+    `image_too_large`.
     """
 
     status = 400

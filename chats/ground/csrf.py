@@ -13,7 +13,7 @@ ORIGIN = re.compile(r"(?:Origin|Referer) checking failed - (.{1,200}?) does not 
 def explain_csrf_failure(reason: str) -> str | Promise:
     """Return a sentence for operators about how to fix the cause of the refusal.
 
-    Empty if the page was only outdated.
+    Empty for other causes, such as an outdated page.
     """
     if found := ORIGIN.search(reason):
         return format_lazy(

@@ -121,7 +121,10 @@ class _Noted:
 
 
 def is_full(error: BaseException | None) -> bool:
-    """Return True if the disk was full, here or on the database server."""
+    """Return True if a full disk, here or on the database server, caused the error.
+
+    Then also records the time for `is_disk_full`. May write a small file to find out.
+    """
     while error is not None:
         number = error.errno if isinstance(error, OSError) else None
         state = getattr(error, "sqlstate", None)
@@ -157,8 +160,9 @@ def is_disk_full() -> bool:
 def describe_connection_error(error: BaseException) -> str:
     """Return the reason why a database cannot be reached, in English.
 
-    For example "the connection was refused". Empty if the database is only busy. A pool only
-    reports a timeout; its last failed connection then provides the reason.
+    For example "the connection was refused". Empty if the error contains no such reason, because
+    the database is only busy. A pool only reports a timeout; its last failed connection in the
+    last minute then provides the reason.
     """
     found = _cause_in(str(error))
     if not found and "couldn't get a connection" in str(error):
@@ -238,7 +242,7 @@ def give_back() -> None:
 
 
 def release_pooled_connection() -> None:
-    """Release this thread's connection if it is from a pool.
+    """Release this thread's connection if it is from a pool, unless in a transaction.
 
     SQLite has one connection per thread, and a new one has to read the whole schema.
     """

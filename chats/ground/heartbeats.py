@@ -48,7 +48,7 @@ class HeartbeatAge:
 
 
 def store_heartbeat(name: str, *, taken: Sequence[str] = ()) -> None:
-    """Store a heartbeat in the broker until it expires. Raises RedisError or OSError."""
+    """Store a heartbeat and its time in the broker. Raises RedisError or OSError."""
     with broker_facts.connect_to_broker(settings.REDIS_URL) as client:
         client.hset(KEY, name, json.dumps([_clock(client), list(taken)]))
 

@@ -89,7 +89,10 @@ class Job(Generic[Row]):
         return self.enqueue_rows(self.select_free_rows().values_list("pk", flat=True))
 
     def expire_leases(self, *, worker: str) -> int:
-        """Expire the leases of dead workers whose names begin with `worker`."""
+        """Expire the leases of dead workers whose names begin with `worker`. Returns the count.
+
+        The table must have the column `worker`.
+        """
         held = self.every_row.filter(lease_until__isnull=False, worker__startswith=worker)
         return held.update(lease_until=leases.compute_expired_end())
 
@@ -203,7 +206,10 @@ def renewed_by_thread(lease: JobLease[Any], *, seconds: float) -> Iterator[None]
 
 
 def renew_until(lease: JobLease[Any], ended: threading.Event, seconds: float) -> None:
-    """Renew a lease on this thread's own connection until the event is set, or it is lost."""
+    """Renew a lease on this thread's own connection until the event is set.
+
+    Ends earlier if the lease is lost, or after `seconds`.
+    """
     until = time.monotonic() + seconds
     try:
         while not ended.wait(settings.HEARTBEAT_EVERY) and time.monotonic() < until:

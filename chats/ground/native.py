@@ -47,13 +47,17 @@ def parse_missing_library(message: str) -> MissingLibrary | None:
 def try_import(module: str) -> MissingLibrary | None:
     """Import a module in a subprocess. Return the library whose absence made it fail, or None.
 
-    A subprocess is used because native code may crash the process that loads it.
+    A subprocess is used because native code may crash the process that loads it. Raises
+    TimeoutExpired.
     """
     return try_command([sys.executable, "-c", f"import {module}"])
 
 
 def try_command(command: Sequence[str]) -> MissingLibrary | None:
-    """Run a command until it ends. Return the library that it lacks, or None."""
+    """Run a command. Return the library whose absence made it fail, or None.
+
+    Raises TimeoutExpired after 60 seconds.
+    """
     done = subprocess.run(  # noqa: S603  # commands of our own
         command,
         env={**os.environ, "LC_ALL": "C"},

@@ -1,4 +1,4 @@
-"""Secrets at rest: keys of providers and webhooks are encrypted, our own keys are only hashed.
+"""Secrets at rest: those of other services are encrypted, our own keys are only hashed.
 
 Encryption is Fernet with the keys in `settings.ENCRYPTION_KEYS` (urlsafe base64, newest first): the
 first one encrypts, all decrypt. The keys are not in the database, so a stolen database dump does

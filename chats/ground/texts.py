@@ -91,8 +91,7 @@ _DECODER = json.JSONDecoder(
 def replace_tagged_blocks(text: str, *, tags: re.Pattern[str], by: str = "") -> str:
     """Return a text with each tagged block replaced by `by`.
 
-    A block reaches from an opening tag to the next closing one.
-
+    A block reaches from an opening tag to the next closing one of the same name.
     `tags` matches opening and closing tags with the groups `slash` and `name`. Runs in
     linear time. A single pattern for whole blocks would read the rest of the text again for
     each tag that is never closed.

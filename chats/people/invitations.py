@@ -90,7 +90,7 @@ lazy_words = lazy(join_error_messages, str)
 def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
     """Create a new invitation link. Return the person and the token; older links stop working.
 
-    Raises `NotFound` if the person was not invited or already has a password.
+    Raises `NotFound` if the person was not invited, is deactivated or already has a password.
     """
     person = select_passwordless_users().select_for_update(of=("self",)).filter(pk=user_id).first()
     if person is None:
@@ -100,7 +100,7 @@ def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, 
 
 
 def select_passwordless_users() -> QuerySet[User]:
-    """Return the active people without a usable password, who need a sign-in link."""
+    """Return the active invited people without a usable password, who need a sign-in link."""
     invited = LoginLink.objects.filter(invitation=True).values("user")
     return User.objects.filter(
         pk__in=invited, is_active=True, password__startswith=UNUSABLE_PASSWORD_PREFIX

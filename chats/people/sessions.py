@@ -51,9 +51,10 @@ def begin_session(*, session: SessionBase, now: datetime) -> None:
 
 
 def can_continue_session(*, session: SessionBase, is_staff: bool, now: datetime) -> bool:
-    """Return True if the session is still valid.
+    """Return True if the session is still valid. Then updates its last use.
 
-    Staff sessions end when they have been idle for `STAFF_IDLE_SECONDS`.
+    Staff sessions end when they have been idle for `STAFF_IDLE_SECONDS`. The last use is written at
+    most every five minutes.
     """
     if SEEN_AT not in session:
         session[SEEN_AT] = now.isoformat()

@@ -287,7 +287,10 @@ class SignInAttempt:
 
     @transaction.atomic
     def fail(self) -> None:
-        """Record the failure, and the throttling if it reached a limit."""
+        """Record the failure in the ledger, and the throttling if it reached a limit.
+
+        Also deletes failures that no longer count.
+        """
         LoginFailure.objects.filter(at__lt=self.now - ACCOUNT_WINDOW).delete()
         data = {"by": self.door, "account": self.account, **self.origin()}
         ledger.record_event("login.failed", actor="system", now=self.now, data=data)
@@ -306,7 +309,7 @@ def compute_keyed_hash(kind: str, text: str) -> str:
 
 
 def resolve_client_address(*, remote_addr: str, forwarded_for: str) -> str:
-    """Return the address by which failures are counted: an IPv4 address, or an IPv6 /64.
+    """Return the address by which failures are counted: an IPv4 address, an IPv6 /64 or “unknown”.
 
     A /64 usually belongs to one customer. `X-Forwarded-For` counts only behind trusted proxies.
     Each proxy appends its client's address, so with N proxies the Nth entry from the end counts.

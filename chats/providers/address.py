@@ -1,4 +1,4 @@
-"""SSRF protection: decides which addresses may be called as a model provider.
+"""SSRF protection: decides which addresses of providers, tool servers and webhooks may be called.
 
 There are two checks, because a name may resolve differently later. `check_base_url` checks the
 address that an operator typed. `check_addresses` checks the resolved addresses at each connection,
@@ -85,7 +85,7 @@ class CheckedUrl:
 
 
 class AddressRefused(Refusal):
-    """The address may not be used as a model provider."""
+    """This instance may not call the address."""
 
     code = "base_url_refused"
     status = 422
@@ -268,7 +268,10 @@ def _standing(address: IPAddress) -> Standing:
 
 
 def _embedded_ipv4(address: IPAddress) -> IPAddress:
-    """Return the IPv4 address in an IPv4-mapped or NAT64 (RFC 6052) IPv6 address."""
+    """Return the IPv4 address in an IPv4-mapped or NAT64 (RFC 6052) IPv6 address.
+
+    Other addresses are returned unchanged.
+    """
     if isinstance(address, ipaddress.IPv4Address):
         return address
     if address in _NAT64:

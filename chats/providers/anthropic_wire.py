@@ -196,7 +196,7 @@ def _thinking(request: ProviderRequest) -> dict[str, Any]:
     """Return the thinking options. Empty without thinking.
 
     The thinking budget is left out if tool calls must be answered: the server would require
-    the signed thinking of the previous step, which is not stored. It is also left out if
+    the signed thinking of the previous step, which may be missing. It is also left out if
     the request forces a tool call, or if the output limit is too low.
     """
     if not request.thinking:

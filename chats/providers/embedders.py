@@ -47,7 +47,10 @@ def build_embedder(account: ProviderAccountValue, *, model: str) -> Embedder:
 
 
 def sort_embeddings(data: Sequence[Any]) -> list[Any]:
-    """Return the entries of a response sorted by `index`, if each has a distinct one."""
+    """Return the entries of a response sorted by `index`.
+
+    The order stays unless the indexes are the numbers from 0, each once.
+    """
     places = [entry.get("index") for entry in data]
     if sorted(place for place in places if type(place) is int) != list(range(len(data))):
         return list(data)

@@ -34,7 +34,7 @@ class Embedded:
 async def request_embeddings(
     account: ProviderAccountValue, body: Mapping[str, Any], *, timeouts: Timeouts
 ) -> Embedded:
-    """Return the embeddings for a request, one per input, in order.
+    """Return the embeddings for a request, one per input, in the provider's order.
 
     Raises ProviderError.
     """

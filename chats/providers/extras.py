@@ -11,7 +11,11 @@ GROWING = ("text", "summary")
 
 
 def merge_values(known: Any, piece: Any) -> Any:
-    """Merge a streamed piece into a value: strings are joined, objects merged, others replaced."""
+    """Merge a streamed piece into a value.
+
+    Objects are merged, with the texts of `GROWING` joined. Lists are appended. Any other value is
+    replaced, unless the piece is None or empty.
+    """
     if isinstance(known, dict) and isinstance(piece, dict):
         return {
             **known,

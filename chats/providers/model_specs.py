@@ -59,7 +59,8 @@ def save_model(
 ) -> ModelSpec:
     """Store a new or changed model. A new default replaces the previous one.
 
-    Learned calibration stays, unless `forget_calibration` resets it to local counts.
+    Learned calibration stays, unless `forget_calibration` resets it to local counts. A default
+    other than the demo model also ends the assignment of the demo policy.
     """
     with transaction.atomic():
         stored = ModelSpec.objects.select_for_update(no_key=True).filter(pk=model.pk).first()

@@ -59,7 +59,7 @@ class EventParser:
     def close(self) -> list[bytes]:
         """Return the data of the last event, if the blank line after it is missing.
 
-        Some servers leave out this line.
+        Some servers leave out this line. Raises LineTooLong.
         """
         return self._take_line() + self._dispatch()
 

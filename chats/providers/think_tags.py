@@ -37,8 +37,8 @@ _CLOSES = (
     f"(?:{'|'.join(map(re.escape, _CLOSE_ENDS))}"
     rf"|<\s{{0,2}}/\s{{0,2}}(?:{'|'.join(TAG_NAMES)})\s{{0,2}}>)"
 )
-# Any closing tag, also of a channel. At the start of a text, and the possible start of a tag at its
-# end.
+# Any closing tag, also of a channel; a closing tag, to be matched at the start of a text; and what
+# may be the start of a tag at the end of a text.
 _ANY_CLOSING = re.compile(rf"{_CLOSES}|{re.escape('<|end|>')}", re.IGNORECASE | re.ASCII)
 _CLOSED_AT_START = re.compile(rf"{_CLOSES}", re.IGNORECASE | re.ASCII)
 _PARTIAL = re.compile(r"(?:<[^<>]{0,24}|\[[^\[\]\n]{0,8}|◁[^▷\n]{0,10})\Z")

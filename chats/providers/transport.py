@@ -73,7 +73,8 @@ def build_guarded_client(
     """Return a client whose calls raise AddressRefused and ProviderError.
 
     The caller limits the time to wait for a response. `sent_headers` are added to the usual ones. A
-    body of more than `most` bytes fails with the code `provider_protocol`.
+    successful body of more than `most` bytes fails with the code `provider_protocol`, unless it is
+    read with `ResponseBody.read`.
     """
     return httpx2.AsyncClient(
         transport=GuardedTransport(
@@ -246,10 +247,11 @@ class _AddressGuard(AbstractResolver):
         self._judged: dict[tuple[str, int], tuple[str, ...]] = {}
 
     async def judge(self, url: URL) -> None:
-        """Resolve the host of a request. Raises AddressRefused if one of its addresses is refused.
+        """Resolve the host of a request and check its addresses.
 
         Called for each request, because aiohttp does not resolve the host when it reuses a
-        connection, or when the host is an address.
+        connection, or when the host is an address. Raises AddressRefused if one address is refused,
+        and ProviderError if the host cannot be resolved.
         """
         host, port = url.raw_host or "", url.port or 0
         self._judged[host, port] = check_addresses(

@@ -140,7 +140,10 @@ def select_call_extras(call: ToolCallPart, *, by: str | None) -> CallExtras:
 
 
 def collect_sent_fields(message: WireMessage, *, by: str | None) -> dict[str, Any]:
-    """Return the fields of a message that only the model's own server understands, for display."""
+    """Return the fields of a message that only the server of the model `by` understands.
+
+    They contain the fields of its calls by call id. Empty if `by` is None.
+    """
     found: dict[str, Any] = {}
     for call in message.tool_calls:
         extras = select_call_extras(call, by=by)
@@ -174,10 +177,11 @@ def _fields(value: Any) -> Mapping[str, Any]:
 
 
 def clean_call_arguments(arguments: str) -> str:
-    """Return the arguments of a call as servers accept them: unchanged, or `{}`.
+    """Return the arguments of a call as servers accept them: unchanged, sanitised, or `{}`.
 
     Strict servers reject a prompt with arguments that are not a JSON object, such as those cut by
-    the reply limit. They would then reject all later prompts of the chat.
+    the reply limit. They would then reject all later prompts of the chat. Characters that cannot be
+    stored are replaced.
     """
     try:
         found = load_strict_json(arguments, floats=float)

@@ -117,7 +117,10 @@ def render_document(
 
 
 def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
-    """Return inline tokens with each link resolved; a link without an address becomes text."""
+    """Return inline tokens without images and with each link resolved.
+
+    A link without an address becomes text.
+    """
     made: list[Token] = []
     is_dropped = False
     for child in children:
@@ -133,7 +136,10 @@ def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
 
 
 def extract_match_excerpt(text: str, question: str, *, around: int = 90) -> list[tuple[str, bool]]:
-    """Return the part of a text around the first match, as pieces (text, is_match)."""
+    """Return the part of a text around the first match, as pieces (text, is_match).
+
+    Without a match, return the beginning of the text.
+    """
     flat = " ".join(text.split())
     at = flat.casefold().find(question.casefold())
     if at < 0:

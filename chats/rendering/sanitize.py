@@ -2,7 +2,7 @@
 
 It runs after the Markdown renderer, which writes no raw HTML. If either fails, no active element
 reaches a page. Attributes that htmx or a browser would act on (hx-*, sse-*, on*, style, id, name,
-form, srcdoc) are not on the list.
+form, srcdoc) are not on the list. Only MathML operators have a `form`, which is harmless there.
 """
 
 import re
@@ -88,7 +88,10 @@ LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
 
 
 def filter_attribute(tag: str, attribute: str, value: str) -> str | None:
-    """Return the value of an allowed attribute, or None if it is not a valid number or too long."""
+    """Return the value of an allowed attribute, or None to remove it.
+
+    Attributes in `LENGTHS` and `NUMBERS` are removed if their value is not one within the limits.
+    """
     if attribute in LENGTHS.get(tag, ()):
         return value if LENGTH.fullmatch(value) else None
     if attribute in NUMBERS.get(tag, ()):

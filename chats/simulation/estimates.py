@@ -28,10 +28,11 @@ class Estimate:
     """Estimated numbers; None where no estimate is possible.
 
     `summary`: tokens of the next summary, from `summaries` earlier ones of the same model,
-    or from the policy's limit. `turns`: number of turns until the next compaction, by the
-    slow quartile, the median and the fast quartile of the newest turns; None if more than
-    `FARTHEST`. `cost`: cost of `TURNS` turns with their summaries. `cached`: the share of
-    their input that is read from the cache.
+    or from the policy's limit if `summaries` is 0. `turns`: number of turns until the next
+    compaction, by the slow quartile, the median and the fast quartile of the newest `by_turns`
+    turns. Each is None if it is more than `FARTHEST`; all are None with a strategy without
+    compactions. `cost`: cost of `TURNS` turns with their summaries. `cached`: the share of their
+    input that is read from the cache.
     """
 
     summary: int | None = None
@@ -107,7 +108,11 @@ def find_first_compaction(points: Sequence[Point]) -> int | None:
 
 
 def estimate_next_summary(values: PolicyValues) -> tuple[int | None, int]:
-    """Return the estimated token count of a summary, and the number of summaries it is based on."""
+    """Return the estimated token count of a summary, and the number of summaries it is based on.
+
+    Without earlier summaries, the estimate is a share of the policy's limit. None if the strategy
+    writes no summaries.
+    """
     if values.strategy != "dynamic_summary":
         return None, 0
     writer = find_summary_writer(values)

@@ -74,7 +74,7 @@ class _Kept:
         self.turns -= oldest.asks
 
     def down_to(self, tokens: int, *, keep: int = 1) -> bool:
-        """Drop the oldest messages until the prompt fits into `tokens`.
+        """Drop the oldest messages until the prompt fits into `tokens` or `keep` are left.
 
         Returns True if any was dropped.
         """
@@ -139,7 +139,7 @@ def _cut(size: Size, values: PolicyValues) -> Size:
 
 
 def _count(kept: _Kept) -> bool:
-    """Keep a fixed number of messages, as at every turn. This does not count as a compaction."""
+    """Keep the newest messages of the window. As this happens at every turn, return False."""
     while kept.values.window_size is not None and len(kept.messages) > kept.values.window_size + 1:
         kept.drop()
     return False

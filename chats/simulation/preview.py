@@ -147,7 +147,10 @@ def format_proposal_label(proposal: PolicyProposal) -> str:
 
 
 def find_previewable_chat(chat_id: uuid.UUID) -> Chat | None:
-    """Return a chat that a preview supports; None if there is none or a team replies in it."""
+    """Return a chat that a preview supports.
+
+    None if it does not exist, was deleted, has no active branch, or has a team.
+    """
     rows = Chat.objects.filter(pk=chat_id, deleted_at=None, active_branch__isnull=False, team=None)
     return rows.select_related("model", "owner").first()
 
@@ -224,10 +227,11 @@ def forecast_side(side: Side, sizes: Sequence[Size]) -> list[Point]:
 
 
 def compute_state_token(branch: Branch, *, proposal: PolicyProposal) -> str:
-    """Return a hash of all data that both prompts depend on, except the submitted form.
+    """Return a token that shows whether the prompts of a preview may have changed.
 
-    This covers the branch with its newest message and compaction, the assigned versions, and the
-    model with its window and calibration factors.
+    It contains the chat, a hash and the newest seq. The hash covers the branch with its newest
+    message and compaction, the assigned versions, and the model with its window and calibration
+    factors, but not the submitted form.
     """
     chat = branch.chat
     model = chat.model or statements.DEFAULT_MODEL.first()
@@ -269,7 +273,10 @@ def parse_last_seq(token: str) -> int:
 
 
 def diff_prompts(found: Preview) -> tuple[list[str], bool]:
-    """Return the diff lines of both exact prompts, and whether the diff was truncated."""
+    """Return the diff lines of both exact prompts, and whether the diff was truncated.
+
+    Prompts of more than `MOST_CHARACTERS` together give no lines and True.
+    """
     sides = (found.now.outlook, found.proposed.outlook)
     before, after = (format_prompt_lines(side.sent.messages) if side else [] for side in sides)
     if sum(map(len, (*before, *after))) > MOST_CHARACTERS:

@@ -159,7 +159,7 @@ def lock_radius_count(radius_id: uuid.UUID) -> BlastRadius:
 
 
 def end_radius_count(row: BlastRadius, *, state: str, actor: str, now: datetime) -> None:
-    """Release the lease of a count, and record its numbers in the ledger."""
+    """Set the state of a stopped or void count, release its lease, and record its numbers."""
     row.state, row.lease_until, row.lease_token = state, None, None
     row.save(update_fields=["state", "lease_until", "lease_token"])
     void = {"void": True} if state == BlastRadius.State.VOID else {}

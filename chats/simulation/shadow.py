@@ -221,7 +221,10 @@ def record_draft_refusal(row: EvaluatedTurn, refusal: Refusal) -> None:
 def compose_draft_prompt(
     row: EvaluatedTurn, coverage: VirtualCoverage, *, recorded: Recorded, choice: ChosenModel
 ) -> None:
-    """Compose the turn's prompt under the draft and compare it with the recorded one."""
+    """Compose the turn's prompt under the draft and compare it with the recorded one.
+
+    Also updates the draft's coverage. Raises `Unknown`.
+    """
     branch = rebuild_branch(
         recorded.turn.branch, before=recorded.question.seq or 1, coverage=coverage
     )
@@ -252,7 +255,10 @@ def build_comparison_key(side: Side) -> tuple[object, ...]:
 
 
 def find_draft_coverage(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:
-    """Return the draft's coverage on a branch; a new branch starts with its parent's."""
+    """Return the draft's coverage on a branch; unsaved for a new branch.
+
+    A new branch starts with its parent's, unless that reaches beyond the fork.
+    """
     rows = VirtualCoverage.objects.filter(evaluation=evaluation)
     found = rows.filter(branch_id=branch.pk).first()
     if found is not None:
@@ -347,7 +353,10 @@ def apply_draft_compaction(
 
 
 def estimate_draft_summary(values: PolicyValues) -> int:
-    """Estimate the token count of a summary: the median of this model's recent summaries."""
+    """Estimate the token count of a summary: the median of this model's recent summaries.
+
+    Without summaries, a share of the policy's limit, which is also the maximum.
+    """
     model = find_summariser(values)
     rows = Compaction.objects.filter(
         kind=Compaction.Kind.SUMMARY,
@@ -367,7 +376,7 @@ def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:
 
 
 def find_completed_turn(turn_id: uuid.UUID) -> Turn | None:
-    """Return a finished turn with its chat and branch loaded; None if it no longer exists."""
+    """Return a completed turn with its chat and branch loaded; None if there is none."""
     rows = Turn.objects.select_related(
         "branch__chat__model", "branch__chat__owner", "branch__parent"
     )

@@ -68,8 +68,7 @@ class FollowingPerson:
 def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
     """Stream one turn of the person's chat, starting at `Last-Event-ID` if given.
 
-    Raises `OnlyGet`, `StreamRefused`, the refusals of `keys.get_key_from_header`, `NotFound` and
-    `TooManyStreams`.
+    Raises `OnlyGet`, `NotFound`, `TooManyStreams` and the refusals of `authenticate_viewer`.
     """
     viewer = authenticate_viewer(request)
     if request.method != "GET":
@@ -118,7 +117,8 @@ def build_turn_stream(
 def authenticate_viewer(request: HttpRequest) -> FollowingPerson:
     """Return the key's owner, or the session's user without an `Authorization` header.
 
-    Raises `StreamRefused` without either, and the refusals of `keys.get_key_from_header`.
+    Raises `StreamRefused` without either, `KeyInAddress`, `InsufficientScope`, and the refusals of
+    `keys.get_key_from_header`.
     """
     keys.refuse_in_address(request.META.get("QUERY_STRING", ""))
     authorization = request.headers.get("Authorization")
@@ -148,7 +148,10 @@ def can_follow_turn(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uui
 
 
 def load_viewer_user(viewer: FollowingPerson) -> AbstractBaseUser | None:
-    """Return the current user of the key or session. None if the key was revoked."""
+    """Return the current user of the key or session.
+
+    None if the key was revoked or has expired. Anonymous if the session has ended.
+    """
     if viewer.key_id is None:
         return cast(AbstractBaseUser, load_session_user(viewer.cookie))
     return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None

@@ -120,7 +120,7 @@ class EventStream(Generic[T]):
     async def next_text(self) -> str:
         """Return the next text to send, possibly empty.
 
-        Raises `StreamEnded` when the stream has to end.
+        Raises `StreamEnded` when the stream has to end, and CancelledError.
         """
         updates = await anext(self.updates, None)
         now = asyncio.get_running_loop().time()
@@ -141,7 +141,8 @@ class EventStream(Generic[T]):
     async def check(self, now: float) -> None:
         """Raise `StreamEnded` if the stream must end.
 
-        Permission is checked again every `STREAM_RECHECK_SECONDS`.
+        Permission is checked again every `STREAM_RECHECK_SECONDS`. Raises CancelledError if the
+        client has disconnected.
         """
         if cancelling.is_lost():
             # The client has disconnected. Free its slot.
@@ -220,7 +221,7 @@ def format_event_id(place: StreamPosition) -> str:
 
 
 def place_from(last_event_id: str) -> StreamPosition | None:
-    """Parse the position in a `Last-Event-ID`; None if this product did not issue it."""
+    """Parse the position in a `Last-Event-ID`; None if it does not have the format of our ids."""
     pieces = last_event_id.split(".")
     if not all(p.isascii() and p.isdigit() and len(p) < 12 for p in pieces):
         return None

@@ -24,7 +24,7 @@ PATIENCE = 1.0
 class Beginning(NamedTuple):
     """The text to which a position refers: a step in one attempt.
 
-    A new one starts with each attempt, and each time the text is discarded.
+    A new one starts with each step and attempt, and each time the text is discarded.
     """
 
     attempt: int = 0
@@ -243,7 +243,7 @@ class TurnFollower:
         return [Reshaped(beginning)] if self.beginning.attempt or beginning.anew else []
 
     def more(self, text: str, offset: int, logprobs: str = "") -> list[Update]:
-        """Return the part of a text that this viewer does not have yet, as updates."""
+        """Return the text after this viewer's position as updates, and move the position."""
         if not text:
             return []
         self.position = offset + len(text)
@@ -272,7 +272,10 @@ class TurnFollower:
         return begun + (await self.hear_text(frame) if frame.kind == "text" else [])
 
     async def hear_thoughts(self, frame: Frame) -> list[Update]:
-        """Process a reasoning frame: continue, skip known text, or fill a gap from the row."""
+        """Process a reasoning frame: continue, skip known text, or fill a gap from the row.
+
+        A frame after a gap is ignored if the row was read less than a second ago.
+        """
         filled: list[Update] = []
         if frame.offset > self.thought:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:
@@ -283,7 +286,7 @@ class TurnFollower:
         return filled + self.more_thoughts(frame.text[self.thought - frame.offset :], self.thought)
 
     async def hear_text(self, frame: Frame) -> list[Update]:
-        """Process a text frame: continue, skip known text, or fill a gap from the row."""
+        """Process a text frame like `hear_thoughts`."""
         filled: list[Update] = []
         if frame.offset > self.position:
             if asyncio.get_running_loop().time() - self.looked_at < PATIENCE:

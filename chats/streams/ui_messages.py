@@ -252,7 +252,11 @@ class ChunkEncoder:
         return await read(self.turn_id)
 
     def complete_steps(self, stored: StoredTurn, *, until: int | None = None) -> list[Chunk]:
-        """Return the missing chunks of stored steps, each ended unless it is the last of all."""
+        """Return the chunks of stored steps that were not sent yet.
+
+        `until`: the last of these steps, after which the next one starts. If it is None, all steps
+        are sent and the last one stays open.
+        """
         last = len(stored.steps) if until is None else min(until, len(stored.steps))
         chunks = self.complete_text(stored, step=self.beginning.step)
         for number in range(self.complete + 1, last + 1):
@@ -271,7 +275,7 @@ class ChunkEncoder:
         return chunks
 
     def complete_text(self, stored: StoredTurn, *, step: int) -> list[Chunk]:
-        """Return the end of a streamed text, because some of its frames may have been lost."""
+        """Return the unsent end of a streamed text, whose last frames may be lost, and close it."""
         rest = ""
         if step in self.streamed and self.complete < step <= len(stored.steps):
             texts = [part["text"] for part in stored.steps[step - 1] if part["type"] == "text"]
@@ -279,9 +283,9 @@ class ChunkEncoder:
         return [*self.add("text", rest), *self.close()]
 
     def discard(self) -> list[Chunk]:
-        """Return a chunk that names the text parts that a new attempt replaces.
+        """Return a chunk that names the text and reasoning parts that a new attempt replaces.
 
-        Empty if the running step has no text parts.
+        Empty if the running step has none.
         """
         self.streamed.discard(self.beginning.step)
         if not self.running:

@@ -93,7 +93,7 @@ def stream_chat_updates(request: HttpRequest) -> HttpResponseBase:
 
 
 def parse_requested_turns(values: list[str]) -> list[tuple[uuid.UUID, StreamPosition | None]]:
-    """Return the requested replies with their positions. Invalid ids are left out."""
+    """Return at most `MOST_TURNS` requested replies with positions. Invalid ids are left out."""
     found = {}
     for value in values[:MOST_TURNS]:
         turn, _, place = value.partition("~")
@@ -197,7 +197,7 @@ class ReplyView:
                 return self.event("refresh", "") + self.event("done", "")
 
     async def grow(self, text: str) -> str:
-        """Return added text: as text, and as final HTML once a block closes."""
+        """Return the events for added text: the text, and final HTML once a block closes."""
         if self.words is not None:
             text = self.words.take(text)
         before, after = self.open, self.open + text

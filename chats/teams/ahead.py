@@ -22,7 +22,8 @@ from contextpolicy.models import ModelSpec
 class Ahead:
     """An estimate for the next message without addressees.
 
-    `tokens`: size of the first prompt. `cost`: cost of that prompt; None if its model has no price.
+    `tokens`: size of the first prompt; None if it cannot be built. `cost`: cost of that prompt;
+    None without its size or a price of the model.
     """
 
     agents: int
@@ -74,7 +75,7 @@ def list_active_agents(roster: Roster) -> list[Agent]:
 
 
 def load_active_agent_names(teams: Sequence[Team]) -> list[tuple[Team, str]]:
-    """Return each team with the names of its active agents. Uses one query."""
+    """Return one pair of team and name for each active agent of the teams. Uses one query."""
     agents = Agent.objects.filter(
         version__in=[team.current_id for team in teams], type=Agent.Type.AI, rests=False
     )
@@ -93,7 +94,8 @@ def is_priced(roster: Roster, *, model: ModelSpec) -> bool:
 def list_reply_costs(chat: Chat) -> Sequence[Decimal | None]:
     """Return the cost of each reply to the newest message.
 
-    None: the model has no price, or its provider reported no usage.
+    None: the model has no price, or its provider reported no usage for a completed reply. Other
+    replies without usage are left out.
     """
     made = play.find_newest_chat_round(chat)
     if made is None:

@@ -380,7 +380,10 @@ def cut_notice(task: str, *, kept: str) -> str:
 
 @transaction.atomic
 def change_task(*, chat: Chat, task: str | None, actor: str, now: datetime, **numbers: int) -> Chat:
-    """Store the task unchanged and send its signal. The ledger records `numbers`."""
+    """Store the task unchanged and send its signal. The ledger records `numbers`.
+
+    A replaced task is kept as the policy says (`kept_texts`). None removes the task.
+    """
     before = lock_chat_for_writing(chat.pk).team_task or ""
     if before != (task or ""):
         kept_texts.keep_chat_text(KeptText.Kind.TEAM_TASK, before, chat=chat, actor=actor, now=now)

@@ -65,7 +65,10 @@ def build_version_draft(version: TeamVersion) -> TeamDraft:
 
 
 def choose_prompt_form(agent_type: str) -> str:
-    """Return the prompt form of an agent type; without a type, separate messages."""
+    """Return the prompt form of an agent type.
+
+    Separate messages without a type, plain text for a type without its own form.
+    """
     if not agent_type:
         return Agent.PromptForm.MESSAGES
     full = normalise_agent_type(agent_type)

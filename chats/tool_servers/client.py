@@ -40,7 +40,7 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 CONNECT_SECONDS = 10.0
 # The maximum number of tools of one server, and of pages of its list.
 MOST_TOOLS, MOST_PAGES = 500, 50
-# The bytes of a response that are not a result: the list of tools.
+# The maximum bytes of a list of tools.
 LIST_BYTES = 16 * 1024 * 1024
 # Headers of the protocol, in addition to those of every request.
 HEADERS = frozenset(

@@ -35,8 +35,9 @@ def build_environment() -> dict[str, str]:
 async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterator[tuple[Any, Any]]:
     """Start a process, and yield the message streams from it and to it.
 
-    `most`: maximum bytes of one message from the process. Raises `LocalMessageTooLong` in
-    an exception group. The process and its children end with the context.
+    `most`: maximum bytes of one message from the process. Raises OSError if the command cannot be
+    started, and `LocalMessageTooLong` in an exception group. The process and its children end with
+    the context.
     """
     # The package is an extra, and takes a second to import.
     from mcp.shared.message import SessionMessage  # noqa: PLC0415  # an extra
@@ -85,7 +86,10 @@ async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterato
 
 
 async def split_lines(process: Process, *, most: int) -> AsyncIterator[bytes]:
-    """Yield the lines of a process, each of at most `most` bytes. Raises `LocalMessageTooLong`."""
+    """Yield the complete lines of a process.
+
+    Raises `LocalMessageTooLong` after more than `most` bytes without a line end.
+    """
     rest = bytearray()
     async for chunk in get_stream(process.stdout):
         *lines, last = chunk.split(b"\n")
@@ -98,7 +102,7 @@ async def split_lines(process: Process, *, most: int) -> AsyncIterator[bytes]:
 
 
 def get_stream(stream: Any) -> Any:
-    """Return a pipe of a process that was opened with pipes."""
+    """Return a pipe of a process. Raises ValueError if it was opened without pipes."""
     if stream is None:
         raise ValueError("the process has no pipe")
     return stream

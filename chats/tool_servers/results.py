@@ -82,7 +82,10 @@ def format_image_line(code: str, *, kind: str, size: int) -> str:
 
 
 def format_failure(code: str, *, is_unknown: bool) -> str:
-    """Return the text for a call without a result."""
+    """Return the text for a call without a result.
+
+    `is_unknown`: the call may have been carried out.
+    """
     reason = REASONS.get(code, "the call failed")
     return (UNKNOWN if is_unknown else NOT_CALLED).format(reason=reason)
 

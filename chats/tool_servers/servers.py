@@ -71,8 +71,8 @@ def save_tool_server(
     """Store a new or changed server. `values` holds fields of `FIELDS`.
 
     A changed address or command clears the credential, unless a new one is given, and withdraws the
-    approval of all tools, because it may lead to another server. Raises AddressRefused,
-    CommandUnknown and KeyNotPlain.
+    approval of all tools, because it may lead to another server. `forget` also clears the
+    credential. Raises AddressRefused, CommandUnknown and KeyNotPlain.
     """
     key = strip_api_key(credential)
     with transaction.atomic():
@@ -120,7 +120,7 @@ def build_server_access(server: ToolServer) -> ServerAccess:
 
 
 def request_reading(server: ToolServer, *, now: datetime) -> None:
-    """Request that a worker reads the definitions of a server's tools."""
+    """Request that a worker reads the definitions of a server's tools. Clears the last failure."""
     with transaction.atomic():
         ToolServer.objects.filter(pk=server.pk).update(asked_at=now, failure="", failure_details={})
         READINGS.enqueue(server.pk)

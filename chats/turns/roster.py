@@ -13,7 +13,7 @@ from contextpolicy.engine.team import rounds as engine
 
 
 class TeamGone(Refusal):
-    """The chat's team no longer exists, or none of its agents can reply."""
+    """The chat's team no longer exists or has no agent that can reply. Choose another or none."""
 
     code = "team_gone"
     status = 409

@@ -1,6 +1,6 @@
 """Sends queued webhook deliveries at least once, in order for each webhook.
 
-One sender per process serves up to 100 webhooks concurrently, a few deliveries of each.
+One sender per process and lane serves up to 100 webhooks concurrently, a few deliveries of each.
 A webhook whose server hangs delays only its own deliveries. Slow servers use a separate
 lane, so that they cannot fill the 100 slots. If all slots are taken while other
 webhooks wait, requests without a response are moved to the lane of slow servers, where
@@ -8,8 +8,8 @@ they start again under the same id.
 
 After a failed attempt a webhook pauses until the next retry, so its queue stays in
 order. There is one exception, because one delivery must not delay the others for a day:
-if the server has refused a delivery four times with a 4xx status, which takes about six
-minutes, later deliveries no longer wait for it.
+if the server has refused a delivery four times with a 4xx status other than 408, 410 and 429, which
+takes about six minutes, later deliveries no longer wait for it.
 """
 
 import asyncio
@@ -171,7 +171,8 @@ def store_results_in_thread(batch: Batch, *, now: datetime) -> int:
 def claim_webhooks(*, lane: str, now: datetime, most: int) -> list[Batch]:
     """Claim up to `most` webhooks of the lane, and return their oldest due deliveries.
 
-    Skips webhooks that this or another process is already sending to.
+    Skips webhooks that this or another process is already sending to. Fails deliveries that the
+    owner may no longer receive, and removes old ones once an hour.
     """
     rows = select_claimable_webhooks(lane=lane, now=now)
     rows = rows.select_for_update(skip_locked=True, of=("self",), no_key=True)
@@ -234,7 +235,10 @@ def fail_forbidden_deliveries(
 
 
 async def send_batch(batch: Batch, *, client: Client, clock: Callable[[], datetime]) -> None:
-    """Send a webhook's deliveries one after the other, for at most `SECONDS`."""
+    """Send a webhook's deliveries one after the other, and add the results to the batch.
+
+    Ends after a failure for which later deliveries must wait. Starts no request after `SECONDS`.
+    """
     latest = time.monotonic() + SECONDS
     try:
         secret = secrets.decrypt(batch.webhook.secret)

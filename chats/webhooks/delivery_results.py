@@ -22,7 +22,8 @@ SLOW_SECONDS = 2.0
 DELAYS = (5, 60, 300, 1_800, 7_200, 21_600, 54_000)
 
 
-# Refusals (4xx) of one delivery after which later deliveries are sent before its next retry.
+# Number of refusals (4xx) of one delivery for which later deliveries wait. After one more, they are
+# sent before its next retry.
 HOLDING_REFUSALS = 3
 
 
@@ -160,14 +161,20 @@ def store_delivery_attempt(
 
 
 def disable_webhook(webhook: Webhook, *, off: str, now: datetime) -> None:
-    """Disable a webhook until its owner enables it again; record the reason in the ledger."""
+    """Mark an enabled webhook as disabled, and record the reason in the ledger.
+
+    The caller saves the webhook. It stays disabled until its owner enables it.
+    """
     if webhook.off == Webhook.Off.ON:
         webhook.off = off
         managing.record_webhook_event("webhook.switched_off", webhook, actor="worker", now=now)
 
 
 def prune_deliveries(webhook: Webhook, *, now: datetime) -> None:
-    """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`."""
+    """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`.
+
+    Also deletes deliveries of deleted webhooks.
+    """
     ended = WebhookDelivery.objects.exclude(status=Status.WAITING)
     ended.filter(webhook=webhook, created_at__lt=now - KEPT_FOR).delete()
     # Deliveries that were stored while their webhook was being deleted.

@@ -128,9 +128,9 @@ def update_webhook(
 ) -> Webhook:
     """Change the given fields. Pending deliveries stay queued and are sent to the new address.
 
-    Enabling a webhook resets its failure state. After a change of address, each delivery
-    gets all attempts again. Raises `WebhookAddressRefused`, `UnknownEvent` and
-    `EventNotAllowed`.
+    If the webhook is then enabled, a change resets its failure state, and all pending deliveries
+    are due. After a change of address, each of them gets all attempts again. Raises
+    `WebhookAddressRefused`, `UnknownEvent` and `EventNotAllowed`.
     """
     row = Webhook.objects.select_for_update(no_key=True).select_related("owner").get(pk=webhook.pk)
     before = (row.url, row.events, row.off)
@@ -237,7 +237,7 @@ def list_available_events(user: User) -> dict[str, str]:
 
 
 def get_webhook_host(webhook: Webhook) -> str:
-    """Return the host of the address. The rest of it may contain a secret."""
+    """Return the host and port of the address. The rest of it may contain a secret."""
     return urlsplit(webhook.url).netloc
 
 
@@ -270,7 +270,10 @@ def require_on(webhook: Webhook) -> None:
 def record_webhook_event(
     event: str, webhook: Webhook, *, actor: str, now: datetime, **more: object
 ) -> None:
-    """Record an event about a webhook in the ledger, with only the host of its address."""
+    """Record an event about a webhook in the ledger, with only the host of its address.
+
+    Also clears the cache of the webhooks that receive events.
+    """
     data = {
         "webhook": str(webhook.pk),
         "owner": webhook.owner_id,

@@ -48,7 +48,10 @@ View = Callable[..., HttpResponseBase]
 
 
 def gateway(*methods: str) -> Callable[[View], View]:
-    """Decorator for views: allow the given methods, and require a key with the gateway scope."""
+    """Decorator for views: allow the given methods, and require a key with the gateway scope.
+
+    Limits the requests of each key. Refusals and temporary database errors become OpenAI errors.
+    """
 
     def make(view: View) -> View:
         @csrf_exempt  # No session here: only a key gives access.

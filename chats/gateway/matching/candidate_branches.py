@@ -62,7 +62,10 @@ def iter_candidate_branches(
 def list_node_branches(
     nodes: QuerySet[GatewayNode], *, within: uuid.UUID | None = None
 ) -> list[Branch]:
-    """Return the branches of these nodes, the deepest first, and `within`."""
+    """Return at most `CANDIDATES` branches of these nodes, the deepest first, and `within`.
+
+    As many of their child branches follow, the newest first.
+    """
     rows = nodes.order_by("-seq", "-pk").values_list("branch", flat=True)
     ids = dict.fromkeys(rows[: CANDIDATES * 10])
     known = dict.fromkeys((*list(ids)[:CANDIDATES], *([within] if within else [])))

@@ -139,7 +139,7 @@ class _Items:
         self.messages.add_result(item.get("call_id"), said, param=f"{param}.call_id")
 
     def resolved(self, item: Any, *, param: str) -> Mapping[str, Any]:
-        """Return an item, or the stored item that a reference names.
+        """Return an item. If it is a reference, return the stored item with its id.
 
         Raises `InvalidRequest` and `ItemNotFound`.
         """

@@ -89,7 +89,10 @@ def remove_later_results(item: Item) -> Item:
 
 
 def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
-    """Return a finished turn with its reply, if it is in one of the user's chats without a team."""
+    """Return a completed turn in one of the user's chats without a team, with its reply.
+
+    None if there is none, or if its response was deleted.
+    """
     rows = Turn.objects.filter(
         pk=turn_id,
         status=Turn.Status.COMPLETED,
@@ -100,9 +103,11 @@ def find_replied_turn(turn_id: uuid.UUID, *, user: User) -> Turn | None:
 
 
 def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> bool:
-    """Return True if a chat belongs to the request's end user and conversation id.
+    """Return True if a request may continue a chat.
 
-    This keeps the chats of one end user from being found for another.
+    The chat must be the one that the request names. If the request names no chat, it must belong to
+    the same end user, with the same conversation id or none. Chats that no API client opened are
+    always allowed.
     """
     if wanted.chat is not None:
         return wanted.chat.pk == chat.pk

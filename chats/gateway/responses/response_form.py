@@ -13,10 +13,10 @@ from chats.ground.refusals import Refusal
 from chats.ground.texts import sanitise_value
 from contextpolicy.engine.messages.extras import read_extras
 
-# OpenAI's error codes for a failed response. The `error` event before it has our own code.
 ARGUMENTS = "response.function_call_arguments"
 # Prefix of the provider's fields in our reasoning items.
 FIELDS_MARK = "fields:"
+# OpenAI's error codes for a failed response. The `error` event before it has our own code.
 RATE_LIMIT, SERVER_ERROR = "rate_limit_exceeded", "server_error"
 
 

@@ -42,8 +42,8 @@ def save_proposals(
     """Save the valid proposals of a response, in the caller's transaction.
 
     Returns counts by result. `read`: the person's messages in their current state, in the
-    order of the numbers that the model saw. Messages that were erased or excluded in the
-    meantime are skipped.
+    order of the numbers that the model saw. The caller has checked that none of them was erased or
+    excluded in the meantime. Empty if the person does not allow inference.
     """
     counts: Counter[str] = Counter()
     settings = memory_settings.lock_memory_settings(owner_id)
