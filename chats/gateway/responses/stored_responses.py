@@ -66,7 +66,8 @@ class ItemQuery:
     def read(cls, sent: Mapping[str, str]) -> "ItemQuery":
         """Parse the query parameters. Raises `InvalidRequest`, naming the parameter."""
         limit = sent.get("limit", str(USUAL))
-        if not limit.isascii() or not limit.isdigit() or not 1 <= int(limit[:4]) <= MOST:
+        is_number = limit.isascii() and limit.isdigit() and len(limit) <= len(str(MOST))
+        if not is_number or not 1 <= int(limit) <= MOST:
             raise InvalidRequest(f"limit must be a number from 1 to {MOST}.", param="limit")
         order = sent.get("order", "desc")
         if order not in ("asc", "desc"):
