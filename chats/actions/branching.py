@@ -232,9 +232,9 @@ def choose_branch(
 def lock_for_branching(chat_id: uuid.UUID, message: Message) -> tuple[Chat, Message]:
     """Lock the message's chat and its owner, and return the reloaded chat and message.
 
-    The owner is locked before the ledger, as everywhere: the branch is recorded in the
-    ledger before its message is accepted, and accepting a message locks the owner to count
-    replies. Raises `StillWaiting` and `MessageGone`.
+    The owner is locked before the ledger, as everywhere. The branch is recorded in the
+    ledger before its message is accepted, which would lock the owner to count replies.
+    Raises `StillWaiting` and `MessageGone`.
     """
     chat = lock_chat_for_writing(chat_id)
     PERSON_LOCK.hold(owner=chat.owner_id)
@@ -318,7 +318,7 @@ def find_inheritable_compaction(branch: Branch, *, nearest: list[Branch]) -> Com
 
     The search starts at the active compactions of `nearest`. A window counts only together with
     the summary below it. For a summary, the summaries that it replaced are checked too. Summaries
-    with an excluded or erased message are skipped.
+    with an excluded or erased message are skipped. None if no compaction is left.
     """
     found: list[Compaction] = []
     for source in nearest:

@@ -215,7 +215,10 @@ def find_newest_checkpoint(origin: LedgerOrigin | None = None) -> LedgerCheckpoi
 
 
 def select_signing_keys(*, new: bool, now: datetime) -> list[LedgerKey]:
-    """Return the keys that sign: the active one and, if `new`, a new one, which becomes active."""
+    """Return the keys that sign: the active one and, if `new`, a new one, which becomes active.
+
+    The ledger records a new key.
+    """
     old = keys.ensure_signing_key(now=now)
     if not new:
         return [old]

@@ -154,7 +154,8 @@ def run_summary_attempt(
 ) -> tuple[Attempt, Performed | None]:
     """Perform a claimed compaction, store its result, and publish it if it is due.
 
-    Raises `LeaseLost`, in which case no result is stored, and `HandedBack`.
+    Returns the attempt with its result; None if it failed. Raises `LeaseLost`, in which case no
+    result is stored, and `HandedBack`.
     """
     with running_summaries.here.held(row_id=claimed.row.pk, token=claimed.lease.token):
         try:

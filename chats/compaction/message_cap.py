@@ -93,7 +93,11 @@ def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
 def move_window_if_idle(
     branch: Branch, *, move: WindowMoveRequired, now: datetime
 ) -> Compaction | None:
-    """Move the window of a chat's active branch, unless a reply has started there."""
+    """Move the window of a branch, and return its row.
+
+    None if the branch has an unfinished turn or is no longer active, if the chat was deleted, or if
+    the window did not move.
+    """
     try:
         chat = lock_chat_for_writing(branch.chat_id)
     except NotFound:

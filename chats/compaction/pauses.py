@@ -82,8 +82,8 @@ def can_compact_automatically(
 ) -> bool:
     """Return True if automatic compaction may run here; ends a pause that has expired.
 
-    A pause after an undo lasts until someone resumes, for the policy's period, or until the prompt
-    no longer fits: it is over its limit, or only a window keeps it below.
+    A pause after an undo ends when someone resumes, after the policy's period, or when the prompt
+    no longer fits. It does not fit if it is over its limit, or if only a window keeps it below.
     """
     if not branch.compaction_paused:
         return True

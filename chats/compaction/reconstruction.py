@@ -267,7 +267,7 @@ def has_all_request_parts(row: Compaction) -> bool:
 
 
 def find_summary_model(row: Compaction) -> ModelSpec | None:
-    """Return the model that wrote a summary, if a model of that name exists."""
+    """Return the model with the name of a summary's writer, or None. Prefers an enabled one."""
     return ModelSpec.objects.filter(name=row.model_name).order_by("-enabled", "slug").first()
 
 

@@ -334,7 +334,10 @@ def flush_message_rows(
 
 
 def derive_draft_title(draft: ChatDraft) -> str:
-    """Return the title of a draft, the beginning of the first user message, or a file name."""
+    """Return the title of a draft, the beginning of its first user text, or a file name.
+
+    Empty if it has none of these.
+    """
     title = names.normalise_name(names.replace_forbidden_characters(draft.title))[
         : lifecycle.TITLE_LENGTH
     ].strip()

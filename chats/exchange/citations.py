@@ -68,7 +68,7 @@ def escape_markdown_character(found: re.Match[str]) -> str:
 
 
 def extract_mark_text(mark: str) -> str:
-    """Return the visible text of an entity or link mark."""
+    """Return the visible text of an entity or link mark; empty for any other mark."""
     found = MARK.fullmatch(mark)
     fields = found[2].split("\ue202")[1:] if found else []
     if found is None or not fields:

@@ -61,7 +61,10 @@ SIGNS: Mapping[str, Callable[[Mapping[str, Any]], bool]] = {
 
 
 def detect_tree_product(chat: Mapping[str, Any]) -> str:
-    """Return the product that wrote a tree of nodes: ChatGPT or DeepSeek."""
+    """Return the product that wrote a tree of nodes: `chatgpt` or `deepseek`.
+
+    Empty for messages of neither form. A tree without messages counts as ChatGPT's.
+    """
     mapping = chat["mapping"]
     if not isinstance(mapping, Mapping):
         return "chatgpt"

@@ -134,9 +134,9 @@ class Reader:
         return value
 
     def skip(self, at: int, *, is_text: bool) -> int:
-        """Discard everything before a position, and a string that begins there.
+        """Discard everything before a position and, if `is_text`, the string that begins there.
 
-        Return the string's size.
+        Return the string's size, or 0.
         """
         self.drop(at)
         if is_text:

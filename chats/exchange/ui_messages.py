@@ -78,7 +78,7 @@ def serialize_ui_rows(rows: Sequence[Message], *, branch: Branch) -> Iterator[di
 
 
 def get_group(row: Message) -> tuple[uuid.UUID | None, str]:
-    """Return the turn to whose reply a step belongs. Other messages form groups of one."""
+    """Return the key of a message's group: the turn if it is a step of a reply, else itself."""
     return (row.turn_id, "") if is_step(row) else (None, str(row.pk))
 
 

@@ -98,7 +98,7 @@ class RunningBodies:
             await self.tasks[number]
 
     async def take(self) -> tuple[int, str | None]:
-        """Return the next piece with its number.
+        """Return the next piece with its number. The piece is None when its stream has ended.
 
         Raises `CancelledError` if the client disconnected.
         """

@@ -1,9 +1,9 @@
 """The lock for computing and writing in background processes, one thread at a time.
 
-Python runs one thread at a time anyway. Without the lock, a thread that holds SQLite's writer lock,
-or rows that a reply needs, waits for the interpreter while another thread plans a summary, and
-delays everyone who waits for those rows: with twenty chats catching up, the first token took 36 ms
-instead of 30 ms. The lock is never held while waiting for a model.
+Python runs one thread at a time anyway. Without the lock, a thread that holds SQLite's writer lock
+would wait for the interpreter while another thread plans a summary. So would a thread that holds
+rows that a reply needs. Both delay replies: with twenty chats catching up, the first token took
+36 ms instead of 30 ms. The lock is never held while waiting for a model.
 """
 
 import threading

@@ -59,7 +59,8 @@ def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[st
 def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
     """Return a stored sentence in the active language.
 
-    Without values, the translation of `stored` itself is used.
+    Without values, the translation of `stored` itself is used. If the values cannot be read, the
+    sentence stays in English.
     """
     if not stored:
         return ""

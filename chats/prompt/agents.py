@@ -172,8 +172,8 @@ def load_newest_seen(
     """Return the newest messages up to a border as the agent sees them, ascending.
 
     Also returns the two newest of them that may be sent, and the `seq` of a message that the newest
-    one repeats. Only an agent's message counts as a repetition. Messages are read backwards, no
-    further than needed.
+    one repeats, or 0. Only an agent's message counts as a repetition. Messages are read backwards,
+    no further than needed.
     """
     rows = history.select_path_messages(branch, after=max(0, border - NEWEST), before=border + 1)
     shown: list[engine.Message] = []

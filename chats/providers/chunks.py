@@ -269,7 +269,10 @@ def coerce_mapping(value: object) -> Mapping[str, Any]:
 
 
 def coerce_text(value: object) -> str:
-    """Return text given as a string, or as the list of parts that some servers send."""
+    """Return text given as a string, or as the list of parts that some servers send.
+
+    Any other value gives an empty text.
+    """
     if isinstance(value, str):
         return value
     if isinstance(value, list):

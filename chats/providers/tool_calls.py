@@ -110,7 +110,10 @@ def _begins_anew(call: _PartialCall, *, given_id: str, name: str) -> bool:
 
 
 def _grown(call: _PartialCall, *, name: str, arguments: str, is_new: bool) -> ToolCallDelta | None:
-    """Append a piece to a call. The name is set once; later pieces only repeat it."""
+    """Append a piece to a call, and return the addition; None if it adds nothing.
+
+    The name is set once; later pieces only repeat it.
+    """
     added = "" if call.name else name
     call.name = call.name or name
     joined = call.joiner.push(arguments)

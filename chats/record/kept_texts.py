@@ -107,9 +107,9 @@ def erase_due(*, now: datetime) -> int:
 def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime) -> KeptText:
     """Record the reader and the reason in the ledger, then return a kept text.
 
-    If two people are required, the auditor needs an open reading of the text's chat, or of any chat
-    of the person if the text belongs to no chat. Raises `NotFound`, `ReasonNeeded`,
-    `InvalidCharacter` and `ReadingNotOpen`.
+    If two people are required, the auditor needs an open reading of the text's chat. If the text
+    belongs to no chat, an open reading of any chat of the person suffices. Raises `NotFound`,
+    `ReasonNeeded`, `InvalidCharacter` and `ReadingNotOpen`.
     """
     words = audit_access.clean_reason(reason)
     row = KeptText.objects.select_related("owner").filter(pk=text_id).first()

@@ -1,8 +1,8 @@
 """Locks a chat and its branches until the end of the transaction.
 
 Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are locked with
-`no_key`: references to a locked row are checked at commit, when the transaction already holds the
-ledger's head, and a key lock could then cause a deadlock.
+`no_key`. References to a locked row are checked at commit, when the transaction already holds the
+ledger's head. A key lock could then cause a deadlock.
 """
 
 import uuid
@@ -49,8 +49,8 @@ def lock_branches(chat: Chat) -> None:
 def lock_chat_for_writing(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked, with its active branch and model.
 
-    Serialises the acceptance of messages in a chat. The chat is locked first and read afterwards:
-    PostgreSQL returns rows joined to a locked row in their state before the wait, and would miss a
+    Serialises the acceptance of messages in a chat. The chat is locked first and read afterwards.
+    PostgreSQL would return rows joined to a locked row in their state before the wait, without a
     branch created during it. Raises `NotFound` for a deleted chat.
     """
     statements.CHAT_LOCK.hold(chat=chat_id)

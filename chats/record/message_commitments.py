@@ -227,7 +227,7 @@ class MessageClaims:
         """Return the first message at another position, and the event that shows it.
 
         An event lists messages in order, and names the position of a reply. The message to which a
-        turn replies precedes its reply.
+        turn replies precedes its reply. None if no message was moved.
         """
         for turn_id, (key, place, seq) in self.replies.items():
             branch_id, found = self.places.get(key, (None, place))
@@ -299,7 +299,10 @@ def compare_messages(chat_id: uuid.UUID, *, shown: Collection[str]) -> MessageCo
 
 
 def find_chat_fault(chat_id: uuid.UUID, claims: MessageClaims) -> MessageComparison | None:
-    """Return the first fault of a chat whose messages match: one is missing, added or moved."""
+    """Return the first fault of a chat whose messages match, or None.
+
+    A message can be missing, added or moved, or a digest of many messages can differ.
+    """
     for key in claims.listed.keys() - claims.read:
         return MessageComparison(f"message {key} is missing", claims.listed[key][1])
     for each in claims.digests:

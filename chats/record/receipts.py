@@ -1,8 +1,8 @@
 """Commits the ledger to model calls: the entry that ends an attempt commits to its receipts.
 
 A receipt is sealed when it is written, before the call. The code that ends an attempt lists its
-calls. If part of a prompt is erased, its receipt keeps the commitment but loses the salt and the
-hashes of the part and of the whole: if the rest is known, these would allow guessing the part.
+calls. If part of a prompt is erased, its receipt keeps the commitment, but loses the salt and the
+hashes of the part and of the whole. With these, anyone who knows the rest could guess the part.
 """
 
 import json

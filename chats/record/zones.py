@@ -17,7 +17,7 @@ def get_branch_zone(branch: Branch) -> str:
     """Return the name of a branch's time zone: the stored one, else its owner's, else UTC.
 
     A branch stores the zone of its first prompt or summary under a policy with dates
-    (`freeze_zone`), so that the days in its prompts do not change when its owner travels.
+    (`freeze_zone`). The days in its prompts therefore do not change when its owner travels.
     """
     if branch.time_zone:
         return branch.time_zone

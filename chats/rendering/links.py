@@ -85,8 +85,8 @@ def split_text(md: MarkdownIt, text: str) -> Iterator[Token]:
 def match_address(text: str) -> str:
     """Return the address at the start of a text.
 
-    It ends before wide punctuation and closing quotation marks, and within the host before letters
-    of another script, because Chinese and Japanese texts have no space after an address.
+    It ends before wide punctuation and quotation marks other than ASCII. The host also ends before
+    letters of another script, because Chinese and Japanese texts have no space after an address.
     """
     end = next((at for at, char in enumerate(text) if is_end(char)), len(text))
     start = text.index("://") + 3

@@ -219,7 +219,10 @@ def list_message_sizes(branch: Branch) -> list[Size]:
 
 
 def forecast_side(side: Side, sizes: Sequence[Size]) -> list[Point]:
-    """Estimate the prompts of all turns so far under the policy of one side."""
+    """Estimate the prompts of all turns so far under the policy of one side.
+
+    Empty if that side is refused.
+    """
     if side.outlook is None:
         return []
     choice = side.outlook.choice

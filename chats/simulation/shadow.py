@@ -305,7 +305,7 @@ def rebuild_branch(branch: Branch, *, before: int, coverage: VirtualCoverage) ->
 def load_coverage_summary(coverage: VirtualCoverage) -> Compaction | None:
     """Return the stored summary of a coverage, or a placeholder of the estimated length.
 
-    Raises `Unknown` if the stored summary no longer exists.
+    None if the coverage has no summary. Raises `Unknown` if the stored summary no longer exists.
     """
     if coverage.summary_id is not None:
         row = Compaction.objects.filter(pk=coverage.summary_id).select_related("base").first()

@@ -217,7 +217,10 @@ class TurnFollower:
         return self.more_thoughts(row.thoughts[self.thought :], self.thought)
 
     def more_thoughts(self, text: str, offset: int) -> list[Update]:
-        """Return an update with reasoning that continues what was sent."""
+        """Return an update with reasoning that continues what was sent, and move its position.
+
+        Empty without new reasoning, or if this viewer does not receive it.
+        """
         if not text or not self.with_thoughts:
             return []
         self.thought = offset + len(text)

@@ -63,7 +63,7 @@ class FollowedTurn:
     heard_at: float = 0.0
 
     def begin(self) -> list[Update]:
-        """Return a snapshot, once the row has as much text as the page."""
+        """Return the first updates, once the row has as much text as the page; until then, none."""
         if is_row_behind(self.row, self.seen):
             return []
         self.has_begun = True

@@ -269,9 +269,9 @@ def load_draft_policies(
 ) -> dict[str, ContextPolicy]:
     """Return the policies of the agents by slug. Raises `InvalidTeam`.
 
-    Only policy editors can add new ones; policies that the team already has stay allowed. If
-    two-person approval is on, the author of a policy needs a second person to assign it to agents
-    of a `shared` team, or of any team if the policy locks or erases something.
+    Only policy editors can add new ones; policies that the team already has stay allowed. With
+    two-person approval, a second person must assign the policy of an author to a `shared` team. If
+    the policy locks or erases something, this applies to any team.
     """
     wanted = {agent.policy for agent in draft.agents if agent.policy}
     usable = ContextPolicy.objects.filter(slug__in=wanted, retired=False, current__isnull=False)

@@ -99,7 +99,10 @@ def build_requested_agent(agent: Agent) -> conversation.RequestedAgent:
 def preview_agent_texts(
     agent: team_drafts.AgentDraft, *, draft: team_drafts.TeamDraft
 ) -> list[str]:
-    """Return the texts that precede the messages in a draft agent's prompt."""
+    """Return the texts that precede the messages in a draft agent's prompt.
+
+    Empty for a human member.
+    """
     if agent.type != Agent.Type.AI:
         return []
     others = (mate for mate in draft.agents if mate is not agent and not mate.rests)

@@ -70,8 +70,8 @@ def save_tool_server(
 ) -> ToolServer:
     """Store a new or changed server. `values` holds fields of `FIELDS`.
 
-    A changed address or command clears the credential, unless a new one is given, and withdraws the
-    approval of all tools, because it may lead to another server. `forget` also clears the
+    A changed address or command may lead to another server. It therefore withdraws the approval of
+    all tools and clears the credential, unless a new one is given. `forget` clears only the
     credential. Raises AddressRefused, CommandUnknown and KeyNotPlain.
     """
     key = strip_api_key(credential)

@@ -54,7 +54,7 @@ def detect_overflow(call: ModelCall, *, model: ModelSpec | None) -> ProviderErro
 
     Also None if the error arrived after the start of the reply.
     The error comes from the provider, or is created here if the billed input exceeds the model's
-    window: some servers silently truncate such a prompt and reply to the rest.
+    window. Some servers silently truncate such a prompt and reply to the rest.
     """
     if call.error is not None:
         is_overflow = call.error.code == "context_overflow" and not call.is_useful

@@ -239,7 +239,10 @@ def load_embedding_text(*, turn: Turn, seq: int = 0) -> str:
 
 
 def load_question_message(turn: Turn, *, branch: Branch, seq: int) -> Message | None:
-    """Return the message to answer: the one at `seq`, or the turn's trigger if `seq` is 0."""
+    """Return the message to answer: the one at `seq`, or the turn's trigger if `seq` is 0.
+
+    None if there is no such message, or if the turn has no trigger.
+    """
     if not seq:
         return turn.trigger
     return select_path_messages(branch, after=seq - 1, before=seq + 1).first()

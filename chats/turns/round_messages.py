@@ -104,7 +104,7 @@ def find_pending_turn(branch: Branch, *, running: Round | None) -> tuple[Turn | 
     """Return the turn that has not started yet, and whether the branch has an unfinished turn.
 
     For parallel lanes, this is the first lane, as long as no lane has started. After that,
-    the messages that the lanes see are fixed.
+    the messages that the lanes see are fixed. None if no such turn waits.
     """
     unfinished = list(
         Turn.objects.filter(branch=branch, status__in=UNFINISHED).order_by("accepted")

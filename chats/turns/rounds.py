@@ -326,7 +326,7 @@ def schedule_next_agent(
 
 
 def build_next_turn(turn: Turn, *, chat: Chat, made: Round, now: datetime) -> Turn:
-    """Return a new unsaved turn that follows an ended one. Locks the chat."""
+    """Return a new unsaved turn that follows an ended one. Locks the chat and saves its counter."""
     known = Chat.objects.select_for_update(no_key=True).get(pk=chat.pk)
     number = messages.increment_accepted_count(chat=known)
     known.save(update_fields=["accepted_count"])

@@ -68,7 +68,10 @@ def stop_turn(
 
 
 def list_parallel_turns(turn: Turn) -> list[uuid.UUID]:
-    """Return the ids of all unfinished lanes of a turn's round, including its own."""
+    """Return the ids of all unfinished lanes of a turn's round, including its own.
+
+    Empty if the turn is not a lane.
+    """
     if not turn.lane or turn.round is None:
         return []
     return list(lanes.select_unfinished_lanes(turn.round).values_list("pk", flat=True))

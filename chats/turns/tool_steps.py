@@ -150,7 +150,7 @@ def begin_tool_call(
 
 
 def find_called_tool(name: str, *, allowed: Sequence[str]) -> ToolDefinition | None:
-    """Return the approved tool with this name in prompts, if it is on the allow-list."""
+    """Return the approved tool with this name in prompts if it is on the allow-list, or None."""
     return next((row for row in load_allowed_tools(allowed) if row.wire_name == name), None)
 
 

@@ -7,9 +7,9 @@ webhooks wait, requests without a response are moved to the lane of slow servers
 they start again under the same id.
 
 After a failed attempt a webhook pauses until the next retry, so its queue stays in
-order. There is one exception, because one delivery must not delay the others for a day:
-if the server has refused a delivery four times with a 4xx status other than 408, 410 and 429, which
-takes about six minutes, later deliveries no longer wait for it.
+order. There is one exception, because one delivery must not delay the others for a day.
+After the fourth refusal of a delivery with a 4xx status other than 408, 410 and 429, later
+deliveries no longer wait for it. This takes about six minutes.
 """
 
 import asyncio

@@ -209,7 +209,10 @@ def is_separate(part: str) -> bool:
 
 
 def find_label(part: str) -> str:
-    """Return the words before the colon of an added part, or the first of several lines."""
+    """Return the words before the colon of an added part, or the first of several lines.
+
+    Empty if the part has neither, or if that line is too short.
+    """
     inner = part[1:].lstrip() if part[:1] in BRACKETS else part
     if label := LABEL.match(inner):
         return label.group()

@@ -123,7 +123,7 @@ def expire_oldest(owner_id: int, *, now: datetime) -> None:
 
 
 def _known(row: Preference) -> Preference | None:
-    """Return an active or suggested preference with the same slot, scope and content."""
+    """Return an active or suggested preference with the same slot, scope and content, or None."""
     rows = Preference.objects.filter(
         owner=row.owner_id, folder=row.folder_id, slot=row.slot, closed_at=None
     )

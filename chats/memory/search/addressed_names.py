@@ -73,8 +73,9 @@ def infer_addressed_names(
 ) -> AddressedNames:
     """Return the names in a question by which a chat addresses the user or the model.
 
-    `within` selects the chat's indexed texts; `counts` gives the number of texts per word. Empty if
-    the messages already name their speakers, or if the script has no capitals.
+    `within` selects the chat's indexed texts; `counts` gives the number of texts per word. Messages
+    that name their speaker do not count. Empty if the others do not clearly address one role by a
+    name in the question.
     """
     names = [
         AddressedName(word.stem, strip_possessive(word, asked.text))
@@ -92,7 +93,8 @@ def infer_addressed_names(
 def list_possible_names(asked: ParsedQuestion) -> list[Word]:
     """Return the significant words of a question that begin with a capital letter.
 
-    If the whole question has no capitals, all its significant words are returned.
+    Each letter that is not a Latin small letter counts as a capital. If the whole question has no
+    capitals, all its significant words are returned.
     """
     found: dict[str, Word] = {}
     for word in find_words(asked.text):

@@ -80,7 +80,7 @@ def is_numpy_installed() -> bool:
 
 @cache
 def find_missing_numpy_library() -> native.MissingLibrary | None:
-    """Return the system library that NumPy lacks here, without loading NumPy in this process."""
+    """Return the system library that NumPy lacks here, or None. Does not load NumPy here."""
     return native.try_import("numpy")
 
 

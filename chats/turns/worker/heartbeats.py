@@ -26,7 +26,7 @@ class LeasedTurn(Protocol):
     lease: Lease
 
     def get_unsaved_text(self) -> Partial | None:
-        """Return the partial text if it grew since the last call, and mark it as saved."""
+        """Return the partial text if it grew since the last call, or None. Mark it as saved."""
         ...
 
     def on_heartbeat(self, beat: Heartbeat) -> None:
