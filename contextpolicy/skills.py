@@ -41,7 +41,7 @@ class SkillTooLong(Exception):
 
 
 class SkillNameTaken(Exception):
-    """Another skill has the same name or slug, ignoring case."""
+    """Another skill of the same owner has this name, or another skill this slug, ignoring case."""
 
     code = "skill_name_taken"
     status = 422

@@ -81,7 +81,7 @@ class SkillArchiveUnsafe(Refusal):
 
 
 class SkillFileInvalid(Refusal):
-    """A SKILL.md is not UTF-8, or its front matter has no name."""
+    """A SKILL.md is not UTF-8, or its front matter lacks a name or a required description."""
 
     code = "skill_file_invalid"
     status = 422

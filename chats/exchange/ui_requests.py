@@ -43,7 +43,8 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message is neither a user message with text or files nor a reply with approvals."""
+    """The last message has a part that user messages cannot have, adds a file to an edited message,
+    or is a reply without approvals."""
 
     code = "unsupported_ui_message"
     status = 422

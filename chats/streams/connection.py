@@ -31,9 +31,9 @@ RESUME = "retry: 1000\nevent: server.resume\ndata: {}\n\n"
 
 
 class TooManyStreams(Refusal):
-    """You have 20 open streams, or the server has 2,000. Close one first.
+    """You have 20 open streams (`STREAMS_PER_USER`), or the server has 2,000. Close one first.
 
-    These are the defaults of `STREAMS_PER_USER` and `STREAMS_PER_INSTANCE`, for each process.
+    The limit of each process of the server is `STREAMS_PER_INSTANCE`.
     """
 
     code = "too_many_streams"

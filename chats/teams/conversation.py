@@ -68,9 +68,8 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """A role's id or name, or an addressee, does not have 1 to 200 printable characters.
-
-    Also raised for more than 50 addressees.
+    """The message has over 50 addressees, or a role id, a name or an addressee is invalid: it needs
+    1 to 200 printable characters.
     """
 
     code = "invalid_speaker"

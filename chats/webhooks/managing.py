@@ -28,7 +28,7 @@ _QUERY = re.compile(r"[\x21-\x7e]*")
 
 
 class WebhookAddressRefused(Refusal):
-    """The URL is not a public `https://` address, or this instance does not allow it."""
+    """The URL is not a public `https://` address, or has a user name, a password or a fragment."""
 
     code = "webhook_address_refused"
     status = 422

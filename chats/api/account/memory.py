@@ -57,7 +57,7 @@ class PreferenceOut(serializers.Serializer[object]):
     status = serializers.CharField(
         help_text=(
             "`proposed` (suggested, not used), `current` (used in prompts) or `superseded` "
-            "(replaced)."
+            "(replaced, or deleted under a legal hold)."
         )
     )
     confidence = serializers.IntegerField(
@@ -73,11 +73,14 @@ class PreferenceOut(serializers.Serializer[object]):
         ),
     )
     valid_from = serializers.DateTimeField(
-        help_text="Time from which the preference is true, according to the message that states it."
+        help_text="Time of the message that states the preference, or at which you wrote it."
     )
     valid_to = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time at which another preference replaced it. Null: it was not replaced.",
+        help_text=(
+            "Time at which another preference replaced it, or at which you deleted it under a "
+            "legal hold. Null: neither."
+        ),
     )
     learned_at = serializers.DateTimeField(
         help_text="Time at which the preference was saved, suggested or accepted."
@@ -100,7 +103,8 @@ class MemoryOut(serializers.Serializer[object]):
     )
     paused = serializers.BooleanField(
         help_text=(
-            "True: no preferences are saved, and neither preferences nor instructions are sent."
+            "True: no preferences are saved from messages, and neither preferences nor "
+            "instructions are sent."
         )
     )
     inferring_since = serializers.DateTimeField(

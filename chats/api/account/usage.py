@@ -65,7 +65,8 @@ class UsageRowOut(serializers.Serializer[object]):
     )
     unreported = serializers.IntegerField(
         help_text=(
-            "Number of calls for which the provider reported no usage. The token sums exclude them."
+            "Number of answered or stopped calls for which the provider reported no usage. The "
+            "token sums exclude them."
         )
     )
     input_tokens = serializers.IntegerField(

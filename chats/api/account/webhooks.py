@@ -90,8 +90,8 @@ class WebhookOut(serializers.Serializer[Webhook]):
     failing_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time of the first failure since the last success. After three days, the "
-            "webhook is disabled. Null: the last delivery succeeded."
+            "Time of the first failure since the last success or change. After three days, the "
+            "webhook is disabled. Null: no failure since then."
         ),
     )
     rests_until = serializers.DateTimeField(
@@ -132,7 +132,11 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
             "status. `failed`: the delivery was given up."
         ),
     )
-    tries = serializers.IntegerField(help_text="Number of attempts so far, at most 8.")
+    tries = serializers.IntegerField(
+        help_text=(
+            "Number of attempts so far, at most 8. A redelivery or a new URL starts again at 0."
+        )
+    )
     created_at = serializers.DateTimeField()
     next_at = serializers.SerializerMethodField()
     ended_at = serializers.DateTimeField(

@@ -88,8 +88,9 @@ class NewLedgerExport(Strict):
         choices=list(FORMS),
         default="jsonl",
         help_text=(
-            "`jsonl`: one event per line, exactly as hashed; the last line contains the number "
-            "of lines and the latest checkpoint. `csv`: for spreadsheets."
+            "`jsonl`: one event per line, exactly as hashed; the last line contains the search, "
+            "the number of events and audit logs, the SHA-256 of the lines before it, and the "
+            "latest checkpoint. `csv`: for spreadsheets, without such a line."
         ),
     )
     q = PlainText(
@@ -117,8 +118,9 @@ class LedgerExportViewSet(Endpoint):
     def export(self, request: Request) -> StreamingHttpResponse:
         """Export the audit events that match a query, as a stream.
 
-        The audit log records the start and the end of the export. A file without the final count is
-        incomplete. Raises `Forbidden`, `NotFound`, `InvalidCharacter` and `InvalidSearch`.
+        The audit log records the start of the export, and its end as `ledger.exported` with the
+        number of events. A `jsonl` file without its last line is incomplete. Raises `Forbidden`,
+        `NotFound`, `InvalidCharacter` and `InvalidSearch`.
         """
         asked = validate_storable_texts(NewLedgerExport.read(request.data))
         search = parse_search_query(asked["q"], names=True)

@@ -28,7 +28,8 @@ class EventsQuery(PageQuery):
         max_length=LONGEST,
         help_text=(
             "At most 20 terms of the form `key:value`, together at most 500 characters. Keys: "
-            "event, actor, person, object, chat, turn, policy, field, at. A space means AND, a "
-            "comma means OR, and a leading minus means NOT. Empty: all events."
+            "event, actor, person, object, chat, turn, id (a chat or a turn), policy, field, at. "
+            "A space means AND, a comma means OR, and a leading minus means NOT. Empty: all "
+            "events."
         ),
     )

@@ -33,7 +33,10 @@ class EffectOut(serializers.Serializer[object]):
     """The cost of compactions, and the tokens and costs that they saved in later calls."""
 
     calls = serializers.IntegerField(
-        help_text="Number of model calls whose prompt used an active compaction."
+        help_text=(
+            "Number of answered or stopped model calls for replies whose prompt used an active "
+            "compaction."
+        )
     )
     unreported = serializers.IntegerField(
         help_text=(
@@ -46,8 +49,8 @@ class EffectOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens in the first prompt after each compaction that were not read from "
-            "the provider's cache."
+            "Number of tokens in the first prompt after each compaction, undo or redo that were "
+            "not read from the provider's cache because the prompt had changed."
         )
     )
     cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
@@ -152,8 +155,9 @@ class CountRowOut(serializers.Serializer[object]):
     first_tokens = serializers.DictField(
         child=serializers.IntegerField(),
         help_text=(
-            "Number of replies by time from the request to the first token. Keys are upper bounds "
-            "in milliseconds: `250`, `500`, `1000`, … `64000`, and `more`."
+            "Number of replies by time from the request to the first token, including stopped and "
+            "failed replies. Keys are upper bounds in milliseconds: `250`, `500`, `1000`, … "
+            "`64000`, and `more`."
         ),
     )
     compactions = serializers.DictField(
@@ -166,13 +170,13 @@ class CountRowOut(serializers.Serializer[object]):
     calls = serializers.IntegerField(
         help_text=(
             "Number of model calls for replies, states, titles, pass-through requests and trial "
-            "summaries."
+            "summaries. Calls for preferences and cache warm-ups are not counted."
         )
     )
     unreported = serializers.IntegerField(
         help_text=(
-            "Number of calls for which the provider reported no token usage. The token sums "
-            "exclude them."
+            "Number of answered or stopped calls for which the provider reported no token usage. "
+            "The token sums exclude them."
         )
     )
     input = serializers.IntegerField(
@@ -190,8 +194,8 @@ class CountRowOut(serializers.Serializer[object]):
     )
     governed = serializers.IntegerField(
         help_text=(
-            "Number of calls for replies whose prompt used an active compaction and whose token "
-            "usage the provider reported."
+            "Number of answered or stopped calls for replies whose prompt used an active "
+            "compaction and whose token usage the provider reported."
         )
     )
     saved_tokens = serializers.IntegerField(
@@ -199,8 +203,8 @@ class CountRowOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens in the first prompt after each compaction that were not read from "
-            "the provider's cache."
+            "Number of tokens in the first prompt after each compaction, undo or redo that were "
+            "not read from the provider's cache because the prompt had changed."
         )
     )
     cost = MoneyOut(help_text="Cost of the calls, without summaries.")

@@ -46,14 +46,17 @@ class NewHold(Strict):
         least=1,
         most=LONGEST_CASE,
         help_text=(
-            "Name or number of the legal case, 1 to 120 characters. The audit log records it "
-            "permanently."
+            "Name or number of the legal case: 1 to 120 characters, at least one of them a letter "
+            "or digit. The audit log records it permanently."
         ),
     )
     reason = Words(
         least=1,
         most=LONGEST_REASON,
-        help_text="Reason, 1 to 500 characters. The audit log records it permanently.",
+        help_text=(
+            "Reason: 1 to 500 characters, at least one of them a letter or digit. The audit log "
+            "records it permanently."
+        ),
     )
     review_on = serializers.DateField(
         default=None,
@@ -116,9 +119,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
     release_reason = serializers.CharField(help_text="Reason for the release. Empty: not released.")
     ends_at = serializers.DateTimeField(
         allow_null=True,
-        help_text=(
-            "Time at which the hold ends, seven days after its release. Null: not released."
-        ),
+        help_text="Time at which the hold ends, seven days after its release. Null: not released.",
     )
 
 
@@ -144,8 +145,9 @@ class HoldViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Place a legal hold on everything, a group's members, a user or a chat.
 
-        The hold prevents erasure. Raises `InvalidField`, and `Forbidden` and `NotFound` without the
-        permission.
+        The hold prevents erasure. Current members of a group stay held after they leave it; later
+        members are held while they belong to it. Raises `InvalidField`, and `Forbidden` and
+        `NotFound` without the permission.
         """
         asked = validate_storable_texts(NewHold.read(request.data))
         with translate_policy_errors():

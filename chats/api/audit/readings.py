@@ -225,8 +225,9 @@ class AuditedRequestViewSet(Endpoint):
     def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. The audit log records
-        the download. Raises `NotFound`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. Hashes replace the
+        data of images. The audit log records the download. Raises `NotFound`, `ReadingNotOpen` and
+        `RequestNotWhole`.
         """
         row = auditing.find_any_receipt(receipt_id)
         form = FileQuery.read(request.query_params.dict())["form"]

@@ -34,7 +34,7 @@ class RetentionOut(serializers.Serializer[object]):
     looked_at = serializers.IntegerField(
         help_text=(
             "Number of chats that were checked for expired messages. 0: no policy sets a "
-            "retention period."
+            "retention period, or there are no chats."
         )
     )
     is_all = serializers.BooleanField(
@@ -85,16 +85,21 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
         help_text="Number of erased messages, including those of completely erased chats."
     )
     chats_held = serializers.IntegerField(
-        help_text="Number of chats skipped because a legal hold covers them."
+        help_text=(
+            "Number of chats whose expired messages were skipped because a legal hold covers them."
+        )
     )
     chats_busy = serializers.IntegerField(
         help_text=(
-            "Number of chats skipped because a running reply belongs to the chat or uses its "
-            "messages. The next run includes them."
+            "Number of chats whose expired messages were skipped because a running reply belongs "
+            "to the chat or uses its messages. The next run includes them."
         )
     )
     chats_failed = serializers.IntegerField(
-        help_text="Number of chats skipped because of an error. The server log gives the details."
+        help_text=(
+            "Number of chats whose expired messages were skipped because of an error. The server "
+            "log gives the details."
+        )
     )
     digest = serializers.CharField(
         help_text=(
@@ -129,7 +134,7 @@ class RetentionCertificate(serializers.Serializer[object]):
     digest = serializers.CharField(
         help_text=(
             "Final hash over all entries, in hex. Each step is the SHA-256 of the previous digest "
-            "(64 zeros at first) followed by the line."
+            "in hex (64 zeros at first) followed by the next entry."
         )
     )
     ledger = LedgerPlace(
@@ -139,9 +144,10 @@ class RetentionCertificate(serializers.Serializer[object]):
     entries = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "JSON lines: the id of a chat, the number of erased messages, the retention period in "
-            "days, and the audit events that certify the erasure. A chat has one line for each 10 "
-            "erased messages, or one line if it was erased completely."
+            "JSON objects as strings, exactly as hashed. Each has its number, the id of a chat, "
+            "the number of erased messages, the retention period in days, and the audit events "
+            "that certify the erasure. A chat has one entry for each batch of up to 10 erased "
+            "messages, or one entry if it was erased completely."
         ),
     )
 

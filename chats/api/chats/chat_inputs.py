@@ -79,8 +79,8 @@ class ChatChange(Strict):
         required=False,
         allow_null=True,
         help_text=(
-            "Id of the team that replies from the next message on. Null: no team; the model "
-            "replies."
+            "Id of the team that replies from the next message on. A chat without a task gets the "
+            "task of the team. Null: no team; the model replies."
         ),
     )
     memory = Flag(
@@ -90,12 +90,13 @@ class ChatChange(Strict):
             "temporary chats."
         ),
     )
-    pinned = Flag(required=False, help_text="True: the chat is pinned to the top of the list.")
+    pinned = Flag(
+        required=False,
+        help_text="True: pages list the chat before the others. Lists of this API do not.",
+    )
     archived = Flag(
         required=False,
-        help_text=(
-            "True: the chat is hidden from the normal list and listed under archived chats."
-        ),
+        help_text="True: pages list the chat only under archived chats.",
     )
     folder = serializers.UUIDField(
         required=False,

@@ -26,8 +26,12 @@ class ChatOut(serializers.Serializer[Chat]):
         allow_null=True,
         help_text="Id of the team that replies. Null: a model replies.",
     )
-    pinned = serializers.BooleanField(help_text="True: the chat is listed before the others.")
-    archived = serializers.BooleanField(help_text="True: the chat is hidden from the normal list.")
+    pinned = serializers.BooleanField(
+        help_text="True: pages list the chat before the others. Lists of this API do not."
+    )
+    archived = serializers.BooleanField(
+        help_text="True: pages list the chat only under archived chats."
+    )
     folder = serializers.UUIDField(
         source="folder_id",
         allow_null=True,
@@ -57,8 +61,9 @@ class ChatOut(serializers.Serializer[Chat]):
     erase_at = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time at which a deleted chat is erased; until then it can be restored. Null: not "
-            "deleted."
+            "Time at which the chat is erased: a deleted chat, which can be restored until then, "
+            "or an archived chat that a `/v1` request opened and no other has continued. Null: no "
+            "time is set."
         ),
     )
 
@@ -131,7 +136,11 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     updated_at = serializers.DateTimeField(
         allow_null=True, help_text="Time of the latest version. Null: no version is saved yet."
     )
-    policy = serializers.CharField(help_text="Slug of the policy that defines the state.")
+    policy = serializers.CharField(
+        help_text=(
+            "Name and version of the most specific policy of the chat, such as `Support v7`."
+        )
+    )
     schema = serializers.DictField(help_text="JSON Schema of `values`, as the policy defines it.")
 
 
@@ -173,8 +182,9 @@ class BranchOut(serializers.Serializer[Branch]):
     )
     context_revision = serializers.IntegerField(
         help_text=(
-            "Counter that increases when the active compaction changes, or when a message that it "
-            "covers is pinned, unpinned, excluded, included or kept."
+            "Counter that increases when the active compaction changes, when a message of the "
+            "branch is erased, or when a message in the range of the active summary is pinned, "
+            "unpinned, excluded, included or kept."
         )
     )
     compaction_paused = serializers.BooleanField(

@@ -31,8 +31,8 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     sha256 = serializers.CharField(
         source="source_digest",
         help_text=(
-            "SHA-256 in hex of the previous summary's id (empty if there is none) and of the ids "
-            "of the source messages, in order, one per line."
+            "SHA-256 in hex of the ids of these messages, in order. Empty: a window, or an "
+            "imported summary."
         ),
     )
 
@@ -114,7 +114,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         ),
     )
     text = serializers.CharField(
-        help_text="Text of the summary. Empty: not written yet, erased, or a window."
+        help_text="Text of the summary. Empty: not written, erased, or a window."
     )
     sections = SectionOut(many=True, help_text="Sections of the summary with their citations.")
     retention = serializers.DictField(
@@ -126,7 +126,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     commitment = serializers.CharField(
         source="text_commitment",
         help_text=(
-            "Commitment to the text, as recorded in the audit log. Empty once the text is erased."
+            "Commitment to the text, as recorded in the audit log. Empty: the text was not "
+            "written or was erased, or a window."
         ),
     )
     erased = serializers.SerializerMethodField(help_text="True: the text was permanently erased.")
@@ -187,17 +188,21 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     tokens_before = serializers.IntegerField(
         help_text=(
-            "Number of prompt tokens before the compaction, as counted by the local tokenizer."
+            "Number of prompt tokens before the compaction, as counted by the local tokenizer. 0: "
+            "the summary was imported."
         )
     )
     tokens_after = serializers.IntegerField(
-        help_text="Number of prompt tokens after the compaction, as counted by the local tokenizer."
+        help_text=(
+            "Number of prompt tokens after the compaction, as counted by the local tokenizer. 0: "
+            "not written, or the summary was imported."
+        )
     )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text=(
             "Number of tokens in the summary, as counted by the local tokenizer. Null: not "
-            "written yet."
+            "written, or a window."
         ),
     )
     usage = serializers.DictField(
@@ -208,7 +213,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     duration_ms = serializers.IntegerField(
         allow_null=True,
-        help_text="Time taken to write the summary, in milliseconds. Null: not finished.",
+        help_text=(
+            "Time taken to write the summary, in milliseconds. Null: not written, a window, or a "
+            "corrected or imported summary."
+        ),
     )
     cost = serializers.DecimalField(
         max_digits=14,
@@ -219,7 +227,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
             "model has no price, or the provider reported no usage."
         ),
     )
-    currency = serializers.CharField(help_text="Currency of `cost`. Empty: the model has no price.")
+    currency = serializers.CharField(
+        help_text="Currency of `cost`. Empty: `cost` is null, or the price names no currency."
+    )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the attempt ended. Null: in progress."
@@ -279,8 +289,6 @@ class ChangeOut(serializers.Serializer[Any]):
 class ComparisonOut(serializers.Serializer[Comparison]):
     """Line-by-line comparison of two summaries."""
 
-    older = CompactionOut(help_text="The compaction given as `older`; `before` in `changes`.")
-    newer = CompactionOut(help_text="The compaction given as `newer`; `after` in `changes`.")
-    changes = ChangeOut(
-        many=True, help_text="Changes from the text of `older` to that of `newer`, in order."
-    )
+    older = CompactionOut(help_text="Compaction on the left side.")
+    newer = CompactionOut(help_text="Compaction on the right side.")
+    changes = ChangeOut(many=True, help_text="Changes from the older to the newer text, in order.")

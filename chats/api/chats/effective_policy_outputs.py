@@ -10,28 +10,36 @@ from contextpolicy.explanation import LOST, WON
 
 
 class SourceOut(serializers.Serializer[Mapping[str, Any]]):
-    """The policy that set a value: its level (such as `group`), slug, version and lock."""
+    """The source of a value: the level (such as `group`), slug, version and lock of a policy.
+
+    A value that no policy sets has the level `setting` or `default`.
+    """
 
     level = serializers.CharField(
-        help_text="Level of the policy: `instance`, `group`, `user`, `agent` or `chat`."
+        help_text=(
+            "Level of the policy: `instance`, `group`, `user`, `agent` or `chat`. `setting`: a "
+            "server setting. `default`: the default of the strategy."
+        )
     )
-    policy = serializers.CharField(help_text="Slug of the policy.")
-    version = serializers.IntegerField(help_text="Number of the policy's active version.")
+    policy = serializers.CharField(help_text="Slug of the policy. Empty: no policy sets the value.")
+    version = serializers.IntegerField(
+        help_text="Number of the policy's active version. 0: no policy sets the value."
+    )
     locked = serializers.BooleanField(
         help_text="True: policies of more specific levels cannot override the value."
     )
 
 
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
-    """A value that was lowered because values of several policies conflict.
-
-    `wanted` is the value that the policies set, `used` the one that applies.
-    """
+    """A value that was adjusted, because it does not work with the model or the other values."""
 
     field = serializers.CharField(help_text="Name of the field of the policy.")
     wanted = serializers.JSONField(help_text="Value that the policies set.")
     used = serializers.JSONField(
-        help_text="Lower value that applies, because the values of the policies conflict."
+        help_text=(
+            "Value that applies instead, because `wanted` does not work with the model or the "
+            "other values."
+        )
     )
 
 
@@ -40,29 +48,37 @@ class SystemTextOut(serializers.Serializer[Mapping[str, Any]]):
 
     hidden = serializers.BooleanField(help_text="True: the policy hides the text from users.")
     characters = serializers.IntegerField(help_text="Length of the text in characters.")
-    sha256 = serializers.CharField(help_text="SHA-256 of the text, in hex.")
+    sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
 
 class PolicyOut(serializers.Serializer[Mapping[str, Any]]):
     """The effective policy of a chat: its values and the policies that set them."""
 
     digest = serializers.CharField(
-        help_text="Digest of the effective policy: SHA-256 of its values and sources, in hex."
+        help_text=(
+            "Digest of the effective policy: SHA-256 of its label, values, sources and "
+            "adjustments, in hex."
+        )
     )
     label = serializers.CharField(  # type: ignore[assignment]  # DRF's metaclass removes fields
         help_text=(
-            "Human-readable name and version of the most specific policy, such as `Support v7`."
+            "Name and version of the most specific policy, such as `Support v7`. `Built-in "
+            "defaults`: no policy applies."
         )
     )
     values = serializers.DictField(
-        help_text=f"Values by name: {', '.join(PolicyValues().to_json())}."
+        help_text=(
+            f"Values by name: {', '.join(PolicyValues().to_json())}. "
+            "Texts are null if the policy hides them."
+        )
     )
     system_text = SystemTextOut(help_text="Size and hash of the system text that policies set.")
     sources = serializers.DictField(
-        child=SourceOut(), help_text="Policy that sets each value, by field name."
+        child=SourceOut(), help_text="Source of each value, by field name."
     )
     adjusted = AdjustmentOut(
-        many=True, help_text="Values that were lowered because values of several policies conflict."
+        many=True,
+        help_text="Values that were adjusted to work with the model and the other values.",
     )
 
 
@@ -72,7 +88,7 @@ class LostOut(serializers.Serializer[Mapping[str, Any]]):
     value = serializers.JSONField(
         allow_null=True, help_text="The overridden value. Null: not set, or you may not read it."
     )
-    source = SourceOut(help_text="Policy that sets the overridden value.")  # type: ignore[assignment]  # DRF's metaclass removes fields
+    source = SourceOut(help_text="Policy that sets the overridden value. `locked` is always false.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(
         choices=list(LOST.items()),
         help_text="\n".join(f"- `{code}`: {text}." for code, text in LOST.items()),
@@ -90,11 +106,12 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     wanted = serializers.JSONField(
         allow_null=True,
         help_text=(
-            "Value that the policies set, if the model requires a different value. Null: the value "
-            "that the policies set applies."
+            "Value that the policies set. It differs from `value` if it does not work with the "
+            "model or the other values. Null: not set, or a text of a policy that you may not "
+            "read."
         ),
     )
-    source = SourceOut(help_text="Policy that sets the value that applies.")  # type: ignore[assignment]  # DRF's metaclass removes fields
+    source = SourceOut(help_text="Policy, setting or default that sets the value that applies.")  # type: ignore[assignment]  # DRF's metaclass removes fields
     reason = serializers.ChoiceField(
         choices=list(WON.items()),
         help_text="\n".join(f"- `{code}`: {text}." for code, text in WON.items()),

@@ -31,9 +31,11 @@ class ExportQuery(Strict):
     form = serializers.ChoiceField(
         choices=FORMS,
         default="ui",
-        help_text="`ui`: UI messages as JSONL. `bundle`: a ZIP with `history.jsonl`, "
-        "`meta.json`, the summarised messages under `archive/`, and the images. "
-        "`markdown`, `html`, `json`: readable documents of the active branch.",
+        help_text=(
+            "`ui`: UI messages as JSONL. `bundle`: a ZIP with `history.jsonl`, `meta.json`, the "
+            "messages in the range of the active summary under `archive/`, and the images, but no "
+            "other files. `markdown`, `html`, `json`: readable documents of the active branch."
+        ),
     )
     scope = serializers.ChoiceField(
         choices=SCOPES,

@@ -43,7 +43,8 @@ class UploadMalformed(Refusal):
 class FileOut(serializers.Serializer[StoredFile]):
     """An uploaded file.
 
-    Its kind is detected from its content; only `csv` also depends on the extension of its name.
+    Its kind is detected from its content. The extension of the name only decides between `csv` and
+    `text`.
     """
 
     id = serializers.UUIDField()
@@ -54,7 +55,10 @@ class FileOut(serializers.Serializer[StoredFile]):
         choices=StoredFile.Kind.choices, help_text="Detected kind of the content."
     )
     media_type = serializers.CharField(
-        help_text="Media type of the detected kind, such as `image/png`."
+        help_text=(
+            "Media type of the content, such as `image/png`. The extension of the name decides "
+            "between those of texts."
+        )
     )
     size = serializers.IntegerField(help_text="Size of the file in bytes.")
     state = serializers.ChoiceField(
@@ -73,15 +77,25 @@ class FileOut(serializers.Serializer[StoredFile]):
             "Number of pages. 0: this kind of file has no pages, or the file has not been read yet."
         )
     )
-    characters = serializers.IntegerField(help_text="Length of the extracted text in characters.")
+    characters = serializers.IntegerField(
+        help_text=(
+            "Length of the extracted text in characters. 0: the file is an image, or has not been "
+            "read."
+        )
+    )
     tokens = serializers.IntegerField(
-        help_text="Number of tokens in the extracted text, as counted by the local tokenizer."
+        help_text=(
+            "Number of tokens in the extracted text, as counted by the local tokenizer. 0: the "
+            "file is an image, or has not been read."
+        )
     )
     is_whole = serializers.BooleanField(
-        help_text="True: all text was read. False: only the first 2,000 pages or 1,000,000 "
-        "characters were."
+        help_text=(
+            "False: only the first 2,000 pages or 1,000,000 characters were read. True: all text "
+            "was read, or the file has not been read yet."
+        )
     )
-    created_at = serializers.DateTimeField()
+    created_at = serializers.DateTimeField(help_text="Time of the latest upload with this content.")
 
 
 class FileUpload(serializers.Serializer[Any]):
@@ -154,10 +168,11 @@ class FileViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Upload a file, to attach it to messages.
 
-        The file is deleted after 24 hours (the default of `UNUSED_FILE_HOURS`) if no message uses
-        it. Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX are accepted.
-        The type is detected from the content. If you uploaded the same content before, the existing
-        file is returned with status 200 and the new name. Raises `UploadMalformed`.
+        The file is deleted 24 hours (the default of `UNUSED_FILE_HOURS`) after its latest upload if
+        no message uses it. Images (PNG, JPEG, GIF, WebP), text, code, CSV, HTML, PDF, DOCX and XLSX
+        are accepted. The type is detected from the content. If you uploaded the same content
+        before, the existing file is returned with status 200 and the new name. If that file could
+        not be read, it is read again. Raises `UploadMalformed`.
         """
         given = request.FILES.getlist(FIELD)
         if len(request.data) != 1 or len(given) != 1:

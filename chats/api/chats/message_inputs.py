@@ -10,9 +10,13 @@ from chats.api.core.inputs import Flag, MessageText, PageQuery, PlainText, Stric
 class InlineFileIn(Strict):
     """A small file inside a request."""
 
-    name = PlainText(default="", help_text="Name of the file.")
+    name = PlainText(default="", help_text="Name of the file. Empty: `file`.")
     url = serializers.CharField(
-        trim_whitespace=False, help_text="Content as a data URL: `data:text/plain;base64,…`."
+        trim_whitespace=False,
+        help_text=(
+            "Content as a base64 data URL: `data:text/plain;base64,…`. The type is detected from "
+            "the content."
+        ),
     )
 
 
@@ -25,7 +29,7 @@ class WithUploads(Strict):
         max_length=1_000,
         help_text=(
             "Ids of your uploads, in order. At most 20 files with 100 MiB in total (the defaults "
-            "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`)."
+            "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`), or fewer if the policy says so."
         ),
     )
     allow_unread = Flag(
@@ -46,7 +50,7 @@ class WithFiles(WithUploads):
         max_length=1_000,
         help_text=(
             "Small files instead of uploads, up to 1 MiB in total. They follow the files in "
-            "`files`. The request waits until they are read."
+            "`files`. The request waits up to 45 seconds until they are read."
         ),
     )
 

@@ -24,7 +24,7 @@ class MessageOut(serializers.Serializer[Message]):
         help_text="`user`: written by a person. `assistant`: written by a model.",
     )
     text = serializers.CharField(
-        help_text="Text parts of the message, joined. Empty if it was erased."
+        help_text="Text parts of the message, joined. Empty if it was erased or has no text."
     )
     speaker = serializers.DictField(
         allow_null=True,
@@ -47,7 +47,7 @@ class MessageOut(serializers.Serializer[Message]):
         help_text=(
             "Reason why the reply ended: `stop`, `tool_calls`, `length` (the model's limit), "
             "`limit` (this server's limit), `incomplete` (an error) or `stopped` (by a user). "
-            "Empty for a user's message."
+            "Empty: a user's message, or an imported reply without a reason."
         )
     )
     model = serializers.CharField(
@@ -139,7 +139,8 @@ class ErasedOut(MessageOut):
     quoted_by = serializers.ListField(
         child=serializers.UUIDField(),
         help_text=(
-            "Messages of the chat that quote at least 40 characters of this message, or all of "
-            "a shorter message. Paraphrases are not found."
+            "Ids of the messages of the chat that quote at least 40 characters of this message, "
+            "or all of a message of 16 to 39 characters. Paraphrases are not found. Messages that "
+            "this request erased are not listed."
         ),
     )

@@ -47,8 +47,9 @@ class RecentMessageViewSet(Endpoint):
         """Get your most recent messages and their replies, oldest first, from all chats.
 
         Returns as many messages as the policy's window, at most 500. Set `limit` to return fewer
-        messages, and `chat` to return only those of one chat. Excluded and erased messages and
-        messages of temporary chats are not returned. Raises `NotFound` and `PolicyRefused`.
+        messages, and `chat` to return only those of one chat. Excluded, erased and queued messages,
+        messages without text and messages of temporary chats are not returned. Raises `NotFound`
+        and `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
         asking, chat_id = self.user, query.get("chat")

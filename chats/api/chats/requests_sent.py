@@ -53,8 +53,8 @@ class FileQuery(Strict):
         choices=sorted(FORMS),
         default="json",
         help_text=(
-            "`json`: the request body as a file. `curl`: a shell command that sends it again, "
-            "with the API key from `$API_KEY`."
+            "`json`: the request body as a file. `curl`: a shell command that sends it again to "
+            "`$BASE_URL`, with the API key `$API_KEY`."
         ),
     )
 
@@ -137,31 +137,36 @@ class SentRequestOut(serializers.Serializer[Any]):
         )
     )
     body_sha256 = serializers.CharField(
-        help_text="SHA-256 of the request body as sent, in hex. Empty: not stored."
+        help_text=(
+            "SHA-256 of the request body as sent, in hex. Empty: not stored, or a part was erased."
+        )
     )
     body = serializers.ChoiceField(
         choices=sorted(BODIES),
         help_text=(
             "`same`: the rebuilt body equals the body as sent, byte for byte. `options`: the body "
             "as sent had options that have changed since. `unknown`: the hash of the body is not "
-            "stored."
+            "stored, or there is a fault."
         ),
     )
     hidden = serializers.BooleanField(
         help_text=(
-            "True: the policy hides its system text, which is therefore empty in the response."
+            "True: the policy hides its system text, so a notice replaces the system messages."
         )
     )
     messages = SentMessageOut(
         many=True,
         help_text=(
-            "Messages of the request in order, each compared with the previous call. Empty if "
-            "there is a fault."
+            "Messages of the request, each compared with the previous call, and messages of that "
+            "call that are no longer sent. In order; empty if there is a fault."
         ),
     )
     prefix = PrefixOut(
         allow_null=True,
-        help_text="Prefix shared with the previous call. Null: there is no previous call.",
+        help_text=(
+            "Prefix shared with the previous call. Null: there is no previous call, or one of the "
+            "two requests cannot be rebuilt."
+        ),
     )
     left_out = serializers.ListField(
         child=serializers.ListField(),
@@ -205,14 +210,21 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."
     )
     messages = SummaryMessageOut(
-        many=True, help_text="Messages of the request, in order. Empty if there is a fault."
+        many=True,
+        help_text=(
+            "Messages of the request, in order. If the policy hides its texts, a notice replaces "
+            "its instruction. Empty if there is a fault."
+        ),
     )
     compared = SentMessageOut(
         many=True, help_text="Messages of the request, compared with the previous summary call."
     )
     prefix = PrefixOut(
         allow_null=True,
-        help_text="Prefix shared with the previous summary call. Null: no call to compare with.",
+        help_text=(
+            "Prefix shared with the previous summary call. Null: no call to compare with, or "
+            "there is a fault."
+        ),
     )
 
 
@@ -241,8 +253,8 @@ class SentRequestViewSet(Endpoint):
     ) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. Raises `NotFound` and
-        `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. Hashes replace the
+        data of images. Raises `NotFound` and `RequestNotWhole`.
         """
         row = access.get_receipt(
             user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id

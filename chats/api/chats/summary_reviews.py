@@ -43,11 +43,17 @@ class SummaryReviewOut(serializers.Serializer[Any]):
     earlier = serializers.CharField(
         help_text="Text of the earlier summary that this one continues. Empty: none."
     )
-    sources = ReviewSourceOut(many=True, help_text="Messages that the summary covers, in order.")
+    sources = ReviewSourceOut(
+        many=True,
+        help_text=(
+            "Messages that this summary covers and `earlier` does not, in order, without erased "
+            "ones."
+        ),
+    )
     left_out = serializers.IntegerField(
         help_text=(
-            "Number of older messages that the summary covers but that `sources` omits, because "
-            "it lists at most 500 messages."
+            "Number of older ones of these messages that `sources` omits, because it lists at "
+            "most 500."
         )
     )
 

@@ -31,8 +31,9 @@ class TurnOut(serializers.Serializer[Turn]):
     status = serializers.ChoiceField(
         choices=Turn.Status.choices,
         help_text=(
-            "`queued`, `running`, `completed`, `stopped` (by a user), `failed` (see `error`) or "
-            "`absorbed` (the turn in `absorbed_by` also replies to its message)."
+            "`queued` (also while a tool call waits for consent), `running`, `completed`, "
+            "`stopped` (by a user), `failed` (see `error`) or `absorbed` (the turn in "
+            "`absorbed_by` also replies to its message)."
         ),
     )
     over = serializers.BooleanField(
@@ -45,9 +46,7 @@ class TurnOut(serializers.Serializer[Turn]):
     message = serializers.UUIDField(
         source="trigger_id",
         allow_null=True,
-        help_text=(
-            "Id of the user's message that the turn replies to. Null: it continues a reply."
-        ),
+        help_text="Id of the user's message that the turn replies to. Null: it continues a reply.",
     )
     continues = serializers.UUIDField(
         source="continues_id",
@@ -81,8 +80,7 @@ class TurnOut(serializers.Serializer[Turn]):
     attempt = serializers.IntegerField(
         help_text=(
             "Number of the attempt, starting at 1. A new attempt starts if a worker is lost or "
-            "restarts. "
-            "0: not started."
+            "restarts, and after a wait for consent. 0: not started."
         )
     )
     step = serializers.IntegerField(
@@ -111,9 +109,7 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     stop_requested_at = serializers.DateTimeField(
         allow_null=True,
-        help_text=(
-            "Time at which a user requested to stop the reply. Null: no stop was requested."
-        ),
+        help_text="Time at which a user requested to stop the reply. Null: no stop was requested.",
     )
     waiting_until = serializers.DateTimeField(
         allow_null=True,
@@ -244,7 +240,7 @@ class ToolCallOut(serializers.Serializer[ToolCall]):
         )
     )
     code = serializers.CharField(
-        help_text="Code of the reason for a refusal or failure. Empty: none."
+        help_text="Code of the reason why the call was refused or failed. Empty: neither."
     )
     argument_bytes = serializers.IntegerField(help_text="Size of the arguments in bytes.")
     result_bytes = serializers.IntegerField(help_text="Size of the result in bytes.")

@@ -35,8 +35,9 @@ class ConsentIn(Strict):
     decision = serializers.ChoiceField(
         choices=DECISIONS,
         help_text=(
-            "`once`: allow this call. `chat`: allow this and all later calls of the tool in this "
-            "chat. `deny`: the tool is not called."
+            "`once`: allow this call. `chat`: allow this call, the other waiting calls of the "
+            "tool, and its later calls in this chat until the definition of the tool changes. "
+            "`deny`: the tool is not called."
         ),
     )
 

@@ -48,8 +48,11 @@ class UIRequestIn(serializers.Serializer[Any]):
     messages = serializers.ListField(
         child=serializers.DictField(),
         required=False,
-        help_text="UI messages. Only the last message is sent. The previous message must "
-        "already be stored.",
+        help_text=(
+            "UI messages. Required unless `message` is set. Only the last message is sent. The "
+            "previous message must already be stored; if it is not the last one of the chat, a "
+            "new branch starts after it. Can be empty with `regenerate-message`."
+        ),
     )
     message = serializers.DictField(
         required=False, help_text="Only the last UI message, instead of `messages`."
@@ -66,12 +69,17 @@ class UIRequestIn(serializers.Serializer[Any]):
         required=False,
         allow_null=True,
         help_text=(
-            "Id of the user message to replace, or of the reply to regenerate. Null: append the "
-            "message, or regenerate the last reply."
+            "Id of the user message to replace, or of the reply to regenerate. If the chat has no "
+            "such user message, the message is appended. Null: append the message, or regenerate "
+            "the last reply."
         ),
     )
     model = serializers.CharField(
-        required=False, help_text="Id of the model that replies, from this request on."
+        required=False,
+        help_text=(
+            "Id of the model that replies, from this request on. Absent: the model does not "
+            "change. Ignored in answers to requests for consent."
+        ),
     )
 
 
@@ -107,10 +115,12 @@ class UIChatOut(serializers.Serializer[Any]):
         child=serializers.DictField(), help_text="Messages of the chat, oldest first."
     )
     has_earlier = serializers.BooleanField(
-        help_text="True: the chat has messages before these messages."
+        help_text="True: the chat has messages before those in `messages`."
     )
     running = serializers.BooleanField(
-        help_text="True: a reply is running, and its stream can be resumed."
+        help_text=(
+            "True: a reply is queued or running, or waits for consent. Its stream can be resumed."
+        )
     )
 
 
@@ -161,10 +171,11 @@ class UIChatViewSet(Endpoint):
         operation_id="ui_chats_get", summary="List UI messages", parameters=[UIMessagesQuery]
     )
     def retrieve(self, request: Request, client_id: str) -> Response:
-        """List the newest messages of the active branch as UI messages.
+        """List messages of the active branch as UI messages: the newest, or with `before` earlier
+        messages.
 
-        All steps of a reply are merged into one message. A running reply is not included; resume
-        its stream instead.
+        All steps of a reply are merged into one message. Queued messages are listed last. A running
+        reply is not included; resume its stream instead.
         """
         chat = ui_lookup.get_ui_chat(client_id, user=self.user)
         query = UIMessagesQuery.read(request.query_params.dict())
@@ -189,7 +200,10 @@ class UIChatStreamViewSet(Endpoint):
         responses={(200, EVENTS): OpenApiResponse(str, CHUNKS), 204: None},
     )
     def retrieve(self, request: Request, client_id: str) -> HttpResponseBase:
-        """Stream the running reply from its start. Returns 204 if no reply is running."""
+        """Stream the oldest unfinished reply from its start.
+
+        Returns 204 if no reply is queued or running.
+        """
         chat = ui_lookup.get_ui_chat(client_id, user=self.user)
         turn = ui_lookup.find_running_turn(chat)
         if turn is None:
@@ -198,7 +212,10 @@ class UIChatStreamViewSet(Endpoint):
 
     @extend_schema(operation_id="ui_chats_stop", summary="Stop the running reply")
     def destroy(self, request: Request, client_id: str) -> Response:
-        """Stop the running reply. Its text so far is kept. Repeating the request has no effect."""
+        """Stop the oldest unfinished reply. Its text so far is kept.
+
+        Has no effect if no reply is queued or running.
+        """
         chat = ui_lookup.get_ui_chat(client_id, user=self.user)
         EmptyBody.read(request.data)
         turn = ui_lookup.find_running_turn(chat)

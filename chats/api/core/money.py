@@ -26,7 +26,8 @@ class MoneyOut(serializers.Serializer[object]):
     amounts = AmountOut(many=True, help_text="One amount for each currency.")
     unknown = serializers.IntegerField(
         help_text=(
-            "Number of calls or summaries that `amounts` excludes because no price is known."
+            "Number of calls or summaries that `amounts` excludes, because no price is known or "
+            "the provider reported no usage."
         )
     )
 

@@ -106,7 +106,10 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     compaction = serializers.UUIDField(
         source="compaction_id",
         allow_null=True,
-        help_text="Id of the compaction that the prompt used. Null: none.",
+        help_text=(
+            "Id of the compaction that the prompt used. Null: none, or the compaction no longer "
+            "exists."
+        ),
     )
     segments = SegmentOut(
         many=True, help_text="Segments of the prompt, in the order in which they were sent."
@@ -144,13 +147,15 @@ class ReceiptOut(serializers.Serializer[Receipt]):
         source="erased_at",
         allow_null=True,
         help_text=(
-            "Time at which a part of the prompt was erased. Null: the prompt can be rebuilt."
+            "Time at which a part of the prompt was erased, so that it cannot be rebuilt. Null: "
+            "no part was erased."
         ),
     )
     commitment = serializers.CharField(
         help_text=(
-            "Commitment to the receipt, as in the audit event that ended the attempt. Empty: "
-            "the call was made before commitments were introduced."
+            "Commitment to the receipt, as in the audit event that ended the attempt or, for step "
+            "0, in the event of the call. Empty: the call was made before commitments were "
+            "introduced."
         )
     )
     notes = serializers.ListField(
@@ -162,7 +167,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     outcome = serializers.ChoiceField(
         choices=Receipt.Outcome.choices,
         help_text=(
-            "`open` (in progress), `ok`, `failed`, `stopped` or `lost` (the worker was lost)."
+            "`open` (in progress), `ok`, `failed`, `stopped` (by a user) or `lost` (the worker "
+            "was lost)."
         ),
     )
     error_code = serializers.CharField(help_text="Stable code of the error. Empty: no error.")

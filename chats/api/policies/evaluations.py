@@ -63,8 +63,8 @@ class EvaluationCountsOut(serializers.Serializer[Any]):
     )
     changed = serializers.IntegerField(
         help_text=(
-            "Number of replies whose prompt the draft would change, and of those that it would "
-            "refuse."
+            "Number of replies that the draft would change: those with a different prompt, and "
+            "those that it would refuse."
         )
     )
     would_refuse = serializers.IntegerField(
@@ -77,10 +77,14 @@ class EvaluationCountsOut(serializers.Serializer[Any]):
         help_text="Estimated number of compactions under the draft."
     )
     tokens_now = serializers.IntegerField(
-        help_text="Number of prompt tokens under the active version."
+        help_text=(
+            "Number of prompt tokens under the active version, as counted by the local tokenizer."
+        )
     )
     tokens_then = serializers.IntegerField(
-        help_text="Estimated number of prompt tokens under the draft."
+        help_text=(
+            "Estimated number of prompt tokens under the draft, as counted by the local tokenizer."
+        )
     )
 
 
@@ -158,9 +162,13 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
         help_text="Code of the refusal under the draft. Empty: not refused.",
     )
     tokens_now = serializers.IntegerField(
-        help_text="Number of prompt tokens under the active version."
+        help_text=(
+            "Number of prompt tokens under the active version, as counted by the local tokenizer."
+        )
     )
-    tokens_then = serializers.IntegerField(help_text="Number of prompt tokens under the draft.")
+    tokens_then = serializers.IntegerField(
+        help_text="Number of prompt tokens under the draft, as counted by the local tokenizer."
+    )
     full_now = serializers.IntegerField(
         help_text="Number of messages sent in full under the active version."
     )

@@ -55,8 +55,8 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
     )
     summaries = serializers.IntegerField(
         help_text=(
-            "Number of earlier summaries by the same model on which `summary_tokens` is based. "
-            "0: `summary_tokens` is the policy's limit."
+            "Number of earlier summaries by the same model on which `summary_tokens` is based. 0: "
+            "it is a share of the policy's limit."
         )
     )
     turns_to_compaction = serializers.ListField(
@@ -64,7 +64,8 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
         allow_null=True,
         help_text=(
             "Number of turns until the next compaction if the turns are short, typical or long, "
-            "in this order. Null: none within 500 turns."
+            "in this order. A number is null if it exceeds 500. The list is null if the strategy "
+            "never compacts, or the chat has no reply yet."
         ),
     )
     by_turns = serializers.IntegerField(
@@ -73,8 +74,8 @@ class EstimateOut(serializers.Serializer[Mapping[str, Any]]):
     cost_of_100_turns = MoneyOut(
         allow_null=True,
         help_text=(
-            "Estimated cost of the next 100 turns, with the provider's cache. Null: the model "
-            "has no price."
+            "Estimated cost of the next 100 turns, with the provider's cache. Null: the model has "
+            "no price, or the chat has no reply yet."
         ),
     )
     cached_share = serializers.FloatField(

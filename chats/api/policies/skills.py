@@ -30,7 +30,7 @@ MOST_FILE_CHANGES = 40
 class SkillFileOut(serializers.Serializer[Any]):
     """A text file of a skill, without its text."""
 
-    name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
+    name = serializers.CharField(help_text="Path of the file, relative to the folder of the skill.")
     characters = serializers.IntegerField(help_text="Length of the text in characters.")
     sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
@@ -38,7 +38,7 @@ class SkillFileOut(serializers.Serializer[Any]):
 class SkillFileText(serializers.Serializer[SkillFile]):
     """A text file of a skill, with its text."""
 
-    name = serializers.CharField(help_text="Path of the file in the folder of the skill.")
+    name = serializers.CharField(help_text="Path of the file, relative to the folder of the skill.")
     text = serializers.CharField(help_text="Text of the file.")
     sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
@@ -82,19 +82,28 @@ class SkillFileChange(Strict):
     """A file to write or to remove."""
 
     name = PlainText(
-        help_text="Path of the file, for example `forms/refund.csv`: 1 to 200 characters from A–Z, "
-        "a–z, 0–9, `.`, `_`, `-` and `/`. No part of the path begins with `.`."
+        help_text=(
+            "Path of the file, relative to the folder of the skill, such as `forms/refund.csv`: 1 "
+            "to 200 characters from A–Z, a–z, 0–9, `.`, `_`, `-` and `/`. No part of the path "
+            "begins with `.`. `SKILL.md` is reserved."
+        )
     )
     text = PlainText(
         allow_null=True,
-        help_text="New text of the file, at most 100,000 characters. Null removes the file.",
+        help_text="New text of the file, at most 100,000 characters. Null: the file is removed.",
     )
 
 
 class SkillChange(Strict):
     """The fields of a skill to change. Omitted fields keep their values."""
 
-    name = PlainText(required=False, help_text="Name of the skill, 1 to 100 characters.")
+    name = PlainText(
+        required=False,
+        help_text=(
+            "Name of the skill, 1 to 100 characters, unique in its group, in its team or in the "
+            "instance, ignoring case."
+        ),
+    )
     description = PlainText(
         required=False,
         help_text=(
@@ -131,15 +140,16 @@ class OfPlace(Strict):
         default=None,
         allow_null=True,
         help_text=(
-            "Id of a group that you own and belong to; for administrators, of any group. Null: "
-            "none. Set `group` or `team`, not both."
+            "Id of a group that you own and belong to; for administrators, of any group. Null: no "
+            "group. Set `group` or `team`, not both."
         ),
     )
     team = serializers.UUIDField(
         default=None,
         allow_null=True,
         help_text=(
-            "Id of a team that you own; for administrators, also of a shared team. Null: none."
+            "Id of a team that you own; for administrators, also of a shared team. Null: no team. "
+            "Without a group and a team, the skills belong to the instance."
         ),
     )
 
@@ -150,25 +160,37 @@ class NewSkill(OfPlace, SkillChange):
     Only administrators can create skills of the instance.
     """
 
-    name = PlainText(help_text="Name of the skill, 1 to 100 characters.")
+    name = PlainText(
+        help_text=(
+            "Name of the skill, 1 to 100 characters, unique in its group, in its team or in the "
+            "instance, ignoring case."
+        )
+    )
     text = PlainText(help_text="Text of the skill, 1 to 10,000 characters.")
 
 
 class SkillArchive(OfPlace):
-    """An archive of folders with `SKILL.md`."""
+    """An archive of folders with `SKILL.md`, and the owner of its skills."""
 
-    archive = PlainText(help_text="A ZIP archive as base64, at most 1 MiB.")
+    archive = PlainText(
+        help_text=(
+            "A ZIP archive of at most 1 MiB, encoded as base64. Unpacked: at most 10 MiB and 200 "
+            "entries."
+        )
+    )
 
 
 class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
     """A file of an archive that was not imported."""
 
-    name = serializers.CharField(help_text="Path of the file in the archive.")
+    name = serializers.CharField(
+        help_text="Path of the file in the archive, at most its first 200 characters."
+    )
     code = serializers.ChoiceField(
         choices=sorted(skill_folders.LEFT_OUT),
         help_text=(
-            "`no_skill`: not in a folder with a `SKILL.md`. `name`: the name is not allowed. "
-            "`not_text`: not UTF-8 text."
+            "`no_skill`: not in a folder with a `SKILL.md`. `name`: the path is not allowed for a "
+            "file of a skill. `not_text`: not UTF-8 text, or it contains NUL."
         ),
     )
     reason = serializers.CharField(help_text="Sentence that explains `code`.")
@@ -180,7 +202,8 @@ class ImportedSkillsOut(serializers.Serializer[Any]):
     created = SkillOut(many=True, help_text="Skills that the import created.")
     changed = SkillOut(many=True, help_text="Existing skills that the import updated.")
     left_out = serializers.ListField(
-        child=serializers.CharField(), help_text="Names of the files that were not imported."
+        child=serializers.CharField(),
+        help_text="Paths of the files that were not imported, as in `left_out_files`.",
     )
     left_out_files = LeftOutFileOut(
         many=True, help_text="Files that were not imported, each with the reason."
@@ -222,7 +245,8 @@ class SkillViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List the skills of your groups and of your own teams, ordered by slug.
 
-        Administrators also receive those of the instance, of all groups and of shared teams.
+        Administrators and auditors also receive those of the instance and of all groups, and
+        administrators those of shared teams.
         """
         rows = skills.list_visible_skills(self.user)
         return self.respond_page(rows, order=("slug",), name="skills")
@@ -243,7 +267,7 @@ class SkillViewSet(Endpoint):
 
     @extend_schema(summary="Get a skill")
     def retrieve(self, request: Request, slug: str) -> Response:
-        """Retrieve a skill with its text."""
+        """Retrieve a skill with its text and the list of its files."""
         return self.respond(skills.get_visible_skill(user=self.user, slug=slug))
 
     @extend_schema(operation_id="skills_change", summary="Update a skill", request=SkillChange)
@@ -259,7 +283,10 @@ class SkillViewSet(Endpoint):
 
     @extend_schema(summary="Delete a skill")
     def destroy(self, request: Request, slug: str) -> Response:
-        """Delete a skill of a group or team permanently. Texts that chats have loaded are kept."""
+        """Delete a skill of a group or team permanently. Texts that chats have loaded are kept.
+
+        Returns 409 `skill_of_installation` for a skill of the instance, which can only be disabled.
+        """
         skill = skills.get_editable_skill(user=self.user, slug=slug)
         EmptyBody.read(request.data)
         skills.delete_own_skill(user=self.user, skill=skill, now=timezone.now())
@@ -300,9 +327,10 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        An existing skill with the same name in this group or team is updated, and its files are
-        replaced by the files of the folder. Files that are not text, or have a name that is not
-        allowed, are skipped. If one folder is invalid, nothing is imported.
+        Administrators can also import them to the instance, any group and shared teams. An existing
+        skill with the same name (ignoring case) in this place gets the description and the text of
+        the folder, and its files are replaced by those of the folder. Files that are not text, or
+        whose path is not allowed, are skipped. If one folder is invalid, nothing is imported.
         """
         values = SkillArchive.read(request.data)
         place = pop_place(values)

@@ -30,8 +30,9 @@ class NewTeamMessage(Strict):
         allow_null=True,
         help_text=(
             "`{content, speaker: {roleId, roleName, type}, routing: {resolvedAddressees}}`. "
-            "`type` is `human` or `ai`. Without addressees, the message is addressed to all "
-            "members. An id in the message is ignored."
+            "`type` is `ai`; any other value means `human`. Without `roleName`, the id is also "
+            "the name. Without addressees, the message is addressed to all members. An id in the "
+            "message is ignored."
         ),
     )
 
@@ -98,7 +99,12 @@ class AgentBody(Strict):
     class Meta:
         list_serializer_class = AgentBodies
 
-    name = PlainText(help_text="Name of the agent, 1 to 60 characters, unique in the team.")
+    name = PlainText(
+        help_text=(
+            "Name of the agent, 1 to 60 characters, unique in the team. Case, spaces and hyphens "
+            "are ignored."
+        )
+    )
     role_id = PlainText(
         default="",
         help_text=(
@@ -169,7 +175,11 @@ class TeamBody(Strict):
 
     name = PlainText(help_text="Name of the team, 1 to 100 characters.")
     agents = AgentBody(
-        many=True, help_text="1 to 8 agents, in the order in which they reply by default."
+        many=True,
+        help_text=(
+            "1 to 8 members, at least one of them an active agent of type `ai`. By default, "
+            "agents reply in this order."
+        ),
     )
     shared = Flag(
         default=False,
@@ -182,8 +192,8 @@ class TeamBody(Strict):
         default="all",
         help_text=(
             "Rule for messages without addressees. `all`: each agent replies once, in order. "
-            "`round_robin`: the agents reply in turn until a limit. `person`: only the first "
-            "agent replies."
+            "`round_robin`: the agents reply in turn until a limit, or until all replies are "
+            "empty. `person`: only the first agent replies."
         ),
     )
     independent = Flag(
