@@ -18,7 +18,7 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """Another version was saved after the version that you edited. Your change was not saved."""
+    """A version newer than the one that you edit or publish exists. Nothing was saved."""
 
     code = "policy_changed_meanwhile"
 

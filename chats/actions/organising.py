@@ -45,7 +45,7 @@ class FolderNameTooLong(Refusal):
 
 
 class FolderExists(Refusal):
-    """You have another folder with this name."""
+    """You have another folder with this name, ignoring case."""
 
     code = "folder_exists"
     status = 409

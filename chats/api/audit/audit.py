@@ -88,8 +88,8 @@ class NewLedgerExport(Strict):
         choices=list(FORMS),
         default="jsonl",
         help_text=(
-            "`jsonl`: one event per line, exactly as hashed; the last line contains the search, "
-            "the number of events and audit logs, the SHA-256 of the lines before it, and the "
+            "`jsonl`: one event per line, exactly as hashed. The last line contains the search, "
+            "the numbers of events and of audit logs, the SHA-256 of the lines before it, and the "
             "latest checkpoint. `csv`: for spreadsheets, without such a line."
         ),
     )

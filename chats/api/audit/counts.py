@@ -49,8 +49,9 @@ class EffectOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens in the first prompt after each compaction, undo or redo that were "
-            "not read from the provider's cache because the prompt had changed."
+            "Number of prompt tokens that were not read from the provider's cache, because a "
+            "compaction, an undo or a redo had changed the prompt. Only the first prompt after "
+            "each counts."
         )
     )
     cost = MoneyOut(help_text="Cost of the calls that wrote the summaries.")
@@ -203,8 +204,9 @@ class CountRowOut(serializers.Serializer[object]):
     )
     lost_tokens = serializers.IntegerField(
         help_text=(
-            "Number of tokens in the first prompt after each compaction, undo or redo that were "
-            "not read from the provider's cache because the prompt had changed."
+            "Number of prompt tokens that were not read from the provider's cache, because a "
+            "compaction, an undo or a redo had changed the prompt. Only the first prompt after "
+            "each counts."
         )
     )
     cost = MoneyOut(help_text="Cost of the calls, without summaries.")

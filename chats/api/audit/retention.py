@@ -145,9 +145,9 @@ class RetentionCertificate(serializers.Serializer[object]):
         child=serializers.CharField(),
         help_text=(
             "JSON objects as strings, exactly as hashed. Each has its number, the id of a chat, "
-            "the number of erased messages, the retention period in days, and the audit events "
-            "that certify the erasure. A chat has one entry for each batch of up to 10 erased "
-            "messages, or one entry if it was erased completely."
+            "the number of erased messages and the retention period in days. It also names the "
+            "audit events that certify the erasure. A chat has one entry for each batch of up to "
+            "10 erased messages, or one entry if it was erased completely."
         ),
     )
 

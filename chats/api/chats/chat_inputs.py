@@ -110,7 +110,7 @@ class FolderChange(Strict):
 
     name = PlainText(
         required=False,
-        help_text="New name, 1 to 100 characters, unique among your folders.",
+        help_text="New name, 1 to 100 characters, unique among your folders, ignoring case.",
     )
     memory = Flag(
         required=False,
@@ -121,7 +121,9 @@ class FolderChange(Strict):
 class FolderName(Strict):
     """The name of a new folder."""
 
-    name = PlainText(help_text="Name, 1 to 100 characters, unique among your folders.")
+    name = PlainText(
+        help_text="Name, 1 to 100 characters, unique among your folders, ignoring case."
+    )
 
 
 class StateChange(Strict):

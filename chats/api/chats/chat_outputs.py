@@ -125,7 +125,10 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
         child=OriginOut(), help_text="Origin of each value, by field name."
     )
     to_seq = serializers.IntegerField(
-        help_text="Sequence number of the last message that the state takes into account."
+        help_text=(
+            "Sequence number of the last message that the state takes into account. 0: no version "
+            "is saved yet."
+        )
     )
     model = serializers.CharField(
         help_text=(
@@ -182,9 +185,9 @@ class BranchOut(serializers.Serializer[Branch]):
     )
     context_revision = serializers.IntegerField(
         help_text=(
-            "Counter that increases when the active compaction changes, when a message of the "
-            "branch is erased, or when a message in the range of the active summary is pinned, "
-            "unpinned, excluded, included or kept."
+            "Counter that increases when the active compaction changes, or when a message of the "
+            "branch is erased. It also increases when a message in the range of the active "
+            "summary is pinned, unpinned, excluded, included or kept."
         )
     )
     compaction_paused = serializers.BooleanField(

@@ -30,7 +30,7 @@ HELP = (
     "`sent`: the exact messages that the model would receive, in the policy's layout. "
     "`messages`: system text (if requested), summary, pinned messages, recent messages with "
     "their roles, state and retrieved context, then the question. `text`: the same content as a "
-    "single string."
+    "single string. Both leave out tool calls and their results."
 )
 WITH_SYSTEM = (
     "True: include the system text. Ignored for the form `sent`, which always includes it."
@@ -63,7 +63,10 @@ class SegmentTextOut(SegmentOut):
         help_text="Text of the segment. Empty if it was erased or the policy hides it."
     )
     hidden = serializers.BooleanField(
-        help_text="True: the policy hides this part of the system text, so `text` is empty."
+        help_text=(
+            "True: the policy hides this system text, agent instruction or team task, so `text` "
+            "is empty."
+        )
     )
 
 

@@ -87,10 +87,10 @@ class ChatExportViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """Export a chat as a file. UI messages and bundles can be imported again.
 
-        UI messages are streamed as lines. If the stream takes more than 15 minutes (the default of
-        `STREAM_SECONDS`), the server restarts or your access ends, the last line has an `error`
-        (`list_cut`) and the `next_cursor` of the remaining messages. The audit log records the
-        export.
+        UI messages are streamed as lines. The stream ends early after 15 minutes (the default of
+        `STREAM_SECONDS`), or if the server restarts or your access ends. The last line then has an
+        `error` (`list_cut`) and the `next_cursor` of the remaining messages. The audit log records
+        the export.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = ExportQuery.read(request.query_params.dict())

@@ -69,7 +69,8 @@ class FolderViewSet(ConditionalEndpoint):
     def destroy(self, request: Request, folder_id: uuid.UUID) -> Response:
         """Delete a folder. Its chats are kept, without a folder.
 
-        Preferences that apply only to the folder are deleted with it.
+        Preferences that apply only to the folder are deleted with it, or no longer used if a legal
+        hold covers them.
         """
         folder = access.get_folder(user=self.user, folder_id=folder_id)
         EmptyBody.read(request.data)

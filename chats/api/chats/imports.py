@@ -54,7 +54,10 @@ class ImportOut(serializers.Serializer[FileImport]):
     )
     added = serializers.IntegerField(help_text="Number of new chats that the import created.")
     were_here = serializers.IntegerField(
-        help_text="Number of chats that an earlier import had created, including those in `grown`."
+        help_text=(
+            "Number of chats that you had already: from an earlier import, or because the file "
+            "was exported from them. Includes those in `grown`."
+        )
     )
     grown = serializers.IntegerField(
         help_text="Number of earlier imported chats that received new messages from this file."
@@ -164,7 +167,10 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
         "those that were imported before.",
     )
     was_here = serializers.BooleanField(
-        help_text="True: the chat was imported before; `messages` then counts only new messages."
+        help_text=(
+            "True: you had the chat already, from an earlier import or because the file was "
+            "exported from it. `messages` then counts only new messages."
+        )
     )
     losses = serializers.ListField(
         child=serializers.CharField(),

@@ -139,8 +139,8 @@ class ErasedOut(MessageOut):
     quoted_by = serializers.ListField(
         child=serializers.UUIDField(),
         help_text=(
-            "Ids of the messages of the chat that quote at least 40 characters of this message, "
-            "or all of a message of 16 to 39 characters. Paraphrases are not found. Messages that "
-            "this request erased are not listed."
+            "Ids of the other messages of the chat that quote this message: at least 40 "
+            "characters of it, or all of it if it has 16 to 39. Paraphrases are not found. "
+            "Messages that this request erased are not listed."
         ),
     )

@@ -138,8 +138,8 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     body_sha256 = serializers.CharField(
         help_text=(
-            "SHA-256 of the request body as sent. Empty if the call got no response, used the "
-            "demo model or was made before hashes were introduced, or if a part of the prompt "
+            "SHA-256 of the request body as sent, in hex. Empty: the call got no response, used "
+            "the demo model or was made before hashes were introduced, or a part of the prompt "
             "was erased."
         )
     )

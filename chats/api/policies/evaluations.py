@@ -117,7 +117,8 @@ class EvaluationOut(EvaluationCountsOut):
         allow_blank=True,
         help_text=(
             "`time` (completed), `person` (ended by a user), `promoted` (published) or "
-            "`other_version` (another version was saved). Empty: still open."
+            "`other_version` (another draft is evaluated, or another version was published). "
+            "Empty: still open."
         ),
     )
     started_at = serializers.DateTimeField()

@@ -149,7 +149,8 @@ class PolicyImport(Strict):
     form = serializers.DictField(
         help_text=(
             "An exported policy, a strategy of an installed package, or a `context.history` "
-            "configuration of another product."
+            "configuration of another product. The last two keep the locks of an existing policy "
+            "and its values that do not belong to a strategy."
         )
     )
     into = PlainText(

@@ -195,7 +195,10 @@ class PolicySampleOut(serializers.Serializer[Mapping[str, Any]]):
         help_text="Number of evaluated chats whose next prompt would change."
     )
     would_refuse = serializers.IntegerField(
-        help_text="Number of evaluated chats whose next message would be refused."
+        help_text=(
+            "Number of evaluated chats whose next message would be refused, although the active "
+            "policy accepts it."
+        )
     )
     low = serializers.FloatField(
         help_text="Lower 95% confidence bound of the share of affected chats, 0 to 1."

@@ -25,7 +25,7 @@ from contextpolicy.policy_refusals import PolicyProblems
 class TrialOut(serializers.Serializer[Any]):
     """A trial summary, which is not stored, and its cost."""
 
-    model = serializers.CharField(help_text="Name of the model that wrote the summary.")
+    model = serializers.CharField(help_text="Display name of the model that wrote the summary.")
     text = serializers.CharField(help_text="Text of the summary.")
     reasons = serializers.ListField(
         child=serializers.CharField(),
@@ -33,9 +33,17 @@ class TrialOut(serializers.Serializer[Any]):
             "Codes for the reasons why the summary would be rejected. Empty: it would be accepted."
         ),
     )
-    messages = serializers.IntegerField(help_text="Number of messages that the summary covers.")
+    messages = serializers.IntegerField(
+        help_text=(
+            "Number of messages that the summary covers, without those of the earlier summary "
+            "that it continues."
+        )
+    )
     replaced = serializers.IntegerField(
-        help_text="Number of tokens in the covered messages, as counted by the local tokenizer."
+        help_text=(
+            "Number of tokens in these messages and in the earlier summary, as counted by the "
+            "local tokenizer."
+        )
     )
     tokens = serializers.IntegerField(
         help_text="Number of tokens in the summary, as counted by the local tokenizer."
@@ -79,10 +87,10 @@ class TrialViewSet(Endpoint):
     def trial(self, request: Request) -> Response:
         """Write a trial summary of one of your chats under an unsaved policy.
 
-        The request makes one billed model call. The audit log records the call but not the text. An
-        API key needs the scope `chats:read` too. Raises `Forbidden`, `NotFound`,
-        `InsufficientScope`, `PolicyNotChanged` for invalid values, and the errors of
-        `trial.run_trial`.
+        The request makes one billed model call. If the messages do not fit into one call, only the
+        oldest are summarised. The audit log records the call but not the text. An API key needs the
+        scope `chats:read` too. Raises `Forbidden`, `NotFound`, `InsufficientScope`,
+        `PolicyNotChanged` for invalid values, and the errors of `trial.run_trial`.
         """
         key = get_request_key(request)
         if key is not None:

@@ -66,7 +66,10 @@ class WorstChatOut(serializers.Serializer[Mapping[str, Any]]):
 
     chat = serializers.UUIDField(help_text="Id of the chat.")
     refuses = serializers.BooleanField(
-        help_text="True: the next message of the chat would be refused."
+        help_text=(
+            "True: the next message of the chat would be refused, although the active policy "
+            "accepts it."
+        )
     )
     code = serializers.CharField(
         allow_blank=True,
@@ -135,16 +138,17 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
         help_text="Number of checked chats whose next prompt would change."
     )
     would_refuse = serializers.IntegerField(
-        help_text="Number of checked chats whose next message would be refused."
+        help_text=(
+            "Number of checked chats whose next message would be refused, although the active "
+            "policy accepts it."
+        )
     )
     failed = serializers.IntegerField(
         help_text="Number of chats skipped because of an error. The server log gives the details."
     )
     sampled = serializers.IntegerField(
         allow_null=True,
-        help_text=(
-            "Number of chats in the random sample that is taken first. Null: no sample yet."
-        ),
+        help_text="Number of chats in the random sample that is taken first. Null: no sample yet.",
     )
     low = serializers.FloatField(
         allow_null=True,

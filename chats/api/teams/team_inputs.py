@@ -64,7 +64,10 @@ class AgentQuery(Strict):
     windowSizeOverride = WholeNumber(
         default=None,
         allow_null=True,
-        help_text="Number of earlier messages in the context, 0 to 100. Null: 5.",
+        help_text=(
+            "Number of earlier messages in the context, 0 to 100, and at most the team's "
+            "`message_cap`. Null: 5."
+        ),
     )
     systemInstruction = PlainText(
         default=None,

@@ -103,9 +103,9 @@ class TeamMessageViewSet(Endpoint):
     def list(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
         """List the messages of a team chat, oldest first, optionally by speaker, time or id.
 
-        With `stream`, all messages are sent as lines. If the stream takes more than 15 minutes (the
-        default of `STREAM_SECONDS`), the server restarts or your access ends, the last line has an
-        `error` (`list_cut`) and the `next_cursor` of the remaining messages.
+        With `stream`, all messages are sent as lines. The stream ends early after 15 minutes (the
+        default of `STREAM_SECONDS`), or if the server restarts or your access ends. The last line
+        then has an `error` (`list_cut`) and the `next_cursor` of the remaining messages.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         query = TeamMessagesQuery.read(request.query_params.dict())
@@ -213,8 +213,9 @@ class TeamChatViewSet(ConditionalEndpoint):
     def context(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Preview the context of an agent. Nothing is stored.
 
-        The newest message is returned separately. The window counts the messages before it.
-        `leftOut` lists the omitted messages, each with the reason.
+        The newest message is returned separately. The window counts the messages before it, without
+        excluded, erased and incomplete ones. `leftOut` lists the omitted messages, each with the
+        reason.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         context = conversation.assemble_agent_context(
