@@ -207,7 +207,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         *FILES,
         inline.InlineFilesTooLarge,
     ),
-    "chats_delete": (UnderHold,),
     "chats_erase": ERASE,
     "chats_export": (InvalidCursor, TooManyStreams),
     "chats_messages_branch": BRANCH,

@@ -47,7 +47,7 @@ CONTENT = (
 
 
 class ReasonNeeded(Refusal):
-    """The reason does not have 10 to 300 characters, at least five of them letters or digits."""
+    """The reason needs 10 to 300 characters and five letters or digits, three of them different."""
 
     code = "reason_needed"
     sentence = gettext_noop(

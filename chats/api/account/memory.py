@@ -87,7 +87,9 @@ class PreferenceOut(serializers.Serializer[object]):
     )
     evidence = EvidenceOut(
         many=True,
-        help_text="Messages from which the preference was taken. Empty: you wrote it yourself.",
+        help_text=(
+            "Up to 50 messages from which the preference was taken. Empty: you wrote it yourself."
+        ),
     )
 
 

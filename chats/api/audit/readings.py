@@ -48,7 +48,8 @@ class NewReading(Strict):
     chat = serializers.UUIDField(help_text="Id of the chat to read, of any user.")
     reason = PlainText(
         help_text=f"Reason for reading, {audit_access.SHORTEST} to {audit_access.LONGEST} "
-        "characters. The audit log records it."
+        "characters with at least five letters or digits, three of them different. The audit log "
+        "records it."
     )
 
 

@@ -61,9 +61,9 @@ class ChatOut(serializers.Serializer[Chat]):
     erase_at = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time at which the chat is erased: a deleted chat, which can be restored until then, "
-            "or an archived chat that a `/v1` request opened and no other has continued. Null: no "
-            "time is set."
+            "Time from which the chat is erased, unless a legal hold covers it: a deleted chat, "
+            "which can be restored until then, or an archived chat that a `/v1` request opened "
+            "and no other has continued. Null: no time is set."
         ),
     )
 

@@ -137,8 +137,8 @@ class ChatViewSet(ConditionalEndpoint):
     def destroy(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Delete a chat. You can restore it for 7 days (the default of `DELETED_CHAT_DAYS`).
 
-        After that, the chat is erased. A temporary chat is erased immediately. Returns 409
-        `under_legal_hold` if a legal hold covers a temporary chat. Audit events are not deleted.
+        After that, the chat is erased. A temporary chat is erased immediately. A chat under a legal
+        hold stays hidden, and is erased when the hold ends. Audit events are not deleted.
         """
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         EmptyBody.read(request.data)

@@ -26,13 +26,17 @@ class OriginalsOut(serializers.Serializer[Compaction]):
         ),
     )
     count = serializers.IntegerField(
-        source="source_count", help_text="Number of messages that the compaction covers."
+        source="source_count",
+        help_text=(
+            "Number of messages that the compaction covers, without those that `previous` already "
+            "covered."
+        ),
     )
     sha256 = serializers.CharField(
         source="source_digest",
         help_text=(
-            "SHA-256 in hex of the ids of these messages, in order. Empty: a window, or an "
-            "imported summary."
+            "SHA-256 in hex of the id of `previous` (empty if there is none) and the ids of the "
+            "counted messages, one per line. Empty: a window, or an imported summary."
         ),
     )
 
@@ -228,7 +232,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
         ),
     )
     currency = serializers.CharField(
-        help_text="Currency of `cost`. Empty: `cost` is null, or the price names no currency."
+        help_text=(
+            "Currency of the model's price. Empty: no model was called, or its price names no "
+            "currency."
+        )
     )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(

@@ -245,7 +245,8 @@ class ImportViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List your imports, newest first.
 
-        Reports are deleted 30 days after the import. Only the 20 newest are kept.
+        Reports are deleted 30 days (the default of `IMPORT_REPORT_DAYS`) after the import. Only the
+        20 newest are kept.
         """
         order = ("-created_at", "-id")
         return self.respond_page(upload.list_imports(self.user), order=order, name="imports")

@@ -291,7 +291,8 @@ class SummaryRequestViewSet(Endpoint):
     def file(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
-        Raises `NotFound`, `NoSuchCall` and `RequestNotWhole`.
+        Neither the body nor the command contains the API key of the provider. Raises `NotFound`,
+        `NoSuchCall` and `RequestNotWhole`.
         """
         row = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)
         query = CallFileQuery.read(request.query_params.dict())
