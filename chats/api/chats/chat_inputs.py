@@ -199,8 +199,9 @@ class ArchiveQuery(Strict):
     speaker = PlainText(
         default="",
         help_text=(
-            "Only messages of this speaker: the id or name of a role, ignoring case, spaces "
-            "and hyphens, or the owner's user name. Empty: all."
+            "Only messages of this speaker: the id or name of a role, ignoring case, spaces and "
+            "hyphens, or the owner's user name. `user` or `assistant`: messages without a role. "
+            "Empty: all."
         ),
     )
     limit = serializers.IntegerField(

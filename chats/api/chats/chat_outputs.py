@@ -132,8 +132,8 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
     )
     model = serializers.CharField(
         help_text=(
-            "Name of the model that extracted the latest version, at its provider. Empty: a person "
-            "corrected or restored it, or no version is saved yet."
+            "Name of the model that extracted the latest version, at its provider. Empty: no "
+            "model wrote it, or no version is saved yet."
         )
     )
     updated_at = serializers.DateTimeField(

@@ -149,7 +149,10 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="Details that the requester wanted to keep. Empty: nothing in particular."
     )
     needs_approval = serializers.BooleanField(
-        help_text="True: the summary is used only after a person approves it."
+        help_text=(
+            "True: the summary is used only after a person approves it. False: no approval is "
+            "needed, or it was given."
+        )
     )
     rung = serializers.CharField(
         help_text=(

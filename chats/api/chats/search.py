@@ -105,7 +105,10 @@ class SearchOut(serializers.Serializer[Any]):
 
     titles = TitleOut(
         many=True,
-        help_text="Up to 10 chats whose title matches the query. Empty after the first page.",
+        help_text=(
+            "Up to 10 chats whose title contains the words of the query. Empty after the first "
+            "page, and with `role`, `speaker`, `after` or `before`."
+        ),
     )
     data = HitOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     has_more = serializers.BooleanField(

@@ -254,7 +254,9 @@ class TurnDetailOut(TurnOut):
     """A turn with its text, the receipts of its calls, and the compaction decision."""
 
     partial_text = serializers.CharField(
-        help_text="Text of the running step so far. Empty: no step is running."
+        help_text=(
+            "Text of the running step so far. Empty: no step is running, or it has no text yet."
+        )
     )
     reply = MessageOut(
         allow_null=True, help_text="Last message of the reply. Null: no reply is stored."

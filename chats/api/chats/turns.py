@@ -78,7 +78,8 @@ class TurnViewSet(Endpoint):
     def stop(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """Stop a queued or running turn. Text that was already written becomes the reply.
 
-        The reply is marked as stopped. Returns 409 `turn_is_over` if the turn has ended.
+        The reply is marked as stopped. Other replies of a team that run in parallel continue.
+        Returns 409 `turn_is_over` if the turn has ended.
         """
         turn = self.get_object()
         return self.respond(stop_turn(user=self.user, turn=turn, now=timezone.now()), status=202)

@@ -249,11 +249,16 @@ class TeamMessagesQuery(PageQuery):
     id = PlainText(
         default="",
         help_text=(
-            "Id of the message in the team chat: `msg-N`, counted from 1, or the id from an import."
+            "Only the message with this id in the team chat: `msg-N`, counted from 1, or the id "
+            "from an import. Empty: all messages."
         ),
     )
     speaker = PlainText(
-        default="", help_text="Only messages of the role with this id. Empty: all roles."
+        default="",
+        help_text=(
+            "Only messages of the role with this id. `user` or `assistant`: also messages without "
+            "a role. Empty: all roles."
+        ),
     )
     since = serializers.DateTimeField(
         required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
