@@ -341,7 +341,10 @@ def create_imported_policy(
     slug = slug or slugify(name)[:60]
     if not slug:
         raise MalformedImport(
-            gettext("The new policy needs a name. Enter one, or an ID that contains letters."),
+            gettext(
+                "The new policy needs a name. Enter one, or an ID with at least one letter "
+                "from a to z or digit."
+            ),
             reason="no_name",
         )
     check_slug_free(slug)

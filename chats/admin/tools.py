@@ -10,7 +10,7 @@ from django.db.models import QuerySet
 from django.http import HttpRequest, HttpResponse
 from django.utils import timezone
 from django.utils.html import format_html
-from django.utils.translation import gettext, gettext_lazy, pgettext
+from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.admin.bases import DomainAdmin
 from chats.admin.confirm import apply_to_rows, render_confirmation
@@ -100,8 +100,9 @@ class ToolServerAdmin(FreshSignInAdmin):
                     "forget_credential",
                 ),
                 "description": gettext_lazy(
-                    "If you change the transport, the address or the command, the stored "
-                    "credential is deleted and all tools of the server need approval again."
+                    "If you change the transport, the address or the command, all tools of the "
+                    "server need approval again. The stored credential is then deleted, unless "
+                    "you enter a new one."
                 ),
             },
         ),
@@ -172,7 +173,9 @@ class ToolServerAdmin(FreshSignInAdmin):
             return localize_sentence(server.failure, server.failure_details)
         rows = [row for row in server.tools.all() if row.is_listed]
         approved = sum(row.is_approved for row in rows)
-        words = gettext("{n} tools, of which {approved} are approved.")
+        words = ngettext(
+            "{n} tool. Approved: {approved}.", "{n} tools. Approved: {approved}.", len(rows)
+        )
         return words.format(n=len(rows), approved=approved)
 
 

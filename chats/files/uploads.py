@@ -79,6 +79,11 @@ class FileMissing(Refusal):
     )
 
 
+ONE_MESSAGE = gettext_noop(
+    "One of your messages uses this file. Erase this message. The file is deleted with it."
+)
+
+
 class FileInUse(Refusal):
     """A message uses the file, so it cannot be deleted. Erase the message first."""
 
@@ -88,6 +93,11 @@ class FileInUse(Refusal):
         "{number} of your messages use this file. Erase these messages first. The file is deleted "
         "with the last of these messages."
     )
+
+    def __init__(self, *, number: int) -> None:
+        if number == 1:
+            self.sentence = ONE_MESSAGE
+        super().__init__(number=number)
 
 
 class FileQuotaExceeded(Refusal):

@@ -38,9 +38,7 @@ class RateLimited(Refusal):
 
     code = "rate_limit_exceeded"
     status = 429
-    sentence = gettext_noop(
-        "More than {limit} requests in a minute. Try again in {seconds} seconds."
-    )
+    sentence = gettext_noop("More than {limit} requests in a minute. Try again in {seconds} s.")
 
     def __init__(self, rate: Rate, *, seconds: int) -> None:
         super().__init__(limit=rate.limit, seconds=seconds, retry_after=seconds)

@@ -27,16 +27,26 @@ from contextpolicy.presets import CODING_AGENTS
 MARK = "plm_"
 # Each scope with its description.
 SCOPE_WORDS = {
-    "chats:read": gettext_lazy("Read your chats, messages, summaries and prompts"),
+    "chats:read": gettext_lazy(
+        "Read your chats and their prompts, and your folders, files, teams, memory and usage"
+    ),
     "chats:write": gettext_lazy(
-        "Send messages; create, change and delete your chats (deleted ones can be restored)"
+        "Send messages; create, change and delete your chats, folders, files, teams and memory "
+        "(deleted chats can be restored)"
     ),
     "chats:erase": gettext_lazy("Erase your messages and chats permanently"),
-    "audit:read": gettext_lazy("Read audit events"),
-    "policy:read": gettext_lazy(
-        "Read the policy of a chat, and all policies if your role allows it"
+    "audit:read": gettext_lazy(
+        "Read audit events and, if your role allows it, the prompts of "
+        "other people after you give a reason"
     ),
-    "policy:write": gettext_lazy("Change and assign policies, if your role allows it"),
+    "policy:read": gettext_lazy(
+        "Read the policy of a chat and, if your role allows it, all policies, skills, legal "
+        "holds and counts"
+    ),
+    "policy:write": gettext_lazy(
+        "If your role allows it, change policies, assignments, skills "
+        "and legal holds, and start retention runs"
+    ),
     "webhooks": gettext_lazy("View, create, change and delete your webhooks"),
     "gateway": gettext_lazy("Use the models through the OpenAI-compatible API at /v1"),
 }

@@ -58,7 +58,7 @@ class LoginThrottled(Refusal):
 
     code = "login_throttled"
     status = 429
-    sentence = gettext_noop("Too many failed sign-ins. Wait {seconds} seconds and try again.")
+    sentence = gettext_noop("Too many failed sign-ins. Try again in {seconds} s.")
 
 
 class WrongPassword(Refusal):

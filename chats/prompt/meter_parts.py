@@ -91,7 +91,7 @@ def describe_skills(outlook: Outlook) -> str:
     tokens = outlook.skill_tokens
     if not tokens:
         return ""
-    words = gettext("skills: {tokens:,} tokens, {loaded:,} loaded")
+    words = gettext("skills ({loaded:,} loaded): {tokens:,} tokens")
     return words.format(tokens=tokens, loaded=len(outlook.loaded_skills))
 
 

@@ -41,7 +41,7 @@ BODIES: Mapping[BodyCheck, str] = {
     ),
     "unknown": gettext_noop(
         "The request body cannot be compared, because its hash was not stored. The call got no "
-        "response, used the demo model, or was made before hashes were introduced."
+        "response, used the demo model, or was made by a version that stored no hashes."
     ),
 }
 HIDDEN = "[The policy hides this text.]"

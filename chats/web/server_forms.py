@@ -90,8 +90,9 @@ def build_address_help(edited: ProviderAccount | None) -> SafeString:
     if edited is not None and edited.key_last_four:
         sentences.append(
             gettext(
-                "If you change the address, the stored key is deleted, because a key is sent only "
-                "to the server that it was entered for."
+                "A key is sent only to the server that it was entered for. If you change the "
+                "scheme, host or port of the address, also enter a new key. Otherwise, the "
+                "stored key is deleted."
             )
         )
     return format_html(" ".join(["{}"] * len(sentences)), *sentences)

@@ -79,9 +79,9 @@ class TeamForm(PageForm):
         max_value=100_000,
         empty=0,
         help_text=gettext_lazy(
-            "If the chat has more messages, the oldest are left out of prompts. They stay in the "
-            "chat and can be found with “Find in originals”. Enter at least 20 and at least the "
-            "number of replies per round. 0: no limit."
+            "If the chat has more messages, the oldest are left out of prompts. They stay in "
+            "the chat and can be found with “Find in originals”. Enter 20 to 100,000, but at "
+            "least the number of replies per round. 0: no limit."
         ),
     )
     max_bytes = WholeNumberField(

@@ -35,11 +35,11 @@ ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
 # An id or a short name by which an event's data refers to an object.
 OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 HELP = gettext_lazy(
-    "Keys: event:, actor:, person:, object:, chat:, turn:, policy:, field:, at:. “actor:” "
-    "finds actions by a person, and “person:” finds actions by others that affect a person. A "
-    "comma means OR, a space means AND, and a leading minus means NOT. Examples: "
-    "event:policy.* actor:ines · person:ines · field:window_size at:2026-11-01..2026-11-20 · "
-    "-actor:worker"
+    "Keys: event:, actor:, person:, object:, chat:, turn:, id:, policy:, field:, at:. “actor:” "
+    "finds actions by a person, and “person:” finds actions by others that affect a person. "
+    "“id:” finds a chat or a turn. A comma means OR, a space means AND, and a leading minus "
+    "means NOT. Examples: event:policy.* actor:ines · person:ines · field:window_size "
+    "at:2026-11-01..2026-11-20 · -actor:worker"
 )
 
 
@@ -167,8 +167,8 @@ def infer_search_key(word: str) -> tuple[str, str]:
         return "id", word
     raise SearchNotUnderstood(
         gettext(
-            "“{word}” has no key. The audit log contains no free text, so each word needs a key, "
-            "such as actor:{word} or policy:{word}."
+            "“{word}” has no key. Only event types and IDs are found without one. Write, for "
+            "example, actor:{word} or policy:{word}."
         ).format(word=word),
         reason="no_key",
     )
@@ -256,8 +256,8 @@ def filter_by_object(value: str) -> tuple[Q, str]:
     if not OBJECT.fullmatch(value):
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an ID or slug. “object:” finds a policy, model, key, webhook, "
-                "team, message or summary by the ID or slug on its page."
+                "“{value}” is not an ID or slug. After “object:”, write the ID or slug of an "
+                "object, such as a policy, a tool server or a message."
             ).format(value=value),
             reason="no_object",
         )
@@ -363,8 +363,8 @@ def parse_search_id(key: str, value: str) -> UUID:
     if found is None:
         raise SearchNotUnderstood(
             gettext(
-                "“{value}” is not an ID. “{key}:” needs a complete ID: 32 digits and letters with "
-                "dashes."
+                "“{value}” is not an ID. “{key}:” needs a complete ID: 32 digits and letters "
+                "from a to f, with hyphens."
             ).format(value=value, key=key),
             reason="not_an_id",
         )

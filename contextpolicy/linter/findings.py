@@ -342,10 +342,10 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "retention_short",
             "retention_days",
             ngettext(
-                "Messages are erased after {n:,} day. People who do not sign in for a week lose "
-                "the earlier messages.",
-                "Messages are erased after {n:,} days. People who do not sign in for a week lose "
-                "the earlier messages.",
+                "Messages are erased after {n:,} day. People who are away longer lose all of "
+                "their messages.",
+                "Messages are erased after {n:,} days. People who are away longer lose all of "
+                "their messages.",
                 days,
             ).format(n=days),
             "risk",
@@ -356,16 +356,12 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "retention_takes_summaries",
             "retention_days",
             ngettext(
-                (
-                    "In chats that span more than {n:,} day, summaries of older messages are "
-                    "erased together with these messages each night. The remaining messages are "
-                    "summarised again."
-                ),
-                (
-                    "In chats that span more than {n:,} days, summaries of older messages are "
-                    "erased together with these messages each night. The remaining messages are "
-                    "summarised again."
-                ),
+                "In chats that span more than {n:,} day, summaries of older messages are erased "
+                "together with these messages each night. The remaining messages are summarised "
+                "again.",
+                "In chats that span more than {n:,} days, summaries of older messages are erased "
+                "together with these messages each night. The remaining messages are summarised "
+                "again.",
                 days,
             ).format(n=days),
         )

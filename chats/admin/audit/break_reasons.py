@@ -36,7 +36,7 @@ TEMPLATES = (
     gettext_noop("message {} is missing"),
     gettext_noop("message {} was changed"),
     gettext_noop("message {} was changed before this entry"),
-    gettext_noop("message {} is marked as erased without a ledger entry"),
+    gettext_noop("message {} is marked as erased without an audit log entry"),
     gettext_noop("message {} was moved to another position"),
     gettext_noop("no audit log entry names message {}"),
     gettext_noop("the messages of this entry were changed, added or removed"),

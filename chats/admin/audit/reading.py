@@ -57,14 +57,10 @@ class ReadReceiptAdmin(ReceiptAdmin):
                     request,
                     format_html(
                         ngettext(
-                            (
-                                "{n} request to read a chat waits for a second auditor: <a "
-                                'href="{url}">review request</a>.'
-                            ),
-                            (
-                                "{n} requests to read a chat wait for a second auditor: <a "
-                                'href="{url}">review requests</a>.'
-                            ),
+                            "{n} request to read a chat waits for a second auditor: "
+                            '<a href="{url}">review request</a>.',
+                            "{n} requests to read a chat wait for a second auditor: "
+                            '<a href="{url}">review requests</a>.',
                             len(others),
                         ),
                         n=len(others),

@@ -46,8 +46,8 @@ class NoTimestamp(Refusal):
     code = "no_timestamp"
     status = 404
     sentence = gettext_noop(
-        "No checkpoint has a timestamp from an external authority yet. Set LEDGER_TSA_URL; the "
-        "next checkpoint is stamped within minutes."
+        "No checkpoint has a timestamp from an external authority yet. Set LEDGER_TSA_URL, or "
+        "check that its server answers. The next checkpoint is then stamped within minutes."
     )
 
 

@@ -26,10 +26,10 @@ SENTENCES = {
     "window": gettext_noop("The window left messages out of the prompt, so a summary was due."),
     "started": gettext_noop("A summary was started."),
     "in_the_making": gettext_noop("A summary was already running or ready."),
-    "put_off": gettext_noop("Other summaries for this user were running. This one is queued."),
+    "put_off": gettext_noop("Other summaries for this user were running, so this one was queued."),
     "waits_for_approval": gettext_noop("A summary was waiting for approval."),
     "breaker_open": gettext_noop(
-        "Compaction is paused for a while, because several attempts in a row failed."
+        "Compaction was paused for a while, because several attempts in a row had failed."
     ),
     "paused": gettext_noop(
         "Automatic compaction was paused after an undo, or because an API client shortens the "
@@ -51,7 +51,7 @@ SENTENCES = {
 }
 # Sentences for an attempt's reason, by its trigger.
 TRIGGERS = {
-    "prepare": gettext_lazy("The prompt was nearly full"),
+    "prepare": gettext_lazy("The prompt reached the size at which a summary is prepared"),
     "turns": gettext_lazy("The chat had more unsummarised turns than its policy allows"),
     "overflow": gettext_lazy("The provider refused the prompt as too long"),
     "window": gettext_lazy("The window left messages out"),

@@ -153,7 +153,7 @@ class HistoryFields:
         # xgettext:no-python-format, a percent sign
         label=gettext_noop("Shorten the history to (% full)"),
         help_text=gettext_noop(
-            "After the history is shortened, the prompt uses this share of its limit."
+            "Shortening the history reduces the prompt to about this share of its limit."
         ),
         unused_with=WITHOUT_MARKS,
     )

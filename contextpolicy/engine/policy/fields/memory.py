@@ -20,8 +20,9 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Retrieved context"),
         help_text=gettext_noop(
-            "Adds excerpts from earlier messages that match keywords of the question, each with "
-            "its date and speaker. Greetings add no excerpts."
+            "Adds excerpts from earlier messages that match the question, each with its date "
+            "and speaker. They match by keywords, and also by meaning if there is an embedding "
+            "model. Greetings add no excerpts."
         ),
     )
     reference_count: int = declare(
@@ -29,8 +30,8 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Maximum excerpts"),
         help_text=gettext_noop(
-            "A prompt contains at most this many excerpts, including at most two from any other "
-            "chat."
+            "A prompt contains at most this many excerpts. If other chats are sources too, at "
+            "most two excerpts come from the same chat."
         ),
         combine="min",
         largest=300,
@@ -51,8 +52,9 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Matching keywords"),
         help_text=gettext_noop(
-            "An excerpt must share at least this many keywords with the question. A word that is "
-            "rare in the chats of the person counts as two."
+            "An excerpt must share at least this many keywords with the question. A word that "
+            "is rare in the chats of the person counts as two. So does a similar meaning, if "
+            "there is an embedding model."
         ),
         combine="max",
     )

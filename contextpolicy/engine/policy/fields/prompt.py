@@ -102,7 +102,8 @@ class PromptFields:
         label=gettext_noop("Dates"),
         help_text=gettext_noop(
             "Adds the date before the first message of each day and to summaries, so that the "
-            "model can resolve “yesterday”. This requires the layout “Separate messages”."
+            "model can resolve “yesterday”. This requires the layout “Separate messages”, "
+            "without “Plain sections”."
         ),
         sentence=gettext_noop("Sends [the date] before the messages of each day."),
         described_if=lambda values: values.layout == "multi_turn" and not values.plain_sections,
@@ -136,8 +137,9 @@ class PromptFields:
         group="text",
         label=gettext_noop("System text"),
         help_text=gettext_noop(
-            "This text is sent first in every prompt. Do not include secrets, because models "
-            "can repeat them. {no_text}: no text, even if a less specific policy sets one."
+            "Prompts begin with this text, unless the system text of a chat replaces it. Do not "
+            "include secrets, because models can repeat them. {no_text}: no text, even if a "
+            "less specific policy sets one."
         ),
         longest=20_000,
         rows=8,
@@ -169,7 +171,8 @@ class PromptFields:
         label=gettext_noop("Skills"),
         help_text=gettext_noop(
             "Skills of the mode “Always” are sent after the system text of each prompt, in this "
-            "order. For skills on demand, only one line with the description is sent."
+            "order. For skills on demand, one line with the description is sent, or the whole "
+            "text if the model does not support tools."
         ),
         choices="skills",
         wanted=Phrase(gettext_noop("a list of skill names")),

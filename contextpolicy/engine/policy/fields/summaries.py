@@ -67,7 +67,8 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Summarising model"),
         help_text=gettext_noop(
-            "A small model is sufficient. It also writes the titles of new chats."
+            "Writes the summaries, the titles of new chats and the suggested preferences. A "
+            "small model is sufficient."
         ),
         choices="summarisers",
         unused_with=WITHOUT_SUMMARY,
@@ -133,8 +134,9 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Searchable originals"),
         help_text=gettext_noop(
-            "If on, people and models can search the messages covered by a summary. The chat "
-            "also shows these messages below the summary."
+            "If on, people can search the chat, and models can search the messages that the "
+            "prompt leaves out. Retrieved context can use these messages. The chat also shows "
+            "them below each summary."
         ),
     )
     approval: Right = declare(
@@ -142,8 +144,8 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Approved by"),
         help_text=gettext_noop(
-            "Sets who approves a summary before it is used. Until then, only the newest "
-            "messages are sent."
+            "Sets who approves a summary before it is used. Until then, the original messages "
+            "are sent. If they no longer fit, only the newest ones are sent."
         ),
         labels={
             "nobody": gettext_noop("Not required: summaries are used when they are ready"),
