@@ -78,11 +78,11 @@ def describe_count_progress(row: BlastRadius | None) -> str:
     if row is None:
         return gettext("The affected chats have not been counted yet.")
     said = gettext(
-        "The count of affected chats is still running: {judged:,} of {in_use:,} checked so far."
+        "The count of affected chats is not finished: {judged:,} of {in_use:,} checked so far."
     )
     if row.sampled_refuse:
         said = gettext(
-            "The count of affected chats is still running: {judged:,} of {in_use:,} checked so "
+            "The count of affected chats is not finished: {judged:,} of {in_use:,} checked so "
             "far. In a sample, the next message of some chats would be refused."
         )
     elif row.high is not None:

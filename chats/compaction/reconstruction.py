@@ -44,8 +44,8 @@ SUMMARY_FAULTS = {
     ),
     "erased": gettext_noop("This request cannot be rebuilt, because some of its text was erased."),
     "parts": gettext_noop(
-        "This summary took several calls and was written before intermediate texts were stored. "
-        "Its requests cannot be rebuilt. Their commitments in the audit log remain valid."
+        "This summary took several calls, whose intermediate texts are not stored. Its requests "
+        "cannot be rebuilt. Their commitments in the audit log remain valid."
     ),
     "differs": gettext_noop(
         "The request rebuilt from stored data differs from the request as sent. Data was "

@@ -29,6 +29,7 @@ EVENTS = ("chat.imported", "team.imported", "team.message_added", STARTED, *ENDI
 # Findings, in English. Pages translate them.
 MOVED = "was moved to another position"
 ENTRY_CHANGED = "the messages of this entry were changed, added or removed"
+UNSAID = "is marked as erased without an audit log entry"
 MESSAGE_WITHOUT_ENTRY = "no audit log entry names message {pk}"
 # The states of a turn whose last steps no event names yet.
 OPEN = (Turn.Status.QUEUED, Turn.Status.RUNNING)
@@ -361,7 +362,7 @@ def compare_message(
         return MessageComparison(f"an image of message {key} was changed", seq)
     if is_message_committed(row, committed):
         return before._replace(compared=before.compared + 1)
-    reason = "is marked as erased without an audit log entry" if row.erased_at else "was changed"
+    reason = UNSAID if row.erased_at else "was changed"
     return MessageComparison(f"message {key} {reason}", seq)
 
 

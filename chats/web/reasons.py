@@ -283,14 +283,15 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "The strategy of the policy failed. The sliding window was used instead."
     ),
     "memory_withheld": gettext_lazy(
-        "Your saved preferences were not sent, because the policy does not allow it for the "
-        "provider of this model."
+        "Your instructions, preferences and messages of other chats were not sent, because the "
+        "policy does not allow it for the provider of this model."
     ),
     "references:none": gettext_lazy(
-        "No retrieved context: no earlier message shares words with the question."
+        "No retrieved context: the search found no earlier message for the question."
     ),
     "references:below_floor": gettext_lazy(
-        "No retrieved context: no earlier message shares enough keywords with the question."
+        "No retrieved context: no earlier message matches the question well enough and fits "
+        "into the prompt."
     ),
     "references:late": gettext_lazy(
         "No retrieved context: the search was skipped because the server was busy."

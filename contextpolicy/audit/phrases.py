@@ -34,7 +34,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "checkpoint.signed": gettext_lazy("Checkpoint signed"),
     "compaction.approved": gettext_lazy("Summary approved"),
     "compaction.asked": gettext_lazy("Compaction requested"),
-    "compaction.breaker_reset": gettext_lazy("Compaction pause ended by a user"),
+    "compaction.breaker_reset": gettext_lazy("Failure count of summaries reset by a user"),
     "compaction.failed": gettext_lazy("Compaction failed"),
     "compaction.overtaken": gettext_lazy("Summary outdated"),
     "compaction.prepared": gettext_lazy("Summary ready"),
@@ -53,7 +53,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "content.downloaded": gettext_lazy("Prompt of the chat downloaded by an auditor"),
     "content.granted": gettext_lazy("Access to the chat granted to another auditor"),
     "content.opened": gettext_lazy("Chat opened by an auditor"),
-    "content.read": gettext_lazy("Prompt of the chat read by an auditor"),
+    "content.read": gettext_lazy("Prompt or summary of the chat read by an auditor"),
     "content.refused": gettext_lazy("Access to the chat refused to another auditor"),
     "context.compressed": gettext_lazy("Prompt sent with omitted or truncated messages"),
     "context.warmed": gettext_lazy("Next prompt prefilled"),
@@ -173,7 +173,9 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "webhook.created": gettext_lazy("Webhook created"),
     "webhook.deleted": gettext_lazy("Webhook deleted"),
     "webhook.overflowed": gettext_lazy("Oldest webhook deliveries dropped (queue full)"),
-    "webhook.switched_off": gettext_lazy("Webhook disabled after failures"),
+    "webhook.switched_off": gettext_lazy(
+        "Webhook disabled after failures, or because its address no longer exists"
+    ),
     "window.lifted": gettext_lazy("Window removed (older messages are sent again)"),
     "window.moved": gettext_lazy("Window moved (older messages are omitted)"),
 }

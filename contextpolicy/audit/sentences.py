@@ -116,9 +116,7 @@ def describe_policy_event(kind: str, data: dict[str, Any], *, names: Names) -> s
         words = gettext("Policy {policy} v{number} published")
         reason = data.pop("emergency", "")
         if reason:
-            words = gettext(
-                "Policy {policy} v{number} published by its author in an emergency (“{reason}”)"
-            )
+            words = gettext("Policy {policy} v{number} published in an emergency (“{reason}”)")
         return words.format(
             policy=name, number=data.pop("version", 0), reason=format_short_value(reason)
         )
@@ -178,7 +176,7 @@ def describe_evaluation_event(
     if (all_of_them := data.pop("in_use", None)) is not None:
         opening = gettext(
             "{event}: {judged:,} of {all:,} evaluated, {changed:,} would change, "
-            "{would_refuse:,} would refuse"
+            "{would_refuse:,} would be refused"
         ).format(
             event=opening,
             all=all_of_them,

@@ -123,10 +123,16 @@ def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
         model = max(prices, key=lambda priced: priced.input_price or 0)
         spent = (model.input_price or Decimal(0)) * tokens * TURNS / 1_000_000
         sentence = gettext(
-            "With {n:,} messages, the window moves at each turn. No provider can then reuse "
-            "the cached history (≈ {tokens:,} tokens per turn). This costs ≈ {cost:.2f} for "
-            "{turns} turns with {model}, at its input price."
-        ).format(n=size, tokens=tokens, cost=spent, turns=TURNS, model=model)
+            "With {n:,} messages, the window moves at each turn. No provider can then reuse the "
+            "cached history (≈ {tokens:,} tokens per turn). This costs ≈ {cost} for {turns} "
+            "turns with {model}, at its input price."
+        ).format(
+            n=size,
+            tokens=tokens,
+            cost=f"{spent:.2f} {model.currency}".strip(),
+            turns=TURNS,
+            model=model,
+        )
     else:
         sentence = gettext(
             "With {n:,} messages, the window moves at each turn. No provider can then reuse "

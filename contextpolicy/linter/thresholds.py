@@ -115,10 +115,17 @@ def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
         "kept_above_mark",
         next(iter(mend)),
         gettext(
-            "keep_last_messages ({n:,}, usually about {kept:,} tokens) and a summary of "
-            "{summary:,} tokens have {tokens:,} tokens together. This exceeds compact_at "
-            "({high:,}), so each turn would start a compaction."
-        ).format(n=keep, kept=kept, summary=summary, tokens=kept + summary + system, high=high),
+            "keep_last_messages ({n:,}, usually about {kept:,} tokens), a summary of "
+            "{summary:,} tokens and system_text ({system:,}) have {tokens:,} tokens together. "
+            "This exceeds compact_at ({high:,}), so each turn would start a compaction."
+        ).format(
+            n=keep,
+            kept=kept,
+            summary=summary,
+            system=system,
+            tokens=kept + summary + system,
+            high=high,
+        ),
         "risk",
         mend,
     )

@@ -47,8 +47,8 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         help_text=gettext_lazy(
-            "The context window of the model has this many tokens. Empty: only the policy’s token "
-            "budget limits prompts."
+            "The context window of the model has this many tokens. Empty: the policy’s token "
+            "budget limits prompts. A learned window also limits them."
         ),
         verbose_name=gettext_lazy("context window"),
     )
@@ -136,15 +136,16 @@ class ModelSpec(Stored):
     strict_roles = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
-            "For servers that require alternating roles, starting with the user. Consecutive "
-            "messages of one role are sent as one message."
+            "Select this if the server requires alternating roles, starting with the user. "
+            "Consecutive messages of one role are then sent as one message."
         ),
         verbose_name=gettext_lazy("strict roles"),
     )
     cannot_stream = models.BooleanField(
         default=False,
         help_text=gettext_lazy(
-            "For servers that do not support streaming. Replies appear when they are complete."
+            "Select this if the server does not support streaming. Replies then appear when "
+            "they are complete."
         ),
         verbose_name=gettext_lazy("no streaming"),
     )
@@ -153,7 +154,7 @@ class ModelSpec(Stored):
         db_default=False,
         help_text=gettext_lazy(
             "API clients can request embeddings at /v1/embeddings, even if the model is "
-            "disabled for chats."
+            "disabled for chats. Operators can choose it for semantic search under Setup."
         ),
         verbose_name=gettext_lazy("Provides embeddings"),
     )

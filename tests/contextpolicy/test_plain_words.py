@@ -66,7 +66,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             PolicyValues(
                 tool_output_rules={"look_up": {"limit": 4_000, "keep_newest": 3}, "*": {}}
             ),
-            "Sends only the newest 3 results of look_up, each cut to 4,000 characters.",
+            "Sends only the newest 3 results of look_up. Results of look_up are cut to 4,000",
         ),
         (PolicyValues(tool_output_rules={"*": {"limit": 9}}), "Results of other tools are cut"),
         (PolicyValues(layout="A"), "Sends the history as text (layout A)."),

@@ -127,7 +127,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             queryset,
             title=gettext("Retry summaries"),
             sentence=gettext(
-                "Resets the failure count of these chats. The next attempt starts immediately and "
+                "Resets the failure count of these chats. The next attempt starts shortly and "
                 "uses the policy’s model."
             ),
         )

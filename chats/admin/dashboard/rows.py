@@ -110,9 +110,9 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
             key="first-token",
         ),
         NumberInWords(
-            gettext("Active summaries"),
+            gettext("Published summaries"),
             f"{took_effect:,}",
-            gettext("published"),
+            gettext("in the selected days"),
             summaries,
             key="active-summaries",
         ),
@@ -164,7 +164,11 @@ def format_money_number(
 ) -> NumberInWords:
     """Return an amount. Its note gives the number of calls of unknown cost."""
     money = whole.money(name)
-    note = format_unknown_costs(money, of=of) or gettext("of {n:,}").format(n=of)
+    if name == "summary_cost":
+        words = ngettext("of {n:,} summary", "of {n:,} summaries", of)
+    else:
+        words = ngettext("of {n:,} call", "of {n:,} calls", of)
+    note = format_unknown_costs(money, of=of) or words.format(n=of)
     return NumberInWords(label, balances.format_money(money), note, rows, key=name)
 
 

@@ -116,25 +116,20 @@ def _tool_rules(values: PolicyValues) -> list[Pieces]:
             for key, number in rule.items()
         }
         figures["tool"] = Figure(whose, "tool_output_rules", f"rule of {tool}")
-        if "limit" in rule and "keep_newest" in rule:
+        if "keep_newest" in rule:
             words = ngettext(
-                "Sends only the newest {keep_newest} results of {tool}, each cut to {limit} "
-                "character.",
-                "Sends only the newest {keep_newest} results of {tool}, each cut to {limit} "
-                "characters.",
-                rule["limit"],
+                "Sends only the newest {keep_newest} result of {tool}.",
+                "Sends only the newest {keep_newest} results of {tool}.",
+                rule["keep_newest"],
             )
-        elif "limit" in rule:
+            sentences.append(fill_sentence(words, about="", **figures))
+        if "limit" in rule:
             words = ngettext(
                 "Results of {tool} are cut to {limit} character.",
                 "Results of {tool} are cut to {limit} characters.",
                 rule["limit"],
             )
-        elif "keep_newest" in rule:
-            words = gettext("Sends only the newest {keep_newest} results of {tool}.")
-        else:
-            continue
-        sentences.append(fill_sentence(words, about="", **figures))
+            sentences.append(fill_sentence(words, about="", **figures))
     return sentences
 
 

@@ -118,7 +118,7 @@ def build_compaction_view(
         is_waiting=row.status == Compaction.Status.PREPARED and row.needs_approval,
         is_paused=branch.compaction_paused,
         bars=build_prompt_bars(row, scale=scale) if row.tokens_before else (),
-        scale=format_number(limit) if limit else "",
+        scale=format_number(limit) if limit == scale else "",
         figures=build_compaction_figures(row, marker=marker, chat=chat, user=user, report=report),
         balance=build_balance_figures(balances.load_compaction_balance(row)),
         report=report,
@@ -222,7 +222,7 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
         (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
         (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),
     )
-    unpriced = gettext("no price is set; {note}")
+    unpriced = gettext("price or usage unknown; {note}")
     return [
         CompactionFigure(
             label,

@@ -30,6 +30,7 @@ def test_the_reasons_of_the_checks_have_templates() -> None:
         message_commitments.MESSAGE_WITHOUT_ENTRY.format(pk=PK),
         message_commitments.ENTRY_CHANGED,
         f"message {PK} {message_commitments.MOVED}",
+        f"message {PK} {message_commitments.UNSAID}",
         *(
             f"receipt {PK} {reason}"
             for reason in (

@@ -1,8 +1,10 @@
 """Languages: which one a response has, and that no text of a page is left out."""
 
+import ast
 import re
 from collections.abc import Iterator
 from html.parser import HTMLParser
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,6 +19,7 @@ from tests import pseudo
 from tests.support.page_addresses import CHAT_PAGES, PAGES
 
 CHINESE = {"Accept-Language": "zh-CN,zh;q=0.9,en;q=0.5"}
+ROOT = Path(__file__).resolve().parents[3]
 # Elements whose words are code, data or written by people.
 WITHOUT_WORDS = {"script", "style", "code", "pre", "kbd", "bdi", "time", "textarea", "samp", "svg"}
 # Words on pages that are names or data.
@@ -152,3 +155,25 @@ def test_the_pseudo_locale_shows_an_untranslated_text() -> None:
     assert untranslated("<p>Send it</p><code>chat_id</code>") == ["Send it"]
     assert untranslated('<a title="Open the menu">⟦Öpéñ⟧</a>') == ["Open the menu"]
     assert pseudo.pseudo("j F Y, H:i") == "j F Y, H:i"
+
+
+def list_marked_texts(path: Path) -> Iterator[str]:
+    """Yield the literal texts in calls of gettext's functions."""
+    for call in ast.walk(ast.parse(path.read_text())):
+        if isinstance(call, ast.Call) and isinstance(call.func, ast.Name):
+            name = re.fullmatch(r"(n?p?)gettext(?:_lazy|_noop)?", call.func.id)
+            # The first argument of `pgettext` is the context.
+            for text in call.args["p" in name[1] :] if name else []:
+                if isinstance(text, ast.Constant) and isinstance(text.value, str):
+                    yield text.value
+
+
+def test_every_marked_text_is_in_the_catalogue() -> None:
+    catalogue = (ROOT / "locale/zh_Hans/LC_MESSAGES/django.po").read_text()
+    parts = re.findall(r'^msgid(?:_plural)? ((?:".*"\n)+)', catalogue, re.MULTILINE)
+    known = {"".join(map(ast.literal_eval, part.splitlines())) for part in parts}
+    files = [
+        path for folder in ("chats", "contextpolicy") for path in (ROOT / folder).rglob("*.py")
+    ]
+    found = {text: path.name for path in files for text in list_marked_texts(path)}
+    assert {text: name for text, name in found.items() if text not in known} == {}

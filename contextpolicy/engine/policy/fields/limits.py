@@ -178,9 +178,9 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Cache warm-ups"),
         help_text=gettext_noop(
-            "After a prompt changes, your own model servers prefill it in the background, so that "
-            "the next reply starts sooner. Only models without a price are used. You can exclude a "
-            "server in its settings."
+            "After a prompt changes, model servers with a private address prefill it in the "
+            "background, so that the next reply starts sooner. Only models without a price are "
+            "used. You can exclude a server in its settings."
         ),
         sentence=gettext_noop("Cache warm-ups are [off]."),
     )
