@@ -123,8 +123,8 @@ class LeftOutFile:
 LEFT_OUT: Mapping[str, str | Promise] = {
     "no_skill": gettext_lazy("The file is not in a folder with a SKILL.md."),
     "name": gettext_lazy(
-        "The name of the file is hidden, too long, or contains characters other than a–z, 0–9, "
-        "“.”, “_” and “-”."
+        "The name of the file is hidden, reserved (SKILL.md), too long, or contains characters "
+        "other than A–Z, a–z, 0–9, “.”, “_” and “-”."
     ),
     "not_text": gettext_lazy("The file is not UTF-8 text."),
 }

@@ -82,7 +82,8 @@ SENTENCES: Mapping[str, str] = {
     ),
     "tool_not_listed": gettext_noop("The server no longer lists this tool."),
     "too_many_tools": gettext_noop(
-        "The server lists more than 500 tools, or a definition has more than 20,000 characters."
+        "The server lists more than 500 tools, a tool without a name, or a definition of more than "
+        "20,000 characters."
     ),
     "tool_command_missing": gettext_noop(
         "The command of this tool server is not in the setting TOOL_COMMANDS."

@@ -294,7 +294,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "into the prompt."
     ),
     "references:late": gettext_lazy(
-        "No retrieved context: the search was skipped because the server was busy."
+        "No retrieved context: the search took too long. Ask again to repeat it."
     ),
     "references:breaker": gettext_lazy(
         "No retrieved context: the search was skipped because previous searches took too long."

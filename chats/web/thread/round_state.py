@@ -92,13 +92,12 @@ def describe_running_round(made: Round, *, following: Sequence[str]) -> tuple[st
 
 
 def describe_pending_agents(following: Sequence[str]) -> str:
-    """Return a sentence about the next two agents that would reply; empty if there are none."""
+    """Return a sentence about the agents that would have replied; empty if there are none."""
     if not following:
         return ""
     if len(following) == 1:
         return gettext("The next agent was {name}.").format(name=following[0])
-    words = gettext("The next agents were {first} and {second}.")
-    return words.format(first=following[0], second=following[1])
+    return gettext("The next agents were {names}.").format(names=join_items(following))
 
 
 def format_reply_count(number: int) -> str:
