@@ -214,7 +214,7 @@ clients: $(VENV)/.for-testing
 		npm install --silent --prefix $(CLIENTS)/use_chat
 	@CLIENTS=$(abspath $(CLIENTS)) $(BIN)/python -m pytest -q -n 1 --timeout 600 -m clients \
 		tests/journeys/test_other_clients.py tests/journeys/test_example_front_end.py \
-		tests/journeys/test_approvals_of_clients.py
+		tests/journeys/test_approvals_of_clients.py tests/journeys/test_tool_calls_of_clients.py
 
 # The load of teams on themselves and on other chats: make team-load [BLOCKS=6] [ROUNDS=50] [DATABASE=postgres]
 team-load: $(VENV)/.for-testing

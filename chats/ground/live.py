@@ -47,6 +47,9 @@ CROWD = 100
 # The reader's pause per watched stream, in seconds.
 REST_PER_STREAM = 0.00003
 
+# Kinds of frames about tool calls.
+CALL_KINDS = frozenset({"call", "arguments", "calls", "result"})
+
 # The id and fields of a stream entry.
 Entry = tuple[str, dict[str, str]]
 
@@ -55,11 +58,17 @@ Entry = tuple[str, dict[str, str]]
 class Frame:
     """One event of a turn.
 
-    `kind`: text, reasoning, state, step, anew, restarted or end. `offset`: number of code
-    points of the step's text before `text`. `key`: the stream that the frame was read from.
+    `kind`: text, reasoning, state, step, anew, restarted, end, or a kind below. `offset`: number of
+    code points of the step's text before `text`. `key`: the stream that the frame was read from.
     `logprobs`: the log probabilities of `text`
     (`providers.logprobs.TokenLog.take_entries`). A frame of kind `anew` discards the step's
     text; the number `anew` counts these restarts.
+
+    Frames about the step's tool calls have the kinds `call` (a call begins: its id and name as
+    JSON), `arguments` (more of its arguments), `calls` (all calls are complete and run now: the
+    length of the arguments of each, as JSON) and `result` (a call has ended). `place` is the
+    position of the call in its step. The `offset` of a result is its length; a long result has no
+    `text`.
 
     A person's stream has two other kinds. `changed` contains a chat id in `text` and a time
     in milliseconds in `offset`. `resumed` means that the bus was unavailable.
@@ -73,6 +82,7 @@ class Frame:
     anew: int = 0
     key: str = ""
     logprobs: str = ""
+    place: int = 0
 
     def fields(self) -> dict[str, Any]:
         found: dict[str, Any] = {
@@ -85,6 +95,8 @@ class Frame:
         }
         if self.logprobs:
             found["l"] = self.logprobs
+        if self.place:
+            found["c"] = self.place
         return found
 
     @classmethod
@@ -100,6 +112,7 @@ class Frame:
             text=fields["t"],
             key=key,
             logprobs=fields.get("l", ""),
+            place=int(fields.get("c", 0)),
         )
 
     @property
@@ -113,15 +126,20 @@ class Frame:
         return self.kind in {"text", "reasoning"}
 
     @property
+    def can_grow(self) -> bool:
+        """True for a piece of a text, which can be joined with the next piece."""
+        return self.is_words or self.kind == "arguments"
+
+    @property
     def is_urgent(self) -> bool:
         """True for the first text of a step and for its end."""
         return self.kind == "end" or (self.is_words and not self.offset)
 
     def absorbs(self, later: "Frame") -> bool:
         """Append a later frame that continues this one. Return False if it must stay separate."""
-        if self.kind != later.kind or not self.is_words:
+        if self.kind != later.kind or not self.can_grow:
             return False
-        if self.beginning != later.beginning:
+        if self.beginning != later.beginning or self.place != later.place:
             return False
         self.text += later.text
         if later.logprobs:
@@ -258,7 +276,7 @@ class FrameWriter:
             return
         for key, frame in entries:
             add_stream_entry(self.pipeline, key, frame)
-            if not frame.is_words:
+            if not frame.can_grow:
                 # Each step starts with such a frame, so each key gets an expiry.
                 self.pipeline.expire(key, TURN_SECONDS)
         await self.pipeline.execute()

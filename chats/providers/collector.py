@@ -41,6 +41,16 @@ def discard_piece(_kind: str, _piece: str, _offset: int, _logprobs: str = "") ->
     """Ignore a piece, because this reply has no live viewers."""
 
 
+class SayCall(Protocol):
+    """Forwards a piece of a call: its place among the calls, the call so far, more arguments."""
+
+    def __call__(self, place: int, call: "PartialToolCall", piece: str, /) -> None: ...
+
+
+def discard_call_piece(_place: int, _call: "PartialToolCall", _piece: str) -> None:
+    """Ignore a piece of a tool call, because this reply has no live viewers."""
+
+
 class Growing:
     """A text that grows piece by piece, with its length in code points."""
 
@@ -93,10 +103,12 @@ class ReplyCollector:
         self,
         *,
         say: Say = discard_piece,
+        say_call: SayCall = discard_call_piece,
         clock: Callable[[], datetime] | None = None,
         folds_thoughts: bool = True,
     ) -> None:
         self.say = say
+        self.say_call = say_call
         # Separates thinking from text, unless an API client gets the text unchanged.
         self.tags = ThinkTags() if folds_thoughts else None
         self.clock = clock
@@ -293,3 +305,5 @@ class ReplyCollector:
                 text.add(self.fitting(piece))
         if self.is_full:
             self.error = ProviderError("tool_call_too_long")
+        else:
+            self.say_call(delta.index, asking, delta.arguments)

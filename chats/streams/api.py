@@ -24,6 +24,7 @@ from chats.record.access import check_turn
 from chats.streams import connection
 from chats.streams.follow import (
     Beginning,
+    CallProgress,
     Delta,
     Done,
     Reshaped,
@@ -174,8 +175,8 @@ class Program:
                 return self.text("delta", offset=offset, text=text)
             case TurnNotice(sentence):
                 return self.event("state", text=turn_notices.localize_notice(sentence))
-            case Thoughts():
-                # Only the gateway sends reasoning.
+            case Thoughts() | CallProgress():
+                # Only the gateway and UI message streams send them.
                 return ""
             case Reshaped(beginning):
                 return self.begin_anew(beginning)

@@ -13,7 +13,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from chats.ground.live import Frame, Hub, Subscription, build_turn_key
+from chats.ground.live import CALL_KINDS, Frame, Hub, Subscription, build_turn_key
 from chats.models import Turn
 from chats.streams import statements
 
@@ -69,6 +69,13 @@ class Thoughts:
 
 
 @dataclass(frozen=True, slots=True)
+class CallProgress:
+    """A frame about a tool call of the running step, in one of the kinds of `live.CALL_KINDS`."""
+
+    frame: Frame
+
+
+@dataclass(frozen=True, slots=True)
 class TurnNotice:
     """A sentence about the turn ("Next attempt at …").
 
@@ -108,7 +115,7 @@ class Done:
     row: TurnRow
 
 
-Update = Snapshot | Delta | Thoughts | TurnNotice | Reshaped | Done
+Update = Snapshot | Delta | Thoughts | CallProgress | TurnNotice | Reshaped | Done
 
 GONE = TurnRow(status="deleted", is_over=True, beginning=Beginning(), text="")
 
@@ -166,10 +173,18 @@ ReadRow = Callable[[uuid.UUID], Awaitable[TurnRow]]
 class TurnFollower:
     """One viewer's position in a turn, and its next updates."""
 
-    def __init__(self, *, turn_id: uuid.UUID, read: ReadRow, with_thoughts: bool = False) -> None:
+    def __init__(
+        self,
+        *,
+        turn_id: uuid.UUID,
+        read: ReadRow,
+        with_thoughts: bool = False,
+        with_calls: bool = False,
+    ) -> None:
         self.turn_id = turn_id
         self.read = read
         self.with_thoughts = with_thoughts
+        self.with_calls = with_calls
         self.beginning = Beginning()
         self.position = 0
         # Code points of the step's reasoning already sent.
@@ -272,6 +287,8 @@ class TurnFollower:
             self.beginning, self.position, self.thought = beginning, 0, 0
         if frame.kind == "reasoning" and self.with_thoughts:
             return begun + await self.hear_thoughts(frame)
+        if frame.kind in CALL_KINDS and self.with_calls:
+            return [*begun, CallProgress(frame)]
         return begun + (await self.hear_text(frame) if frame.kind == "text" else [])
 
     async def hear_thoughts(self, frame: Frame) -> list[Update]:
@@ -325,6 +342,7 @@ async def follow_turn(
     seen: StreamPosition | None = None,
     whole: bool = False,
     with_thoughts: bool = False,
+    with_calls: bool = False,
 ) -> AsyncIterator[list[Update]]:
     """Yield the updates of a turn until it ends.
 
@@ -332,15 +350,17 @@ async def follow_turn(
     when the stream was requested: the bus has the frames since then. `seen` is the position
     to resume from. A `whole` stream starts with a snapshot even if `seen` is given, once
     the row has reached that position. The stream of an ended turn has no snapshot.
-    `with_thoughts` adds `Thoughts` updates, which `read` must support. `hub` is called in
-    the event loop. Ends without `Done` if the viewer reads too slowly; it then reconnects
-    with its position.
+    `with_thoughts` adds `Thoughts` updates, which `read` must support. `with_calls` adds
+    `CallProgress` updates. `hub` is called in the event loop. Ends without `Done` if the viewer
+    reads too slowly; it then reconnects with its position.
     """
     while whole and is_row_behind(row, seen):
         yield []
         await asyncio.sleep(PATIENCE / 4)
         row = await read(turn_id)
-    viewer = TurnFollower(turn_id=turn_id, read=read, with_thoughts=with_thoughts)
+    viewer = TurnFollower(
+        turn_id=turn_id, read=read, with_thoughts=with_thoughts, with_calls=with_calls
+    )
     updates = viewer.begin(row, seen=seen, whole=whole)
     if has_done_update(updates):
         yield updates

@@ -10,7 +10,7 @@ opens another one, which continues the client's message.
 
 import json
 import uuid
-from collections.abc import AsyncGenerator, AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from dataclasses import dataclass
 from functools import partial
@@ -21,15 +21,17 @@ from django.http import HttpResponseBase
 from django.utils import translation
 from django.utils.translation import gettext
 
-from chats.exchange.ui_approvals import NOTHING_KNOWN, KnownParts, mark_denied_calls
+from chats.exchange.ui_approvals import NOTHING_KNOWN, KnownParts
 from chats.exchange.ui_files import name_file_addresses
 from chats.ground import databases, turn_notices
+from chats.ground.live import Frame
 from chats.models import Turn
 from chats.record.history import select_step_messages
 from chats.streams import connection
 from chats.streams.api import FollowingPerson, can_follow_turn
 from chats.streams.follow import (
     Beginning,
+    CallProgress,
     Delta,
     Done,
     Reshaped,
@@ -41,16 +43,21 @@ from chats.streams.follow import (
     follow_turn,
     read_row_with_reply_and_thoughts,
 )
+from chats.streams.ui_tool_calls import (
+    Chunk,
+    LiveCalls,
+    build_tool_chunks,
+    load_kept_calls,
+    serialize_step,
+)
 from chats.turns.consents import WaitingCall, list_waiting_calls
 from chats.turns.tool_steps import find_tool_step
-from contextpolicy.engine.messages.messages import Part, parse_parts
-from contextpolicy.engine.messages.ui_messages import UIMessage, serialize_ui_message
+from contextpolicy.engine.messages.messages import parse_parts
 
 # Clients recognise the protocol by this header.
 PROTOCOL_HEADER = ("x-vercel-ai-ui-message-stream", "v1")
 DONE = "data: [DONE]\n\n"
 
-Chunk = Mapping[str, object]
 FINISH: Chunk = {"type": "finish"}
 
 
@@ -77,6 +84,7 @@ def build_ui_message_stream(
                     hub=connection.STREAMS.hub,
                     read=read,
                     with_thoughts=True,
+                    with_calls=True,
                 )
             ),
             encode=encoder.encode,
@@ -104,6 +112,8 @@ class StoredTurn:
     error: str
     # The requests for consent of the last step, whose tools have not run.
     asked: Sequence[WaitingCall] = ()
+    # The ids of the running step's calls, if its reply is stored. A new attempt continues them.
+    kept: frozenset[str] = frozenset()
 
 
 NOTHING_STORED = StoredTurn(steps=(), finishes=(), model="", error="")
@@ -130,14 +140,8 @@ def load_stored_turn(turn_id: uuid.UUID) -> StoredTurn:
         model=turn.model_name if turn else "",
         error=turn.localized_error if turn else "",
         asked=asked if waiting is not None else (),
+        kept=load_kept_calls(turn) if turn and turn.attempt + turn.begun_anew > 1 else frozenset(),
     )
-
-
-def serialize_step(parts: Sequence[Part]) -> list[dict[str, Any]]:
-    """Return the parts of one step as UI message parts, without step marks."""
-    message = UIMessage("step", "assistant", parts, {})
-    made: Any = serialize_ui_message(message)["parts"]
-    return mark_denied_calls([part for part in made if part["type"] != "step-start"])
 
 
 class ChunkEncoder:
@@ -158,6 +162,7 @@ class ChunkEncoder:
         # Steps that are completely sent, and those whose text was streamed.
         self.complete = max(known.step - 1, 0)
         self.streamed: set[int] = set()
+        self.live = LiveCalls(turn_id)
 
     async def follow_until_over(
         self, updates: AsyncIterator[list[Update]]
@@ -179,21 +184,27 @@ class ChunkEncoder:
             self.has_started = True
             chunks.append({"type": "start", "messageId": str(self.turn_id)})
             chunks += [] if self.known.step else [{"type": "start-step"}]
+        chunks += await self.build_chunks(update)
+        return encode_chunks(chunks) + (DONE if self.is_over else "")
+
+    async def build_chunks(self, update: Update) -> list[Chunk]:
+        """Return the chunks of an update, without the start of the message."""
         match update:
             case Snapshot(beginning, text):
-                chunks += await self.take_snapshot(beginning, text)
+                return await self.take_snapshot(beginning, text)
             case Delta(text=text):
-                chunks += self.stream("text", text)
+                return self.stream("text", text)
             case Thoughts(text=text):
-                chunks += self.stream("reasoning", text)
+                return self.stream("reasoning", text)
+            case CallProgress(frame):
+                return await self.take_call(frame)
             case TurnNotice(sentence):
-                chunks.append(build_notice(turn_notices.localize_notice(sentence)))
+                return [build_notice(turn_notices.localize_notice(sentence))]
             case Reshaped():
                 # A snapshot follows.
-                pass
+                return []
             case Done(row):
-                chunks += await self.end(row)
-        return encode_chunks(chunks) + (DONE if self.is_over else "")
+                return await self.end(row)
 
     def encode_interruption(self) -> str:
         """Return the last chunks of a stream that ends before its turn.
@@ -220,6 +231,12 @@ class ChunkEncoder:
         """Return more of the current step's text. Empty for a step that the client already has."""
         return self.add(kind, text) if self.beginning.step > self.known.step else []
 
+    async def take_call(self, frame: Frame) -> list[Chunk]:
+        """Return the chunks of a frame about a tool call. A call follows the text."""
+        known = self.known.calls if self.beginning.step == self.known.step else ()
+        chunks = await self.live.hear(frame, known=known, read=read_in_thread)
+        return [*self.close(), *chunks] if chunks else []
+
     def ask(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
         """Return the rest of the step that waits for consent, its requests, and the end."""
         # The request starts the text again in the row. The streamed text stays.
@@ -240,16 +257,18 @@ class ChunkEncoder:
     def begin(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
         """Start the text of a step or attempt: complete the previous steps, or discard the text."""
         chunks: list[Chunk] = []
+        if beginning.attempt != self.beginning.attempt:
+            self.live.doubt()
         if beginning.step > self.beginning.step:
             chunks += self.complete_steps(stored, until=beginning.step - 1)
         elif beginning != self.beginning:
-            chunks += [*self.close(), *self.discard()]
+            chunks += [*self.close(), *self.discard(), *self.live.discard(kept=stored.kept)]
         self.beginning, self.position, self.running = beginning, 0, []
         return chunks
 
     async def load(self) -> StoredTurn:
-        read = sync_to_async(databases.close_connections_after(load_stored_turn))
-        return await read(self.turn_id)
+        found: StoredTurn = await read_in_thread(load_stored_turn, self.turn_id)
+        return found
 
     def complete_steps(self, stored: StoredTurn, *, until: int | None = None) -> list[Chunk]:
         """Return the chunks of stored steps that were not sent yet.
@@ -265,14 +284,27 @@ class ChunkEncoder:
                 if part["type"] == "file":
                     chunks += [*self.close(), build_file_chunk(part)] if not is_known else []
                 elif part["type"] not in ("text", "reasoning"):
-                    has_call = is_known and part["toolCallId"] in self.known.calls
-                    chunks += build_tool_chunks(part, has_call=has_call)
+                    chunks += self.complete_call(part, number=number)
                 elif number not in self.streamed and not is_known:
                     chunks += [*self.add(part["type"], part["text"]), *self.close()]
+            if number == self.beginning.step:
+                chunks += self.live.discard()
+                self.live.asking = None
             if until is not None or number < last:
                 chunks += [{"type": "finish-step"}, {"type": "start-step"}]
         self.complete = max(self.complete, last)
         return chunks
+
+    def complete_call(self, part: Mapping[str, Any], *, number: int) -> list[Chunk]:
+        """Return the missing chunks of a stored call in the step with this number."""
+        call_id = part["toolCallId"]
+        has_call = number == self.known.step and call_id in self.known.calls
+        sent = self.live.take(call_id) if number == self.beginning.step else None
+        if sent is None:
+            return build_tool_chunks(part, has_call=has_call)
+        return build_tool_chunks(
+            part, has_call=has_call or sent.has_input, has_output=sent.has_output
+        )
 
     def complete_text(self, stored: StoredTurn, *, step: int) -> list[Chunk]:
         """Return the unsent end of a streamed text, whose last frames may be lost, and close it."""
@@ -322,8 +354,10 @@ class ChunkEncoder:
         if has_text and (row.beginning != self.beginning or self.position > len(row.text)):
             # Less was stored than was streamed, or another attempt was.
             chunks += [*self.close(), *self.discard()]
+        if row.beginning != self.beginning:
+            self.live.doubt()
         stored = await self.load()
-        chunks += self.complete_steps(stored)
+        chunks += [*self.complete_steps(stored), *self.live.discard()]
         if row.status == Turn.Status.STOPPED:
             return [*chunks, {"type": "abort"}]
         if row.status == Turn.Status.ABSORBED:
@@ -338,27 +372,15 @@ class ChunkEncoder:
         return [*chunks, {"type": "finish", "messageMetadata": metadata}]
 
 
+async def read_in_thread(function: Callable[..., Any], *arguments: Any, **more: Any) -> Any:
+    """Run a database function in a thread, and close its connection if it is broken."""
+    read = sync_to_async(databases.close_connections_after(function))
+    return await read(*arguments, **more)
+
+
 def build_notice(sentence: str) -> Chunk:
     """Return a notice about the turn. It is not stored in the client's message."""
     return {"type": "data-notice", "data": {"text": sentence}, "transient": True}
-
-
-def build_tool_chunks(part: Mapping[str, Any], *, has_call: bool) -> list[Chunk]:
-    """Return the chunks of a tool call and its result.
-
-    The call is left out if the client already has it.
-    """
-    call = {"toolCallId": part["toolCallId"]}
-    name = part["type"].removeprefix("tool-")
-    chunks: list[Chunk] = []
-    if not has_call:
-        made = {"type": "tool-input-available", **call, "toolName": name, "input": part["input"]}
-        chunks.append(made)
-    if part["state"] == "output-denied":
-        chunks.append({"type": "tool-output-denied", **call})
-    elif "output" in part:
-        chunks.append({"type": "tool-output-available", **call, "output": part["output"]})
-    return chunks
 
 
 def build_file_chunk(part: Mapping[str, Any]) -> Chunk:

@@ -27,6 +27,7 @@ from chats.streams import connection
 from chats.streams.follow import (
     GONE,
     Beginning,
+    CallProgress,
     Delta,
     Done,
     Reshaped,
@@ -188,8 +189,8 @@ class ReplyView:
                 return await self.grow(text)
             case TurnNotice(sentence):
                 return self.event("state", escape(turn_notices.localize_notice(sentence)))
-            case Thoughts():
-                # Only the gateway sends reasoning.
+            case Thoughts() | CallProgress():
+                # Only the gateway and UI message streams send them.
                 return ""
             case Reshaped():
                 return self.event("refresh", "")

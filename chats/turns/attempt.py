@@ -30,6 +30,7 @@ from chats.turns.attempt_state import (
     Interrupted,
     Worker,
 )
+from chats.turns.call_frames import publish_stored_calls
 from chats.turns.calling import ModelCall, ResumedCall
 from chats.turns.model_calls import call_model
 from chats.turns.opening import ClaimedTurn
@@ -156,6 +157,7 @@ class TurnAttempt(AttemptState):
         self.opening = None
         call = ResumedCall(stored, say=self.publish, clock=self.worker.clock)
         self.call = call
+        publish_stored_calls(self, call.requests)
         self.prompt = await compose_step_prompt(self)
         return call
 

@@ -151,7 +151,9 @@ class AttemptState:
             reasoning=str(call.reasoning),
         )
 
-    def publish(self, kind: str, text: str = "", offset: int = 0, logprobs: str = "") -> None:
+    def publish(
+        self, kind: str, text: str = "", offset: int = 0, logprobs: str = "", *, place: int = 0
+    ) -> None:
         """Publish one frame on the live bus."""
         turn = self.turn
         frame = Frame(
@@ -162,5 +164,6 @@ class AttemptState:
             offset=offset,
             text=text,
             logprobs=logprobs,
+            place=place,
         )
         self.worker.put(turn.pk, frame)

@@ -8,7 +8,13 @@ from datetime import datetime
 from chats.ground import cancelling
 from chats.models import Message, ToolStep
 from chats.providers.base import Provider, ProviderError, ProviderRequest
-from chats.providers.collector import PartialToolCall, ReplyCollector, Say
+from chats.providers.collector import (
+    PartialToolCall,
+    ReplyCollector,
+    Say,
+    SayCall,
+    discard_call_piece,
+)
 from chats.record.images import Bytes
 from chats.turns.result_images import ResultImage
 from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts, serialize_parts
@@ -25,8 +31,15 @@ FINISHES: dict[str, str] = {
 class ModelCall(ReplyCollector):
     """The reply of one model call, with its receipt and tool results."""
 
-    def __init__(self, *, receipt_id: uuid.UUID, say: Say, clock: Callable[[], datetime]) -> None:
-        super().__init__(say=say, clock=clock)
+    def __init__(
+        self,
+        *,
+        receipt_id: uuid.UUID,
+        say: Say,
+        clock: Callable[[], datetime],
+        say_call: SayCall = discard_call_piece,
+    ) -> None:
+        super().__init__(say=say, say_call=say_call, clock=clock)
         self.receipt_id = receipt_id
         self.results: dict[int, str] = {}
         self.images: dict[int, Sequence[ResultImage]] = {}

@@ -18,6 +18,7 @@ from chats.providers.base import ProviderError
 from chats.turns import call_receipts, overflow_learning, writes
 from chats.turns import lease as leases
 from chats.turns.attempt_state import AttemptState
+from chats.turns.call_frames import CallPublisher
 from chats.turns.calling import ModelCall
 from chats.turns.step_prompt import compose_step_prompt
 
@@ -148,7 +149,12 @@ async def call_model_once(
     """
     receipt_id = await create_call_receipt(attempt, prompt, number)
     attempt.prompt = prompt
-    call = ModelCall(receipt_id=receipt_id, say=attempt.publish, clock=attempt.worker.clock)
+    call = ModelCall(
+        receipt_id=receipt_id,
+        say=attempt.publish,
+        say_call=CallPublisher(attempt).say,
+        clock=attempt.worker.clock,
+    )
     attempt.call = call
     attempt.saved = 0
     if not attempt.reason:

@@ -14,6 +14,7 @@ from chats.prompt.tools.skill_load import SkillFacts
 from chats.tool_servers.client import CallOutput
 from chats.turns import references, tool_steps, writes
 from chats.turns.attempt_state import STOP, AttemptState, ConsentRequired
+from chats.turns.call_frames import publish_result, publish_running_calls
 from chats.turns.calling import ModelCall
 from chats.turns.result_images import ReadResult, read_result_images
 from chats.turns.server_tools import run_ready_call
@@ -38,6 +39,7 @@ async def run_tool_calls(attempt: AttemptState, call: ModelCall) -> None:
         await store_tool_step(attempt, call)
     if call.ran_servers and await request_call_consents(attempt, call, offered=offered):
         raise ConsentRequired
+    publish_running_calls(attempt, call.requests)
     await run_each_tool(attempt, call, offered=offered)
     if attempt.turn.step >= settings.MAX_STEPS:
         call.finish = Message.Finish.LIMIT
@@ -55,6 +57,7 @@ async def run_each_tool(
             result = await run_own_tool(attempt, request, offered=offered, skills=skills)
         if result is not None:
             call.results[index] = result
+            publish_result(attempt, index, result)
             skills = skills.after(request, result)
         if call.ran_servers and attempt.reason == STOP:
             return

@@ -217,6 +217,16 @@ def is_allowed_in_chat(tool: ToolDefinition, *, chat_id: uuid.UUID) -> bool:
     return given.exists()
 
 
+def list_asking_tools(chat_id: uuid.UUID) -> frozenset[str]:
+    """Return the names in prompts of all tools whose calls wait for consent in a chat."""
+    rows = ToolDefinition.objects.select_related("server").filter(asks=True, is_listed=True)
+    return frozenset(
+        row.wire_name
+        for row in rows
+        if row.is_approved and not is_allowed_in_chat(row, chat_id=chat_id)
+    )
+
+
 @transaction.atomic
 def request_consents(
     *,

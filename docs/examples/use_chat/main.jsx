@@ -21,6 +21,10 @@ function requestsOf(message) {
   return message.parts.filter((part) => isToolUIPart(part) && part.state === "approval-requested");
 }
 
+function callsOf(message) {
+  return message.parts.filter((part) => isToolUIPart(part) && part.state !== "approval-requested");
+}
+
 function Chat({ stored }) {
   const { messages, sendMessage, regenerate, stop, status, error, addToolApprovalResponse } =
     useChat({
@@ -53,6 +57,12 @@ function Chat({ stored }) {
       {messages.map((message) => (
         <article key={message.id} className={message.role}>
           <p style={{ whiteSpace: "pre-wrap" }}>{textOf(message)}</p>
+          {callsOf(message).map(({ toolCallId, type, state, input }, at) => (
+            <p key={`${toolCallId}-${at}`} className="call" data-state={state}>
+              {type.replace("tool-", "")} {JSON.stringify(input)}{" "}
+              {state.startsWith("input") ? "…" : state.replace("output-", "")}
+            </p>
+          ))}
           {requestsOf(message).map(({ type, input, approval }) => (
             <fieldset key={approval.id}>
               <legend>{type.replace("tool-", "")}</legend>
