@@ -58,9 +58,9 @@ class Number(IntConverter):
 
 
 class ClientId(StringConverter):
-    """The id that a client assigned to a chat."""
+    """The id that a client assigned to a chat. It may contain slashes."""
 
-    regex = "[^/]{1,200}"
+    regex = ".{1,200}"
 
 
 class ImageHash(StringConverter):
@@ -91,8 +91,9 @@ singletons.register("search", search.SearchViewSet, "search")
 singletons.register("memory", memory.MemoryViewSet, "memory")
 singletons.register("messages/recent", recent.RecentMessageViewSet, "messages_recent")
 singletons.register("ui-chats", ui_chats.UIChatsViewSet, "ui_chats")
-singletons.register(UI_CHAT, ui_chats.UIChatViewSet, "ui_chats_messages")
+# First: an id may contain slashes.
 singletons.register(f"{UI_CHAT}/stream", ui_chats.UIChatStreamViewSet, "ui_chats_stream")
+singletons.register(UI_CHAT, ui_chats.UIChatViewSet, "ui_chats_messages")
 singletons.register("usage", usage.UsageViewSet, "usage")
 singletons.register("counts", counts.CountViewSet, "counts")
 singletons.register("export", exchange.ExportViewSet, "export")

@@ -40,7 +40,6 @@ from chats.turns.start import Accepted, retry_turn, start_turn
 from contextpolicy.engine.messages.messages import (
     FilePart,
     TextPart,
-    ToolCallPart,
     parse_parts,
 )
 from contextpolicy.engine.messages.ui_messages import UIMessage
@@ -122,10 +121,12 @@ class UIAction:
     def decide(self) -> UIReply:
         """Store the answers to consent requests in the last message. Raises `NotFound`."""
         chat = get_ui_chat(self.request.chat_id, user=self.user)
-        last = cast(UIMessage, self.request.last)
-        calls = frozenset(part.call_id for part in last.parts if isinstance(part, ToolCallPart))
         turn, known = decide_approvals(
-            self.request.approvals, chat=chat, calls=calls, user=self.user, now=self.now
+            self.request.approvals,
+            chat=chat,
+            calls=self.request.calls,
+            user=self.user,
+            now=self.now,
         )
         return UIReply(chat, turn, known)
 

@@ -15,7 +15,9 @@ IMAGE_ADDRESS = "/api/v1/chats/{chat_id}/messages/{message_id}/images/{sha256}"
 # The beginning of these addresses in earlier versions, which clients may have stored.
 EARLIER_IMAGE_PREFIX, IMAGE_PREFIX = "/chats/", "/api/v1/chats/"
 # The address of an upload, relative or with a host.
-OWN_FILE = re.compile(r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f-]{36})/content")
+OWN_FILE = re.compile(
+    r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/content"
+)
 
 
 def name_file_addresses(row: Message, parts: Sequence[Part]) -> tuple[Part, ...]:

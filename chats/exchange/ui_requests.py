@@ -74,6 +74,8 @@ class UIRequest:
     extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
     # The answers to requests for consent in the last message.
     approvals: Sequence[ToolApproval] = field(default_factory=tuple)
+    # The ids of the tool calls in the last step of the last message.
+    calls: frozenset[str] = frozenset()
     # Slug of the model to use from now on. Empty: no change.
     model: str = ""
 
@@ -95,7 +97,8 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     if not isinstance(model, str):
         raise InvalidUIRequest(problem=gettext_lazy("`model` must be the ID of a model."))
     request = UIRequest(check_id(body.get("id"), name="id"), trigger, message_id, model=model)
-    listed = [body["message"]] if "message" in body else body.get("messages")
+    single = body.get("message")
+    listed = body.get("messages") if single is None else [single]
     if not isinstance(listed, list) or not all(isinstance(item, dict) for item in listed):
         raise InvalidUIRequest(problem=gettext_lazy("`messages` must be a list of messages."))
     if not listed:
@@ -121,7 +124,19 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
         count=len(listed),
         extras=tuple(extras),
         approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
+        calls=list_last_step_calls(listed[-1]["parts"]),
     )
+
+
+def list_last_step_calls(parts: Sequence[Any]) -> frozenset[str]:
+    """Return the ids of the tool calls after the last step mark. Earlier steps may use them too."""
+    found: set[str] = set()
+    for part in parts:
+        if isinstance(part, Mapping) and part.get("type") == "step-start":
+            found.clear()
+        elif isinstance(part, Mapping) and isinstance(part.get("toolCallId"), str):
+            found.add(part["toolCallId"])
+    return frozenset(found)
 
 
 def check_stored_parts(parts: Sequence[Any]) -> None:

@@ -257,9 +257,9 @@ class ChunkEncoder:
     def begin(self, beginning: Beginning, stored: StoredTurn) -> list[Chunk]:
         """Start the text of a step or attempt: complete the previous steps, or discard the text."""
         chunks: list[Chunk] = []
-        if beginning.attempt != self.beginning.attempt:
-            self.live.doubt()
         if beginning.step > self.beginning.step:
+            if beginning.attempt != self.beginning.attempt:
+                self.live.doubt()
             chunks += self.complete_steps(stored, until=beginning.step - 1)
         elif beginning != self.beginning:
             chunks += [*self.close(), *self.discard(), *self.live.discard(kept=stored.kept)]

@@ -3,9 +3,9 @@
 A record for each call contains the chunks that the client has. The stored step then adds only the
 rest, so that lost frames delay a call but never repeat or lose it.
 
-If any tool of the installation requires consent, a call of another tool is shown only when all
-calls run: a step that waits must contain requests only, because clients send the answers once each
-call of the step has one.
+If any tool of the chat requires consent, a call of another tool is shown only when all calls run: a
+step that waits must contain requests only, because clients send the answers once each call of the
+step has one.
 """
 
 import json
@@ -19,6 +19,7 @@ from django.utils.translation import gettext
 from chats.exchange.ui_approvals import mark_denied_calls
 from chats.ground.live import Frame
 from chats.models import ToolCall, Turn
+from chats.prompt.model_choice import PolicyRefused, resolve_effective_policy
 from chats.turns.tool_steps import find_tool_step, list_asking_tools
 from contextpolicy.engine.messages.messages import (
     Part,
@@ -27,6 +28,7 @@ from contextpolicy.engine.messages.messages import (
     parse_parts,
 )
 from contextpolicy.engine.messages.ui_messages import UIMessage, serialize_ui_message
+from contextpolicy.resolution import load_policy_values
 
 Chunk = Mapping[str, object]
 
@@ -141,7 +143,12 @@ class LiveCalls:
         return None
 
     def discard(self, kept: Collection[str] = ()) -> list[Chunk]:
-        """Forget all calls except those with the ids `kept`. The client gets an error for each."""
+        """Forget all calls except those with the ids `kept`. The client gets an error for each.
+
+        A kept call gets its result again, which can differ from that of the earlier attempt.
+        """
+        for call in self.calls.values():
+            call.has_output = False
         gone = [place for place, call in self.calls.items() if call.call_id not in kept]
         calls = [self.calls.pop(place) for place in gone]
         return [build_discarded_chunk(call.call_id) for call in calls if call.has_start]
@@ -186,8 +193,17 @@ def serialize_step(parts: Sequence[Part]) -> list[dict[str, Any]]:
 
 def load_asking_tools(turn_id: uuid.UUID) -> frozenset[str]:
     """Return the names of the tools whose calls wait for consent in the chat of a turn."""
-    chat_id = Turn.objects.filter(pk=turn_id).values_list("branch__chat", flat=True).first()
-    return list_asking_tools(chat_id) if chat_id else frozenset()
+    rows = Turn.objects.select_related("branch__chat", "model", "agent__policy__current")
+    turn = rows.filter(pk=turn_id).first()
+    if turn is None:
+        return frozenset()
+    chat = turn.branch.chat
+    try:
+        effective = resolve_effective_policy(chat=chat, model=turn.model, agent=turn.agent)
+    except PolicyRefused:
+        # The turn fails. Its calls are not run.
+        return frozenset()
+    return list_asking_tools(chat.pk, allowed=load_policy_values(effective).tools)
 
 
 def load_result(turn_id: uuid.UUID, *, step: int, place: int) -> str:

@@ -217,13 +217,12 @@ def is_allowed_in_chat(tool: ToolDefinition, *, chat_id: uuid.UUID) -> bool:
     return given.exists()
 
 
-def list_asking_tools(chat_id: uuid.UUID) -> frozenset[str]:
-    """Return the names in prompts of all tools whose calls wait for consent in a chat."""
-    rows = ToolDefinition.objects.select_related("server").filter(asks=True, is_listed=True)
+def list_asking_tools(chat_id: uuid.UUID, *, allowed: Sequence[str]) -> frozenset[str]:
+    """Return the names in prompts of the allowed tools whose calls wait for consent in a chat."""
     return frozenset(
         row.wire_name
-        for row in rows
-        if row.is_approved and not is_allowed_in_chat(row, chat_id=chat_id)
+        for row in load_allowed_tools(allowed)
+        if row.asks and not is_allowed_in_chat(row, chat_id=chat_id)
     )
 
 

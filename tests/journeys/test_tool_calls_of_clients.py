@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 from playwright.sync_api import Browser, expect
 
+from chats.tool_servers.results import format_failure
 from tests.browser.conftest import browser
 from tests.fakes.tool_server import FakeToolServer, describe, serving_tools
 from tests.faults.harness import Tree
@@ -165,7 +166,7 @@ def test_use_chat_survives_a_worker_that_is_killed_in_a_call(
     assert shown["first"][-2:] == ["0 a output-available", "1 b output-available"]
     assert (shown["same"], shown["valid"]) == ([True, True], True)
     outputs = [part["output"] for part in shown["parts"]]
-    assert "The outcome of this call is unknown" in outputs[0]
+    assert outputs[0] == format_failure("worker_lost", is_unknown=True)
     assert "echo: two" in outputs[1]
 
 

@@ -4,6 +4,7 @@ import json
 from collections.abc import Callable
 from datetime import datetime
 from typing import Any
+from urllib.parse import quote
 
 import pytest
 from asgiref.sync import async_to_sync
@@ -171,6 +172,28 @@ def test_one_message_alone_continues_the_chat(
     assert Branch.objects.count() == 1
 
 
+def test_a_message_beside_an_empty_one_is_taken_from_the_list(
+    of_alice: Program, bus: ScriptedBus, reply: Answer
+) -> None:
+    body = {"id": "front-end 1", "messages": [build_user_message("one")], "message": None}
+    assert of_alice.post(UI_CHATS, body).status_code == 200
+    reply()
+    assert texts(listed(of_alice)) == ["one", "An answer."]
+
+
+@pytest.mark.parametrize("chat", ["a/b", "../..", "ä/stream/b", "%2F"])
+def test_any_id_that_is_accepted_can_be_loaded_resumed_and_stopped(
+    send: Callable[..., Any], of_alice: Program, chat: str
+) -> None:
+    assert send(build_user_message("one"), chat=chat).status_code == 200
+    address = f"{UI_CHATS}/{quote(chat, safe='')}"
+    found = of_alice.get(address)
+    assert (found.status_code, found.json()["id"], found.json()["running"]) == (200, chat, True)
+    assert of_alice.call("DELETE", f"{address}/stream").status_code == 204
+    assert newest().status == "stopped"
+    assert of_alice.get(f"{address}/stream").status_code == 204
+
+
 def test_messages_removed_by_the_client_make_a_branch(
     send: Callable[..., Any], reply: Answer, of_alice: Program
 ) -> None:
@@ -282,6 +305,18 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
             },
             422,
             "unsupported_ui_message",
+        ),
+        *(
+            (
+                {"id": "x", "messages": [{**build_user_message("x"), "parts": [file]}]},
+                422,
+                "unsupported_ui_message",
+            )
+            # The form of our addresses, without the id of a file.
+            for file in (
+                {"type": "file", "mediaType": "image/png", "url": f"/api/v1/files/{own}/content"}
+                for own in ("-" * 36, "a" * 36, "0-" * 18)
+            )
         ),
         *(
             (

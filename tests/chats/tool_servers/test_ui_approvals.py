@@ -83,7 +83,7 @@ def answer_requests(
             "toolCallId": call["toolCallId"],
             "state": "approval-responded",
             "input": call["input"],
-            "approval": {"id": requests[call["toolCallId"]], "approved": approved, **more},
+            "approval": {"id": requests.get(call["toolCallId"]), "approved": approved, **more},
         }
         for call in asked
         if call["type"] == "tool-input-available"
@@ -172,6 +172,35 @@ def test_calls_without_a_request_come_with_their_results(
     # `useChat` sends the answers once each tool part of the step has one.
     assert [c["toolCallId"] for c in asked if c["type"] == "tool-input-available"] == ["call-0"]
     response = client.post(UI_CHATS, answer_requests(turn, asked))
+    work(turn, DONE)
+    kinds = [(c["type"], c["toolCallId"]) for c in read_chunks(response) if "toolCallId" in c]
+    assert kinds == [
+        ("tool-output-available", "call-0"),
+        ("tool-input-available", "call-1"),
+        ("tool-output-available", "call-1"),
+    ]
+
+
+def test_a_call_with_the_id_of_an_earlier_step_comes_with_its_input(
+    connect: Connect, allow: Allow, client: Program, bus: ScriptedBus, work: Callable[..., Any]
+) -> None:
+    connect(asks=True)
+    allow(tools=["files/*"])
+    client.post(UI_CHATS, {"id": CHAT, "messages": [build_user_message("one")]})
+    turn = Turn.objects.get()
+    other = ToolCallDelta(1, "call-1", "no_such_tool", "{}")
+    second = [*call_echo("x")[:-1], other, Finished("tool_calls")]
+    work(turn, [other, Finished("tool_calls")], second)
+    asked = resume(client)
+    body = answer_requests(turn, asked)
+    parts = body["messages"][1]["parts"]
+    earlier = next(part for part in parts if part.get("toolCallId") == "call-1")
+    # The first step has this call. `useChat` sends its parts before those of the second step.
+    parts.remove(earlier)
+    done = {**earlier, "state": "output-available", "output": ""}
+    done.pop("approval")
+    body["messages"][1]["parts"] = [{"type": "step-start"}, done, *parts]
+    response = client.post(UI_CHATS, body)
     work(turn, DONE)
     kinds = [(c["type"], c["toolCallId"]) for c in read_chunks(response) if "toolCallId" in c]
     assert kinds == [
