@@ -4,6 +4,7 @@ Read-only and limited to results in the calling chat's branch. The result is sto
 message, so pages and exports have all of it.
 """
 
+import re
 import secrets
 from typing import Any
 
@@ -75,11 +76,12 @@ def find_matches(text: str, *, search: str) -> str:
     Ignores case. Returns at most 8 occurrences and 6,000 characters; empty if there are none. An
     occurrence within the text around the previous one is not repeated.
     """
-    lower, wanted = text.lower(), search.lower()
+    # Not by lower case, which changes the length of some letters.
+    pattern = re.compile(re.escape(search), re.IGNORECASE)
     pieces: list[str] = []
-    at = lower.find(wanted)
-    while at >= 0 and len(pieces) < MOST_MATCHES:
-        start, end = max(at - AROUND, 0), at + len(wanted) + AROUND
+    match = pattern.search(text)
+    while match and len(pieces) < MOST_MATCHES:
+        start, end = max(match.start() - AROUND, 0), match.end() + AROUND
         pieces.append(f"[From character {start:,}]\n{text[start:end]}")
-        at = lower.find(wanted, end)
+        match = pattern.search(text, end)
     return "\n\n".join(pieces)[:MOST_READ_CHARACTERS]
