@@ -3,7 +3,9 @@
 import base64
 import hashlib
 import io
+import zipfile
 from collections.abc import Callable
+from datetime import timedelta
 from typing import Any
 
 import pytest
@@ -13,7 +15,7 @@ from django.utils import timezone
 from PIL import Image
 from pytest_django import Settings
 
-from chats.actions import erasure
+from chats.actions import erasure, retention
 from chats.models import Chat, Message, MessageImage, Receipt, ToolStep, Turn
 from chats.people import keys
 from chats.prompt.reconstruction import rebuild_request
@@ -21,12 +23,18 @@ from chats.providers.base import Finished, TextDelta
 from chats.record.images import format_data_url
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
-from contextpolicy.engine.messages.messages import parse_parts
+from contextpolicy.engine.messages.messages import (
+    FilePart,
+    parse_parts,
+    parse_result_image,
+)
 from contextpolicy.engine.messages.tokens import count_uncut_tokens
 from contextpolicy.models import ModelSpec, ToolServer
+from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
 from tests.chats.files.sample_files import make_png
 from tests.fakes.tool_server import FakeToolServer
+from tests.support.exchange_files import export_account
 from tests.support.tool_calls import call_echo, list_tool_results
 from tests.support.ui_streams import UI_CHATS, build_user_message, read_chunks
 
@@ -264,6 +272,51 @@ def test_front_ends_and_clients_get_the_address_of_the_image(
     assert (found.status_code, found.content) == (200, bytes(row.data))
     assert found["Content-Disposition"].startswith("attachment")
     assert build_program(charlie).get(address).status_code == 404
+
+
+def test_retention_erases_the_image_with_its_reply(
+    connect: Connect, allow: Allow, ask: Ask, server: FakeToolServer
+) -> None:
+    connect()
+    allow(tools=["files/*"], retention_days=30)
+    server.content = [image_block(make_png())]
+    old, _ = ask(call_echo("old"), DONE)
+    Message.objects.update(created_at=timezone.now() - timedelta(days=31))
+    new, _ = ask(call_echo("new"), DONE)
+    retention.start_retention_run(actor="system", now=timezone.now())
+    retention.continue_retention_run(clock=timezone.now, is_closing=lambda: False)
+    assert not MessageImage.objects.filter(message__turn=old).exists()
+    assert MessageImage.objects.filter(message__turn=new).count() == 1
+    assert list_tool_results(old) == []
+
+
+@pytest.mark.usefixtures("ready", "streams")
+def test_an_archive_contains_the_image_and_an_import_restores_it(
+    ask: Ask, server: FakeToolServer, alice: User, charlie: User, client: Client
+) -> None:
+    server.content = [{"type": "text", "text": "Oslo"}, image_block(make_png())]
+    ask(call_echo("map"), DONE)
+    row = MessageImage.objects.get()
+    archive = export_account(build_program(alice))
+    with zipfile.ZipFile(io.BytesIO(archive)) as held:
+        assert held.read(f"images/{row.sha256}.png") == bytes(row.data)
+    bring(build_program(charlie), archive)
+    copy = MessageImage.objects.get(message__branch__chat__owner=charlie)
+    assert (copy.sha256, bytes(copy.data)) == (row.sha256, bytes(row.data))
+    # In its place in the result, as in the original.
+    (place,) = list_image_places(row.message)
+    assert place[0] == "call-0"
+    assert list_image_places(copy.message) == [place]
+    client.force_login(charlie)
+    chat_id = copy.message.branch.chat_id
+    address = f"/chats/{chat_id}/messages/{copy.message_id}/images/{copy.sha256}"
+    assert client.get(f"/chats/{chat_id}/").content.decode().count(f'src="{address}"') == 1
+
+
+def list_image_places(message: Message) -> list[tuple[str, int]]:
+    """Return the call and the offset in its result of each image of a message."""
+    parts = parse_parts(message.parts)
+    return [parse_result_image(part) for part in parts if isinstance(part, FilePart)]
 
 
 def build_program(user: User) -> Program:
