@@ -113,7 +113,8 @@ def prepare(fake: FakeServer, *, messages: int, chats: int) -> None:
     from chats.memory.preferences import memory_settings
     from chats.models import PreferenceReading, ProviderAccount
     from contextpolicy.models import ModelSpec
-    from contextpolicy.publish import assign_policy, create_policy
+    from contextpolicy.policy_assignments import assign_policy
+    from contextpolicy.publish import create_policy
 
     now = timezone.now()
     fake.configure(replies=[{"text": PROPOSED, "model": "fake-chat"}] * 200)

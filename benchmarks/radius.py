@@ -86,7 +86,8 @@ def build(chats: int) -> Any:
     from chats.models import Branch, Chat, Message
     from chats.simulation import radius
     from contextpolicy.models import ModelSpec
-    from contextpolicy.publish import assign_policy, create_policy
+    from contextpolicy.policy_assignments import assign_policy
+    from contextpolicy.publish import create_policy
 
     now = timezone.now()
     alice = User.objects.create_user("alice")

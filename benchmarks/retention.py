@@ -50,7 +50,8 @@ def build(messages: int) -> None:
     from benchmarks import bulk
     from chats.actions import lifecycle
     from chats.models import Message
-    from contextpolicy.publish import assign_policy, create_policy
+    from contextpolicy.policy_assignments import assign_policy
+    from contextpolicy.publish import create_policy
 
     now = timezone.now()
     alice = User.objects.create_user("alice")

@@ -106,10 +106,10 @@ def command() -> list[str]:
 
 def index() -> None:
     """Index everything that is pending, as the background job does, without its pauses."""
-    from chats.memory.search import archive
+    from chats.memory.search import archive, index_schedule
     from chats.models import Branch
 
-    for key in archive.find_unmarked_branches().values_list("pk", flat=True):
+    for key in index_schedule.find_unmarked_branches().values_list("pk", flat=True):
         archive.index_branch(Branch.objects.select_related("chat", "active_compaction").get(pk=key))
 
 

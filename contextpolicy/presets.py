@@ -12,7 +12,8 @@ from typing import Any
 from django.db import transaction
 
 from contextpolicy.models import ContextPolicy, PolicyAssignment
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 SYSTEM = "system"
 DEMO = "demo"

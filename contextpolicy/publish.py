@@ -4,29 +4,26 @@ Each change and its ledger event share a transaction. Values that cannot work ar
 anything is written.
 """
 
-import hashlib
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
-from uuid import UUID
 
-from django.contrib.auth.models import Group, User
 from django.db import transaction
 
 from contextpolicy import blast, controls, two_persons
 from contextpolicy.controls import parse_actor_user
-from contextpolicy.engine.policy.policy import TEXT_FIELDS
 from contextpolicy.engine.text import names
 from contextpolicy.ledger import record_event
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.models import BlastRadius, ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.models import ContextPolicy, PolicyVersion
+from contextpolicy.policy_assignments import check_removal
+from contextpolicy.policy_diff import diff_policy_values
 from contextpolicy.policy_refusals import (
     NoSuchVersion,
     PolicyChangedMeanwhile,
     PolicyInUse,
     PolicyNameTaken,
-    PolicyNotInUse,
     PolicyProblems,
 )
 from contextpolicy.reasons import is_meaningful_text
@@ -269,19 +266,6 @@ def check_retirement(policy: ContextPolicy, *, actor: str, now: datetime) -> Non
         check_removal(replace(change, removed=True), now=now)
 
 
-def check_removal(change: controls.Change, *, now: datetime) -> BlastRadius | None:
-    """Check that an assignment may be removed; return the count that allows it.
-
-    None if no count is required. Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
-    """
-    verdict = controls.check_change(change, now=now)
-    if verdict.waits:
-        raise two_persons.build_unassignment_refusal()
-    if verdict.needs_count is not None:
-        raise verdict.needs_count
-    return verdict.row
-
-
 def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
     """Check that a retired policy may apply again to chats and agents that name it.
 
@@ -305,114 +289,3 @@ def check_revival(policy: ContextPolicy, *, actor: str, now: datetime) -> None:
         raise two_persons.build_revival_refusal()
     if verdict.needs_count is not None:
         raise verdict.needs_count
-
-
-def assign_policy(
-    *,
-    policy: ContextPolicy,
-    level: str,
-    actor: str,
-    now: datetime,
-    group: Group | None = None,
-    user: User | None = None,
-    chat_id: UUID | None = None,
-    is_agreed: bool = False,
-) -> PolicyAssignment:
-    """Assign a policy to everyone, a group, a person or a chat.
-
-    Replaces the policy that is assigned there. `level` is one of `PolicyAssignment.Level`,
-    with the matching target argument. `is_agreed` marks an assignment by the product
-    itself, which skips the checks. Raises `PolicyNotInUse`, `SecondPersonNeeded` and
-    `blast.BlastRadiusNeeded`.
-    """
-    with transaction.atomic():
-        locked = ContextPolicy.objects.select_for_update().get(pk=policy.pk)
-        if locked.retired or locked.current_id is None:
-            raise PolicyNotInUse
-        place: dict[str, Any] = {"level": level, "group": group, "user": user, "chat_id": chat_id}
-        there = PolicyAssignment.objects.select_related("policy__current").filter(**place).first()
-        verdict = controls.ChangeVerdict()
-        if not is_agreed:
-            change = controls.build_assignment_change(
-                locked,
-                level=level,
-                group=group,
-                user=user,
-                by=parse_actor_user(actor),
-                before=there.policy.current if there else None,
-            )
-            verdict = controls.check_change(change, now=now)
-        if verdict.waits:
-            raise two_persons.build_assignment_refusal()
-        if verdict.needs_count is not None:
-            raise verdict.needs_count
-        row, is_new = PolicyAssignment.objects.select_related("policy").get_or_create(
-            level=level, group=group, user=user, chat_id=chat_id, defaults={"policy": locked}
-        )
-        previous = None if is_new else row.policy.slug
-        if previous == locked.slug:
-            return row
-        if not is_new:
-            row.policy = locked
-            row.save(update_fields=["policy"])
-        data = {**_target(row), "policy": locked.slug, "previous": previous}
-        data |= blast.build_count_data(verdict.row)
-        record_event("policy.assigned", actor=actor, now=now, chat_id=chat_id, data=data)
-    return row
-
-
-def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Remove an assignment. Of several concurrent calls, only one records the removal.
-
-    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
-    """
-    with transaction.atomic():
-        policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
-        change = controls.build_assignment_change(
-            policy,
-            level=assignment.level,
-            group=assignment.group,
-            user=assignment.user,
-            by=parse_actor_user(actor),
-            removed=True,
-        )
-        row = check_removal(change, now=now)
-        data = {**_target(assignment), "policy": assignment.policy.slug}
-        data |= blast.build_count_data(row)
-        deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
-        if deleted:
-            chat_id = assignment.chat_id
-            record_event("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)
-
-
-def diff_policy_values(
-    before: Mapping[str, Any], after: Mapping[str, Any]
-) -> dict[str, dict[str, Any]]:
-    """Return the differences as {field: {from, to}}. Texts are represented by hashes.
-
-    If one side does not set the field, its key is omitted.
-    """
-    differing = [
-        name
-        for name in sorted({*before, *after})
-        if name not in before or name not in after or before[name] != after[name]
-    ]
-    return {
-        name: {
-            side: _for_the_ledger(name, values[name])
-            for side, values in (("from", before), ("to", after))
-            if name in values
-        }
-        for name in differing
-    }
-
-
-def _for_the_ledger(name: str, value: Any) -> Any:
-    if name not in TEXT_FIELDS:
-        return value
-    return {"sha256": hashlib.sha256(value.encode()).hexdigest(), "characters": len(value)}
-
-
-def _target(row: PolicyAssignment) -> dict[str, Any]:
-    target = {"level": row.level, "group": row.group_id, "user": row.user_id}
-    return {name: value for name, value in target.items() if value is not None}

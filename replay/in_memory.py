@@ -13,8 +13,10 @@ from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     ComposeInput,
     WindowNeeded,
-    assess_compaction_need,
     compose_context,
+)
+from contextpolicy.engine.compose.compaction_need import (
+    assess_compaction_need,
     compute_compaction_threshold,
 )
 from contextpolicy.engine.compose.partition import PartitionError
@@ -35,7 +37,8 @@ from contextpolicy.engine.policy.budget import BudgetRefusal, compute_compact_ma
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import format_state_text
 from contextpolicy.engine.summaries.acceptance import check_generated_summary
-from contextpolicy.engine.summaries.compaction import CompactionPlan, CoverageGap, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, CoverageGap
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from contextpolicy.engine.summaries.prompts import select_summary_headings
 from replay.faults import find_prompt_faults, has_required_prefix

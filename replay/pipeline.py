@@ -40,8 +40,9 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.summaries.acceptance import check_generated_summary
 from contextpolicy.engine.summaries.prompts import SUMMARY_VERSIONS
 from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import SYSTEM
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.publish import create_policy
 from replay.recordings import RecordedTurn
 
 MODEL = "replay"

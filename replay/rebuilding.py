@@ -20,12 +20,14 @@ from chats.compaction.maintain import maintain_chat_context
 from chats.models import Chat, Compaction, Receipt, Turn
 from chats.prompt.reconstruction import rebuild_request
 from chats.prompt.sent_request import build_request_bodies
-from chats.turns.start import retry_turn, start_turn
+from chats.turns.follow_up_turns import retry_turn
+from chats.turns.start import start_turn
 from contextpolicy import resolution
 from contextpolicy.engine.messages.segments import compute_text_ref
 from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import SYSTEM
-from contextpolicy.publish import assign_policy, create_policy, create_policy_version
+from contextpolicy.publish import create_policy, create_policy_version
 from replay.matrix import LAYOUTS
 from replay.pipeline import (
     CHAT_MODEL,

@@ -5,160 +5,20 @@ as reading one row from the database. Here a query is compiled once per database
 and only the values change. Django itself compiles the statements and creates the rows.
 """
 
-import re
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
-from datetime import datetime
 from functools import cache
 from typing import Any, Generic, TypeVar, cast
-from uuid import UUID
 
 from django.conf import settings
 from django.db import DEFAULT_DB_ALIAS, connections, models
-from django.db.models import query as django_query
 from django.db.models.constants import OnConflict
-from django.db.models.expressions import Expression, Value
 from django.db.models.sql import InsertQuery, UpdateQuery
 
+from speed.compiled import Compiled, RowReader
+from speed.placeholders import At, Placeholder, inline_values
+
 Row = TypeVar("Row", bound=models.Model)
-# Makes a placeholder in a query for the value with that name; durations name their field.
-At = Callable[..., Any]
-
-
-class Placeholder(Expression):
-    """A placeholder in a query for a value that is passed when it runs."""
-
-    def __init__(self, name: str, field: "models.Field[Any, Any] | None" = None) -> None:
-        super().__init__(output_field=field)
-        self.name = name
-        self.kind = field
-
-    def as_sql(self, _compiler: Any, _connection: Any) -> tuple[str, Any]:
-        """Return `%s` with this placeholder as its parameter. Each run replaces the placeholder."""
-        return "%s", [self]
-
-    def taker(self, vendor: str) -> "Take":
-        """Return a function that converts a value for a database vendor."""
-        if self.kind is None:
-            return _take_any
-        prepare = self.kind.get_db_prep_save
-        target: Any = self.kind
-        while isinstance(target, models.ForeignKey):
-            target = target.target_field
-        as_it_is = _AS_IT_IS[vendor].get(type(target))
-
-        def take(value: Any, connection: Any) -> Any:
-            if value is None or type(value) is as_it_is:
-                return value
-            if isinstance(value, models.Model):
-                value = value.pk
-            return prepare(value, connection)
-
-        return take
-
-
-# Converts a value to one that the connection's database accepts.
-Take = Callable[[Any, Any], Any]
-_TEXTS: Mapping[type[Any], type[Any]] = {models.CharField: str, models.TextField: str}
-# By field type: the type whose values Django would only validate.
-_AS_IT_IS: Mapping[str, Mapping[type[Any], type[Any]]] = {
-    "postgresql": {**_TEXTS, models.UUIDField: UUID},
-    "sqlite": {
-        **_TEXTS,
-        models.BooleanField: bool,
-        models.IntegerField: int,
-        models.PositiveBigIntegerField: int,
-        models.PositiveIntegerField: int,
-        models.PositiveSmallIntegerField: int,
-    },
-}
-
-
-def _take_any(value: Any, connection: Any) -> Any:
-    if isinstance(value, models.Model):
-        value = value.pk
-    if isinstance(value, UUID) and not connection.features.has_native_uuid_field:
-        return value.hex
-    if isinstance(value, datetime):
-        return connection.ops.adapt_datetimefield_value(value)
-    return value
-
-
-def inline_values(values: Mapping[str, Any]) -> At:
-    """Return a function that gives a query the actual value of a name instead of a placeholder."""
-
-    def at(name: str, field: "models.Field[Any, Any] | None" = None) -> Any:
-        value = values[name]
-        # Equal to nothing, as in a compiled statement: a plain None would become IS NULL.
-        return value if field is None and value is not None else Value(value, output_field=field)
-
-    return at
-
-
-# A parameter; a doubled percent sign is a literal one.
-FREE = re.compile("(?<!%)%s")
-
-
-def inline_parameters(sql: str, parameters: Sequence[Any]) -> tuple[str, list[Any]]:
-    """Put texts and numbers into the statement, and return it with the remaining parameters.
-
-    SQLite matches a partial index only with constants in the statement. With parameters it would
-    plan the statement again on each run.
-    """
-    begin, *rest = FREE.split(sql)
-    written, left = [begin], []
-    for parameter, following in zip(parameters, rest, strict=True):
-        if isinstance(parameter, str):
-            quoted = parameter.replace("'", "''").replace("%", "%%")
-            written.append(f"'{quoted}'")
-        elif isinstance(parameter, int):
-            written.append(str(int(parameter)))
-        else:
-            written.append("%s")
-            left.append(parameter)
-        written.append(following)
-    return "".join(written), left
-
-
-class Compiled:
-    """A compiled statement for one database vendor: its text, and its parameter converters."""
-
-    def __init__(self, sql: str, parameters: Sequence[Any], *, vendor: str) -> None:
-        if vendor == "sqlite":
-            sql, parameters = inline_parameters(sql, parameters)
-        self.sql = sql
-        # In SQLite's syntax; Django's cursor would convert it on each run.
-        self.native = FREE.sub("?", sql).replace("%%", "%") if vendor == "sqlite" else ""
-        # A placeholder's name and its converter, or no name and the parameter itself.
-        self.places = [
-            (each.name, each.taker(vendor)) if isinstance(each, Placeholder) else ("", each)
-            for each in parameters
-        ]
-        self.rows: RowReader | None = None
-
-    def filled(self, values: Mapping[str, Any], connection: Any) -> tuple[Any, ...]:
-        """Return the parameters with the given values filled in."""
-        return tuple(
-            [taken(values[name], connection) if name else taken for name, taken in self.places]
-        )
-
-    def run(self, values: Mapping[str, Any], connection: Any) -> Any:
-        """Execute the statement and return its cursor.
-
-        On SQLite it avoids Django's cursor, which costs as much as a row because it converts the
-        statement on each run. If execute wrappers are installed or queries are logged, Django's
-        cursor is used, so that they see the statement.
-        """
-        parameters = self.filled(values, connection)
-        is_watched = connection.execute_wrappers or connection.queries_logged
-        if not self.native or is_watched or connection.needs_rollback:
-            cursor = connection.cursor()
-            cursor.execute(self.sql, parameters)
-            return cursor
-        if connection.connection is None:
-            connection.connect()
-        with connection.wrap_database_errors:
-            return connection.connection.execute(self.native, parameters)
 
 
 class Statement:
@@ -181,56 +41,6 @@ class Statement:
         if known is None:
             known = self.compiled[connection.vendor] = self.compile(connection)
         return known
-
-
-class RowReader:
-    """Creates rows from a query's columns. Django would build its own reader on each run."""
-
-    def __init__(self, compiler: Any) -> None:
-        # Django's own converters; none of them changes a NULL.
-        columns = [column[0] for column in compiler.select[: compiler.col_count]]
-        self.converters = [
-            (position, makers, expression)
-            for position, (makers, expression) in compiler.get_converters(columns).items()
-        ]
-        self.width = compiler.col_count
-        self.annotations = list((compiler.annotation_col_map or {}).items())
-        self.klass_info = compiler.klass_info
-        if self.klass_info:
-            fields = self.klass_info["select_fields"]
-            self.own = slice(fields[0], fields[-1] + 1)
-            self.names = [column[0].target.attname for column in compiler.select[self.own]]
-            # The stubs are those of a later Django version.
-            populators: Any = django_query.get_related_populators
-            self.related = populators(self.klass_info, compiler.select, DEFAULT_DB_ALIAS)
-
-    def tuples(self, cursor: Any, connection: Any) -> list[tuple[Any, ...]]:
-        return [tuple(row) for row in self.converted(cursor, connection)]
-
-    def models(self, cursor: Any, connection: Any) -> list[Any]:
-        """Return the rows as models, with related objects and annotations."""
-        found = []
-        for row in self.converted(cursor, connection):
-            model = self.klass_info["model"].from_db(DEFAULT_DB_ALIAS, self.names, row[self.own])
-            for related in self.related:
-                related.populate(row, model)
-            for name, position in self.annotations:
-                setattr(model, name, row[position])
-            found.append(model)
-        return found
-
-    def converted(self, cursor: Any, connection: Any) -> list[list[Any]]:
-        with connection.wrap_database_errors:
-            rows = [list(row[: self.width]) for row in cursor.fetchall()]
-        cursor.close()
-        for row in rows:
-            for position, makers, expression in self.converters:
-                value = row[position]
-                if value is not None:
-                    for make in makers:
-                        value = make(value, expression, connection)
-                    row[position] = value
-        return rows
 
 
 class Select(Statement, Generic[Row]):

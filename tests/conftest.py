@@ -28,7 +28,7 @@ from whitenoise.responders import StaticFile
 
 from chats.actions import lifecycle
 from chats.ground import queue, rates
-from chats.memory.search import archive
+from chats.memory.search import index_schedule
 from chats.models import Chat, ProviderAccount
 from chats.record import outbox
 from contextpolicy.engine.messages.tokens import ApproximateCounter
@@ -214,7 +214,7 @@ def own_checkpoint_file(settings: Settings, checkpoint_files: Iterator[Path]) ->
 def long_search_limits(settings: Settings, monkeypatch: pytest.MonkeyPatch) -> None:
     """Raise the time limits of search and of its index: a busy machine exceeds the defaults."""
     settings.REFERENCES_SECONDS = 10
-    monkeypatch.setattr(archive, "TASK_SECONDS", 60.0)
+    monkeypatch.setattr(index_schedule, "TASK_SECONDS", 60.0)
 
 
 @pytest.fixture

@@ -28,7 +28,8 @@ from chats.record.history import list_path_segments
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
-from chats.turns.start import Accepted, accept_message, create_turn, replay_request
+from chats.turns.follow_up_turns import create_turn
+from chats.turns.start import Accepted, accept_message, replay_request
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 

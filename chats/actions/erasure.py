@@ -50,7 +50,7 @@ from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
 from chats.record.quotes import Quote, find_quotes
-from chats.turns.start import get_title_text, is_derived_title
+from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent

@@ -21,7 +21,8 @@ from chats.models import ApiKey, Branch, Chat, KeptText, ProviderAccount, Team, 
 from chats.prompt import model_choice
 from chats.record import access, kept_texts, locking, notices
 from chats.record.idempotency import IdempotentRequest
-from chats.turns.start import Accepted, replay_request, retry_turn, start_turn
+from chats.turns.follow_up_turns import retry_turn
+from chats.turns.start import Accepted, replay_request, start_turn
 from contextpolicy import ledger, resolution
 from contextpolicy.engine.text import names
 from contextpolicy.models import ModelSpec
@@ -269,7 +270,7 @@ def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> C
 def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: datetime) -> Turn:
     """Retry a turn. With a model slug, the chat's model changes first.
 
-    Raises the refusals of `turns.start.retry_turn` and `choose_model`.
+    Raises the refusals of `turns.follow_up_turns.retry_turn` and `choose_model`.
     """
     if model_slug:
         actor = f"user:{user.pk}"

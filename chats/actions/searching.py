@@ -11,7 +11,7 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
-from chats.memory.search import archive
+from chats.memory.search import index_progress
 from chats.memory.search.recall import Passage, recall_passages
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
@@ -115,7 +115,7 @@ def locate_passages(user: User, passages: Sequence[Passage]) -> list[Hit]:
         if branch is None:
             continue
         covered = passage.message_id is not None and passage.seq <= (
-            archive.get_archived_seq(branch) or 0
+            index_progress.get_archived_seq(branch) or 0
         )
         if is_shown_as_summary(branch, passage) and is_archive_closed(branch.chat, known=closed):
             continue
@@ -129,7 +129,7 @@ def is_shown_as_summary(branch: Branch, passage: Passage) -> bool:
 
     Messages that a window leaves out of prompts stay readable in the thread.
     """
-    summary = archive.get_branch_summary(branch)
+    summary = index_progress.get_branch_summary(branch)
     return passage.message_id is not None and summary is not None and passage.seq <= summary.to_seq
 
 

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Team
 from chats.record.access import get_or_not_found
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 from contextpolicy import skill_files, skills
 from contextpolicy.models import Skill, SkillFile
 from contextpolicy.models.skills import LONGEST_SKILL_FILE

@@ -14,7 +14,7 @@ from django.contrib.auth.models import User
 from chats.compaction.people import rights
 from chats.compaction.people.approve import NotWaiting
 from chats.ground.refusals import NotFound
-from chats.memory.search.archive import collect_searchable_texts
+from chats.memory.search.searchable_text import collect_searchable_texts
 from chats.models import Compaction
 from chats.record import audit_access
 from chats.record.history import select_path_messages

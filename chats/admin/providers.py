@@ -19,7 +19,7 @@ from chats.admin.reauthentication import FreshSignInAdmin
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, kinds, model_specs
+from chats.providers import account_refusals, accounts, kinds, model_specs
 from chats.providers.address import AddressRefused
 from chats.turns import overflow_learning
 from contextpolicy.models import ModelSpec
@@ -54,7 +54,7 @@ class ProviderAccountForm(forms.ModelForm[ProviderAccount]):
         """Return the key; raises ValidationError if it is not valid in a header."""
         try:
             return accounts.strip_api_key(self.cleaned_data["api_key"])
-        except accounts.KeyNotPlain as refusal:
+        except account_refusals.KeyNotPlain as refusal:
             raise forms.ValidationError(refusal.localized) from None
 
     def clean(self) -> dict[str, Any]:

@@ -18,7 +18,7 @@ from chats.admin.reauthentication import FreshSignInAdmin
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import localize_sentence
-from chats.providers import accounts
+from chats.providers import account_refusals, accounts
 from chats.tool_servers import servers
 from chats.tool_servers.approvals import approve_tool
 from contextpolicy.models import ToolDefinition, ToolServer
@@ -62,7 +62,7 @@ class ToolServerForm(forms.ModelForm[ToolServer]):
         """Return the credential; raises ValidationError if it is not valid in a header."""
         try:
             return accounts.strip_api_key(self.cleaned_data["credential"])
-        except accounts.KeyNotPlain as refusal:
+        except account_refusals.KeyNotPlain as refusal:
             raise forms.ValidationError(refusal.localized) from None
 
     def clean(self) -> dict[str, Any]:

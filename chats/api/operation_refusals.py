@@ -62,13 +62,13 @@ from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice
 from chats.prompt.policy_explanation import NotThere
 from chats.prompt.sent_request import RequestNotWhole
-from chats.record import audit_access, messages, passed_on
+from chats.record import audit_access, message_text, passed_on
 from chats.record.holds import UnderHold
 from chats.simulation import evaluating, trial
 from chats.simulation.radius import RadiusOver
 from chats.streams.connection import TooManyStreams
 from chats.teams import conversation, draft_checks, rosters, snapshots
-from chats.turns import round_again, round_messages, start
+from chats.turns import follow_up_turns, round_again, round_messages, start
 from chats.turns.consents import ConsentIsOver
 from chats.turns.roster import TeamGone
 from chats.turns.stop import TurnIsOver
@@ -108,11 +108,6 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
             "policies_versions_list",
             "radii_list",
             "retention_runs_list",
-        ],
-        (InvalidCursor,),
-    ),
-    **dict.fromkeys(
-        [
             "chats_branches_list",
             "chats_compactions_list",
             "chats_list",
@@ -254,7 +249,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         Case(422, "role_id_required", "`speaker.roleId` is missing or empty."),
         conversation.InvalidSpeaker,
         conversation.ReplyUnderWay,
-        messages.MessageTooLong,
+        message_text.MessageTooLong,
         UNSTORABLE,
         start.ChatFull,
         model_choice.PolicyRefused,
@@ -265,7 +260,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_team_snapshot_read": (
         snapshots.SnapshotRefused,
         conversation.InvalidSpeaker,
-        messages.MessageTooLong,
+        message_text.MessageTooLong,
         UNSTORABLE,
         start.ChatFull,
         branching.TooManyBranches,
@@ -274,18 +269,18 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_turns_consent": (NotFound, ConsentIsOver),
     "chats_turns_continue": (
         *REPLY,
-        start.TurnNotOver,
-        start.NotTheLastTurn,
-        start.NothingToContinue,
+        follow_up_turns.TurnNotOver,
+        follow_up_turns.NotTheLastTurn,
+        follow_up_turns.NothingToContinue,
     ),
     "chats_turns_events": (TooManyStreams,),
     "chats_turns_request_file": (RequestNotWhole,),
     "chats_turns_retry": (
         *REPLY,
-        start.TurnNotOver,
-        start.NotTheLastTurn,
-        start.TurnIsCompleted,
-        start.TurnWasAbsorbed,
+        follow_up_turns.TurnNotOver,
+        follow_up_turns.NotTheLastTurn,
+        follow_up_turns.TurnIsCompleted,
+        follow_up_turns.TurnWasAbsorbed,
     ),
     "chats_turns_stop": (TurnIsOver,),
     "counts": (BAD_VALUE,),

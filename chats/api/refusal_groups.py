@@ -2,33 +2,19 @@
 
 from dataclasses import dataclass
 
-from chats.actions import (
-    branching,
-    erasure,
-    marks,
-    organising,
-    skills,
-    state_edits,
-)
+from chats.actions import branching, erasure, marks, organising, skills, state_edits
 from chats.compaction.people import rights
 from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice
 from chats.prompt.next_context import TeamRepliesHere
-from chats.record import audit_access, messages
+from chats.record import audit_access, message_text
 from chats.record.holds import UnderHold
 from chats.record.states import StateChanged
 from chats.teams import conversation
 from chats.turns import start
 from chats.webhooks import managing
-from contextpolicy import (
-    blast,
-    imports,
-    plugins,
-    policy_refusals,
-    skill_files,
-    two_persons,
-)
+from contextpolicy import blast, imports, plugins, policy_refusals, skill_files, two_persons
 from contextpolicy import skills as contextpolicy_skills
 
 
@@ -65,7 +51,7 @@ QUEUED = (
     MOST_MESSAGES,
 )
 REPLY = (*MODEL, model_choice.ModelUnavailable, *QUEUED)
-TEXT = (messages.MessageEmpty, messages.MessageTooLong, messages.InvalidCharacter)
+TEXT = (message_text.MessageEmpty, message_text.MessageTooLong, message_text.InvalidCharacter)
 PROMPT = (
     model_choice.NoModel,
     model_choice.ModelNotAllowed,
@@ -85,7 +71,7 @@ MARK = (marks.NotTakenUp, marks.MessageErased)
 STATE = (*MODEL, state_edits.NoStateKept)
 STATE_EDIT = (*STATE, StateChanged, state_edits.StateInvalid, state_edits.StateTooLarge)
 AGENT = (conversation.InvalidWindow, conversation.InstructionTooLong)
-UNSTORABLE = messages.InvalidCharacter
+UNSTORABLE = message_text.InvalidCharacter
 READING = audit_access.ReadingNotOpen
 ERASE = (
     ReauthenticationRequired,

@@ -18,7 +18,7 @@ from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
 from chats.files import reading, storage, uploads
 from chats.ground import databases, queue, schedule
-from chats.memory.search import archive, clearing
+from chats.memory.search import clearing, index_schedule
 from chats.models import SkippedRow
 from chats.record import holds, imports, kept_texts, outbox, passed_on, reply_logprobs
 from chats.simulation import due
@@ -113,7 +113,7 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "replies": lambda now: recover_turns(now=now),
     "summaries": lambda now: maintain.sweep_summaries(now=now),
     "webhooks": lambda now: outbox.enqueue_due(now=now),
-    "search": lambda _now: archive.requeue_stalled_indexing(),
+    "search": lambda _now: index_schedule.requeue_stalled_indexing(),
     "counts": lambda _now: keeping.enqueue_due(),
     "imports": lambda now: imports.enqueue_due(now=now),
     "unread_files": lambda now: reading.enqueue_unread_files(now=now),

@@ -25,8 +25,8 @@ from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import history, locking
 from chats.turns import side_calls
 from chats.turns.call_receipts import WORKER, close_call
+from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.side_calls import SidePrompt
-from chats.turns.start import get_title_text, is_derived_title
 from chats.turns.step_results import StepResult
 from contextpolicy import ledger
 from contextpolicy.engine.history.truncation import cut_text

@@ -42,7 +42,7 @@ from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import Message
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.engine.summaries.compaction import CompactionPlan
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.models import ModelSpec
 
 logger = logging.getLogger(__name__)

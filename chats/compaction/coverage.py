@@ -14,7 +14,7 @@ from django.db.models import Q
 
 from chats.ground import queue
 from chats.ground.commitments import compute_commitment
-from chats.memory.search import archive
+from chats.memory.search import index_schedule
 from chats.models import Branch, Chat, Compaction, Message
 from chats.record import history
 from contextpolicy import ledger
@@ -98,7 +98,7 @@ def activate_compaction(branch: Branch, *, to: Compaction | None) -> None:
     branch.context_revision += 1
     branch.save(update_fields=["active_compaction", "context_revision"])
     update_compaction_statuses(before, to)
-    archive.request_indexing(branch)
+    index_schedule.request_indexing(branch)
     queue.enqueue(queue.WARM_UP, branch_id=branch.pk, cause="swap")
 
 

@@ -9,7 +9,7 @@ from django.db.models import F
 
 from chats.compaction.people import rights
 from chats.ground import queue
-from chats.memory.search import archive, bulk_indexing, vectors
+from chats.memory.search import bulk_indexing, index_progress, index_schedule, vectors
 from chats.models import Branch, Chat, ImportedChat
 from contextpolicy.models import ContextPolicy
 
@@ -29,7 +29,7 @@ def index_chats(*, chat_ids: Sequence[uuid.UUID]) -> None:
     """
     done: set[uuid.UUID] = set()
     if settings.SPEED and not is_any_closed():
-        with archive.ONE_AT_A_TIME:
+        with index_schedule.ONE_AT_A_TIME:
             done = bulk_indexing.index_newest(chat_ids)
     for chat_id in chat_ids:
         if chat_id not in done:
@@ -63,8 +63,10 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
     branch = opened.select_related(*related).first()
     if branch is not None:
         # A reply requests indexing without storing the request.
-        archive.mark_due(branch)
-    archive.index_due_branches(chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None)
+        index_schedule.mark_due(branch)
+    index_schedule.index_due_branches(
+        chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None
+    )
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)
     if vectors.list_active_spaces():
@@ -87,4 +89,4 @@ def is_index_first(*, chat_id: uuid.UUID, now: datetime) -> bool:
 
 def is_far_behind(branch: Branch) -> bool:
     """Return True if many messages of a branch's path are not indexed yet."""
-    return archive.count_missing(branch) > MANY
+    return index_progress.count_missing(branch) > MANY

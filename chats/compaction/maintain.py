@@ -31,7 +31,7 @@ from chats.ground.background_lock import alone
 from chats.ground.failpoints import failpoint
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
-from chats.memory.search import archive
+from chats.memory.search import index_schedule
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import ProviderError
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -56,7 +56,7 @@ def maintain_chat_context(
     for branch in Branch.objects.select_related("active_compaction__base", "chat", "parent").filter(
         chat_id=chat_id, chat__active_branch=F("pk")
     ):
-        archive.request_indexing(branch)
+        index_schedule.request_indexing(branch)
     for _ in range(ROUNDS):
         run_compaction(chat_id=chat_id, counter=counter, clock=clock)
         if not Branch.objects.filter(chat=chat_id, asked_at__isnull=False).exists():

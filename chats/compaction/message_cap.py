@@ -13,7 +13,7 @@ from django.db.models import Max, Min
 
 from chats.compaction import window
 from chats.ground.refusals import NotFound
-from chats.memory.search import archive
+from chats.memory.search import index_progress
 from chats.models import Branch, Chat, Compaction, Turn
 from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice
@@ -40,7 +40,7 @@ def is_over_message_cap(branch: Branch, *, cap: int) -> bool:
     """
     if not cap or branch.compaction_paused or branch.last_seq <= cap:
         return False
-    return branch.last_seq - (archive.get_archived_seq(branch) or 0) > cap
+    return branch.last_seq - (index_progress.get_archived_seq(branch) or 0) > cap
 
 
 def apply_message_cap(*, chat_id: uuid.UUID, now: datetime) -> Compaction | None:
@@ -86,7 +86,7 @@ def find_cutoff_seq(branch: Branch, *, cap: int) -> int | None:
     first, last = turn["first"], turn["last"]
     if last < branch.last_seq:
         return int(last)
-    return int(first) - 1 if first - 1 > (archive.get_archived_seq(branch) or 0) else None
+    return int(first) - 1 if first - 1 > (index_progress.get_archived_seq(branch) or 0) else None
 
 
 @transaction.atomic

@@ -13,7 +13,7 @@ from chats.prompt import model_choice, prompt_facts
 from chats.record.locking import lock_chat
 from contextpolicy import ledger
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
-from contextpolicy.engine.summaries.compaction import CompactionPlan
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.engine.summaries.ladder import (
     Attempt,
     AttemptOutcome,

@@ -24,8 +24,9 @@ from contextpolicy.engine.policy.budget import (
     convert_provider_tokens,
 )
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_recompaction
 from contextpolicy.engine.summaries.compaction import plan_compaction as plan_values
+from contextpolicy.engine.summaries.compaction import plan_recompaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from contextpolicy.engine.summaries.ladder import Rung, has_grown
 from contextpolicy.engine.text.claims import parse_source_seqs
 from contextpolicy.models import ModelSpec

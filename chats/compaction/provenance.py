@@ -5,7 +5,7 @@ from typing import Any
 from chats.compaction.sections import parse_sections
 from chats.models import Branch
 from chats.record import history
-from contextpolicy.engine.summaries.compaction import CompactionPlan
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 
 
 def attribute_sections(text: str, *, plan: CompactionPlan, branch: Branch) -> list[dict[str, Any]]:

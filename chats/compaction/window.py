@@ -6,7 +6,7 @@ from datetime import datetime
 from django.db import transaction
 
 from chats.compaction.coverage import get_active_summary, update_compaction_statuses
-from chats.memory.search import archive
+from chats.memory.search import index_schedule
 from chats.models import Branch, Compaction
 from chats.prompt.composition import WindowMoveRequired
 from chats.prompt.moved_skills import find_window_skills
@@ -66,7 +66,7 @@ def move_window(
     branch.active_compaction = row
     branch.save(update_fields=["active_compaction"])
     update_compaction_statuses(active)
-    archive.request_indexing(branch)
+    index_schedule.request_indexing(branch)
     return row
 
 
@@ -81,7 +81,7 @@ def lift_window(branch: Branch, *, now: datetime) -> Compaction | None:
     branch.active_compaction = active.base
     branch.save(update_fields=["active_compaction"])
     update_compaction_statuses(active, active.base)
-    archive.request_indexing(branch)
+    index_schedule.request_indexing(branch)
     ledger.record_event(
         "window.lifted",
         actor="worker",

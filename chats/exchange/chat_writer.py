@@ -35,7 +35,8 @@ from chats.record import images as image_store
 from chats.record import messages
 from chats.record.locking import lock_chat
 from chats.record.message_commitments import Sealed, build_stored_data, seal_message
-from chats.turns.start import ChatFull, derive_title, find_first_text
+from chats.turns.derived_titles import derive_title, find_first_text
+from chats.turns.start import ChatFull
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import FilePart, TextPart
 from contextpolicy.engine.messages.tokens import TokenCounter

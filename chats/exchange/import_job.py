@@ -33,7 +33,7 @@ from chats.ground.leases import LeaseLost
 from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.ground.texts import sanitise_text
-from chats.memory.search import archive as index
+from chats.memory.search import index_schedule
 from chats.models import FileImport, ImportOutcome
 from chats.record import imports
 from contextpolicy.engine.messages.tokens import TokenCounter
@@ -227,7 +227,7 @@ def import_draft(
         branch = made.chat.active_branch
         if worker.row.found == 1 and made.added and branch is not None:
             # A single chat is indexed at once; a due job indexes many in steps.
-            index.request_indexing(branch)
+            index_schedule.request_indexing(branch)
 
 
 def record_imported_chat(

@@ -36,7 +36,8 @@ from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Chat, Message, MessageFile, Turn
 from chats.record import history
-from chats.turns.start import Accepted, retry_turn, start_turn
+from chats.turns.follow_up_turns import retry_turn
+from chats.turns.start import Accepted, start_turn
 from contextpolicy.engine.messages.messages import (
     FilePart,
     TextPart,

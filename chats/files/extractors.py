@@ -7,18 +7,19 @@ worker. It imports neither Django nor settings. Its output is one JSON object: t
 or the code of a failure. For images it writes a smaller copy without metadata to `IMAGE`.
 """
 
-import io
 import json
 import re
 import sys
-import zipfile
 from collections.abc import Iterable, Iterator
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
+from chats.files.image_copies import shrink_image
 from chats.files.text_encodings import decode_text
+from chats.files.unreadable_files import UnreadableFile, check_archive
 from chats.files.word_documents import read_word_lines
+from chats.files.workbooks import DAMAGED_SHEET, read_xlsx
 from chats.memory.search.words import split_words
 
 if sys.platform != "win32":
@@ -33,34 +34,10 @@ MOST_CHARACTERS = 1_000_000
 # The usual length of a chunk in characters, and the part of it in which the end is searched.
 CHUNK_CHARACTERS = 1_000
 CHUNK_SLACK = 300
-# Office files: unpacked bytes and entries. Real documents have a few MiB.
-UNPACKED_BYTES = 200 * MIB
-MOST_ENTRIES = 10_000
-# Images: pixels before decoding, and the longest side of the copy for models and pages.
-MOST_PIXELS = 50_000_000
-LONGEST_SIDE = 2_048
-# Large images with a palette are converted in strips. Each gives this number of rows of the result.
-STRIP_ROWS = 64
-# The library decodes WebP images of more pixels only with more memory.
-MOST_WEBP_PIXELS = 20_000_000
-# The bytes of an image's copy. Providers accept 5 MB, some of them in base64, a third more.
-LARGEST_COPY = 3_500_000
-JPEG_QUALITIES = (90, 75, 50)
 # The texts of a page and of a sheet that cannot be read.
 DAMAGED_PAGE = "(This page is damaged and could not be read.)"
-DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
 # A piece of text, and the page on which it begins (0: the kind has no pages).
 Piece = tuple[int, str]
-# The sheets of a workbook, and a cell with a formula and without a value. Cells of the type `str`
-# have an empty text as their value.
-SHEET_ENTRY = re.compile(r"xl/worksheets/[^/]+\.xml", re.IGNORECASE)
-WITHOUT_VALUE = re.compile(
-    rb"<(?:\w+:)?c\b(?![^<>]*\bt=.str.)[^<>]*>\s*"
-    rb"<(?:\w+:)?f\b[^<>]*(?:/>|>[^<>]*</(?:\w+:)?f>)\s*"
-    rb"(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
-)
-# The most bytes of such a cell. A formula has up to 8,192 characters.
-LONGEST_CELL = 50_000
 SKIPPED = frozenset({"script", "style", "template", "noscript", "svg"})
 BLOCKS = frozenset(
     re.findall(
@@ -69,14 +46,6 @@ BLOCKS = frozenset(
         " h5 h6 header hr li main nav ol p pre section table td th title tr ul",
     )
 )
-
-
-class UnreadableFile(Exception):
-    """The file cannot be read. `code` is the reason."""
-
-    def __init__(self, code: str) -> None:
-        super().__init__(code)
-        self.code = code
 
 
 def limit_resources() -> None:
@@ -177,104 +146,11 @@ def count_pdf_pages(path: Path) -> int:
     return len(pypdfium2.PdfDocument(path))
 
 
-def check_archive(path: Path) -> None:
-    """Raise `UnreadableFile` if an archive is damaged, or too large when unpacked."""
-    try:
-        with zipfile.ZipFile(path) as archive:
-            entries = archive.infolist()
-    # The last two: a directory with impossible sizes, or a compression that Python lacks.
-    except (zipfile.BadZipFile, ValueError, NotImplementedError) as error:
-        raise UnreadableFile("file_damaged") from error
-    # Reading an entry stops at the size that the directory states.
-    unpacked = sum(entry.file_size for entry in entries)
-    if unpacked > UNPACKED_BYTES or len(entries) > MOST_ENTRIES:
-        raise UnreadableFile("file_unpacks_too_large")
-
-
 def read_docx(path: Path) -> Iterator[Piece]:
     """Yield the paragraphs, tables and notes of a Word document in order."""
     check_archive(path)
     for line in read_word_lines(path):
         yield 0, line
-
-
-def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
-    """Return the sheets of a workbook, with the stored values or with the formulas."""
-    from openpyxl.chartsheet import Chartsheet  # noqa: PLC0415  # only for this kind
-    from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
-
-    class SheetReader(ExcelReader):  # type: ignore[misc]  # untyped library
-        """Ignores charts: they have no text, and the library fails on some of them."""
-
-        def read_chartsheet(self, sheet: Any, rel: Any) -> None:
-            """Add an empty sheet, because other parts of a workbook count its sheets."""
-            del rel
-            self.wb._add_sheet(Chartsheet(parent=self.wb, title=sheet.name))  # noqa: SLF001  # as the library does
-
-    # An open file, because the library refuses paths without an extension.
-    file = io.BytesIO(path.read_bytes())
-    reader = SheetReader(file, read_only=True, data_only=has_values, keep_links=False)
-    reader.read()
-    book = reader.wb
-    for sheet in book.worksheets:
-        # The stated size of a sheet may be wrong.
-        sheet.reset_dimensions()
-    return list(book.worksheets)
-
-
-def lacks_values(path: Path) -> bool:
-    """Return True if a sheet of a workbook has a formula without a stored value."""
-    with zipfile.ZipFile(path) as archive:
-        for entry in archive.namelist():
-            if SHEET_ENTRY.fullmatch(entry) is None:
-                continue
-            rest = b""
-            with archive.open(entry) as file:
-                while piece := file.read(MIB):
-                    if WITHOUT_VALUE.search(rest + piece):
-                        return True
-                    rest = (rest + piece)[-LONGEST_CELL:]
-    return False
-
-
-def iter_sheet_rows(sheet: Any, *, formulas: Any) -> Iterator[list[str]]:
-    """Yield the texts of the cells of each row. `formulas`: the sheet with formulas, or itself."""
-    if formulas is sheet:
-        for row in sheet.iter_rows(values_only=True):
-            yield ["" if value is None else str(value) for value in row]
-        return
-    pairs = zip(sheet.iter_rows(), formulas.iter_rows(values_only=True), strict=True)
-    for row, written in pairs:
-        yield [format_cell(cell, formula) for cell, formula in zip(row, written, strict=True)]
-
-
-def format_cell(cell: Any, formula: Any) -> str:
-    """Return the text of a cell: its stored value, otherwise its formula, if any."""
-    if cell.value is not None:
-        return str(cell.value)
-    # An array formula is an object with a text.
-    text = getattr(formula, "text", formula)
-    return text if isinstance(text, str) and cell.data_type != "str" else ""
-
-
-def read_xlsx(path: Path) -> Iterator[Piece]:
-    """Yield the rows of each sheet of an Excel workbook.
-
-    Formulas are replaced by their stored values. A formula without a value stays: applications that
-    do not calculate write such workbooks.
-    """
-    check_archive(path)
-    sheets = open_sheets(path, has_values=True)
-    of_formulas = open_sheets(path, has_values=False) if lacks_values(path) else sheets
-    for sheet, formulas in zip(sheets, of_formulas, strict=True):
-        yield 0, f"[Sheet {sheet.title}]\n"
-        try:
-            for values in iter_sheet_rows(sheet, formulas=formulas):
-                if any(values):
-                    yield 0, "\t".join(values).rstrip() + "\n"
-        except (ValueError, TypeError, KeyError, IndexError):
-            # One damaged sheet does not hide the others.
-            yield 0, f"{DAMAGED_SHEET}\n"
 
 
 READERS = {
@@ -346,91 +222,6 @@ def read_document(kind: str, path: Path) -> dict[str, Any]:
         raise UnreadableFile("file_without_text")
     pages = count_pdf_pages(path) if kind == "pdf" else 0
     return {"chunks": chunks, "pages": pages, "whole": is_whole and pages <= MOST_PAGES}
-
-
-def shrink_image(path: Path, copy: Path) -> dict[str, Any]:
-    """Write a copy of an image for models and pages: upright, limited in size, without metadata.
-
-    Raises `UnreadableFile`.
-    """
-    from PIL import Image, ImageOps  # noqa: PLC0415  # only for this kind
-
-    # The size is checked here against a separate limit, before anything is decoded.
-    Image.MAX_IMAGE_PIXELS = None
-    with Image.open(path, formats=("PNG", "JPEG", "GIF", "WEBP")) as file:
-        if file.width * file.height > MOST_PIXELS:
-            raise UnreadableFile("image_too_many_pixels")
-        file.draft("RGB", (LONGEST_SIDE, LONGEST_SIDE))
-        # MPO: a JPEG with further pictures, as some phones make them.
-        is_photo = file.format in ("JPEG", "MPO")
-        image: Image.Image = file
-        load_pixels(file)
-        if image.mode not in ("RGB", "RGBA", "L", "LA", "CMYK"):
-            image = convert_image(image)
-        # Before other copies, so that large images fit into the memory.
-        image.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
-        made = ImageOps.exif_transpose(image).convert("RGB" if is_photo else "RGBA")
-        made.thumbnail((LONGEST_SIDE, LONGEST_SIDE), reducing_gap=2.0)
-    data, kind = encode_image(made, is_photo=is_photo)
-    copy.write_bytes(data)
-    return {"media_type": kind, "width": made.width, "height": made.height}
-
-
-def load_pixels(file: Any) -> None:
-    """Decode an image. Raises `UnreadableFile` if that needs too much memory."""
-    try:
-        file.load()
-    except OSError:
-        # The decoder of WebP reports missing memory like damage.
-        if file.format == "WEBP" and file.width * file.height > MOST_WEBP_PIXELS:
-            raise UnreadableFile("file_needs_memory") from None
-        raise
-
-
-def convert_image(image: Any) -> Any:
-    """Return an image with a palette, of one bit or of 16 bits in a mode that can be resized.
-
-    A large image is converted and reduced in strips, because the whole would need several times its
-    memory.
-    """
-    from PIL import Image  # noqa: PLC0415  # only for this kind
-
-    is_deep = image.mode.startswith("I")
-    mode = "L" if is_deep else "RGBA"
-    factor = max(max(image.size) // LONGEST_SIDE, 1)
-    made = Image.new(mode, (-(-image.width // factor), -(-image.height // factor)))
-    rows = STRIP_ROWS * factor
-    for top in range(0, image.height, rows):
-        strip = image.crop((0, top, image.width, min(top + rows, image.height)))
-        if is_deep:
-            # The library cuts values above 255, so most of a 16-bit image would be white.
-            strip = strip.point(lambda value: value / 256)
-        made.paste(strip.convert(mode).reduce(factor), (0, top // factor))
-    made.getexif().update(image.getexif())
-    return made
-
-
-def encode_image(image: Any, *, is_photo: bool) -> tuple[bytes, str]:
-    """Return the bytes and the media type of an image's copy.
-
-    A photo is a JPEG. Another image is a PNG, unless providers would refuse a PNG of its size:
-    then it is a JPEG too, with white instead of transparent pixels.
-    """
-    from PIL import Image  # noqa: PLC0415  # only for this kind
-
-    held = io.BytesIO()
-    if not is_photo:
-        image.save(held, "PNG")
-        if held.tell() <= LARGEST_COPY:
-            return held.getvalue(), "image/png"
-        white = Image.new("RGBA", image.size, "white")
-        image = Image.alpha_composite(white, image).convert("RGB")
-    for quality in JPEG_QUALITIES:
-        held = io.BytesIO()
-        image.save(held, "JPEG", quality=quality)
-        if held.tell() <= LARGEST_COPY:
-            break
-    return held.getvalue(), "image/jpeg"
 
 
 def extract_file(kind: str, path: Path, copy: Path | None) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from chats.gateway.request_files import ItemFiles
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Message
 from chats.prompt import model_choice
-from chats.record import images, messages
+from chats.record import images, message_text, messages
 from chats.record.message_commitments import Sealed
 from chats.turns.start import ChatFull
 from contextpolicy.engine.messages.messages import (
@@ -109,11 +109,11 @@ def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[I
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:
-    """Check the texts of new user messages. Raises the refusals of `messages.check_text`."""
+    """Check the texts of new user messages. Raises the refusals of `message_text.check_text`."""
     for item in items:
         if item.role == "user" and item.text.strip():
             try:
-                messages.check_text(item.text, limit=limit)
+                message_text.check_text(item.text, limit=limit)
             except Refusal as refusal:
                 refusal.param = field
                 raise

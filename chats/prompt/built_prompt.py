@@ -16,13 +16,8 @@ from chats.prompt.tools.skill_load import SkillFacts
 from chats.providers.base import ContextFacts, ProviderRequest
 from chats.providers.registry import ProviderAccountValue as Account
 from chats.record import images, receipts
-from contextpolicy.engine.compose.assembly import (
-    AssembledContext,
-    CompactionNeed,
-    ComposeInput,
-    assess_compaction_need,
-    is_compressed,
-)
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, is_compressed
+from contextpolicy.engine.compose.compaction_need import CompactionNeed, assess_compaction_need
 from contextpolicy.engine.history.tool_rules import get_file_part_limit
 from contextpolicy.engine.policy.calibration import Factors
 from contextpolicy.engine.policy.policy import PolicyValues

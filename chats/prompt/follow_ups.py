@@ -9,10 +9,9 @@ from chats.models import Message
 from chats.prompt import model_choice
 from chats.providers.registry import ProviderAccountValue as Account
 from contextpolicy import plugins
-from contextpolicy.engine.compose.assembly import (
-    AssembledContext,
+from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
+from contextpolicy.engine.compose.compaction_need import (
     CompactionNeed,
-    ComposeInput,
     compute_compaction_threshold,
 )
 from contextpolicy.engine.messages import messages as engine

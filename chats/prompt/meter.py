@@ -17,15 +17,11 @@ from chats.files import attach
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
 from chats.prompt.meter_parts import MeterPart, build_meter_parts
-from chats.prompt.next_prompt import (
-    Outlook,
-    compose_next_prompt,
-    load_missed_search,
-)
+from chats.prompt.next_prompt import Outlook, compose_next_prompt, load_missed_search
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import states
-from chats.record.messages import check_text
-from contextpolicy.engine.compose.assembly import assess_compaction_need
+from chats.record.message_text import check_text
+from contextpolicy.engine.compose.compaction_need import assess_compaction_need
 from contextpolicy.engine.policy.budget import compute_compact_mark, compute_prepare_mark
 
 IN_THE_MAKING = [Compaction.Status.PREPARING, Compaction.Status.PREPARED]
@@ -87,7 +83,7 @@ def build_meter(
     Pass `outlook`, `branch` and `making` (the status of a pending summary) if they are already
     loaded. A `draft` is counted as the next message, with the excerpts that it retrieves; it is
     ignored if an `outlook` is passed. Raises the refusals of `model_choice.choose_chat_model`, for
-    the draft those of `record.messages.check_text` and `attach.build_draft_parts`, and
+    the draft those of `record.message_text.check_text` and `attach.build_draft_parts`, and
     `composition.PromptRefused`.
     """
     if branch is None:

@@ -19,7 +19,8 @@ from chats.models import Branch, Chat
 from chats.prompt import model_choice, next_prompt, sent_texts
 from chats.prompt.tokenizer import get_page_counter
 from chats.record import receipts
-from chats.record.messages import build_question_parts, check_text
+from chats.record.message_text import check_text
+from chats.record.messages import build_question_parts
 from contextpolicy.engine.compose.system_text import filter_system_parts, order_system_parts
 from contextpolicy.engine.compose.text_layouts import (
     TextContext,
@@ -105,7 +106,7 @@ def compose_next_context(
 ) -> NextContext:
     """Compose the context of a question; without one, only the other parts of the prompt.
 
-    Raises `TeamRepliesHere`, the refusals of `record.messages.check_text`,
+    Raises `TeamRepliesHere`, the refusals of `record.message_text.check_text`,
     `attach.build_draft_parts` and `model_choice.choose_chat_model`, and
     `composition.PromptRefused`.
     """

@@ -12,8 +12,8 @@ from django.utils.text import slugify
 from chats.models import ProviderAccount
 from contextpolicy.ledger import record_event
 from contextpolicy.models import ModelSpec
+from contextpolicy.policy_diff import diff_policy_values
 from contextpolicy.presets import replace_demo_policy
-from contextpolicy.publish import diff_policy_values
 
 MODEL_FIELDS = (
     "provider",

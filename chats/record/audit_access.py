@@ -19,7 +19,7 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat
 from chats.record import access, locking
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 from contextpolicy.reasons import is_meaningful_text

@@ -6,17 +6,9 @@ from typing import Any
 
 from django.db.models import Q, QuerySet
 
-from chats.models import (
-    Branch,
-    Chat,
-    IdempotencyRecord,
-    Message,
-    Receipt,
-    Turn,
-    TurnReference,
-)
+from chats.models import Branch, Chat, IdempotencyRecord, Message, Receipt, Turn, TurnReference
 from chats.record.sendable import build_sendable_filter
-from speed import prepared
+from speed import placeholders, prepared
 
 
 def filter_by_pieces(parts: Sequence[tuple[Any, Any, Any]]) -> QuerySet[Message]:
@@ -96,7 +88,7 @@ HISTORY_COLUMNS = (
 def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
     """Return the query for the newest `size` messages on a path of `parts` pieces."""
 
-    def build(at: prepared.At) -> QuerySet[Message]:
+    def build(at: placeholders.At) -> QuerySet[Message]:
         places = [
             (at(branch), at(above), at(last))
             for branch, above, last in list_piece_parameters(parts)
@@ -110,7 +102,7 @@ def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
 def build_pinned_query(parts: int) -> prepared.Select[Message]:
     """Return the query for the pinned messages on a path of `parts` pieces, oldest first."""
 
-    def build(at: prepared.At) -> QuerySet[Message]:
+    def build(at: placeholders.At) -> QuerySet[Message]:
         places = [
             (at(branch), at(above), at(last))
             for branch, above, last in list_piece_parameters(parts)

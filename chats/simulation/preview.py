@@ -32,7 +32,7 @@ from chats.simulation.proposals import (
     choose_under,
     resolve_assigned_policies,
 )
-from contextpolicy.engine.compose.assembly import assess_compaction_need
+from contextpolicy.engine.compose.compaction_need import assess_compaction_need
 from contextpolicy.engine.messages.messages import WireMessage
 
 # Maximum number of diff lines; the page says if there are more.

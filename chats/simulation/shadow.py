@@ -27,7 +27,7 @@ from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
-from contextpolicy.engine.summaries.compaction import CompactionPlan
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.models import AuditEvent, EvaluatedTurn, Evaluation, VirtualCoverage
 from contextpolicy.resolution import load_policy_values
 

@@ -32,7 +32,7 @@ from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.policy.costs import Money, compute_call_cost, parse_reported_usage
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.acceptance import check_generated_summary, keep_sections
-from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from contextpolicy.engine.summaries.prompts import (
     build_summary_request,
     count_request_tokens,

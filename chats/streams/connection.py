@@ -17,7 +17,7 @@ from django.http import StreamingHttpResponse
 from django.utils import translation
 from django.utils.translation import gettext_noop
 
-from chats.ground import cancelling, live
+from chats.ground import cancelling, live, live_reader
 from chats.ground.refusals import Refusal
 from chats.streams.follow import Beginning, StreamPosition
 
@@ -50,13 +50,13 @@ class Streams:
     def __init__(self) -> None:
         self.by_user: Counter[int] = Counter()
         self.closing = threading.Event()
-        self.hubs: dict[asyncio.AbstractEventLoop, live.Hub] = {}
+        self.hubs: dict[asyncio.AbstractEventLoop, live_reader.Hub] = {}
 
-    def hub(self) -> live.Hub:
+    def hub(self) -> live_reader.Hub:
         """Return the live-bus hub of the running event loop, started at the first use."""
         loop = asyncio.get_running_loop()
         if loop not in self.hubs:
-            self.hubs[loop] = live.Hub(live.connect_to_bus(settings.REDIS_URL))
+            self.hubs[loop] = live_reader.Hub(live.connect_to_bus(settings.REDIS_URL))
         return self.hubs[loop]
 
     def has_room(self, user_id: int) -> bool:

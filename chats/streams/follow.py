@@ -13,7 +13,8 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from chats.ground.live import CALL_KINDS, Frame, Hub, Subscription, build_turn_key
+from chats.ground.live import CALL_KINDS, Frame, build_turn_key
+from chats.ground.live_reader import Hub, Subscription
 from chats.models import Turn
 from chats.streams import statements
 

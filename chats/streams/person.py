@@ -11,7 +11,8 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from chats.ground.live import Frame, Hub, build_person_key, build_turn_key
+from chats.ground.live import Frame, build_person_key, build_turn_key
+from chats.ground.live_reader import Hub
 from chats.streams.follow import (
     PATIENCE,
     StreamPosition,

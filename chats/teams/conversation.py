@@ -27,10 +27,11 @@ from chats.record import history, kept_texts, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.record.message_commitments import build_stored_data
-from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_characters
+from chats.record.message_text import MESSAGE_CEILING, MessageTooLong, check_characters
 from chats.teams import signals
+from chats.turns.derived_titles import derive_title
 from chats.turns.roster import select_current_version
-from chats.turns.start import ChatFull, derive_title, get_active_branch
+from chats.turns.start import ChatFull, get_active_branch
 from contextpolicy import ledger, resolution
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.team import team

@@ -19,7 +19,7 @@ from chats.models import Branch, Chat, Message
 from chats.record import history, messages
 from chats.record.locking import lock_chat_for_writing
 from chats.record.message_commitments import build_stored_data, seal_message
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 from chats.teams import conversation
 from chats.turns.start import ChatFull, get_active_branch
 from contextpolicy import ledger

@@ -4,9 +4,8 @@ The response means "accepted", not "done". A Celery task, enqueued on commit, wr
 Refusals are raised before anything is written.
 """
 
-import re
 import uuid
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
@@ -21,27 +20,16 @@ from chats.files import attach
 from chats.ground import queue
 from chats.ground.failpoints import failpoint
 from chats.ground.refusals import NotFound, Refusal
-from chats.ground.texts import replace_tagged_blocks, strip_line_signs
 from chats.models import ApiKey, Branch, Chat, Message, Turn
 from chats.prompt import model_choice
-from chats.record import messages
+from chats.record import message_text, messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.images import Bytes
 from chats.record.locking import lock_chat_for_writing
-from chats.turns import round_again, round_messages, statements
+from chats.turns import round_messages, statements
+from chats.turns.derived_titles import derive_title, get_title_text
 from chats.turns.events import record_turn_started
-from contextpolicy.engine.text import names
 from speed import prepared
-
-# A text that is a single tagged block, and the tags of a client's block within a text.
-IN_TAGS = re.compile(r"\s*<([\w-]{1,64})[^<>]*>.*</\1>\s*", re.DOTALL)
-TAGS = re.compile(
-    r"<(?P<slash>/?)(?P<name>[A-Za-z]{1,64}+(?:[_-][A-Za-z]{1,64}+){1,16}+)(?:\s[^<>]*)?>"
-)
-# Tags that clients write around the words of the person.
-AROUND = re.compile(
-    r"</?(?:task|feedback|query|question|request|user[_-](?:query|message|request|input|prompt))>"
-)
 
 
 class ChatBusy(Refusal):
@@ -85,58 +73,6 @@ class TooManyTurnsOfKey(TooManyTurns):
     )
 
 
-class TurnNotOver(Refusal):
-    """The turn has not ended yet. Wait for it or stop it."""
-
-    code = "turn_not_over"
-    status = 409
-    sentence = gettext_noop(
-        "This reply is still being written. Wait for it or stop it, then try again."
-    )
-
-
-class NothingToContinue(Refusal):
-    """The reply is complete, or the turn has no reply."""
-
-    code = "nothing_to_continue"
-    status = 409
-    sentence = gettext_noop(
-        "This turn has no truncated reply that can be continued. Try the reply again instead."
-    )
-
-
-class NotTheLastTurn(Refusal):
-    """The chat has newer messages. Send a new message instead."""
-
-    code = "not_the_last_turn"
-    status = 409
-    sentence = gettext_noop(
-        "The chat has newer messages, so only its latest turn can be continued or repeated. "
-        "Send a new message instead."
-    )
-
-
-class TurnIsCompleted(Refusal):
-    """The turn completed with a reply. Regenerate the reply instead."""
-
-    code = "turn_completed"
-    status = 409
-    sentence = gettext_noop(
-        "This turn is completed, so it cannot be retried. Regenerate its reply to get another "
-        "version."
-    )
-
-
-class TurnWasAbsorbed(Refusal):
-    """Another turn replied to the message. Retry or regenerate that reply instead."""
-
-    code = "turn_absorbed"
-    status = 409
-    sentence = gettext_noop(
-        "Another turn also replied to this message. Retry or regenerate that reply instead."
-    )
-
-
 @dataclass(frozen=True, slots=True)
 class Accepted:
     """A stored message and the turn that answers it.
@@ -170,7 +106,7 @@ def start_turn(
     to `build_attached_files`.
 
     `as_role` is the human member of the chat's team in whose name the message is written. Raises
-    the refusals of `record.messages.check_text`, of `files.attach.build_attached_files`,
+    the refusals of `record.message_text.check_text`, of `files.attach.build_attached_files`,
     `ChatBusy`, `ChatFull`, `TooManyTurns`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`,
     `ModelUnavailable`, those of `round_messages.accept_team_message`, and those of resolving the
     policy.
@@ -260,11 +196,11 @@ def accept_message(
 def resolve_model(chat: Chat, *, text: str, has_files: bool) -> model_choice.ChosenModel:
     """Return the model that replies to the text.
 
-    Raises the refusals of `record.messages.check_text` and of resolving the policy, and
+    Raises the refusals of `record.message_text.check_text` and of resolving the policy, and
     `ModelUnavailable`.
     """
     choice = model_choice.choose_chat_model(chat=chat)
-    messages.check_text(text, limit=choice.values.input_length_limit, has_files=has_files)
+    message_text.check_text(text, limit=choice.values.input_length_limit, has_files=has_files)
     model_choice.get_available_account(choice.model)
     return choice
 
@@ -362,165 +298,6 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
     others = statements.BUSY_BRANCHES.tuples(owner=user.pk, branch=branch.pk)
     if len(others) >= settings.TURNS_PER_USER:
         raise TooManyTurns(limit=settings.TURNS_PER_USER)
-
-
-def get_title_text(message: Message) -> str:
-    """Return the text from which a title is derived: the message's text, or its first file name.
-
-    Empty if the message has neither.
-    """
-    if message.text.strip():
-        return message.text
-    named = (part["name"] for part in message.parts if part["type"] == "file")
-    return next((name for name in named if name), "")
-
-
-def derive_title(text: str, *, is_plain: bool = True) -> str:
-    """Derive a title from the first visible line of the first message, cut at a word boundary.
-
-    `is_plain` removes Markdown syntax. Without it, the result is the title that older versions
-    derived.
-    """
-    lines = (
-        names.normalise_name(names.replace_forbidden_characters(line)) for line in text.splitlines()
-    )
-    line = next((line for line in lines if names.is_allowed_name(line)), "")
-    if is_plain:
-        line = strip_line_signs(line)
-    if len(line) <= 80:
-        return line
-    head = line[:80]
-    return (head.rsplit(" ", 1)[0] if " " in head else head) + "…"
-
-
-def is_derived_title(title: str, *, text: str) -> bool:
-    """Return True if `derive_title` made the title from the text, in this or an older version."""
-    return title in {derive_title(text), derive_title(text, is_plain=False)}
-
-
-def find_first_text(texts: Iterable[str]) -> str:
-    """Return the first text that a person wrote, otherwise the first non-empty text.
-
-    Empty if there is none. Coding agents describe their environment in blocks such as
-    `<environment_context>`, as separate messages or within a message. These blocks are removed.
-    """
-    spoken = [words for text in texts if (words := AROUND.sub("", text)).strip()]
-    written = (remove_tagged_blocks(text) for text in spoken if not IN_TAGS.fullmatch(text))
-    return next((text for text in written if text), "".join(spoken[:1]))
-
-
-def remove_tagged_blocks(text: str) -> str:
-    """Return a text without the tagged blocks that clients add, such as `<system-reminder>`."""
-    return replace_tagged_blocks(AROUND.sub("", text), tags=TAGS).strip()
-
-
-def retry_turn(
-    *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
-) -> Turn:
-    """Reply again to a message whose turn failed or was stopped, as a new turn.
-
-    Raises `TurnNotOver`, `NotTheLastTurn`, `TurnIsCompleted`, `TurnWasAbsorbed`, and the refusals
-    of `start_follow_up`.
-    """
-    return start_follow_up(user=user, turn=turn, now=now, make=build_retry_cause, api_key=api_key)
-
-
-def continue_reply(
-    *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
-) -> Turn:
-    """Continue a truncated reply, as a new turn without a message.
-
-    Raises `TurnNotOver`, `NotTheLastTurn`, `NothingToContinue`, and the refusals of
-    `start_follow_up`.
-    """
-    return start_follow_up(
-        user=user, turn=turn, now=now, make=build_continuation_cause, api_key=api_key
-    )
-
-
-def build_retry_cause(turn: Turn) -> dict[str, Any]:
-    """Return the cause of a retry: the same message, or the same truncated reply.
-
-    Raises `TurnIsCompleted` and `TurnWasAbsorbed`.
-    """
-    if turn.status == Turn.Status.COMPLETED:
-        raise TurnIsCompleted
-    if turn.status == Turn.Status.ABSORBED:
-        raise TurnWasAbsorbed
-    return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
-
-
-def build_continuation_cause(turn: Turn) -> dict[str, Any]:
-    """Return the cause of a continuation: the turn with the truncated reply.
-
-    Raises `NothingToContinue`.
-    """
-    if turn.reply is None or turn.reply.finish == Message.Finish.STOP:
-        raise NothingToContinue
-    return {"trigger_id": None, "continues_id": turn.pk}
-
-
-def start_follow_up(
-    *,
-    user: AbstractBaseUser,
-    turn: Turn,
-    now: datetime,
-    make: Callable[[Turn], dict[str, Any]],
-    api_key: ApiKey | None,
-) -> Turn:
-    """Create a new turn on the same branch, caused by an earlier one.
-
-    Raises `TurnNotOver`, `NotTheLastTurn`, and the refusals of `make` and `create_turn`.
-    """
-    with transaction.atomic():
-        chat = lock_chat_for_writing(turn.branch.chat_id)
-        turn = Turn.objects.select_related("reply", "round", "agent__model").get(pk=turn.pk)
-        if not turn.is_over:
-            raise TurnNotOver
-        if Turn.objects.filter(branch=turn.branch_id, accepted__gt=turn.accepted).exclude(
-            status=Turn.Status.ABSORBED
-        ):
-            raise NotTheLastTurn
-        return create_turn(
-            user=user,
-            chat=chat,
-            branch_id=turn.branch_id,
-            cause={**make(turn), **round_again.prepare_round_retry(turn, now=now)},
-            now=now,
-            api_key=api_key,
-        )
-
-
-def create_turn(
-    *,
-    user: AbstractBaseUser,
-    chat: Chat,
-    branch_id: uuid.UUID,
-    cause: Mapping[str, Any],
-    now: datetime,
-    api_key: ApiKey | None,
-) -> Turn:
-    """Create a turn without a new message. The caller has locked the chat.
-
-    Raises `ModelUnavailable`, the refusals of `check_turn_limits`, and those of resolving the
-    policy.
-    """
-    choice = model_choice.choose_chat_model(chat=chat, agent=cause.get("agent"))
-    model_choice.get_available_account(choice.model)
-    check_turn_limits(user=user, chat=chat, api_key=api_key)
-    new = Turn.objects.create(
-        branch_id=branch_id,
-        accepted=messages.increment_accepted_count(chat=chat),
-        model=choice.model,
-        model_name=choice.model.name,
-        api_key=api_key,
-        queued_at=now,
-        **cause,
-    )
-    chat.save(update_fields=["accepted_count"])
-    record_turn_started(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
-    queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
-    return new
 
 
 def replay_request(known: dict[str, str]) -> Accepted:

@@ -20,10 +20,10 @@ from django.db.models import (
 from chats.ground import leases
 from chats.models import Chat, Message, Receipt, Turn
 from chats.models.turns import UNFINISHED
-from speed import prepared
+from speed import placeholders, prepared
 
 
-def select_overdue_turns(at: prepared.At) -> QuerySet[Turn]:
+def select_overdue_turns(at: placeholders.At) -> QuerySet[Turn]:
     """Select turns that have waited too long, or that a worker released."""
     since = leases.subtract_from_now(at("age", DurationField()))
     # Filter by status twice: SQLite uses the partial index of unfinished turns only if the query
@@ -150,7 +150,7 @@ NEXT_TURNS = prepared.Select(
 )
 
 
-def select_claimable_turn(at: prepared.At) -> QuerySet[Turn]:
+def select_claimable_turn(at: placeholders.At) -> QuerySet[Turn]:
     """Select the turn if it is queued and its branch is free.
 
     A running turn is not selected, so a second task for it does nothing. If its lease has expired,
@@ -184,7 +184,7 @@ CLAIM = prepared.Update(
 )
 
 
-def select_leased_turn(at: prepared.At) -> QuerySet[Turn]:
+def select_leased_turn(at: placeholders.At) -> QuerySet[Turn]:
     """Select the turn if its lease is held with this token."""
     return Turn.objects.filter(pk=at("turn"), status=Turn.Status.RUNNING, lease_token=at("token"))
 
@@ -208,7 +208,7 @@ TURN = prepared.Select(
 )
 
 
-def select_unstopped_turn(at: prepared.At) -> QuerySet[Turn]:
+def select_unstopped_turn(at: placeholders.At) -> QuerySet[Turn]:
     """Select the held turn unless it was asked to stop."""
     return select_leased_turn(at).filter(stop_requested_at=None)
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.people import rights
 from chats.ground.refusals import Refusal
-from chats.memory.search import archive, speakers
+from chats.memory.search import index_progress, searchable_text, speakers
 from chats.memory.search.marking import find_question_matches, select_match_excerpt, split_excerpt
 from chats.memory.search.question import ParsedQuestion, parse_question
 from chats.memory.search.search import QuestionTooLong, SearchResult, check_question, search_archive
@@ -52,7 +52,7 @@ def chat_find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     closed = rights.archive_lock(chat)
     refusal = closed or refuse_long_question(question)
     found = SearchResult()
-    archived = archive.get_archived_seq(branch)
+    archived = index_progress.get_archived_seq(branch)
     if question and not refusal:
         found = search_archive(branch, question=question, most=MOST, speaker=speaker)
     context = {
@@ -101,7 +101,9 @@ def build_found_message(
     seq = row.seq or 0
     summary, active = get_active_summary(branch.active_compaction), branch.active_compaction
     over = summary if summary is not None and seq <= summary.to_seq else active
-    text = "\n".join(archive.collect_searchable_texts(row.parts))[: archive.MOST_CHARACTERS]
+    text = "\n".join(searchable_text.collect_searchable_texts(row.parts))[
+        : searchable_text.MOST_CHARACTERS
+    ]
     marks = find_question_matches(text, asked)
     # A message can match by its neighbours or its date. Then its beginning is shown.
     shown = split_excerpt(text, marks, part=select_match_excerpt(text, marks))

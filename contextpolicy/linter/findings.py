@@ -2,34 +2,21 @@
 
 import re
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
-from dataclasses import field as made_by
-from typing import Literal
 
 from django.utils.translation import gettext, ngettext
 
-from contextpolicy.engine.policy.budget import (
-    compute_compact_mark,
-    compute_low_mark,
-    compute_prompt_limit,
-)
-from contextpolicy.engine.policy.checks import estimate_tokens
-from contextpolicy.engine.policy.policy import (
-    PolicyValues,
-    compute_default_reserve,
-    get_strategy_defaults,
+from contextpolicy.engine.policy.budget import compute_prompt_limit
+from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaults
+from contextpolicy.linter.finding import UNSET, Finding
+from contextpolicy.linter.size_findings import (
+    warn_about_bytes,
+    warn_about_marks,
+    warn_about_pins,
+    warn_about_windows,
 )
 from contextpolicy.linter.unused import list_unused_fields
 
-# A compaction that frees less than this share of the prompt limit is due again within a few turns.
-SMALL_GAP = 0.15
-SMALL_RESERVE = 500
 FEW_DAYS, USUAL_DAYS = 7, 90
-# The average turn of a human chat: a question of 80 tokens and a reply of 400.
-USUAL_TURN = 480
-# Bytes per token: three in scripts like Chinese, and at most eight in any script.
-FEWEST_BYTES, MOST_BYTES = 3, 8
-
 # Patterns of API keys. A policy's text is readable by everyone who chats.
 _SECRETS = re.compile(
     r"\b(sk-[A-Za-z0-9_-]{16,}|gh[pousr]_[A-Za-z0-9]{20,}|AKIA[0-9A-Z]{16}|AIza[0-9A-Za-z_-]{30,}"
@@ -37,24 +24,6 @@ _SECRETS = re.compile(
     r"|-----BEGIN [A-Z ]*PRIVATE KEY-----"
     r"|(?i:\b(password|passwd|secret|api[_-]?key|token)\s*[:=]\s*\S{8,})"
 )
-Level = Literal["error", "risk", "note"]
-UNSET = "not set"
-
-
-@dataclass(frozen=True, slots=True)
-class Finding:
-    """A warning or error: a stable code, its field, and a sentence.
-
-    An `error` prevents saving. A `risk` is a setting that works badly. A `note` is a
-    setting whose effect may be unexpected. `mend`: the values of the suggested fix, by
-    field; `UNSET` for a field that should be unset.
-    """
-
-    code: str
-    field: str
-    sentence: str
-    level: Level = "note"
-    mend: Mapping[str, object] = made_by(default_factory=dict)
 
 
 def find_policy_warnings(values: PolicyValues) -> list[Finding]:
@@ -62,10 +31,10 @@ def find_policy_warnings(values: PolicyValues) -> list[Finding]:
     limit = compute_prompt_limit(values, model_window=None)
     if limit < 1:
         return []
-    return [finding for judge in _JUDGES for finding in judge(values, limit)]
+    return [finding for judge in CHECKS for finding in judge(values, limit)]
 
 
-def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     texts = {
         "system_text": gettext(
             "The system text seems to contain a key or password. People who chat can make the "
@@ -100,7 +69,7 @@ def _text(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
             "Clients can ask for their requests to be sent unchanged, without the text and limits "
@@ -120,45 +89,13 @@ def _programs(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def _marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    gap = _gap(values, limit)
-    if values.strategy not in ("simple", "entity_state") and gap < SMALL_GAP:
-        yield Finding(
-            "marks_close_together",
-            "compact_to",
-            gettext(
-                "Each compaction shortens the prompt by only {share}. The next one follows soon, "
-                "so prompt caches are used less. Lower compact_to."
-            ).format(share=f"{gap:.0%}"),
-            "risk",
-            {"compact_to": PolicyValues().compact_to, "compact_to_tokens": UNSET},
-        )
-    if values.reserve_tokens < SMALL_RESERVE:
-        yield Finding(
-            "small_reserve",
-            "reserve_tokens",
-            ngettext(
-                "Replies are cut at {n:,} token.",
-                "Replies are cut at {n:,} tokens.",
-                values.reserve_tokens,
-            ).format(n=values.reserve_tokens),
-            "risk",
-            {"reserve_tokens": compute_default_reserve(values.token_budget)},
-        )
-
-
-def _rules(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
+def _build_rules_fix(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object]:
     """Return the fix that keeps these tool rules; empty rules are dropped."""
     kept = {tool: rule for tool, rule in rules.items() if rule}
     return {"tool_output_rules": kept or UNSET}
 
 
-def _gap(values: PolicyValues, limit: int) -> float:
-    high = compute_compact_mark(values, prompt_limit=limit)
-    return (high - compute_low_mark(values, prompt_limit=limit)) / limit
-
-
-def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     layout, usual = values.layout, {"layout": "multi_turn"}
     if layout == "multi_turn":
         return
@@ -189,7 +126,7 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
                 "“keep newest” has no effect in layout {layout}, because results of earlier turns "
                 "are not sent."
             ).format(layout=layout),
-            mend=_rules(
+            mend=_build_rules_fix(
                 {
                     tool: {name: number for name, number in rule.items() if name != "keep_newest"}
                     for tool, rule in values.tool_output_rules.items()
@@ -198,107 +135,7 @@ def _layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def _windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    """Yield warnings about ceilings of history that never apply.
-
-    They never apply because the prompt limit is lower.
-    """
-    if values.strategy == "entity_state":
-        return
-    usual = {
-        "window_size": (
-            values.window_size,
-            USUAL_TURN // 2,
-            gettext(
-                "{field} allows {n:,} messages, which usually take about {tokens:,} tokens. A "
-                "prompt can have only {limit:,}, so the token limit is reached first. Lower "
-                "{field} or raise token_budget."
-            ),
-        ),
-        "window_turns": (
-            values.window_turns,
-            USUAL_TURN,
-            gettext(
-                "{field} allows {n:,} turns, which usually take about {tokens:,} tokens. A prompt "
-                "can have only {limit:,}, so the token limit is reached first. Lower {field} or "
-                "raise token_budget."
-            ),
-        ),
-        "window_tokens": (
-            values.window_tokens,
-            1,
-            gettext(
-                "{field} allows {n:,} tokens. A prompt can have only {limit:,}, so the token "
-                "limit is reached first. Lower {field} or raise token_budget."
-            ),
-        ),
-    }
-    for name, (number, tokens, sentence) in usual.items():
-        if number is not None and number * tokens >= limit:
-            yield Finding(
-                "window_beyond_limit",
-                name,
-                sentence.format(field=name, n=number, tokens=number * tokens, limit=limit),
-                mend={name: max(1, limit // tokens - 1)},
-            )
-
-
-def _bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    if values.max_bytes is None:
-        return
-    if values.max_bytes < FEWEST_BYTES * limit:
-        held = values.max_bytes // FEWEST_BYTES
-        yield Finding(
-            "bytes_bind_first",
-            "max_bytes",
-            gettext(
-                "max_bytes ({n:,}) has room for about {held:,} of {limit:,} tokens, so the rest "
-                "of the token budget is not used. Percentages refer to the token limit."
-            ).format(n=values.max_bytes, held=held, limit=limit),
-            mend={"max_bytes": 2 * FEWEST_BYTES * limit},
-        )
-    if values.max_bytes > MOST_BYTES * limit:
-        yield Finding(
-            "bytes_never_bind",
-            "max_bytes",
-            gettext(
-                "max_bytes ({n:,}) exceeds the size of {limit:,} tokens, so max_bytes has no "
-                "effect."
-            ).format(n=values.max_bytes, limit=limit),
-            mend={"max_bytes": UNSET},
-        )
-
-
-def _pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
-    pins = values.pins_tokens
-    if pins is None:
-        return
-    fixed = pins + estimate_tokens(values.system_text)
-    low = compute_low_mark(values, prompt_limit=limit)
-    if values.strategy not in ("simple", "entity_state") and fixed >= low:
-        yield Finding(
-            "pins_reach_low_mark",
-            "pins_tokens",
-            gettext(
-                "With all pins, a prompt has {n:,} tokens before any history. The compaction "
-                "target is {low:,}, so each turn would start a compaction. Lower pins_tokens "
-                "or raise compact_to."
-            ).format(n=fixed, low=low),
-            "risk",
-            {"pins_tokens": max(1, (low - estimate_tokens(values.system_text)) // 2)},
-        )
-    elif 2 * pins > limit:
-        yield Finding(
-            "pins_crowd_out",
-            "pins_tokens",
-            gettext("Pins may use {n:,} of {limit:,} prompt tokens, more than the history.").format(
-                n=pins, limit=limit
-            ),
-            mend={"pins_tokens": limit // 4},
-        )
-
-
-def _tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     most = values.tool_output_limit
     capped = {
         tool: {name: min(number, most) if name == "limit" else number for name, number in r.items()}
@@ -313,11 +150,11 @@ def _tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
                     "tool_output_limit cuts results of {tool} to {n:,} characters, so the limit "
                     "of the rule ({limit:,}) has no effect."
                 ).format(tool=tool, n=most, limit=rule["limit"]),
-                mend=_rules(capped),
+                mend=_build_rules_fix(capped),
             )
 
 
-def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     if values.strategy == "entity_state" and values.keep_last_messages > 0:
         yield Finding(
             "state_beside_dialogue",
@@ -333,7 +170,7 @@ def _state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     days = values.retention_days
     if days is None:
         return
@@ -367,7 +204,7 @@ def _retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     """Find fields that are set but never used."""
     defaults = get_strategy_defaults(values.strategy)
 
@@ -389,16 +226,16 @@ def _unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-_JUDGES: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
-    _text,
-    _marks,
-    _layout,
-    _programs,
-    _windows,
-    _bytes,
-    _pins,
-    _tools,
-    _state,
-    _retention,
-    _unused,
+CHECKS: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
+    warn_about_texts,
+    warn_about_marks,
+    warn_about_layout,
+    warn_about_clients,
+    warn_about_windows,
+    warn_about_bytes,
+    warn_about_pins,
+    warn_about_tools,
+    warn_about_state,
+    warn_about_retention,
+    warn_about_unused,
 )

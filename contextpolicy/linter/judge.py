@@ -15,7 +15,8 @@ from contextpolicy.engine.policy.policy import (
     get_strategy_defaults,
 )
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.linter.findings import UNSET, Finding, find_policy_warnings
+from contextpolicy.linter.finding import UNSET, Finding
+from contextpolicy.linter.findings import find_policy_warnings
 from contextpolicy.linter.mends import suggest_fix
 from contextpolicy.linter.models import find_model_warnings
 from contextpolicy.linter.thresholds import find_threshold_warnings

@@ -6,7 +6,7 @@ from contextpolicy.engine.policy.budget import compute_low_mark, compute_prompt_
 from contextpolicy.engine.policy.checks import SMALLEST_BYTES, SMALLEST_ROOM, estimate_tokens
 from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.policy import PolicyValues, Problem, compute_default_reserve
-from contextpolicy.linter.findings import UNSET
+from contextpolicy.linter.finding import UNSET
 from contextpolicy.linter.tools import list_known_names
 from contextpolicy.models import ModelSpec, Skill
 

@@ -13,7 +13,8 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.checks import SMALLEST_ROOM, estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.linter.findings import USUAL_TURN, Finding
+from contextpolicy.linter.finding import Finding
+from contextpolicy.linter.size_findings import USUAL_TURN
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import Adjustment, adjust_policy_values
 

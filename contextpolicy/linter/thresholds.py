@@ -12,7 +12,8 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.checks import estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.linter.findings import UNSET, USUAL_TURN, Finding
+from contextpolicy.linter.finding import UNSET, Finding
+from contextpolicy.linter.size_findings import USUAL_TURN
 
 USUAL_MESSAGE = USUAL_TURN // 2
 # A summary of fewer tokens has only its headings and a line under each.

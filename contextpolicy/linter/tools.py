@@ -15,7 +15,7 @@ from contextpolicy.engine.policy.allow_lists import is_name_allowed
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy.checks import estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
-from contextpolicy.linter.findings import Finding
+from contextpolicy.linter.finding import Finding
 from contextpolicy.linter.models import list_reply_models
 from contextpolicy.models import ModelSpec, Skill, ToolDefinition, ToolServer
 from contextpolicy.tool_servers import load_allowed_tools

@@ -34,8 +34,9 @@ from chats.turns.start import start_turn
 from chats.turns.step_prompt import compose_step_prompt
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import SYSTEM, Preset
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.publish import create_policy
 from replay.evidence.conversations import EvidenceQuestion, QuestionedConversation, SaidMessage
 
 Result = TypeVar("Result")

@@ -14,7 +14,8 @@ from chats.models import Chat, ChatState, Turn
 from chats.prompt import tokenizer
 from chats.streams import connection
 from contextpolicy.models import GroupOwner
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.marked_language import use_marked_catalogue
 from tests.chats.rebuilding import not_rebuilt
 from tests.chats.states import keep_a_state, lay

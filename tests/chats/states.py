@@ -7,7 +7,8 @@ from django.db import transaction
 
 from chats.models import Branch, Chat, ChatState
 from chats.record import states
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 SCHEMA: dict[str, Any] = {
     "type": "object",

@@ -15,7 +15,8 @@ from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.explanation import LOST, WON, ExplainedField
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.resolution import resolve_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.chats.api.conftest import program

@@ -10,7 +10,8 @@ from typing import Any, cast
 
 import pytest
 
-from chats.ground.live import Frame, Hub
+from chats.ground.live import Frame
+from chats.ground.live_reader import Hub
 from chats.streams import connection, follow
 from chats.streams.follow import (
     Beginning,

@@ -13,8 +13,7 @@ from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
-from chats import tasks
-from chats.background import due_jobs
+from chats.background import due_jobs, worker_signals
 from chats.ground import broker_facts, heartbeats, queue, queues, schedule
 from chats.ground.heartbeats import WorkerHeartbeat
 from project.celery import app
@@ -183,10 +182,10 @@ def test_a_worker_that_is_ready_has_a_heartbeat(
     broker: Redis, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made: list[WorkerHeartbeat] = []
-    monkeypatch.setattr(tasks, "heartbeat", made)
+    monkeypatch.setattr(worker_signals, "heartbeat", made)
     taken = SimpleNamespace(consume_from={queues.REPLIES: None})
     app = SimpleNamespace(amqp=SimpleNamespace(queues=taken))
-    tasks.keep_heartbeat(sender=SimpleNamespace(app=app, hostname="replies@here"))
+    worker_signals.keep_heartbeat(sender=SimpleNamespace(app=app, hostname="replies@here"))
     try:
         give_up = time.monotonic() + 10
         while not heartbeats.list_heartbeats() and time.monotonic() < give_up:

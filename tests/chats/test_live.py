@@ -8,7 +8,8 @@ from typing import Any, cast
 from redis.asyncio import Redis
 from redis.exceptions import ConnectionError as BusGone
 
-from chats.ground.live import CONTROL, Frame, FrameWriter, Hub, build_turn_key
+from chats.ground.live import Frame, FrameWriter, build_turn_key
+from chats.ground.live_reader import CONTROL, Hub
 
 A, B = uuid.uuid4(), uuid.uuid4()
 

@@ -21,7 +21,7 @@ from chats.exchange.words import describe_loss
 from chats.ground import csrf, databases, turn_notices
 from chats.ground.refusals import Refusal
 from chats.people import invitations
-from chats.providers.accounts import ServerRefused
+from chats.providers.account_refusals import ServerRefused
 from chats.providers.address import AddressRefused, check_base_url
 from chats.providers.base import ErrorCode, ProviderError
 from chats.record.holds import CHAT_HIDDEN, UnderHold

@@ -12,7 +12,8 @@ from chats.actions import erasure, lifecycle, marks
 from chats.models import Chat, Message, Receipt, Turn
 from chats.prompt import stored_messages
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import AUDITOR
 from tests.contextpolicy.people import person, signed_in
 from tests.support.stored_messages import change_stored_text, run_ledger_verify, verify_at_night

@@ -42,7 +42,8 @@ from contextpolicy.models import (
     ToolDefinition,
     ToolServer,
 )
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.contextpolicy.people import person, signed_in
 from tests.support.role_table import ROLE_TABLE, A, O, P, S, W
 

@@ -7,7 +7,8 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from contextpolicy import statements
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 pytestmark = pytest.mark.django_db
 

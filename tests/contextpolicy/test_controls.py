@@ -18,14 +18,13 @@ from chats.simulation import evaluating, sampling
 from contextpolicy import controls, holds, imports, reasons, roles
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.policy_assignments import assign_policy, unassign_policy
 from contextpolicy.publish import (
     activate_version,
-    assign_policy,
     change_policy,
     create_policy,
     create_policy_version,
     restore_policy_version,
-    unassign_policy,
 )
 from contextpolicy.roles import change_roles, delete_group
 from contextpolicy.two_persons import SecondPersonNeeded

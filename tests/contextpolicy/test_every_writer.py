@@ -12,7 +12,8 @@ from django.test import RequestFactory
 from chats.admin.site import PalimpsestAdminSite
 from contextpolicy import ledger, roles
 from contextpolicy.models import AuditEvent, ContextPolicy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.contextpolicy.people import person
 from tests.support.repository import ROOT
 

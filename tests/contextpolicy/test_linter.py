@@ -13,7 +13,7 @@ from contextpolicy.engine.policy.policy import (
     compute_default_reserve,
     get_strategy_defaults,
 )
-from contextpolicy.linter.findings import UNSET
+from contextpolicy.linter.finding import UNSET
 from contextpolicy.linter.judge import apply_fix, lint_policy
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import PRESETS

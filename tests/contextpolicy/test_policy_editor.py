@@ -16,8 +16,9 @@ from django.utils import timezone
 
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyAssignment
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import RETRIEVED, seed_policies
-from contextpolicy.publish import assign_policy, create_policy, create_policy_version
+from contextpolicy.publish import create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
 from tests.contextpolicy.people import person, signed_in

@@ -16,10 +16,10 @@ from chats.admin.policies.strategy_sentences import BUILT_IN_WRITER
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.imports import OWN_FORM
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.publish import (
     activate_version,
-    assign_policy,
     create_policy,
     create_policy_version,
     restore_policy_version,

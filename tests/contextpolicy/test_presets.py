@@ -12,12 +12,14 @@ from contextpolicy.engine.policy.policy import (
     get_strategy_defaults,
     parse_policy_values,
 )
-from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.linter.findings import find_policy_warnings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
+from contextpolicy.policy_assignments import unassign_policy
 from contextpolicy.presets import PRESETS, RETRIEVED, Preset, replace_demo_policy, seed_policies
-from contextpolicy.publish import change_policy, create_policy_version, unassign_policy
+from contextpolicy.publish import change_policy, create_policy_version
 from contextpolicy.resolution import load_policy_values, resolve_policy
 
 pytestmark = pytest.mark.django_db

@@ -21,19 +21,14 @@ from contextpolicy.models import (
     PolicyAssignment,
     PolicyVersion,
 )
+from contextpolicy.policy_assignments import assign_policy, unassign_policy
 from contextpolicy.policy_refusals import (
     PolicyChangedMeanwhile,
     PolicyInUse,
     PolicyNotInUse,
     PolicyProblems,
 )
-from contextpolicy.publish import (
-    assign_policy,
-    change_policy,
-    create_policy,
-    create_policy_version,
-    unassign_policy,
-)
+from contextpolicy.publish import change_policy, create_policy, create_policy_version
 
 CHAT = uuid.UUID("018f0000-0000-7000-8000-000000000001")
 

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from contextpolicy import publish, recommended
+from contextpolicy import policy_assignments, publish, recommended
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED, seed_policies
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -68,14 +68,14 @@ def test_a_decision_of_a_policy_stays(
 def test_the_policy_for_everyone_counts_without_a_strategy(make: Make, now: datetime) -> None:
     policy = make("plain", token_budget=9_000, reserve_tokens=2_000)
     assert slugs() == []
-    publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
+    policy_assignments.assign_policy(policy=policy, level="instance", actor="system", now=now)
     assert slugs() == ["plain"]
 
 
 def test_the_button_creates_drafts_and_publishes_nothing(make: Make, now: datetime) -> None:
     first = make("first", strategy="simple", window_size=7)
     make("second", strategy="sliding_window")
-    publish.assign_policy(policy=first, level="instance", actor="system", now=now)
+    policy_assignments.assign_policy(policy=first, level="instance", actor="system", now=now)
     ines = person("ines", POLICY_ADMIN)
     client = signed_in(ines)
     listed = client.get(LIST).content.decode()
@@ -146,7 +146,9 @@ def test_others_see_no_button_and_may_not_create_drafts(make: Make, role: str | 
 def test_a_draft_waits_for_a_second_person(make: Make, now: datetime, settings: Any) -> None:
     settings.TWO_PERSONS = True
     policy = make("first", strategy="simple")
-    publish.assign_policy(policy=policy, level="instance", actor="system", now=now, is_agreed=True)
+    policy_assignments.assign_policy(
+        policy=policy, level="instance", actor="system", now=now, is_agreed=True
+    )
     ines = person("ines", POLICY_ADMIN)
     recommended.create_drafts(actor=f"user:{ines.pk}", now=now)
     with pytest.raises(SecondPersonNeeded):

@@ -16,13 +16,12 @@ from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy import holds
 from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyVersion
+from contextpolicy.policy_assignments import assign_policy, unassign_policy
 from contextpolicy.publish import (
     activate_version,
-    assign_policy,
     create_policy,
     create_policy_version,
     restore_policy_version,
-    unassign_policy,
 )
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.contextpolicy.pages import message_codes, opened

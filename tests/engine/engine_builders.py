@@ -22,7 +22,8 @@ from contextpolicy.engine.messages.messages import (
 )
 from contextpolicy.engine.messages.tokens import ApproximateCounter, count_uncut_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 
 COUNTER = ApproximateCounter()

@@ -40,7 +40,8 @@ from contextpolicy.engine.policy.policy import (
     find_value_problems,
     parse_policy_values,
 )
-from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
 from tests.engine.engine_builders import COUNTER, composed, given, message, step
 from tests.support.engine_inputs import STRATEGIES

@@ -18,7 +18,8 @@ from contextpolicy.engine.policy.policy import (
     find_value_problems,
     parse_policy_values,
 )
-from contextpolicy.engine.summaries.compaction import CompactionPlan, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan
 from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import COUNTER, Player, chat, composed, given, left, message, step
 from tests.support.full_prompts import TOOLS

@@ -9,12 +9,8 @@ from hypothesis import strategies as st
 
 from contextpolicy.engine.messages.messages import Message, Summary, TextPart
 from contextpolicy.engine.policy.policy import PRESETS
-from contextpolicy.engine.summaries.compaction import (
-    CompactionPlan,
-    CoverageGap,
-    NotNeeded,
-    plan_recompaction,
-)
+from contextpolicy.engine.summaries.compaction import plan_recompaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, CoverageGap, NotNeeded
 from tests.engine.engine_builders import COUNTER, Player, chat, chats, message, step
 from tests.support.compaction_plans import (
     EARLIER_SUMMARY,

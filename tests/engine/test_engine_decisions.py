@@ -7,17 +7,14 @@ import pytest
 from hypothesis import given as forall
 from hypothesis import strategies as st
 
-from contextpolicy.engine.compose.assembly import (
-    AssembledContext,
-    WindowNeeded,
-    assess_compaction_need,
-    compose_context,
-)
+from contextpolicy.engine.compose.assembly import AssembledContext, WindowNeeded, compose_context
+from contextpolicy.engine.compose.compaction_need import assess_compaction_need
 from contextpolicy.engine.messages.messages import Message, ToolCallPart
 from contextpolicy.engine.policy.budget import PolicyImpossible
 from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from tests.engine.engine_builders import Player, chat, composed, given, message, step
 
 VALUES = PolicyValues(keep_last_messages=2, summary_max_tokens=500)

@@ -13,12 +13,9 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.acceptance import SHORTEST_SUMMARY, append_lost_facts
-from contextpolicy.engine.summaries.compaction import (
-    SMALLEST_SOURCE,
-    CoverageGap,
-    NotNeeded,
-    plan_compaction,
-)
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CoverageGap, NotNeeded
+from contextpolicy.engine.summaries.compaction_sums import SMALLEST_SOURCE
 from contextpolicy.engine.window import compute_adaptive_low
 from tests.engine.engine_builders import COUNTER, message, step
 from tests.support.compaction_plans import (

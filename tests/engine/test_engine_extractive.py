@@ -10,20 +10,16 @@ from hypothesis import strategies as st
 from contextpolicy.engine.messages.messages import Message, Summary
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.acceptance import check_generated_summary, find_missing_sections
-from contextpolicy.engine.summaries.extractive import (
-    BY_MODEL,
-    BY_PARTNER,
-    build_extractive_summary,
-    get_reply_share,
-)
+from contextpolicy.engine.summaries.extractive import build_extractive_summary
+from contextpolicy.engine.summaries.sentence_candidates import BY_MODEL, BY_PARTNER, get_reply_share
 from contextpolicy.engine.summaries.sentence_scores import (
     classify_sentence,
     find_addressed_names,
     is_question_sentence,
     is_small_talk,
     score_sentence,
-    split_sentences,
 )
+from contextpolicy.engine.summaries.sentence_splitting import split_sentences
 from tests.engine.engine_builders import COUNTER, chats, message, step
 from tests.support.summary_validation import cut_out_section
 

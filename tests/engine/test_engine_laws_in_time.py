@@ -29,12 +29,8 @@ from contextpolicy.engine.policy.budget import (
     compute_prompt_limit,
 )
 from contextpolicy.engine.policy.policy import PolicyValues, find_value_problems
-from contextpolicy.engine.summaries.compaction import (
-    CompactionPlan,
-    CoverageGap,
-    NotNeeded,
-    plan_compaction,
-)
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, CoverageGap, NotNeeded
 from contextpolicy.engine.summaries.prompts import SECTIONS, build_summary_request
 from tests.engine.engine_builders import (
     COUNTER,

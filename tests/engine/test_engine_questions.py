@@ -4,7 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from contextpolicy.engine.compose.assembly import CompactionNeed, compute_compaction_threshold
+from contextpolicy.engine.compose.compaction_need import (
+    CompactionNeed,
+    compute_compaction_threshold,
+)
 from contextpolicy.engine.history.entries import estimate_sendable_tokens
 from contextpolicy.engine.messages.messages import (
     Message,

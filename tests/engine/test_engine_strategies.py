@@ -7,10 +7,10 @@ import pytest
 from contextpolicy.engine.compose.assembly import (
     AssembledContext,
     WindowNeeded,
-    assess_compaction_need,
     compose_context,
     is_compressed,
 )
+from contextpolicy.engine.compose.compaction_need import assess_compaction_need
 from contextpolicy.engine.messages.messages import extract_message_text
 from contextpolicy.engine.messages.transcript import Background, TextEntry
 from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaults

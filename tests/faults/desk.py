@@ -45,7 +45,7 @@ from chats.record import access  # noqa: E402  # needs the settings
 from chats.simulation import evaluating, radius  # noqa: E402  # needs the settings
 from chats.tool_servers import servers  # noqa: E402  # needs the settings
 from chats.turns import opening, overflow_learning, start, stop  # noqa: E402  # needs the settings
-from contextpolicy import ledger, publish  # noqa: E402  # needs the settings
+from contextpolicy import ledger, policy_assignments, publish  # noqa: E402  # needs the settings
 from contextpolicy.models import (  # noqa: E402  # needs the settings
     ContextPolicy,
     ModelSpec,
@@ -173,7 +173,7 @@ def fold_early(*, chat: str) -> None:
         actor="system",
         now=now,
     )
-    publish.assign_policy(
+    policy_assignments.assign_policy(
         policy=policy, level="chat", chat_id=uuid.UUID(chat), actor="system", now=now
     )
 
@@ -192,7 +192,7 @@ def govern(*, preset: str = "", values: dict[str, Any] | None = None) -> None:
             now=now,
         )
     )
-    publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
+    policy_assignments.assign_policy(policy=policy, level="instance", actor="system", now=now)
 
 
 def evaluate(*, strategy: str, values: dict[str, Any], waits: int) -> str:
@@ -257,7 +257,9 @@ def allow_tools(*, chat: str, url: str, asks: bool = False) -> None:
         slug="tools", name="Tools", values={"tools": ["kills/*"]}, actor="system", now=now
     )
     place = uuid.UUID(chat)
-    publish.assign_policy(policy=policy, level="chat", chat_id=place, actor="system", now=now)
+    policy_assignments.assign_policy(
+        policy=policy, level="chat", chat_id=place, actor="system", now=now
+    )
 
 
 def choose_skill(*, chat: str, text: str) -> None:
@@ -271,7 +273,9 @@ def choose_skill(*, chat: str, text: str) -> None:
         slug="refunds", name="Refunds", values={"skills": ["refunds"]}, actor="system", now=now
     )
     place = uuid.UUID(chat)
-    publish.assign_policy(policy=policy, level="chat", chat_id=place, actor="system", now=now)
+    policy_assignments.assign_policy(
+        policy=policy, level="chat", chat_id=place, actor="system", now=now
+    )
 
 
 def unsound() -> list[str]:
@@ -310,7 +314,9 @@ def import_chat(*, messages: int, strategy: str = "dynamic_summary") -> str:
         actor="system",
         now=now,
     )
-    publish.assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+    policy_assignments.assign_policy(
+        policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now
+    )
     return str(chat.pk)
 
 

@@ -30,7 +30,8 @@ from chats.actions import certificates, lifecycle, retention
 from chats.models import Chat, Message, RetentionRun
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.faults import town
 from tests.faults.laws import Violation
 

@@ -22,7 +22,8 @@ from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record import locking
 from chats.teams import play
 from chats.turns import attempt, recover
-from chats.turns.start import retry_turn, start_turn
+from chats.turns.follow_up_turns import retry_turn
+from chats.turns.start import start_turn
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
 from contextpolicy.engine.team import rounds as engine

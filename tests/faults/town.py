@@ -28,7 +28,7 @@ from chats.providers.base import Finished, ProviderError, ProviderRequest, TextD
 from chats.record import history
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
-from contextpolicy import publish
+from contextpolicy import policy_assignments, publish
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment
 from project.tables import create_in_empty_database
 from tests.fakes.summaries import summary_of
@@ -111,7 +111,9 @@ def prepare(dice: random.Random) -> User:
         policy = publish.create_policy(slug=slug, name=slug, values=values, actor="system", now=now)
         # Of two policies the stricter limits apply.
         if slug == ROOMY:
-            publish.assign_policy(policy=policy, level="instance", actor="system", now=now)
+            policy_assignments.assign_policy(
+                policy=policy, level="instance", actor="system", now=now
+            )
     return User.objects.create_user(f"alice-{uuid.uuid4().hex[:8]}")
 
 
@@ -155,7 +157,9 @@ def new_chat(owner: User, *, kind: str = PLAIN) -> Chat:
     chat = lifecycle.create_chat(owner=owner, now=now, model=model, title=kind)
     if kind != ROOMY:
         policy = ContextPolicy.objects.get(slug=PLAIN if kind == NARROW else kind)
-        publish.assign_policy(policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now)
+        policy_assignments.assign_policy(
+            policy=policy, level="chat", chat_id=chat.pk, actor="system", now=now
+        )
     for number in range(ROUNDS):
         say(chat, f"Question {number}. {SENTENCE}")
     return chat

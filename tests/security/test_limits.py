@@ -18,7 +18,7 @@ from chats.ground import rates
 from chats.models import Chat, Message, Turn
 from chats.people import keys
 from chats.providers import sse, transport
-from chats.record.messages import MESSAGE_CEILING, MessageTooLong, check_text
+from chats.record.message_text import MESSAGE_CEILING, MessageTooLong, check_text
 from chats.streams import connection
 from chats.turns.start import TooManyTurnsOfKey, start_turn
 from contextpolicy.engine.policy.policy import PolicyValues

@@ -38,7 +38,8 @@ from contextpolicy.engine.text.fact_scanner import KINDS
 from contextpolicy.holds import place_hold
 from contextpolicy.ledger import record_event
 from contextpolicy.models import BlastRadius, EffectivePolicy, Evaluation, ModelSpec, Skill
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 CANARY = "canary-4b1d"
 

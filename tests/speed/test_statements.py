@@ -12,13 +12,8 @@ from django.db.models.functions import Concat
 from django.test.utils import CaptureQueriesContext
 
 from chats.models import PromptText
-from contextpolicy.models import (
-    AuditEvent,
-    ContextPolicy,
-    PolicyAssignment,
-    PolicyVersion,
-)
-from speed import prepared
+from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
+from speed import compiled, prepared
 
 pytestmark = pytest.mark.django_db
 CHAT = uuid.UUID(int=7)
@@ -229,4 +224,4 @@ def test_numbers_and_truths_of_the_statement_itself_are_what_they_were(now: date
 
 def test_a_text_or_number_where_a_parameter_is_missing_is_an_error() -> None:
     with pytest.raises(ValueError, match="zip"):
-        prepared.inline_parameters("a = %s AND b = %s", ["text"])
+        compiled.inline_parameters("a = %s AND b = %s", ["text"])

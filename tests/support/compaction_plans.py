@@ -2,7 +2,8 @@
 
 from contextpolicy.engine.messages.messages import Message, Summary
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.engine.summaries.compaction import CompactionPlan, NotNeeded, plan_compaction
+from contextpolicy.engine.summaries.compaction import plan_compaction
+from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from tests.engine.engine_builders import message
 
 # Prompt limit 1,000: prepare at 700, swap at 900, down to 450.

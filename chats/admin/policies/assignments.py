@@ -11,7 +11,7 @@ from django.utils.translation import gettext, gettext_lazy
 from chats.admin.bases import DomainAdmin
 from chats.admin.policies.targets import TargetInputs
 from chats.admin.site import get_request_actor
-from contextpolicy import policy_refusals, publish
+from contextpolicy import policy_assignments, policy_refusals
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -60,7 +60,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
 
     def save_model(self, request: HttpRequest, obj: Any, form: Any, change: bool) -> None:  # noqa: FBT001 - Django's signature
         data = form.cleaned_data
-        row = publish.assign_policy(
+        row = policy_assignments.assign_policy(
             policy=data["policy"],
             level=data["place"],
             group=data["members_of"],
@@ -74,7 +74,7 @@ class PolicyAssignmentAdmin(DomainAdmin):
 
     def delete_model(self, request: HttpRequest, obj: PolicyAssignment) -> None:
         """Remove the assignment. Raises `SecondPersonNeeded` and `BlastRadiusNeeded`."""
-        publish.unassign_policy(
+        policy_assignments.unassign_policy(
             assignment=obj, actor=get_request_actor(request), now=timezone.now()
         )
 

@@ -23,7 +23,7 @@ from contextpolicy import policy_refusals, publish
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
 from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.finding import UNSET, Finding
 from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 

@@ -20,7 +20,7 @@ from chats.admin.policies.form_text import (
 from chats.admin.policies.policy_form import PolicyForm
 from chats.admin.policies.policy_groups import TOLD, list_main_fields, list_other_groups
 from chats.admin.policies.preview_as import Effective, Viewpoint, merge_viewpoint_layers
-from contextpolicy.linter.findings import UNSET, Finding
+from contextpolicy.linter.finding import UNSET, Finding
 from contextpolicy.linter.judge import lint_policy, read_whole
 from contextpolicy.resolution import Layer
 

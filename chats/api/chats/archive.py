@@ -13,7 +13,7 @@ from chats.api.chats.message_outputs import MessageOut
 from chats.api.core.base import Endpoint
 from chats.api.core.outputs import serialize_rows
 from chats.compaction.people import rights
-from chats.memory.search import archive
+from chats.memory.search import index_progress
 from chats.memory.search.search import check_question, search_archive
 from chats.record import access
 
@@ -58,5 +58,5 @@ class ArchiveViewSet(Endpoint):
         found = search_archive(
             branch, question=query["q"], most=query["limit"], speaker=query["speaker"]
         )
-        told = {"missing": found.missing, "to_seq": archive.get_archived_seq(branch) or 0}
+        told = {"missing": found.missing, "to_seq": index_progress.get_archived_seq(branch) or 0}
         return Response({"data": serialize_rows(MessageOut, found.rows), **told})

@@ -20,7 +20,7 @@ from chats.memory.search import references
 from chats.models import Receipt, Turn
 from chats.record import access
 from chats.turns.consents import DECISIONS, decide_tool_call, list_waiting_calls
-from chats.turns.start import continue_reply, retry_turn
+from chats.turns.follow_up_turns import continue_reply, retry_turn
 from chats.turns.stop import stop_turn
 
 

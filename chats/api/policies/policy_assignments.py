@@ -23,7 +23,7 @@ from chats.api.policies.policy_inputs import (
 from chats.api.policies.policy_outputs import AssignmentOut
 from chats.ground.refusals import NotFound
 from chats.models import Chat
-from contextpolicy import publish
+from contextpolicy import policy_assignments
 from contextpolicy.models import ContextPolicy, PolicyAssignment
 from contextpolicy.roles import find_person_by_name
 
@@ -97,7 +97,7 @@ class AssignmentViewSet(Endpoint):
             )
         now = timezone.now()
         with translate_policy_errors():
-            row = publish.assign_policy(
+            row = policy_assignments.assign_policy(
                 policy=policy,
                 level=asked["level"],
                 **parse_assignment_target(asked),
@@ -117,5 +117,5 @@ class AssignmentViewSet(Endpoint):
         if row is None:
             raise NotFound
         with translate_policy_errors():
-            publish.unassign_policy(assignment=row, actor=self.actor, now=timezone.now())
+            policy_assignments.unassign_policy(assignment=row, actor=self.actor, now=timezone.now())
         return Response(status=204)

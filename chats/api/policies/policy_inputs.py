@@ -7,7 +7,7 @@ from django.utils.translation import gettext
 from rest_framework import serializers
 
 from chats.api.core.inputs import Flag, PageQuery, PlainText, Strict, WholeNumber
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 from contextpolicy.import_json import collect_json_strings
 from contextpolicy.models import PolicyAssignment
 

@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from chats.api.policies.preview_outputs import FixedWarningOut, PreviewSideOut
-from contextpolicy.linter.findings import Finding
+from contextpolicy.linter.finding import Finding
 from contextpolicy.models import PolicyAssignment
 
 Row = Mapping[str, Any]

@@ -19,7 +19,7 @@ from chats.simulation.estimates import Estimate
 from chats.simulation.preview import Preview, Side, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal
 from chats.simulation.sampling import Sampled, sample_chats
-from contextpolicy.linter.findings import Finding
+from contextpolicy.linter.finding import Finding
 from contextpolicy.linter.judge import lint_policy
 
 

@@ -12,7 +12,7 @@ from chats.compaction.publish import publish_summary
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
 from chats.record.locking import lock_chat
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 
 REASON_LENGTH = 400
 

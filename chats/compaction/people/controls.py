@@ -18,7 +18,7 @@ from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
 from chats.prompt import model_choice
 from chats.record.locking import lock_chat
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec
 

@@ -26,7 +26,7 @@ from chats.models import Compaction
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import access
 from chats.record.locking import lock_chat
-from chats.record.messages import check_characters
+from chats.record.message_text import check_characters
 
 BY_HAND = "by-hand"
 

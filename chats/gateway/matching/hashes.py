@@ -19,7 +19,7 @@ from chats.gateway.files import get_document_hash
 from chats.gateway.matching.conversation import Item
 from chats.ground.texts import replace_tagged_blocks
 from chats.providers.think_tags import TAG_NAMES, split_unopened
-from chats.turns.start import remove_tagged_blocks
+from chats.turns.derived_titles import remove_tagged_blocks
 from contextpolicy.engine.messages.messages import (
     JOINT,
     FilePart,

@@ -17,7 +17,7 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from chats.actions import lifecycle, marks
-from chats.gateway.append_request import derive_request_title, lock_conversation_branch
+from chats.gateway.append_request import lock_conversation_branch
 from chats.gateway.choice import choose_with_key_policy, list_usable_models
 from chats.gateway.errors import (
     ConversationLocked,
@@ -27,6 +27,7 @@ from chats.gateway.errors import (
 )
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.matching.hashes import build_room_key
+from chats.gateway.request_chats import derive_request_title
 from chats.gateway.request_types import BranchEnd
 from chats.gateway.responses.previous_response import remove_later_results, select_client_parts
 from chats.gateway.responses.stored_responses import (

@@ -9,6 +9,7 @@ message.
 import re
 from typing import NamedTuple
 
+from chats.memory.preferences.preference_slots import detect_slot
 from chats.memory.preferences.sensitive import is_secret
 from contextpolicy.engine.text import names
 
@@ -16,7 +17,6 @@ from contextpolicy.engine.text import names
 LONGEST_MESSAGE = 1_000
 LONGEST_TEXT = 200
 SHORTEST_TEXT = 2
-
 _HIDDEN = re.compile(
     r"```.*?(?:```|\Z)|`[^`\n]*`|^[ \t]*>[^\n]*|\"[^\"\n]*\"|“[^”\n]*”|„[^“”\n]*[“”]"
     r"|«[^»\n]*»|»[^«\n]*«|‹[^›\n]*›|‘[^’\n]*’(?!\w)|「[^」\n]*」|『[^』\n]*』|《[^》\n]*》"
@@ -234,103 +234,15 @@ _NO_NAME = re.compile(
 )
 # A text of only these words has no meaning outside its chat.
 _POINTING = frozenset(
-    [
-        "that",
-        "this",
-        "it",
-        "these",
-        "those",
-        "them",
-        "so",
-        "all",
-        "everything",
-        "for",
-        "me",
-        "later",
-        "next",
-        "time",
-        "now",
-        "ok",
-        "okay",
-        "please",
-        "always",
-        "too",
-        "also",
-        "again",
-        "well",
-        "one",
-        "ones",
-        "thanks",
-        "thank",
-        "you",
-        "in",
-        "future",
-        "the",
-        "das",
-        "dies",
-        "dieses",
-        "es",
-        "alles",
-        "bitte",
-        "immer",
-        "auch",
-        "für",
-        "später",
-        "mir",
-        "mal",
-        "jetzt",
-        "ça",
-        "cela",
-        "ceci",
-        "tout",
-        "pour",
-        "moi",
-        "eso",
-        "esto",
-        "esta",
-        "todo",
-        "para",
-        "mí",
-        "después",
-        "questo",
-        "questa",
-        "quello",
-        "tutto",
-        "per",
-        "isso",
-        "isto",
-        "tudo",
-        "mim",
-        "depois",
-        "это",
-        "всё",
-        "все",
-        "потом",
-        "мне",
-        "这",
-        "那",
-        "这个",
-        "那个",
-        "这些",
-        "那些",
-        "這",
-        "這個",
-        "これ",
-        "それ",
-        "この",
-        "その",
-        "こと",
-        "それら",
-        "이것",
-        "그것",
-        "이거",
-        "그거",
-        "이걸",
-        "그걸",
-        "هذا",
-        "هذه",
-        "ذلك",
-    ]
+    re.findall(
+        r"\S+",
+        "that this it these those them so all everything for me later next time now ok okay "
+        "please always too also again well one ones thanks thank you in future the das dies "
+        "dieses es alles bitte immer auch für später mir mal jetzt ça cela ceci tout pour moi "
+        "eso esto esta todo para mí después questo questa quello tutto per isso isto tudo mim "
+        "depois это всё все потом мне 这 那 这个 那个 这些 那些 這 這個 これ それ この その "
+        "こと それら 이것 그것 이거 그거 이걸 그걸 هذا هذه ذلك",
+    )
 )
 # Limited to one task or day, so not a preference: a text points at something in the chat, or at one
 # day or week ("this function", "diese Woche").
@@ -366,44 +278,6 @@ _PASSING = re.compile(
     r"|bug|error|deadline|meeting|attachments?)\b",
     re.IGNORECASE,
 )
-# The topic of a text decides whether it replaces an older preference.
-_SLOTS = (
-    ("name", r"\bmy name is\b|\bmein name ist\b|我的名字是"),
-    (
-        "language",
-        r"\b(?:answer|reply|respond|write)(?:s|ing)?\b[^,;]{0,30}\bin (?:[A-Z][a-z]+)\b"
-        r"|\bantworte[nt]?\b[^,;]{0,30}\bauf [A-ZÄÖÜ]\w+|\br[ée]pond(?:s|ez"
-        r"|re)\b[^,;]{0,30}\ben \w+"
-        r"|\b(?:responde|contesta|responda)\b[^,;]{0,30}\bem? \w+"
-        r"|\brisponde?[rit]\w*\b[^,;]{0,30}\bin \w+"
-        r"|отвечай(?:те)? (?:мне )?(?:на|по)|用\S{1,4}(?:回答|回复|回覆)",
-    ),
-    (
-        "timezone",
-        r"\btime ?zone\b|\bzeitzone\b|\bfuseau horaire\b|\bzona horaria\b|\bfuso or[áa]rio\b|时区"
-        r"|時區",
-    ),
-    (
-        "place",
-        r"\bi live in\b|\bich wohne in\b|\bich lebe in\b|\b(?:j[’']habite|je vis)\b|\bvivo (?:en"
-        r"|a|in|em)\b|\bmoro (?:em|no|na)\b"
-        r"|\babito a\b|живу в|我住在|に住んで|에 살|أعيش في|أسكن في",
-    ),
-    (
-        "job",
-        r"\bi work as\b|\bich arbeite als\b|\bje travaille comme\b|\btrabajo (?:como|de)\b"
-        r"|\blavoro come\b|\btrabalho como\b"
-        r"|работаю|我的工作是|として働|으로 일|أعمل ك",
-    ),
-    (
-        "diet",
-        r"\b(?:vegan|vegetarian|vegetarier(?:in)?|veganer(?:in)?|vegetarisch|v[ée]g[ée]tari(?:en"
-        r"|enne)|v[ée]gan(?:e)?|vegetarian[oa]|vegan[oa])\b"
-        r"|вегетариан|веган|吃素|素食|ベジタリアン|ヴィーガン|채식|نباتي",
-    ),
-    ("tone", r"\b(?:be|sei) (?:brief|formal|informal|casual|kurz|förmlich)\b"),
-)
-_SLOT_PATTERNS = [(slot, re.compile(pattern, re.IGNORECASE)) for slot, pattern in _SLOTS]
 
 
 class Telling(NamedTuple):
@@ -427,7 +301,7 @@ def extract_statements(text: str) -> list[Telling]:
     for sentence in _SENTENCE.finditer(seen):
         words = sentence.group()
         if not words.rstrip().endswith(("?", "？")):
-            told = _told(words, at=sentence.start(), text=text)
+            told = _extract_statement(words, at=sentence.start(), text=text)
             found += [told] if told else []
         if re.search(r"[:：]\s", words + " ") and not _REMEMBER.match(words):
             # The text after this is material to work on and may be by another author.
@@ -464,16 +338,13 @@ def mask_quotations(text: str) -> str:
     return _HIDDEN.sub("[…]", text)
 
 
-def detect_slot(text: str) -> str:
-    """Return the slot of a preference, by its first words; `note` by default."""
-    return next((slot for slot, pattern in _SLOT_PATTERNS if pattern.search(text)), "note")
-
-
-def _told(words: str, *, at: int, text: str) -> Telling | None:
+def _extract_statement(words: str, *, at: int, text: str) -> Telling | None:
     behind = _CALLED_BEHIND.fullmatch(words)
     if behind:
         group = behind.lastgroup or ""
-        return _literal("name", behind.start(group), behind.end(group), words, at=at, text=text)
+        return _build_statement(
+            "name", behind.start(group), behind.end(group), words, at=at, text=text
+        )
     called = _CALLED.match(words)
     if called:
         name = _NAME.match(words, called.start("text"))
@@ -481,7 +352,7 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
             return None
         if not _AFTER_A_NAME.fullmatch(words, name.end()):
             return None
-        return _literal("name", name.start(), name.end(), words, at=at, text=text)
+        return _build_statement("name", name.start(), name.end(), words, at=at, text=text)
     noted = _REMEMBER.match(words) or _REMEMBER_BEHIND.fullmatch(words)
     if noted is None:
         return None
@@ -490,7 +361,7 @@ def _told(words: str, *, at: int, text: str) -> Telling | None:
     said = noted.group(group)
     if is_mere_reference(said) or _PASSING.search(said):
         return None
-    return _literal(
+    return _build_statement(
         detect_slot(said), noted.start(group), noted.end(group), words, at=at, text=text
     )
 
@@ -500,7 +371,9 @@ def is_mere_reference(text: str) -> bool:
     return all(word in _POINTING for word in re.findall(r"\w+", text.lower()))
 
 
-def _literal(slot: str, start: int, end: int, words: str, *, at: int, text: str) -> Telling | None:
+def _build_statement(
+    slot: str, start: int, end: int, words: str, *, at: int, text: str
+) -> Telling | None:
     """Return a statement without surrounding white space and full stop. None if it is empty."""
     said = words[start:end]
     start += len(said) - len(said.lstrip())

@@ -13,13 +13,14 @@ from dataclasses import dataclass, field
 
 from django.db.models import Q
 
-from chats.memory.search import archive, fulltext
+from chats.memory.search import fulltext, searchable_text
 from chats.memory.search.fulltext import Within
 from chats.memory.search.question import ParsedQuestion, strip_possessive
 from chats.memory.search.ranking import AddressedName
 from chats.memory.search.words import Word, find_words, load_stop_words
 from chats.models import Message, SearchPlace, SearchText
-from contextpolicy.engine.summaries.sentence_scores import find_addressed_names, split_sentences
+from contextpolicy.engine.summaries.sentence_scores import find_addressed_names
+from contextpolicy.engine.summaries.sentence_splitting import split_sentences
 
 # Maximum numbers of words of a question that may be names, of the newest messages with each, and of
 # those that are read. They are spread over the chat: many questions about a person mention the name
@@ -60,7 +61,7 @@ class AddressedNames:
         ranges = Q()
         for place in self.places:
             ranges |= Q(pk__gte=place.id_at(0), pk__lte=place.id_at(place.to_seq))
-        suffix = fulltext.KEY + archive.build_role_key(role)
+        suffix = fulltext.KEY + searchable_text.build_role_key(role)
         rows = SearchText.objects.filter(ranges, speaker="", keys__endswith=suffix)
         return list(rows.order_by("-pk").values_list("pk", flat=True)[:most])
 
@@ -122,7 +123,7 @@ def find_addressed_roles(
         pk__in=keys, speaker="", message__erased_at=None, message__excluded=False
     )
     texts = {
-        key: (role, " ".join(archive.collect_searchable_texts(parts)))
+        key: (role, " ".join(searchable_text.collect_searchable_texts(parts)))
         for key, role, parts in rows.values_list("pk", "message__role", "message__parts")
     }
     for name, found in holders.items():

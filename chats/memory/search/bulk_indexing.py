@@ -3,7 +3,7 @@
 After a turn, a chat has one or two new messages. Indexing one chat alone takes about 40 statements,
 most of which only check that nothing else is due. In a batch, each chat takes two. Every other case
 (child branches, long backlogs, new summaries, older words, closed chats, errors) is left to
-`archive.index_due_branches`.
+`index_schedule.index_due_branches`.
 """
 
 import logging
@@ -16,7 +16,7 @@ from typing import Any
 from django.db.models import F
 
 from chats.ground.background_lock import alone
-from chats.memory.search import archive
+from chats.memory.search import archive, index_progress, searchable_text
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
@@ -97,7 +97,7 @@ def exclude_new_summaries(
     indexed = dict(SearchText.objects.filter(pk__in=keys).values_list("pk", "summary"))
     kept = []
     for place in places:
-        summary = archive.get_branch_summary(branches[place.branch_id])
+        summary = index_progress.get_branch_summary(branches[place.branch_id])
         if indexed.get(place.id_at(SUMMARY_SEQ)) == (summary.pk if summary else None):
             kept.append(place)
     return kept
@@ -122,7 +122,7 @@ def read_new_messages(
         NewMessages(
             place=place,
             rows=rows[place.branch_id],
-            texts=[archive.build_indexed_text(row) for row in rows[place.branch_id]],
+            texts=[searchable_text.build_indexed_text(row) for row in rows[place.branch_id]],
         )
         for place in places
         if rows[place.branch_id]

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 from datetime import datetime
 from typing import NamedTuple
 
-from chats.memory.search import archive
+from chats.memory.search import searchable_text
 from chats.memory.search.marking import find_question_matches
 from chats.memory.search.meaning import Look
 from chats.memory.search.path_texts import PathText, PathTexts
@@ -238,7 +238,7 @@ class Filling:
             return self.add_hidden_part(found, text, *text.hidden)
         if not found.strength and len(text.text) < SHORTEST and not self.asks(found.seq - 1):
             return True
-        indexed = text.text[: archive.MOST_CHARACTERS]
+        indexed = text.text[: searchable_text.MOST_CHARACTERS]
         part = select_best_sentences(indexed, weights=self.weights, most=LONGEST)
         return self.add(found, text, *part)
 
@@ -247,12 +247,12 @@ class Filling:
 
         The part is skipped, which returns True, if only the sent text matches the question.
         """
-        part = text.text[start : min(end, archive.MOST_CHARACTERS)]
+        part = text.text[start : min(end, searchable_text.MOST_CHARACTERS)]
         if not part.strip():
             return True
         shown = f"{text.text[:start]}\n{text.text[end:]}"
         is_elsewhere = not find_question_matches(part, self.asked) and bool(
-            find_question_matches(shown[: archive.MOST_CHARACTERS], self.asked)
+            find_question_matches(shown[: searchable_text.MOST_CHARACTERS], self.asked)
         )
         if is_elsewhere and not found.near:
             return True

@@ -9,7 +9,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
-from chats.memory.search import archive, fulltext
+from chats.memory.search import fulltext, searchable_text
 from chats.memory.search.addressed_names import (
     NO_NAMES,
     AddressedNames,
@@ -49,7 +49,7 @@ QUICKLY_WITH_NEIGHBOURS = 20
 RARE = 100
 
 # The end of the keys of user messages.
-OWN_KEY = fulltext.KEY + archive.build_role_key("user")
+OWN_KEY = fulltext.KEY + searchable_text.build_role_key("user")
 
 Place = Callable[[int], int | None]
 # The number of a person's texts with each of some words.
@@ -247,7 +247,9 @@ def build_search_terms(
         pairs={pair: max(weigh(pair[0]), weigh(pair[1])) for pair in asked.pairs},
         beginning=asked.beginning if asked.beginning in stems else "",
         names=asked.names,
-        addressed={archive.build_role_key(role): name for role, name in names.by_role.items()},
+        addressed={
+            searchable_text.build_role_key(role): name for role, name in names.by_role.items()
+        },
         own=asked.is_of_oneself,
         days=asked.days,
     )

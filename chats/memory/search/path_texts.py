@@ -7,7 +7,7 @@ from typing import NamedTuple
 
 from django.db.models import QuerySet
 
-from chats.memory.search import archive
+from chats.memory.search import searchable_text
 from chats.memory.search.fulltext import pack_values, unpack_numbers
 from chats.memory.search.marking import Mark
 from chats.memory.search.references import format_iso_day, get_speaker_name
@@ -18,7 +18,7 @@ from chats.record.sendable import build_sendable_filter
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.tokens import MESSAGE_OVERHEAD
 from contextpolicy.engine.policy.policy import PolicyValues
-from speed import prepared
+from speed import placeholders, prepared
 
 
 class PathText(NamedTuple):
@@ -43,7 +43,7 @@ def build_text_query(pieces: int) -> prepared.Select[Message]:
     `pieces`: the number of branches on the path.
     """
 
-    def build(at: prepared.At) -> QuerySet[Message]:
+    def build(at: placeholders.At) -> QuerySet[Message]:
         places = [
             (at(branch), at(above), at(last))
             for branch, above, last in statements.list_piece_parameters(pieces)
@@ -92,7 +92,7 @@ class PathTexts:
             **statements.name_values(self.pieces), seqs=pack_values(missing)
         )
         for seq, message_id, parts, tokens, speaker, at, undated in rows:
-            text = "\n".join(archive.collect_searchable_texts(parts))
+            text = "\n".join(searchable_text.collect_searchable_texts(parts))
             is_text = [part["type"] for part in parts] == ["text"]
             # The stored count is that of the text alone only if the message has no other parts.
             if tokens is not None and is_text:

@@ -4,7 +4,7 @@ from collections.abc import Sequence
 
 from django.db.models import Q
 
-from chats.memory.search import archive, fulltext
+from chats.memory.search import archive, fulltext, searchable_text
 from chats.memory.search.finding import WordCounts, build_search_terms
 from chats.memory.search.question import ParsedQuestion
 from chats.memory.search.ranking import RankedText, calculate_word_weight, rank_texts
@@ -29,7 +29,7 @@ def scan_archived_messages(
         row.seq or 0: row
         for row in rows.select_related("branch__chat").order_by("-seq")[:MOST_READ]
     }
-    texts = {seq: archive.build_indexed_text(row) for seq, row in found.items()}
+    texts = {seq: searchable_text.build_indexed_text(row) for seq, row in found.items()}
     known = archive.count_texts_by_word(texts.values())
     counts = WordCounts(known.pop("", 0), known)
     present = {word: known[word] for word in asked.telling if word in known}

@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.db.models import F, Q, QuerySet
 
-from chats.memory.search import archive, fulltext
+from chats.memory.search import fulltext, index_progress, searchable_text
 from chats.memory.search.finding import (
     MOST_CHOOSING,
     FoundText,
@@ -212,7 +212,7 @@ def recall_passages(
     are not returned. `is_quick`: compare fewer texts. `look` compares by embedding.
     """
     asked = parse_question(question, at=at, is_typed=is_typed)
-    every, behind = archive.count_searchable_messages(owner_id)
+    every, behind = index_progress.count_searchable_messages(owner_id)
     share = 1.0 if not every else 1.0 - behind / every
     matches = match_texts(
         owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
@@ -242,7 +242,7 @@ def remove_speaker_names(owner_id: int, question: str) -> str:
     """
     found = [word for word in find_words(question) if word.full]
     names = {strip_possessive(word, question) for word in found}
-    within = Within(keys=[archive.build_owner_key(owner_id)])
+    within = Within(keys=[searchable_text.build_owner_key(owner_id)])
     stems = list(dict.fromkeys(word.stem for word in select_significant_words(found)))[
         :MOST_CHOOSING
     ]
@@ -282,16 +282,17 @@ def compare_by_embedding(
 
 def build_search_range(owner_id: int, scope: Scope) -> Within | None:
     """Return the range of texts that a search in a scope covers. None if it has no chats."""
-    keys = [archive.build_owner_key(owner_id)]
+    keys = [searchable_text.build_owner_key(owner_id)]
     if scope.role:
-        keys.append(archive.build_role_key(scope.role))
+        keys.append(searchable_text.build_role_key(scope.role))
     chats = [key for key in (scope.id if scope.kind == "chat" else None, scope.chat) if key]
-    keys += [archive.build_chat_key(key) for key in chats]
+    keys += [searchable_text.build_chat_key(key) for key in chats]
     among: Sequence[str] = ()
     if (scope.kind == "folder" or scope.unfiled) and not chats:
         mine = Chat.objects.filter(build_scope_filter(owner_id, scope)).order_by("-updated_at")
         among = [
-            archive.build_chat_key(key) for key in mine.values_list("pk", flat=True)[:MOST_CHATS]
+            searchable_text.build_chat_key(key)
+            for key in mine.values_list("pk", flat=True)[:MOST_CHATS]
         ]
         if not among:
             return None
@@ -331,7 +332,9 @@ def attach_branches(messages: Sequence[Message]) -> None:
 def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[SearchText]:
     """Apply a scope's filters to texts, including neighbours that were read without them."""
     if scope.role:
-        texts = texts.filter(keys__endswith=fulltext.KEY + archive.build_role_key(scope.role))
+        texts = texts.filter(
+            keys__endswith=fulltext.KEY + searchable_text.build_role_key(scope.role)
+        )
     if scope.speaker:
         texts = texts.filter(speaker=" ".join(split_words(scope.speaker)[1])[:200])
     if scope.before is not None:
@@ -346,10 +349,12 @@ def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Pas
     message, summary = row.message, row.summary
     if message is not None:
         branch, seq, role, speaker = message.branch, message.seq or 0, message.role, message.said_by
-        text = "\n".join(archive.collect_searchable_texts(message.parts))[: archive.MOST_CHARACTERS]
+        text = "\n".join(searchable_text.collect_searchable_texts(message.parts))[
+            : searchable_text.MOST_CHARACTERS
+        ]
     elif summary is not None:
         branch, seq, role, speaker = summary.branch, summary.to_seq, "summary", ""
-        text = summary.text[: archive.MOST_CHARACTERS]
+        text = summary.text[: searchable_text.MOST_CHARACTERS]
     else:
         raise AssertionError(row.pk)
     marks = find_question_matches(text, matches.asked)

@@ -13,11 +13,11 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
-from chats.memory.search.archive import collect_searchable_texts
 from chats.memory.search.meaning import Look
 from chats.memory.search.question import is_greeting
 from chats.memory.search.recall import Passage, attach_branches, recall_passages
 from chats.memory.search.recall_scope import Scope
+from chats.memory.search.searchable_text import collect_searchable_texts
 from chats.models import Branch, Chat, Message, TurnReference
 from chats.record import statements
 from chats.record.history import select_path_messages

@@ -13,7 +13,14 @@ from django.utils import timezone
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.memory.search import archive, fulltext, reading, speakers
+from chats.memory.search import (
+    fulltext,
+    index_progress,
+    index_schedule,
+    reading,
+    searchable_text,
+    speakers,
+)
 from chats.memory.search.finding import TextOrder, find_texts
 from chats.memory.search.fulltext import Within
 from chats.memory.search.meaning import Look
@@ -119,7 +126,7 @@ def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "
     With a `speaker` (see `speakers.build_speaker_filter`), only their messages are searched. Erased
     and excluded messages are not found. The caller has authorised access to the branch.
     """
-    to = archive.get_archived_seq(branch)
+    to = index_progress.get_archived_seq(branch)
     if to is None:
         return SearchResult()
     asked = parse_question(question, at=timezone.now())
@@ -134,10 +141,13 @@ def search_archive(branch: Branch, *, question: str, most: int, speaker: str = "
     path = build_searchable_path(branch, to)
     missing = to - path.length
     if missing:
-        archive.request_indexing(branch)
+        index_schedule.request_indexing(branch)
     owner_id = branch.chat.owner_id
     within = Within(
-        keys=(archive.build_owner_key(owner_id), archive.build_chat_key(branch.chat_id)),
+        keys=(
+            searchable_text.build_owner_key(owner_id),
+            searchable_text.build_chat_key(branch.chat_id),
+        ),
         stretches=[part.stretch for part in path.parts],
         only=said.statement if said is not None else fulltext.ANY,
     )
@@ -179,7 +189,7 @@ def search_unsent(
         )
     missing = to - build_searchable_path(branch, to).length
     if missing:
-        archive.request_indexing(branch)
+        index_schedule.request_indexing(branch)
     scope = Scope("chat", branch.chat_id)
     found = recall_passages(
         branch.chat.owner_id, question, scope=scope, limit=MOST_FOUND, at=at, look=look

@@ -9,7 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
-from chats.memory.search import archive
+from chats.memory.search import searchable_text
 from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
 from chats.memory.search.search import LONGEST, search_unsent
@@ -180,7 +180,7 @@ def format_history_entry(row: Message, *, most: int, zone: str) -> dict[str, Any
     Its time is in the given zone, so that its day matches the dates in the prompt. An undated
     message has no time.
     """
-    text = "\n".join(archive.collect_searchable_texts(row.parts))
+    text = "\n".join(searchable_text.collect_searchable_texts(row.parts))
     entry = {
         "id": str(row.pk),
         "seq": row.seq,

@@ -23,7 +23,7 @@ from chats.turns.consents import (
     parse_call_id,
     parse_decision,
 )
-from chats.turns.start import continue_reply
+from chats.turns.follow_up_turns import continue_reply
 from chats.turns.stop import TurnIsOver, stop_turn
 from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
 from chats.web.thread.arrangement import load_queue_position

@@ -17,7 +17,8 @@ from chats.prompt.agents import PROMPT_FORM, load_agent_view
 from chats.prompt.sent_texts import SegmentSources, load_receipt_sources
 from chats.record import access
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.reasons import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS, describe_omission_reason
+from chats.web.reasons import describe_omission_reason
+from chats.web.receipt_labels import CALL_OUTCOMES, LAYOUTS, ORIGINS, PARTS
 from chats.web.receipts.texts import get_segment_text
 from chats.web.receipts.wording import describe_adjusted_values, describe_segment_places, note_words
 from chats.web.words import format_number, format_token_count

@@ -11,7 +11,7 @@ from chats.prompt.sent_request import FORMS, build_request_file, load_sent_reque
 from chats.record import access
 from chats.streams import files
 from chats.web.auth import PersonRequest, signed_in
-from chats.web.reasons import ORIGINS
+from chats.web.receipt_labels import ORIGINS
 
 
 @require_GET

@@ -6,7 +6,8 @@ from django.utils.translation import gettext
 
 from chats.prompt.client import HOSTED
 from chats.prompt.prompt_skills import SKILL, SKILL_FILE
-from chats.web.reasons import CHANGES, FALLBACKS, LAYOUTS, REPAIRS, STATE_KEPT
+from chats.web.reasons import STATE_KEPT
+from chats.web.receipt_labels import CHANGES, FALLBACKS, LAYOUTS, REPAIRS
 from contextpolicy.engine.messages.skill_files import parse_part_key
 from contextpolicy.wording import join_sentences
 

@@ -9,7 +9,6 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from itertools import takewhile
-from typing import Literal
 
 from contextpolicy.engine.compose.cache_breakpoints import NEW, place_cache_breakpoints
 from contextpolicy.engine.compose.partition import (
@@ -33,18 +32,13 @@ from contextpolicy.engine.messages.segments import (
     format_prompt_json,
     sum_block_costs,
 )
-from contextpolicy.engine.messages.turn_groups import find_turn_starts
 from contextpolicy.engine.policy.budget import (
     Budget,
     PolicyImpossible,
-    compute_compact_mark,
-    compute_prepare_mark,
-    compute_prompt_limit,
     compute_prompt_marks,
     convert_provider_tokens,
 )
 from contextpolicy.engine.policy.checks import find_number_clashes
-from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.contract import STRATEGIES, Strategy, choose_history_window
 from contextpolicy.engine.window import (
     NO_CEILING,
@@ -141,25 +135,6 @@ class WindowNeeded:
     reason: MoveReason
 
 
-@dataclass(frozen=True, slots=True)
-class CompactionNeed:
-    """Whether a summary is due after a composed prompt.
-
-    `action`: `none`, `prepare` (write the summary in the background) or `swap` (use it as soon as
-    it is ready). `reason`: the mark or rule that decided. `tokens`: the prompt size, and `mark`:
-    the threshold that it passed (0: none), both in provider tokens. `turns`: the number of finished
-    turns that no summary covers.
-    """
-
-    action: Literal["none", "prepare", "swap"]
-    reason: Literal[
-        "strategy", "below_threshold", "window", "compact_mark", "turns", "prepare_mark"
-    ]
-    tokens: int
-    mark: int
-    turns: int
-
-
 def compose_context(given: ComposeInput) -> AssembledContext | WindowNeeded:
     """Compose a prompt within the prompt limit that accounts for every message of the branch.
 
@@ -192,37 +167,6 @@ def is_compressed(context: AssembledContext) -> bool:
     return context.compressed_count < context.original_count or context.truncated_count > 0
 
 
-def assess_compaction_need(given: ComposeInput, context: AssembledContext) -> CompactionNeed:
-    """Decide whether a summary should be prepared or swapped in, after composing `context`."""
-    values = given.values
-    limit = compute_prompt_limit(values, model_window=given.model_window)
-    taken = context.prompt_tokens
-    if values.reference_share:
-        # Excerpts use only free room, so they never trigger a compaction.
-        taken -= _excerpt_tokens(context.segments)
-    tokens = int(taken * given.calibration)
-    unfolded = [
-        message
-        for message in given.history
-        if not is_covered_by_summary(given.summary, message.seq)
-    ]
-    turns = len(find_turn_starts(unfolded))
-    frontier = given.summary.to_seq if given.summary else 0
-    high = compute_compact_mark(values, prompt_limit=limit)
-    prepare = compute_prepare_mark(values, prompt_limit=limit)
-    if values.strategy != "dynamic_summary":
-        return CompactionNeed("none", "strategy", tokens, 0, turns)
-    if given.window_to > frontier:
-        return CompactionNeed("swap", "window", tokens, 0, turns)
-    if tokens >= high:
-        return CompactionNeed("swap", "compact_mark", tokens, high, turns)
-    if values.turn_threshold is not None and turns > values.turn_threshold:
-        return CompactionNeed("swap", "turns", tokens, 0, turns)
-    if tokens >= prepare:
-        return CompactionNeed("prepare", "prepare_mark", tokens, prepare, turns)
-    return CompactionNeed("none", "below_threshold", tokens, 0, turns)
-
-
 class _Prompt:
     """One composition: first the parts other than history, then the history, then the layout."""
 
@@ -245,7 +189,7 @@ class _Prompt:
         # Tokens of retrieved context that uses only free room.
         self.excerpts = 0
         if given.values.reference_share:
-            self.excerpts = sum(_excerpt_tokens(block.segments) for block in self.fixed.tail)
+            self.excerpts = sum(count_excerpt_tokens(block.segments) for block in self.fixed.tail)
 
     def choose(self) -> tuple[WindowChoice | WindowMove, str]:
         """Return the decision to use, and why the fallback decided, or "" if it did not."""
@@ -410,20 +354,5 @@ def count_tokens_by_part(segments: Sequence[Segment]) -> dict[str, int]:
     return taken
 
 
-def _excerpt_tokens(segments: Iterable[Segment]) -> int:
+def count_excerpt_tokens(segments: Iterable[Segment]) -> int:
     return sum(s.tokens for s in segments if s.origin == "tail" and s.message_id == "references")
-
-
-def compute_compaction_threshold(
-    needed: CompactionNeed, *, values: PolicyValues, limit: int
-) -> int | None:
-    """Return the reply size, in provider tokens, that makes a compaction due.
-
-    Returns 0 if any reply makes a compaction due, and None if the strategy never compacts.
-    """
-    if needed.reason == "strategy":
-        return None
-    threshold = values.turn_threshold
-    if needed.action != "none" or (threshold is not None and needed.turns + 1 > threshold):
-        return 0
-    return max(compute_prepare_mark(values, prompt_limit=limit) - needed.tokens, 0)

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 from itertools import pairwise, takewhile
 from typing import Literal
 
-from contextpolicy.engine.summaries.compaction import SMALLEST_GAIN
+from contextpolicy.engine.summaries.compaction_sums import SMALLEST_GAIN
 
 Rung = Literal["model", "model_again", "smaller_source", "extractive", "window"]
 AttemptOutcome = Literal["published", "insufficient", "rejected", "failed", "overtaken", "stopped"]

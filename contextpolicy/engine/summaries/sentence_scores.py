@@ -4,6 +4,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
+from contextpolicy.engine.summaries.sentence_splitting import CODE_BLOCK, split_sentences
 from contextpolicy.engine.text.claims import strip_source_marks
 from contextpolicy.engine.text.fact_scanner import Kind
 from contextpolicy.engine.text.facts import extract_facts
@@ -31,7 +32,7 @@ LONGEST_CODE = 120
 
 
 @dataclass(frozen=True, slots=True)
-class Saying:
+class ScoredSentence:
     """A sentence with its section, base weight and facts with their weights.
 
     `names` maps candidate names to True if the sentence begins with them; a comparison with
@@ -54,18 +55,20 @@ class Saying:
     is_asked: bool = False
 
 
-def score_sentences(text: str, *, by_person: bool, is_answered: bool = False) -> Iterator[Saying]:
+def score_sentences(
+    text: str, *, by_person: bool, is_answered: bool = False
+) -> Iterator[ScoredSentence]:
     """Yield the sentences of a text in order, without fragments."""
     for sentence in split_sentences(text):
         if not is_fragment(sentence, by_person=by_person):
             yield score_sentence(sentence, by_person=by_person, is_answered=is_answered)
 
 
-def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False) -> Saying:
+def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False) -> ScoredSentence:
     """Classify and weight one sentence. With `is_answered`, a question is not an open item."""
     plain = strip_source_marks(sentence)
     found = extract_facts(plain)
-    facts = _facts_of(found)
+    facts = _weigh_facts(found)
     facts |= {match[0].strip().casefold(): PRICE for match in _PRICE.finditer(plain)}
     facts |= {(match[1] or match[2]).casefold(): QUOTED for match in _QUOTED.finditer(plain)}
     names = {
@@ -74,7 +77,7 @@ def score_sentence(sentence: str, *, by_person: bool, is_answered: bool = False)
         for place, word in enumerate(name.split(" "))
     }
     section, weight = classify_sentence(plain, by_person=by_person, is_answered=is_answered)
-    return Saying(
+    return ScoredSentence(
         text=sentence,
         section=section,
         weight=weight,
@@ -109,25 +112,25 @@ def _keep_before(address: re.Match[str]) -> str:
 
 def extract_code_terms(text: str) -> Iterator[str]:
     """Yield the identifiers and quoted words in the code of a text."""
-    for block in _CODE_BLOCK.finditer(text):
+    for block in CODE_BLOCK.finditer(text):
         yield from (fact.casefold() for fact in extract_facts(block[0])["identifier"])
         yield from ((match[1] or match[2]).casefold() for match in _QUOTED.finditer(block[0]))
 
 
-def extract_code_lines(text: str) -> Iterator[Saying]:
+def extract_code_lines(text: str) -> Iterator[ScoredSentence]:
     """Yield the lines of code in a text that contain an identifier, uncut."""
-    for block in _CODE_BLOCK.finditer(text):
+    for block in CODE_BLOCK.finditer(text):
         for line in block[0].splitlines()[1:]:
             code = " ".join(line.split())
             if len(code) > LONGEST_CODE or "`" in code:
                 continue
-            facts = _facts_of(extract_facts(code))
+            facts = _weigh_facts(extract_facts(code))
             facts |= {match[2].casefold(): QUOTED for match in _LITERAL.finditer(code)}
             if facts:
-                yield Saying(f"`{code}`", "Facts", 0.0, facts, {}, frozenset(), frozenset())
+                yield ScoredSentence(f"`{code}`", "Facts", 0.0, facts, {}, frozenset(), frozenset())
 
 
-def _facts_of(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
+def _weigh_facts(found: Mapping[Kind, Iterable[str]]) -> dict[str, float]:
     """Return the weights of the facts found, without names."""
     return {
         fact.casefold(): get_fact_weight(kind, fact)
@@ -205,7 +208,7 @@ def is_sentence(text: str) -> bool:
     return bool(_SENTENCE.search(text))
 
 
-def is_small_talk(said: Saying) -> bool:
+def is_small_talk(said: ScoredSentence) -> bool:
     """Return True for thanks, praise and greetings without facts, even if they contain a name."""
     plain = strip_source_marks(said.text).strip()
     # "I 100% agree" states no number.
@@ -222,69 +225,6 @@ def normalise_sentence(text: str) -> str:
     return " ".join(strip_source_marks(text).casefold().split())
 
 
-def split_sentences(text: str) -> Iterator[str]:
-    """Split a text into sentences, without Markdown syntax and truncation markers.
-
-    Code, formulas, table rows and headings are left out, and so is the end of a sentence whose
-    beginning was cut.
-    """
-    prose = _CODE_BLOCK.sub("\n", _CUT.sub("…\n", text))
-    # No formula can end after the last closing mark; searching there would take quadratic time.
-    end = max(prose.rfind("\\]"), prose.rfind("$$")) + 2
-    for line in (_MATHS_BLOCK.sub("\n", prose[:end]) + prose[end:]).splitlines():
-        if _ROW.match(line) or line.count(" | ") > 1 or _HEADING.match(line):
-            continue
-        plain = _MARK.sub("", _NOTE.sub("", line.replace("**", ""))).strip().lstrip("> ").strip()
-        yield from (found for found in _whole(plain) if sum(map(str.isalnum, found)) > 1)
-
-
-def _whole(line: str) -> Iterator[str]:
-    """Split a line at sentence ends, but not at the full stop of an abbreviation or a number."""
-    begun = ""
-    for piece in _BOUNDARY.split(line):
-        if begun and not _is_continued(begun, piece):
-            yield begun
-            begun = ""
-        begun = f"{begun} {piece}".strip()
-    if begun:
-        yield begun
-
-
-def _is_continued(begun: str, piece: str) -> bool:
-    """Return True if a full stop in front of a piece does not end the sentence."""
-    # In characters: longer than an abbreviation with the word before it.
-    end = begun[-24:]
-    if _ABBREVIATED.search(end):
-        return True
-    # A writer who uses capitals begins a sentence with one.
-    if piece[:1].islower() and (
-        _WITH_STOPS.search(end) or (begun[:1].isupper() and _SHORT_WORD.search(end))
-    ):
-        return True
-    if piece[:1].isdigit() and _BEFORE_NUMBER.search(end):
-        return True
-    is_ordinal = _OF_DAYS.search(end) or _MONTH.match(piece) or _REST_OF_DATE.match(piece)
-    return bool(_ORDINAL.search(end) and is_ordinal)
-
-
-_CODE_BLOCK = re.compile(
-    r"^ {0,3}(```+|~~~+).*?(?:^ {0,3}\1[`~]*\s*$|\Z)", re.MULTILINE | re.DOTALL
-)
-_HEADING = re.compile(r"\s*#{1,6}\s")
-_ROW = re.compile(r"\s*\|")
-_MARK = re.compile(r"^\s*(?:>\s*)*(?:(?:[-*•+]|\d+[.)])\s+)+(?:\[[ xX]\]\s+)?")
-_NOTE = re.compile(r"\[\^[^\]\s]{1,60}\]:?|【[^】\n]{1,60}】")
-# A full-width stop needs no space after it, and a closing quotation mark belongs to its sentence.
-_BOUNDARY = re.compile(
-    r"(?<=[.!?…])\s+|(?<=[.!?…][\"”’])\s+(?=[^\Wa-z])|(?<=[。！？])(?![」』”’）》])|(?<=[。！？][」』”’）》])"
-)
-# A truncation marker, ours or another application's, with the remainder of the sentence after it.
-_CUT = re.compile(
-    r"\[\s*(?:…|\.{3})[^\]\n]{0,80}(?:…|\.{3})\s*\][^.!?。！？\n]{0,400}[.!?。！？]?"
-    r"|\[[^\]\n]{0,40}\b(?:truncated|omitted|characters (?:cut|removed))\b[^\]\n]{0,40}\]",
-    re.IGNORECASE,
-)
-_MATHS_BLOCK = re.compile(r"^ {0,8}(?:\\\[.*?\\\]|\$\$.*?\$\$)", re.MULTILINE | re.DOTALL)
 # Formulas within a model's text: without their block they are not sentences.
 _FORMULA = re.compile(r"\\[a-zA-Z()\[\]{}]|[_^]\{")
 _SENTENCE = re.compile(r"[.!?…。！？`][\"'”’)\]）」』》*]*\s*$")
@@ -294,27 +234,6 @@ _QUESTION = re.compile(
     r"|(?:[습입합됩]니까|(?<!니)까요|[을할될갈볼줄]까|[있없하되인]나요|[인은한]가요)[.。]?)"
     r"[\"'”’)\]）」』》*]*\s*$"
 )
-_ABBREVIATED = re.compile(
-    r"(?:^|[\s(])(?:[A-Z]|(?:[A-Z]\.){1,3}[A-Z]|Dr|Mr|Mrs|Ms|Mx|Prof|St|Mt|Nos?|Nr|vs|approx|ca|Inc|Ltd"
-    r"|Corp|Jr|Sr|Sra|Dra|Srta|Sig|Mme|Mlle|Tel|Str|Bd|Fig|Vol|Dept|Univ|Ave|Gen|Lt|Col|Capt|Sgt|Rev"
-    r"|Hr|Fr|Frl|Dipl|Ing|inkl|exkl|bzw|ggf|evtl|Bsp|[ei]\.[ge]|z\.B|d\.h|u\.a)\.$"
-)
-_SHORT_WORD = re.compile(r"(?:^|[\s(])(?:\d{1,3}|[^\W\d_]{1,4})\.$")
-_WITH_STOPS = re.compile(r"(?:^|[\s(\d])(?:[^\W\d_]{1,3}\.)+[^\W\d_]{1,3}\.$")
-_BEFORE_NUMBER = re.compile(
-    r"(?:^|[\s(])(?:nos?|nr|tel|fig|vol|kl|pp?|vers|ver|kap|ch|art|abs)\.$", re.I
-)
-# "12." is an ordinal in German and other languages: in dates, and after an article.
-_ORDINAL = re.compile(r"(?:^|[\s(–-])\d{1,2}\.$")
-_OF_DAYS = re.compile(
-    r"(?:^|[\s(])(?:(?<!\bI )am|vom|zum|bis|beim|im|seit|de[mnrs]|die|das|(?:k|m|s)?eine[mnrs]?"
-    r"|(?:uns|ihr)e?re?[mnrs]?|jede[mnrs]?) \d{1,2}\.$",
-    re.IGNORECASE,
-)
-_MONTH = re.compile(
-    r"(?:Jan|Jän|Feb|März|Mrz|Apr|Mai|Juni|Juli|Aug|Sept|Okt|Nov|Dez|Mar|May|June|July|Oct|Dec)"
-)
-_REST_OF_DATE = re.compile(r"\d{1,2}\.|\d{4}\b")
 _POSSESSIVE = re.compile(r"['’](?:s|d|ve|re|ll|m)?$")
 _SMALL = re.compile(r"\b[a-zà-öø-ÿ]{2,}")
 _WORD = re.compile(r"[^\W\d_\u2e80-\u9fff]{4,}")

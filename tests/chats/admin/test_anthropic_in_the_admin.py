@@ -16,7 +16,7 @@ from chats.models import Chat, ProviderAccount, Receipt
 from chats.providers import accounts, kinds
 from chats.turns.start import start_turn
 from contextpolicy.models import ContextPolicy, ModelSpec
-from contextpolicy.publish import assign_policy
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.contextpolicy.pages import opened, submitted
 from tests.contextpolicy.people import person, signed_in

@@ -11,7 +11,7 @@ from django.utils import timezone
 from chats.admin.providers import NOT_CALIBRATED
 from chats.ground import secrets
 from chats.models import ProviderAccount
-from chats.providers import accounts
+from chats.providers import account_refusals, accounts
 from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.roles import OPERATOR
 from tests.contextpolicy.pages import Page, message_codes, opened, submitted
@@ -117,7 +117,9 @@ def test_a_key_that_cannot_be_sent_is_said_at_its_field(
 ) -> None:
     answer = submitted(operator, get_provider_page(account), api_key="two words")
 
-    assert answer.context["adminform"].form.errors["api_key"] == [accounts.KeyNotPlain.sentence]
+    assert answer.context["adminform"].form.errors["api_key"] == [
+        account_refusals.KeyNotPlain.sentence
+    ]
 
 
 def test_S03_fields_that_are_not_offered_are_not_taken(
@@ -175,7 +177,7 @@ def test_a_server_that_fails_is_named(
     operator: Client, account: ProviderAccount, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_given: object) -> None:
-        raise accounts.NoModelsOffered
+        raise account_refusals.NoModelsOffered
 
     monkeypatch.setattr(accounts, "refresh_models", refuse)
 

@@ -13,7 +13,7 @@ from pytest_django import Settings
 from chats.ground import secrets
 from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
-from chats.providers import accounts, discovery, model_specs
+from chats.providers import account_refusals, accounts, discovery, model_specs
 from chats.providers.address import AddressRefused
 from chats.providers.discovery import FoundServer
 from contextpolicy.ledger import find_ledger_breaks
@@ -78,7 +78,7 @@ class TestConnect:
         first["now"] = now
         accounts.connect_server(name="First", **first)
 
-        with pytest.raises(accounts.AlreadyConnected, match="as “First”"):
+        with pytest.raises(account_refusals.AlreadyConnected, match="as “First”"):
             accounts.connect_server(name="Second", **{**first, "base_url": f"{fake.base_url}/"})
 
         assert ProviderAccount.objects.count() == 1
@@ -178,7 +178,7 @@ class TestConnect:
     ) -> None:
         settings.ALLOWED_PRIVATE_PROVIDERS = ["127.0.0.1:9"]
 
-        with pytest.raises(accounts.ServerRefused) as refusal:
+        with pytest.raises(account_refusals.ServerRefused) as refusal:
             accounts.connect_server(
                 name="N", base_url="http://127.0.0.1:9/v1", api_key="", actor="user:1", now=now
             )
@@ -190,7 +190,7 @@ class TestConnect:
     def test_a_server_without_models_is_refused(self, fake: FakeServer, now: datetime) -> None:
         fake.configure(models=[])
 
-        with pytest.raises(accounts.NoModelsOffered):
+        with pytest.raises(account_refusals.NoModelsOffered):
             accounts.connect_server(
                 name="N", base_url=fake.base_url, api_key="", actor="user:1", now=now
             )

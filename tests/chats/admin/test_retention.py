@@ -30,7 +30,8 @@ from chats.people import keys
 from chats.turns.start import start_turn
 from contextpolicy import holds, ledger
 from contextpolicy.models import AuditEvent, ContextPolicy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import AUDITOR, OPERATOR, POLICY_ADMIN
 from tests.chats.api.programs import Program
 from tests.contextpolicy.pages import submitted

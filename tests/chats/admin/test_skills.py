@@ -13,7 +13,7 @@ from chats.models import Chat, PromptText, Team
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, Skill
 from contextpolicy.models.skills import LONGEST_SKILL
-from contextpolicy.publish import assign_policy
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from tests.contextpolicy.pages import submitted
 from tests.contextpolicy.people import person, signed_in

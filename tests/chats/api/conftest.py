@@ -9,7 +9,8 @@ from django.utils import timezone
 from chats.models import Chat, Compaction, Turn
 from chats.people import keys, sessions
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.listed_refusals import listed_refusals
 from tests.chats.api.programs import MakeProgram, Program
 from tests.chats.compaction.conftest import (

@@ -31,7 +31,7 @@ from chats.record import audit_access
 from chats.teams import rosters, team_drafts
 from chats.turns.start import start_turn
 from chats.webhooks import managing as webhooks
-from contextpolicy import holds, ledger, publish
+from contextpolicy import holds, ledger, policy_assignments, publish
 from contextpolicy.models import (
     AuditEvent,
     BlastRadius,
@@ -97,7 +97,9 @@ def of_alice_ids(alice: User, chat: Chat, demo_model: object, now: datetime) -> 
     governing = publish.create_policy(
         slug=CANARY, name=CANARY, values={"strategy": "simple"}, actor="system", now=now
     )
-    assigned = publish.assign_policy(policy=governing, level="instance", actor="system", now=now)
+    assigned = policy_assignments.assign_policy(
+        policy=governing, level="instance", actor="system", now=now
+    )
     url = f"https://example.org/{CANARY}"
     webhook, _ = webhooks.create_webhook(owner=alice, url=url, events=["task.changed"], now=now)
     hold = holds.place_hold(

@@ -11,7 +11,8 @@ from django.utils import timezone
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction
 from contextpolicy.models import EffectivePolicy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.programs import Program
 from tests.support.error_codes import read_status_and_code
 from tests.support.team_endpoints import ANN, PLANNER, TeamEndpoints

@@ -30,7 +30,8 @@ from chats.prompt.stored_messages import MATCHED
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import bring, brought, refused, send
 from tests.chats.api.programs import Program
 from tests.support.chat_messages import activate_compaction, fill_with_every_kind

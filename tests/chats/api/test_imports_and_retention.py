@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 from django.test import Client
 
 from contextpolicy import holds
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import send
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import build_ui_message, join_json_lines

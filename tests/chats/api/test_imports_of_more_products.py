@@ -8,7 +8,8 @@ import pytest
 
 from chats.exchange import bounds
 from chats.models import Branch, Compaction, Message
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import bring, brought, refused
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import join_json_lines, list_path_texts, zip_entries

@@ -9,7 +9,8 @@ from chats.api.core.schema import Generator
 from chats.models import Chat, Folder
 from chats.people import keys
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.programs import MakeProgram, Program
 from tests.support.error_codes import read_status_and_code
 

@@ -11,7 +11,8 @@ from django.contrib.auth.models import User
 from chats.actions.branching import branch_from_message
 from chats.models import Chat, Message
 from chats.record.recent import list_recent_messages
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.programs import Program
 from tests.support.error_codes import read_status_and_code
 

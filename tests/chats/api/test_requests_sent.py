@@ -14,7 +14,8 @@ from chats.prompt.sent_request import FAULTS
 from chats.record import audit_access
 from contextpolicy import event_types, ledger
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN, seed_roles
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.people import person, signed_in

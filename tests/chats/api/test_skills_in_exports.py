@@ -17,7 +17,8 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.streams import connection
 from chats.turns.start import start_turn
 from contextpolicy.models import ModelSpec, Skill
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.skills import save_skill
 from tests.chats.api.bringing import brought
 from tests.chats.api.programs import Program

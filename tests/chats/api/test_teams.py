@@ -16,7 +16,8 @@ from chats.models import Branch, Chat, Message, Turn
 from chats.teams import conversation, signals, snapshots
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import AUDITOR
 from tests.chats.api.programs import MakeProgram, Program
 from tests.contextpolicy.pages import opened

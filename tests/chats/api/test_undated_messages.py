@@ -20,7 +20,8 @@ from chats.providers.base import Finished, TextDelta
 from chats.record.history import load_all
 from chats.turns.start import start_turn
 from contextpolicy.engine.summaries.extractive import build_extractive_summary
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import build_ui_message, export_chat, join_json_lines, read_body

@@ -18,7 +18,7 @@ from django.test import Client
 from pytest_django import Settings
 
 from chats import tasks
-from chats.background import due_jobs
+from chats.background import due_jobs, worker_signals
 from chats.checkpoints import checks, external_copy, files, keys, signing, upkeep, verify_ledger
 from chats.ground import queue
 from contextpolicy import ledger, verification
@@ -359,16 +359,16 @@ def test_S26_it_is_signed_each_hour_at_a_thousand_rows_and_when_nothing_happens(
 def test_it_is_signed_once_more_when_a_process_of_upkeep_ends(
     now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tasks.end_drained()
+    worker_signals.end_drained()
     assert signing.find_newest_checkpoint() is None, "this worker keeps no upkeep"
-    monkeypatch.setattr(tasks, "keeps_upkeep", threading.Event())
-    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
-    tasks.keeps_upkeep.set()
-    tasks.end_drained()
+    monkeypatch.setattr(worker_signals, "keeps_upkeep", threading.Event())
+    monkeypatch.setattr(worker_signals, "close_old_connections", lambda: None)
+    worker_signals.keeps_upkeep.set()
+    worker_signals.end_drained()
     signed = AuditEvent.objects.filter(type="checkpoint.signed")
     assert [event.data["reason"] for event in signed] == ["shutdown"]
     # No events happened since, so the next process end signs nothing.
-    tasks.end_drained()
+    worker_signals.end_drained()
     assert signed.count() == 1
     assert faults() == {}
 
@@ -386,8 +386,8 @@ def test_a_process_ends_though_nothing_can_be_signed(
         raise OperationalError("gone")
 
     monkeypatch.setattr(upkeep, "sign_at_end", broken)
-    monkeypatch.setattr(tasks, "close_old_connections", lambda: None)
-    tasks.sign_last()
+    monkeypatch.setattr(worker_signals, "close_old_connections", lambda: None)
+    worker_signals.sign_last()
 
 
 @pytest.mark.usefixtures("said")

@@ -19,8 +19,9 @@ from chats.ground.refusals import NotFound
 from chats.models import Branch, Chat, Compaction, Message, Receipt
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.record.history import select_path_messages
-from chats.record.messages import MessageEmpty
-from chats.turns.start import continue_reply, start_turn
+from chats.record.message_text import MessageEmpty
+from chats.turns.follow_up_turns import continue_reply
+from chats.turns.start import start_turn
 from chats.web.thread.thread import load_thread_page
 from contextpolicy.models import AuditEvent
 from tests.support.chat_summaries import (

@@ -7,7 +7,7 @@ import pytest
 
 from chats.compaction import indexing, maintain, plan
 from chats.ground import queue
-from chats.memory.search import archive
+from chats.memory.search import archive, index_progress
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -198,7 +198,7 @@ def test_an_imported_chat_is_indexed_before_it_is_summarised(
         indexing.update_chat_index(chat_id=chat.pk)
         if queue.MAINTAIN_CHAT in tasks:
             break
-    assert archive.count_missing(reload_branch(chat)) <= indexing.MANY
+    assert index_progress.count_missing(reload_branch(chat)) <= indexing.MANY
     tend(chat, add_minutes(now))
     assert rows_of("summary")
     assert reload_branch(chat).summary_due_at is None

@@ -18,7 +18,7 @@ from chats.models import Chat, Compaction, Message, Turn
 from chats.prompt import model_choice
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from contextpolicy.engine.summaries.compaction import NotNeeded
+from contextpolicy.engine.summaries.compaction_plan import NotNeeded
 from contextpolicy.engine.summaries.prompts import count_request_tokens
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.support.chat_summaries import (

@@ -14,7 +14,7 @@ from chats.ground.refusals import NotFound
 from chats.models import Chat, Compaction, Message
 from chats.prompt import model_choice
 from chats.prompt.composition import WindowMoveRequired
-from chats.record.messages import InvalidCharacter
+from chats.record.message_text import InvalidCharacter
 from contextpolicy.engine.compose.assembly import WindowNeeded
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.support.chat_summaries import (

@@ -13,7 +13,8 @@ from chats.files import uploads
 from chats.models import Chat, FileChunk, FileExcerpt, Message, PromptText, StoredFile
 from chats.prompt.tools import file_read
 from chats.providers.base import Finished, ToolCallDelta
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.conftest import set_policy
 from tests.chats.api.programs import Program
 from tests.chats.files.sample_files import list_report_pages, make_pdf

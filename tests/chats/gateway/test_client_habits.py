@@ -14,7 +14,7 @@ from chats.gateway.matching.hashes import hash_messages, normalise_reply
 from chats.gateway.matching.side_calls import is_side_call
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
-from chats.turns.start import find_first_text
+from chats.turns.derived_titles import find_first_text
 from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec

@@ -7,7 +7,8 @@ from django.contrib.auth.models import User
 
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Message
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.gateway_clients import (
     TOOLS,
     GatewayClient,

@@ -16,7 +16,8 @@ from chats.memory.search import archive
 from chats.models import Branch, Chat, Message, Preference, Turn, TurnReference
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.messages_without_turns import Cover
 from tests.support.saved_preferences import get_sent_tail, list_tables_with
 from tests.support.scripted_worker import InlineWorker, ScriptedProvider

@@ -8,7 +8,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import lifecycle
-from chats.memory.search import archive, finding
+from chats.memory.search import archive, finding, index_progress
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Message, SearchText
 from tests.support.messages_without_turns import Say, reload_first_branch
@@ -173,5 +173,5 @@ def test_the_number_of_queries_does_not_follow_the_length(
 def test_no_compaction_means_no_archive(chat: Chat, say: Say) -> None:
     say("a heron")
     assert archive.index_branch(reload_first_branch(chat)) == 1
-    assert archive.get_archived_seq(reload_first_branch(chat)) is None
+    assert index_progress.get_archived_seq(reload_first_branch(chat)) is None
     assert search_archive(reload_first_branch(chat), question="heron", most=9).rows == ()

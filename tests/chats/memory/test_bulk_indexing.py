@@ -12,10 +12,11 @@ from django.test.utils import CaptureQueriesContext
 from chats.actions import erasure, lifecycle
 from chats.compaction import indexing
 from chats.ground import queue
-from chats.memory.search import archive, bulk_indexing
+from chats.memory.search import archive, bulk_indexing, index_schedule, searchable_text
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Chat, Message, SearchCount, SearchPlace, SearchText
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.messages_without_turns import Cover, Say, reload_first_branch
 
 TEXTS = ("The heron waits in the lake.", "Herons are patient.", "白鹭在湖里", "The lake again")
@@ -109,7 +110,7 @@ def test_what_is_not_simple_is_left_to_the_single_way(
     django_capture_on_commit_callbacks: Any,
 ) -> None:
     # On a busy machine, one step may not be enough.
-    monkeypatch.setattr(archive, "TASK_SECONDS", 60.0)
+    monkeypatch.setattr(index_schedule, "TASK_SECONDS", 60.0)
     usual, covered, long, closed, temporary = many[:5]
     for chat in many[:5]:
         say("heron", branch=reload_first_branch(chat))
@@ -157,14 +158,14 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
 ) -> None:
     for chat in many:
         say("heron", branch=reload_first_branch(chat))
-    read, broken = archive.build_indexed_text, many[2]
+    read, broken = searchable_text.build_indexed_text, many[2]
 
     def failing(row: Message) -> SearchText:
         if row.branch.chat_id == broken.pk:
             raise ValueError("a row that no version of the product wrote")
         return read(row)
 
-    monkeypatch.setattr(archive, "build_indexed_text", failing)
+    monkeypatch.setattr(searchable_text, "build_indexed_text", failing)
     monkeypatch.setattr(bulk_indexing, "AT_ONCE", 4)
     with django_capture_on_commit_callbacks(execute=True):
         indexing.index_chats(chat_ids=[chat.pk for chat in many])
@@ -182,7 +183,7 @@ def test_a_chat_that_cannot_be_indexed_holds_up_no_other(
 def test_a_due_mark_of_another_task_stays(many: list[Chat], say: Say) -> None:
     chat = many[0]
     say("heron", branch=reload_first_branch(chat))
-    archive.mark_due(reload_first_branch(chat))
+    index_schedule.mark_due(reload_first_branch(chat))
     SearchPlace.objects.update(version=VERSION)
     assert bulk_indexing.index_newest([chat.pk]) == {chat.pk}
     assert SearchPlace.objects.get().due_at is not None
@@ -196,7 +197,7 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
         say("the heron", branch=reload_first_branch(chat)),
         say("the lake", branch=reload_first_branch(chat)),
     ]
-    read = archive.build_indexed_text
+    read = searchable_text.build_indexed_text
 
     def erased_meanwhile(row: Message) -> SearchText:
         text = read(row)
@@ -204,9 +205,9 @@ def test_a_message_erased_while_its_words_are_read_stays_out(
             erasure.erase_message(user=alice, message=said[0], now=now)
         return text
 
-    monkeypatch.setattr(archive, "build_indexed_text", erased_meanwhile)
+    monkeypatch.setattr(searchable_text, "build_indexed_text", erased_meanwhile)
     bulk_indexing.index_newest([chat.pk])
-    monkeypatch.setattr(archive, "build_indexed_text", read)
+    monkeypatch.setattr(searchable_text, "build_indexed_text", read)
     archive.index_branch(reload_first_branch(chat))
     assert list(SearchText.objects.values_list("message", flat=True)) == [said[1].pk]
     assert not SearchCount.objects.filter(word="heron", texts__gt=0).exists()
@@ -219,17 +220,17 @@ def test_two_workers_index_a_message_once(
     say("heron", branch=reload_first_branch(chat))
     bulk_indexing.index_newest([chat.pk])
     say("lake", branch=reload_first_branch(chat))
-    read = archive.build_indexed_text
+    read = searchable_text.build_indexed_text
     first: list[Message] = []
 
     def other_worker(row: Message) -> SearchText:
         if not first:
             first.append(row)
-            monkeypatch.setattr(archive, "build_indexed_text", read)
+            monkeypatch.setattr(searchable_text, "build_indexed_text", read)
             archive.index_branch(reload_first_branch(chat))
         return read(row)
 
-    monkeypatch.setattr(archive, "build_indexed_text", other_worker)
+    monkeypatch.setattr(searchable_text, "build_indexed_text", other_worker)
     assert bulk_indexing.index_newest([chat.pk]) == set()
     assert SearchCount.objects.get(word="lake").texts == 1
     assert SearchText.objects.count() == 2

@@ -20,7 +20,8 @@ from chats.record import commitment_check, erasure_marks
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 Ask = Callable[..., Turn]
 UPGRADE = import_module("chats.migrations.0046_name_erased_receipts")

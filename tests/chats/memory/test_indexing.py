@@ -13,7 +13,7 @@ from django.db.models.functions import Now
 from chats.actions import erasure
 from chats.compaction import coverage
 from chats.ground import queue
-from chats.memory.search import archive
+from chats.memory.search import archive, index_schedule
 from chats.memory.search.search import search_archive
 from chats.models import Chat, Message, SearchCount, SearchPlace, SearchText
 from chats.prompt.tools import history_search
@@ -44,7 +44,7 @@ def test_a_search_indexes_nothing_and_says_how_much_it_could_not_search(
     assert ([row.seq for row in found.rows], found.missing) == ([2, 1], 2)
     assert SearchText.objects.count() == 2
     assert asked(sent) == 1
-    archive.index_due_branches(chat_id=chat.pk)
+    index_schedule.index_due_branches(chat_id=chat.pk)
     found = search_archive(reload_first_branch(chat), question="heron", most=9)
     assert (len(found.rows), found.missing) == (4, 0)
 
@@ -76,10 +76,10 @@ def test_what_comes_in_force_is_asked_to_be_indexed(
     assert SearchPlace.objects.get().due_at is not None
     # On a busy machine, one step may not be enough.
     for _ in range(3):
-        archive.index_due_branches(chat_id=chat.pk)
+        index_schedule.index_due_branches(chat_id=chat.pk)
     assert SearchPlace.objects.get().due_at is None
     with django_capture_on_commit_callbacks(execute=True):
-        archive.request_indexing(reload_first_branch(chat))
+        index_schedule.request_indexing(reload_first_branch(chat))
     assert asked(sent) == 1
 
 
@@ -92,15 +92,15 @@ def test_a_task_ends_after_its_time_and_the_next_one_goes_on_where_it_ended(
     django_capture_on_commit_callbacks: Commit,
 ) -> None:
     monkeypatch.setattr(archive, "BATCH", 2)
-    monkeypatch.setattr(archive, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(index_schedule, "TASK_SECONDS", 0.0)
     for number in range(5):
         say(f"heron {number}")
     cover(5)
-    archive.request_indexing(reload_first_branch(chat))
+    index_schedule.request_indexing(reload_first_branch(chat))
     counts = []
     for _ in range(5):
         with django_capture_on_commit_callbacks(execute=True):
-            archive.index_due_branches(chat_id=chat.pk)
+            index_schedule.index_due_branches(chat_id=chat.pk)
         counts.append((SearchText.objects.count(), asked(sent)))
     # The last item is the summary.
     assert counts == [(2, 1), (4, 2), (5, 3), (6, 4), (6, 4)]
@@ -115,19 +115,19 @@ def test_the_next_task_leaves_a_pause_to_what_people_wait_for(
     django_capture_on_commit_callbacks: Commit,
 ) -> None:
     monkeypatch.setattr(archive, "BATCH", 1)
-    monkeypatch.setattr(archive, "TASK_SECONDS", 0.0)
+    monkeypatch.setattr(index_schedule, "TASK_SECONDS", 0.0)
     pauses: list[float] = []
     monkeypatch.setattr(queue, "publish_task", lambda *_, countdown: pauses.append(countdown))
     for number in range(3):
         say(f"heron {number}")
     cover(3)
     with django_capture_on_commit_callbacks(execute=True):
-        archive.request_indexing(reload_first_branch(chat))
+        index_schedule.request_indexing(reload_first_branch(chat))
         for _ in range(3):
-            archive.index_due_branches(chat_id=chat.pk)
+            index_schedule.index_due_branches(chat_id=chat.pk)
     # The first task starts immediately. Each later task starts after the pause.
-    assert pauses[:2] == [0.0, archive.PAUSE_SECONDS]
-    assert set(pauses[1:]) == {archive.PAUSE_SECONDS}
+    assert pauses[:2] == [0.0, index_schedule.PAUSE_SECONDS]
+    assert set(pauses[1:]) == {index_schedule.PAUSE_SECONDS}
 
 
 def test_a_task_holds_no_thread_of_its_worker_asleep(
@@ -135,7 +135,7 @@ def test_a_task_holds_no_thread_of_its_worker_asleep(
 ) -> None:
     say("heron")
     cover(1)
-    archive.request_indexing(reload_first_branch(chat))
+    index_schedule.request_indexing(reload_first_branch(chat))
     asleep: list[float] = []
     sleep, own = time.sleep, threading.get_ident()
 
@@ -144,7 +144,7 @@ def test_a_task_holds_no_thread_of_its_worker_asleep(
         (asleep.append if threading.get_ident() == own else sleep)(seconds)
 
     monkeypatch.setattr(time, "sleep", note_own_sleep)
-    archive.index_due_branches(chat_id=chat.pk)
+    index_schedule.index_due_branches(chat_id=chat.pk)
     assert (SearchText.objects.count(), asleep) == (2, [])
 
 
@@ -153,13 +153,13 @@ def test_a_lost_task_is_sent_again_and_one_at_work_is_not(
 ) -> None:
     say("heron")
     cover(1)
-    archive.request_indexing(reload_first_branch(chat))
-    assert archive.requeue_stalled_indexing() == 0
+    index_schedule.request_indexing(reload_first_branch(chat))
+    assert index_schedule.requeue_stalled_indexing() == 0
     long_ago = Now() - timedelta(seconds=settings.REQUEUE_AFTER + 1)
     SearchPlace.objects.update(due_at=long_ago)
     with django_capture_on_commit_callbacks(execute=True):
-        assert archive.requeue_stalled_indexing() == 1
-        assert archive.requeue_stalled_indexing() == 0
+        assert index_schedule.requeue_stalled_indexing() == 1
+        assert index_schedule.requeue_stalled_indexing() == 0
     assert sent == [(queue.INDEX_CHAT, {"chat_id": str(chat.pk)})]
 
 
@@ -222,4 +222,4 @@ def test_an_erased_chat_leaves_nothing_in_the_index(
     erasure.erase_chat(user=alice, chat=chat, now=now)
     for model in (SearchText, SearchCount, SearchPlace):
         assert not model._default_manager.exists()
-    archive.index_due_branches(chat_id=chat.pk)
+    index_schedule.index_due_branches(chat_id=chat.pk)

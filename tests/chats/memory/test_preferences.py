@@ -24,7 +24,8 @@ from chats.prompt import person
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.saved_preferences import get_sent_tail, list_tables_with
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]

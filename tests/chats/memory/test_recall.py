@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import deletion, erasure, lifecycle, marks
-from chats.memory.search import archive, finding
+from chats.memory.search import archive, finding, index_schedule
 from chats.memory.search.days import parse_time_ranges
 from chats.memory.search.question import parse_question
 from chats.memory.search.recall import Recalled, recall_passages, remove_speaker_names
@@ -120,7 +120,7 @@ def test_a_temporary_chat_is_never_indexed(chat: Chat, say: Say, ask: Ask, cover
     say("a lake")
     cover(1)
     assert said(ask("heron")) == []
-    archive.request_indexing(reload_first_branch(Chat.objects.get(pk=chat.pk)))
+    index_schedule.request_indexing(reload_first_branch(Chat.objects.get(pk=chat.pk)))
     assert not SearchText.objects.exists()
     assert not SearchPlace.objects.exists()
     # The chat's own archive search still works, by reading all messages.
@@ -192,11 +192,11 @@ def test_a_summary_is_found_while_it_is_in_force(
 def test_a_closed_archive_has_no_words(chat: Chat, say: Say, ask: Ask) -> None:
     say("the heron")
     ask("heron")
-    archive.index_due_branches(chat_id=chat.pk, is_closed=True)
+    index_schedule.index_due_branches(chat_id=chat.pk, is_closed=True)
     assert not SearchText.objects.exists()
     assert not SearchCount.objects.exclude(word="").exists()
     assert said(ask("heron")) == []
-    archive.index_due_branches(chat_id=chat.pk)
+    index_schedule.index_due_branches(chat_id=chat.pk)
     assert said(ask("heron")) == ["the heron"]
 
 
@@ -313,8 +313,8 @@ def test_words_of_an_older_version_are_made_anew_once(
     SearchCount.objects.create(owner=alice, word="stale", texts=25)
     SearchCount.objects.create(owner=alice, word="words", texts=25)
     SearchCount.objects.create(owner=alice, word="", texts=25)
-    assert archive.Looking().find() == {chat.pk}
-    archive.index_due_branches(chat_id=chat.pk)
+    assert index_schedule.Looking().find() == {chat.pk}
+    index_schedule.index_due_branches(chat_id=chat.pk)
     assert len(ask("heron", most=30).passages) == 25
     assert dict(SearchCount.objects.values_list("word", "texts")) == before
     assert SearchText.objects.count() == 25
@@ -322,12 +322,12 @@ def test_words_of_an_older_version_are_made_anew_once(
 
 def test_the_sweep_finds_what_nobody_asked_for(chat: Chat, say: Say) -> None:
     say("heron")
-    looking = archive.Looking()
+    looking = index_schedule.Looking()
     assert looking.find() == {chat.pk}
     assert looking.find() == set()
     looking.next_at = 0.0
     assert looking.find() == set(), "it is due already"
-    archive.index_due_branches(chat_id=chat.pk)
+    index_schedule.index_due_branches(chat_id=chat.pk)
     looking.next_at = 0.0
     assert looking.find() == set()
 

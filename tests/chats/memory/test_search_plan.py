@@ -10,7 +10,14 @@ from django.db import connection
 from django.utils import timezone
 
 from benchmarks import bulk
-from chats.memory.search import addressed_names, archive, finding, fulltext, ranking
+from chats.memory.search import (
+    addressed_names,
+    archive,
+    finding,
+    fulltext,
+    ranking,
+    searchable_text,
+)
 from chats.memory.search.question import parse_question
 from chats.memory.search.ranking import REACH, RankedText, calculate_word_weight, rank_texts
 from chats.memory.search.search import search_archive
@@ -29,7 +36,7 @@ def by_looking_through(branch: Branch, question: str, *, to: int, most: int) -> 
         excluded=False, erased_at=None
     )
     found = [row for row in rows.order_by("seq") if row.seq]
-    texts = {row.seq or 0: archive.build_indexed_text(row) for row in found}
+    texts = {row.seq or 0: searchable_text.build_indexed_text(row) for row in found}
     own = {row.seq or 0 for row in found if row.role == "user"}
     said = {seq: text.words.split() for seq, text in texts.items()}
     asked = parse_question(question, at=timezone.now())

@@ -41,13 +41,9 @@ from contextpolicy.models import (
     PolicyVersion,
     VirtualCoverage,
 )
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.policy_refusals import PolicyChangedMeanwhile
-from contextpolicy.publish import (
-    assign_policy,
-    create_policy,
-    create_policy_version,
-    restore_policy_version,
-)
+from contextpolicy.publish import create_policy, create_policy_version, restore_policy_version
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
 from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.states import SCHEMA

@@ -35,7 +35,8 @@ from chats.web.reasons import LEFT_OUT
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.states import SCHEMA
 from tests.contextpolicy.pages import Page, opened

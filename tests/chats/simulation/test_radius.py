@@ -21,10 +21,10 @@ from contextpolicy import blast
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import import_strategy
 from contextpolicy.models import BlastRadius, ContextPolicy, ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.policy_refusals import PolicyProblems
 from contextpolicy.publish import (
     activate_version,
-    assign_policy,
     create_policy,
     create_policy_version,
     restore_policy_version,

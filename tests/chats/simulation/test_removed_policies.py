@@ -13,14 +13,9 @@ from chats.simulation import radius
 from chats.simulation.proposals import REMOVED, PolicyProposal, resolve_assigned_policies
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import AuditEvent, BlastRadius, ContextPolicy, ModelSpec, PolicyAssignment
+from contextpolicy.policy_assignments import assign_policy, unassign_policy
 from contextpolicy.policy_refusals import PolicyNotInUse
-from contextpolicy.publish import (
-    assign_policy,
-    change_policy,
-    create_policy,
-    create_policy_version,
-    unassign_policy,
-)
+from contextpolicy.publish import change_policy, create_policy, create_policy_version
 from contextpolicy.roles import OWNER, POLICY_ADMIN, change_roles
 from tests.contextpolicy.pages import opened
 from tests.contextpolicy.people import person, signed_in

@@ -15,7 +15,8 @@ from chats.simulation import sampling
 from chats.simulation.proposals import ASSIGNED, PolicyProposal
 from chats.simulation.sampling import calculate_confidence_interval, sample_chats
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.contextpolicy.pages import Page, opened
 from tests.contextpolicy.people import person, signed_in

@@ -12,7 +12,8 @@ from chats.memory.search import archive
 from chats.models import AccountSettings, Agent, Branch, Message, Receipt, TurnReference
 from chats.prompt.reconstruction import rebuild_request
 from contextpolicy.models import ContextPolicy, PolicyVersion
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.team_rounds import TeamPlay
 
 pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]

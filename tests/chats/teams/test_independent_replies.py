@@ -14,7 +14,7 @@ from chats.models import Chat, Message, Receipt, Round, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDelta
 from chats.record import history
 from chats.turns import attempt_state, lanes, recover, round_again
-from chats.turns.start import retry_turn
+from chats.turns.follow_up_turns import retry_turn
 from chats.turns.stop import stop_all, stop_turn
 from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 from tests.support.team_rounds import TeamPlay, list_said, script_reply

@@ -11,7 +11,7 @@ from chats.prompt.reconstruction import rebuild_request
 from chats.teams import conversation
 from chats.teams import play as rounds_of_people
 from chats.turns.roster import load_current_roster
-from chats.web.reasons import CHANGES
+from chats.web.receipt_labels import CHANGES
 from contextpolicy.engine.team.agent_formats import assemble_prompt
 from contextpolicy.engine.team.team_view import SPEAKERS_NAMED
 from tests.chats.api.conftest import of_alice, program

@@ -22,7 +22,8 @@ from chats.teams.presets import PRESETS
 from chats.teams.rosters import NotYours, TeamBusy
 from chats.teams.team_drafts import AgentDraft, TeamDraft
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.team_rounds import TeamPlay, allow_policy_changes, draft_team
 
 Work = Callable[..., Any]

@@ -33,7 +33,8 @@ from chats.streams.follow import Beginning, Delta, Snapshot
 from chats.streams.web import ReplyView
 from chats.teams import conversation, rosters, team_drafts
 from chats.turns import attempt_state
-from chats.turns.start import retry_turn, start_turn
+from chats.turns.follow_up_turns import retry_turn
+from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec

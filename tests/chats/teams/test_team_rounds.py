@@ -13,8 +13,8 @@ from chats.prompt import agents
 from chats.providers.base import Finished, ProviderError, TextDelta
 from chats.record import history
 from chats.turns import round_again, round_messages
+from chats.turns.follow_up_turns import retry_turn
 from chats.turns.roster import load_current_roster
-from chats.turns.start import retry_turn
 from chats.turns.stop import stop_all, stop_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent

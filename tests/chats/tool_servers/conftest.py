@@ -15,7 +15,8 @@ from chats.tool_servers.servers import read_definitions, request_reading, save_t
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import ModelSpec, ToolDefinition, ToolServer
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.tool_servers import approve_definition
 from tests.fakes.tool_server import FakeToolServer, serving_tools
 

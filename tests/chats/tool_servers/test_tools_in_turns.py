@@ -26,7 +26,8 @@ from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import count_tool_tokens
 from contextpolicy.linter.judge import lint_policy
 from contextpolicy.models import AuditEvent, ModelSpec, ToolDefinition, ToolServer
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.fakes.tool_server import FakeToolServer, describe
 from tests.support.tool_calls import (
     ECHO,

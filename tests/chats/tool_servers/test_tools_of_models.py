@@ -16,7 +16,8 @@ from contextpolicy.engine.messages.tool_outputs import OUTPUT_READ_SPEC
 from contextpolicy.linter.judge import lint_policy, read_whole
 from contextpolicy.linter.tools import list_tool_rooms
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill, ToolDefinition
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.skills import save_skill
 from tests.fakes.tool_server import FakeToolServer, describe
 from tests.support.tool_calls import build_call, call_tools, list_offered_tools

@@ -29,7 +29,8 @@ from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 Work = Callable[..., Any]
 NAME = "chat_history_search"

@@ -16,7 +16,8 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.web.receipts.wording import note_words
 from contextpolicy.engine.messages.skills import SKILL_LOAD_SPEC
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.skills import save_skill
 from tests.support.tool_calls import list_tool_results
 

@@ -16,7 +16,8 @@ from chats.simulation.preview import compose_side, load_previewed_branch
 from chats.turns import writes
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.chat_summaries import Work
 from tests.support.tool_calls import list_tool_results
 

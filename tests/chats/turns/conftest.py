@@ -16,7 +16,8 @@ from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
 from contextpolicy.models import ContextPolicy, ModelSpec, PolicyAssignment, PolicyVersion
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.fakes.embedding import FakeEmbedder
 from tests.support.embedding_models import Embedders
 from tests.support.model_requests import Ask, Work

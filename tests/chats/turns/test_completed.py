@@ -20,7 +20,8 @@ from contextpolicy.engine.messages.messages import extract_message_text
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 pytestmark = pytest.mark.requirement("S2.1")
 COUNTER = ApproximateCounter()

@@ -12,7 +12,8 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 pytestmark = pytest.mark.requirement("S0.5")
 Work = Callable[..., Any]

@@ -17,7 +17,8 @@ from chats.prompt.reconstruction import rebuild_request
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 pytestmark = pytest.mark.usefixtures("built_again")
 # Late evening in London, after midnight in Berlin.

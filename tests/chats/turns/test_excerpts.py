@@ -21,7 +21,8 @@ from chats.prompt.next_context import NextQuestion, compose_next_context
 from chats.providers.base import Finished, ProviderRequest, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.retrieved_context import REFERENCE_TITLE
 
 pytestmark = [pytest.mark.requirement("S1.2"), pytest.mark.usefixtures("built_again")]

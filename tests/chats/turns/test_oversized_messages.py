@@ -10,7 +10,8 @@ from django.contrib.auth.models import User
 from chats.models import Chat, Message, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
 from chats.turns.start import start_turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 FACT = "The gate code is 4711."
 HUGE = "Minutes of a long meeting, word for word. " * 600

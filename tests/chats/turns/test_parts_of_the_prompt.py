@@ -14,7 +14,8 @@ from chats.models import Chat, Folder, Message, PromptText, Turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.compose.system_text import format_runtime_note
 from contextpolicy.models import Skill
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.skills import save_skill
 
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]

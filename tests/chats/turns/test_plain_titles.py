@@ -3,7 +3,7 @@
 import pytest
 
 from chats.ground.texts import strip_inline_signs
-from chats.turns.start import derive_title, is_derived_title
+from chats.turns.derived_titles import derive_title, is_derived_title
 
 
 @pytest.mark.parametrize(

@@ -22,7 +22,8 @@ from chats.turns import references as looking
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ContextPolicy, PolicyAssignment, PolicyVersion
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from contextpolicy.roles import POLICY_ADMIN
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import MakeProgram

@@ -23,7 +23,8 @@ from chats.providers.base import (
 )
 from chats.turns import lease
 from chats.turns.attempt_state import SHUTDOWN, STOP
-from chats.turns.start import continue_reply, retry_turn, start_turn
+from chats.turns.follow_up_turns import continue_reply, retry_turn
+from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
 from contextpolicy.engine.compose.assembly import ComposeInput
 from contextpolicy.engine.compose.assembly import compose_context as assemble

@@ -26,14 +26,16 @@ from chats.providers.base import Finished, ProviderError, TextDelta, ToolCallDel
 from chats.providers.demo import DemoProvider
 from chats.record import history, states
 from chats.turns.attempt_state import SHUTDOWN, STOP
-from chats.turns.start import continue_reply, retry_turn, start_turn
+from chats.turns.follow_up_turns import continue_reply, retry_turn
+from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.segments import compute_text_ref, format_prompt_json
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.strategies.entity_state import build_state_request
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 # Rebuild the prompts of every test from rows at teardown.

@@ -21,7 +21,8 @@ from chats.models import Chat, Message, ProviderAccount, Receipt, Turn
 from chats.providers import registry
 from chats.providers.base import ErrorCode, Finished, ProviderError, TextDelta, UsageReport
 from chats.record import commitment_check
-from chats.turns.start import derive_title, start_turn
+from chats.turns.derived_titles import derive_title
+from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.chats.compaction.conftest import set_policy

@@ -13,7 +13,8 @@ from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.turns import overflow_learning
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 
 Work = Callable[..., Any]
 ANSWER = [TextDelta("Here."), UsageReport(500, 10, 0, 0), Finished("stop")]

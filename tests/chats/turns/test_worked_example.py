@@ -24,7 +24,8 @@ from chats.providers import embedders
 from chats.providers.base import Finished, TextDelta
 from chats.providers.embedders import Vector
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.conftest import program
 from tests.chats.api.programs import Program as RestClient
 from tests.chats.gateway.conftest import make, quick

@@ -16,7 +16,8 @@ from chats.teams import rosters
 from chats.teams.team_drafts import AgentDraft
 from chats.turns.start import start_turn
 from contextpolicy.models import EffectivePolicy, ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.chat_pages import set_sign_in_time
 from tests.support.compactions_on_pages import SUMMARY_TEXT, Fold, Policy, Talk
 from tests.support.team_rounds import Made, Plays, TeamPlay, Work, allow_policy_changes, draft_team

@@ -23,7 +23,8 @@ from chats.web.thread.rows import PAGE
 from contextpolicy.engine.compose.partition import PartitionError
 from contextpolicy.engine.policy.budget import PolicyImpossible
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.web.markup import tight
 from tests.support.chat_messages import add_messages
 from tests.support.chat_pages import HTMX, cut_out_chat, get_chat_url

@@ -18,7 +18,8 @@ from chats.simulation.preview import compose_side
 from chats.turns.start import start_turn
 from chats.web.thread.rows import load_active_branch
 from contextpolicy.engine.messages.tokens import ApproximateCounter
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.api.programs import Program
 
 CHINESE = "请用简洁的中文回答，不要编造事实；如果不知道，就直接说不知道，并且说明原因。"

@@ -15,8 +15,8 @@ from chats.people import keys
 from chats.providers import registry
 from chats.providers.base import Timeouts
 from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.presets import seed_policies
-from contextpolicy.publish import assign_policy
 from tests.chats.api.programs import Program
 from tests.fakes.fake_server import FakeServer
 from tests.support.scripted_worker import InlineWorker, ScriptedProvider

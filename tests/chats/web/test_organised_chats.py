@@ -22,7 +22,8 @@ from chats.ground import queue
 from chats.models import Chat, Folder, Message, Turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.chat_lists import explain_list_query, find_next_page, list_chat_ids
 from tests.support.chat_pages import HTMX, get_chat_url
 from tests.support.chat_sizes import MOST_QUERIES

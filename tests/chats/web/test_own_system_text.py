@@ -12,7 +12,8 @@ from chats.models import Chat, PromptText, Turn
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.linter.errors import LONGEST_TEXT
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.contextpolicy.pages import Page
 from tests.support.chat_pages import HTMX, get_chat_url
 from tests.support.clocks import NOON

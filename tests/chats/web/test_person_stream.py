@@ -10,7 +10,8 @@ from typing import Any, cast
 import pytest
 from django.test import Client
 
-from chats.ground.live import Frame, Hub, build_person_key, build_turn_key
+from chats.ground.live import Frame, build_person_key, build_turn_key
+from chats.ground.live_reader import Hub
 from chats.models import Chat, Turn
 from chats.streams import connection, person
 from chats.streams.follow import (

@@ -15,7 +15,7 @@ from chats.providers.base import ErrorCode
 from chats.record import provided
 from chats.record.states import StateChanged
 from chats.turns import references
-from chats.web import reasons
+from chats.web import reasons, receipt_labels
 from contextpolicy.engine import window
 from contextpolicy.engine.compose import assembly, partition, system_text
 from contextpolicy.engine.compose.agent_layouts import PROMPT_FORMS
@@ -24,7 +24,7 @@ from contextpolicy.engine.messages.transcript import Background, TranscriptWrite
 from contextpolicy.engine.policy.fields.prompt import Layout
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies import entity_state
-from contextpolicy.engine.summaries import acceptance, compaction, ladder
+from contextpolicy.engine.summaries import acceptance, compaction_plan, ladder
 from contextpolicy.engine.text import fact_scanner
 
 CHATS = Path(__file__).parents[3] / "chats"
@@ -42,11 +42,11 @@ ENDS = {
 def test_every_kind_of_the_engine_has_words() -> None:
     tail = [name for name, _ in TranscriptWriter().background(Background())]
 
-    assert set(reasons.ORIGINS) == set(get_args(Origin))
+    assert set(receipt_labels.ORIGINS) == set(get_args(Origin))
     assert set(reasons.LEFT_OUT) == set(partition.REASONS)
     # The engine composes no prompt for the call that extracts a state.
-    assert set(reasons.PARTS) == {*system_text.ORDER, *tail, "tail", "schema"}
-    assert set(reasons.REPAIRS) == set(assembly.REPAIRS)
+    assert set(receipt_labels.PARTS) == {*system_text.ORDER, *tail, "tail", "schema"}
+    assert set(receipt_labels.REPAIRS) == set(assembly.REPAIRS)
     ours = {"strategy", agents.ROUND_OPENING, *person.NOTES}
     ours |= {f"references:{note}" for note in (*references.NOTES, *person.WITHHOLDS_OTHERS)}
     ours |= {f"vectors:{note}" for note in question_embedding.NOTES}
@@ -54,9 +54,9 @@ def test_every_kind_of_the_engine_has_words() -> None:
     ours |= {provided.MISSING, provided.FAILED}
     ours |= {prompt_skills.SKILLS_COMPLETE, prompt_skills.SKILLS_LEFT_OUT}
     ours |= {prompt_skills.SKILL_FILES_LEFT_OUT}
-    assert set(reasons.CHANGES) == {*assembly.CHANGES, *ours}
-    assert set(reasons.FALLBACKS) == set(assembly.FALLBACKS)
-    assert {"multi_turn", *reasons.LAYOUTS} == set(get_args(Layout))
+    assert set(receipt_labels.CHANGES) == {*assembly.CHANGES, *ours}
+    assert set(receipt_labels.FALLBACKS) == set(assembly.FALLBACKS)
+    assert {"multi_turn", *receipt_labels.LAYOUTS} == set(get_args(Layout))
     assert set(reasons.WINDOW_REASONS) == set(get_args(window.MoveReason))
     assert tuple(reasons.FACT_KINDS) == fact_scanner.KINDS
     # No model writes a window.
@@ -68,7 +68,7 @@ def test_every_way_of_sending_has_words() -> None:
 
 
 def test_every_state_of_a_row_has_words() -> None:
-    assert set(reasons.CALL_OUTCOMES) == set(Receipt.Outcome)
+    assert set(receipt_labels.CALL_OUTCOMES) == set(Receipt.Outcome)
     assert set(reasons.COMPACTION_STATES) == set(Compaction.Status)
 
 
@@ -118,8 +118,8 @@ def test_every_outcome_of_the_check_after_a_turn_has_a_sentence() -> None:
             model_choice.PolicyRefused,
         )
     }
-    decided = {*get_args(compaction.Refusal), summary_slots.PUT_OFF}
+    decided = {*get_args(compaction_plan.Refusal), summary_slots.PUT_OFF}
 
     assert decided | refused <= SENTENCES.keys()
     assert reasons.NEXT_STEPS.keys() <= SENTENCES.keys()
-    assert {*get_args(compaction.Trigger)} <= TRIGGERS.keys()
+    assert {*get_args(compaction_plan.Trigger)} <= TRIGGERS.keys()

@@ -11,10 +11,11 @@ from django.test import Client
 
 from chats.models import Chat, Message, PromptText, Receipt, Turn
 from chats.providers.base import Finished, TextDelta
-from chats.web.reasons import CHANGES
+from chats.web.receipt_labels import CHANGES
 from chats.web.receipts import wording
 from contextpolicy.models import EffectivePolicy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.chats.web.markup import tight
 from tests.contextpolicy.pages import Page
 from tests.support.chat_pages import get_chat_url

@@ -14,7 +14,8 @@ from chats.models import Chat, Compaction, Message, Receipt, Turn
 from chats.prompt.reconstruction import rebuild_request
 from chats.record import audit_access
 from contextpolicy.models import AuditEvent
-from contextpolicy.publish import assign_policy, create_policy, create_policy_version
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy, create_policy_version
 from contextpolicy.roles import AUDITOR, OPERATOR
 from tests.chats.rebuilding import not_rebuilt
 from tests.contextpolicy.pages import opened

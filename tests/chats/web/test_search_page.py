@@ -12,7 +12,8 @@ from django.urls import reverse
 from chats.actions import lifecycle
 from chats.memory.search import archive
 from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from tests.support.chat_pages import HTMX
 
 NOBODY: dict[str, Any] = {"from": "nobody"}

@@ -14,7 +14,7 @@ from chats.ground.refusals import Refusal
 from chats.models import ProviderAccount
 from chats.people import signin
 from chats.people.sessions import SIGNED_IN_AT
-from chats.providers import accounts, kinds, small_account
+from chats.providers import account_refusals, accounts, kinds, small_account
 from chats.providers.base import ProviderError
 from chats.providers.discovery import FoundServer
 from contextpolicy.models import AuditEvent, ModelSpec
@@ -423,7 +423,7 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
     page: Client, operator: User, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def refuse(**_: Any) -> None:
-        raise accounts.NoModelsOffered
+        raise account_refusals.NoModelsOffered
 
     server = FoundServer("Ollama", "http://127.0.0.1:11434/v1", ("qwen3",))
     monkeypatch.setattr(accounts, "find_unconnected_servers", lambda: [server])
@@ -450,7 +450,7 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
         ),
         (
             {"code": "provider_unavailable"},
-            str(accounts.SETUP_SENTENCES["provider_unavailable"]),
+            str(account_refusals.SETUP_SENTENCES["provider_unavailable"]),
         ),
         ({"code": "provider_rejected", "status": 404}, "(status 404). Check the address"),
         ({"code": "provider_rejected", "sentence": "Out of credit."}, "Out of credit."),
@@ -458,4 +458,4 @@ def test_the_form_comes_first_and_its_refusal_stands_at_its_button(
 )
 def test_a_refusal_names_its_reason_and_the_remedy(fault: dict[str, Any], words: str) -> None:
     code = fault.pop("code")
-    assert words in accounts.ServerRefused(ProviderError(code, **fault)).sentence
+    assert words in account_refusals.ServerRefused(ProviderError(code, **fault)).sentence

@@ -15,7 +15,8 @@ from chats.prompt.meter_parts import HISTORY_REPLACED
 from chats.providers.base import Finished, TextDelta
 from chats.record.states import StateChanged
 from chats.turns.start import start_turn
-from chats.web.reasons import LEFT_OUT, PARTS
+from chats.web.reasons import LEFT_OUT
+from chats.web.receipt_labels import PARTS
 from contextpolicy.models import AuditEvent
 from tests.chats.states import SCHEMA, keep_a_state, lay
 from tests.chats.web.markup import described, tight

@@ -1,0 +1,101 @@
+"""Reads the rows of Excel workbooks."""
+
+import io
+import re
+import zipfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from chats.files.unreadable_files import check_archive
+
+DAMAGED_SHEET = "(The rest of this sheet is damaged and could not be read.)"
+# The sheets of a workbook, and a cell with a formula and without a value. Cells of the type `str`
+# have an empty text as their value.
+SHEET_ENTRY = re.compile(r"xl/worksheets/[^/]+\.xml", re.IGNORECASE)
+WITHOUT_VALUE = re.compile(
+    rb"<(?:\w+:)?c\b(?![^<>]*\bt=.str.)[^<>]*>\s*"
+    rb"<(?:\w+:)?f\b[^<>]*(?:/>|>[^<>]*</(?:\w+:)?f>)\s*"
+    rb"(?:<(?:\w+:)?v\s*/>|<(?:\w+:)?v>\s*</(?:\w+:)?v>)?\s*</(?:\w+:)?c>"
+)
+# The most bytes of such a cell. A formula has up to 8,192 characters.
+LONGEST_CELL = 50_000
+
+
+def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
+    """Return the sheets of a workbook, with the stored values or with the formulas."""
+    from openpyxl.chartsheet import Chartsheet  # noqa: PLC0415  # only for this kind
+    from openpyxl.reader.excel import ExcelReader  # noqa: PLC0415  # as above
+
+    class SheetReader(ExcelReader):  # type: ignore[misc]  # untyped library
+        """Ignores charts: they have no text, and the library fails on some of them."""
+
+        def read_chartsheet(self, sheet: Any, rel: Any) -> None:
+            """Add an empty sheet, because other parts of a workbook count its sheets."""
+            del rel
+            self.wb._add_sheet(Chartsheet(parent=self.wb, title=sheet.name))  # noqa: SLF001  # as the library does
+
+    # An open file, because the library refuses paths without an extension.
+    file = io.BytesIO(path.read_bytes())
+    reader = SheetReader(file, read_only=True, data_only=has_values, keep_links=False)
+    reader.read()
+    book = reader.wb
+    for sheet in book.worksheets:
+        # The stated size of a sheet may be wrong.
+        sheet.reset_dimensions()
+    return list(book.worksheets)
+
+
+def lacks_values(path: Path) -> bool:
+    """Return True if a sheet of a workbook has a formula without a stored value."""
+    with zipfile.ZipFile(path) as archive:
+        for entry in archive.namelist():
+            if SHEET_ENTRY.fullmatch(entry) is None:
+                continue
+            rest = b""
+            with archive.open(entry) as file:
+                while piece := file.read(1024 * 1024):
+                    if WITHOUT_VALUE.search(rest + piece):
+                        return True
+                    rest = (rest + piece)[-LONGEST_CELL:]
+    return False
+
+
+def iter_sheet_rows(sheet: Any, *, formulas: Any) -> Iterator[list[str]]:
+    """Yield the texts of the cells of each row. `formulas`: the sheet with formulas, or itself."""
+    if formulas is sheet:
+        for row in sheet.iter_rows(values_only=True):
+            yield ["" if value is None else str(value) for value in row]
+        return
+    pairs = zip(sheet.iter_rows(), formulas.iter_rows(values_only=True), strict=True)
+    for row, written in pairs:
+        yield [format_cell(cell, formula) for cell, formula in zip(row, written, strict=True)]
+
+
+def format_cell(cell: Any, formula: Any) -> str:
+    """Return the text of a cell: its stored value, otherwise its formula, if any."""
+    if cell.value is not None:
+        return str(cell.value)
+    # An array formula is an object with a text.
+    text = getattr(formula, "text", formula)
+    return text if isinstance(text, str) and cell.data_type != "str" else ""
+
+
+def read_xlsx(path: Path) -> Iterator[tuple[int, str]]:
+    """Yield the rows of each sheet of an Excel workbook.
+
+    Formulas are replaced by their stored values. A formula without a value stays: applications that
+    do not calculate write such workbooks.
+    """
+    check_archive(path)
+    sheets = open_sheets(path, has_values=True)
+    of_formulas = open_sheets(path, has_values=False) if lacks_values(path) else sheets
+    for sheet, formulas in zip(sheets, of_formulas, strict=True):
+        yield 0, f"[Sheet {sheet.title}]\n"
+        try:
+            for values in iter_sheet_rows(sheet, formulas=formulas):
+                if any(values):
+                    yield 0, "\t".join(values).rstrip() + "\n"
+        except (ValueError, TypeError, KeyError, IndexError):
+            # One damaged sheet does not hide the others.
+            yield 0, f"{DAMAGED_SHEET}\n"

@@ -1,0 +1,177 @@
+"""Labels and sentences for the codes of receipts: one table per vocabulary."""
+
+from collections.abc import Mapping
+
+from django.utils.translation import gettext_lazy, pgettext_lazy
+from django_stubs_ext import StrOrPromise
+
+from chats.models import Receipt
+
+# CSS class and label of a call's outcome on a receipt.
+CALL_OUTCOMES: Mapping[str, tuple[str, StrOrPromise]] = {
+    Receipt.Outcome.OPEN: ("accent", gettext_lazy("in progress")),
+    Receipt.Outcome.OK: ("ok", gettext_lazy("completed")),
+    Receipt.Outcome.FAILED: ("danger", gettext_lazy("failed")),
+    Receipt.Outcome.STOPPED: ("warn", gettext_lazy("stopped")),
+    Receipt.Outcome.LOST: ("warn", gettext_lazy("worker lost")),
+}
+# Origins of prompt segments.
+ORIGINS: Mapping[str, StrOrPromise] = {
+    "system": gettext_lazy("System"),
+    "tools": gettext_lazy("Tools"),
+    "opening": gettext_lazy("Opening message (added by the server)"),
+    "summary": gettext_lazy("Summary"),
+    "pin": pgettext_lazy("part of a prompt", "Pin"),
+    "day": gettext_lazy("Date"),
+    "history": gettext_lazy("History"),
+    "tail": gettext_lazy("Background"),
+    "question": gettext_lazy("Your message"),
+    "continue": gettext_lazy("Instruction to continue"),
+    "step": gettext_lazy("Step of the reply"),
+    "prefill": gettext_lazy("Beginning of the reply"),
+}
+# Parts of the system text and of the prompt's end, by segment label.
+PARTS: Mapping[str, StrOrPromise] = {
+    "runtime": gettext_lazy("This server"),
+    "profile": gettext_lazy("Your profile"),
+    "policy": gettext_lazy("Policy text"),
+    "agent": gettext_lazy("Agent instructions"),
+    "team": gettext_lazy("Rules of the team"),
+    "task": gettext_lazy("The team’s task"),
+    "chat": gettext_lazy("Chat text"),
+    "skills": gettext_lazy("Skills"),
+    "team_skills": gettext_lazy("Skills of the team"),
+    "budget": gettext_lazy("Reply and tool limits"),
+    "preferences": gettext_lazy("Preferences"),
+    "recent": gettext_lazy("Your other chats"),
+    "state": gettext_lazy("State"),
+    "schema": gettext_lazy("Schema of the state"),
+    "references": gettext_lazy("Retrieved context"),
+    "date": gettext_lazy("Date"),
+    "tail": gettext_lazy("Further text"),
+}
+LAYOUTS: Mapping[str, StrOrPromise] = {
+    "A": gettext_lazy(
+        "Layout A: one user message contains the history and your message as text. The system "
+        "text of the chat replaces the system text of the policy."
+    ),
+    "B": gettext_lazy("Layout B: the history is sent as text in a user message before yours."),
+    "C": gettext_lazy(
+        "Layout C: one user message contains the history and your message as text. The system "
+        "text of the chat follows the system text of the policy."
+    ),
+}
+# Repairs of a message in the request. The stored message does not change.
+REPAIRS: Mapping[str, StrOrPromise] = {
+    "no_result": gettext_lazy(
+        "a tool call had no result, so a placeholder was added as its result"
+    ),
+    "stray_result": gettext_lazy("a tool result without its call was removed"),
+    "call_id_renamed": gettext_lazy("two tool calls had the same ID, so one got a new ID"),
+    "tool_part_in_user_message": gettext_lazy("tool parts in a user message were removed"),
+    "results_left_out": gettext_lazy("tool results were left out by the policy’s rules for tools"),
+    "tool_parts_left_out": gettext_lazy("its tool calls and results cannot be shown as text"),
+}
+# Changes of a whole prompt.
+CHANGES: Mapping[str, StrOrPromise] = {
+    "history_provider:missing": gettext_lazy(
+        "The history provider of the policy is not installed. The built-in history provider "
+        "was used."
+    ),
+    "history_provider:failed": gettext_lazy(
+        "The history provider of the policy failed. The built-in history provider was used."
+    ),
+    "prompt_form:claude-code": gettext_lazy(
+        "The agent’s prompt is a single text in the Claude format."
+    ),
+    "prompt_form:openai-codex": gettext_lazy(
+        "The agent’s prompt is a single text in the Codex format."
+    ),
+    "prompt_form:google-gemini": gettext_lazy(
+        "The agent’s prompt is a single text in the Gemini format."
+    ),
+    "prompt_form:plain": gettext_lazy("The agent’s prompt is a single plain text."),
+    "opening_added": gettext_lazy(
+        "The chat starts with a reply, so a user message that explains this was added."
+    ),
+    "messages_joined": gettext_lazy(
+        "Adjacent messages of the same role were joined, because the provider requires it."
+    ),
+    "strategy": gettext_lazy(
+        "The strategy of the policy failed. The sliding window was used instead."
+    ),
+    "memory_withheld": gettext_lazy(
+        "Your instructions, preferences and messages of other chats were not sent, because the "
+        "policy does not allow it for the provider of this model."
+    ),
+    "references:none": gettext_lazy(
+        "No retrieved context: the search found no earlier message for the question."
+    ),
+    "references:below_floor": gettext_lazy(
+        "No retrieved context: no earlier message matches the question well enough and fits "
+        "into the prompt."
+    ),
+    "references:late": gettext_lazy(
+        "No retrieved context: the search took too long. Ask again to repeat it."
+    ),
+    "references:breaker": gettext_lazy(
+        "No retrieved context: the search was skipped because previous searches took too long."
+    ),
+    "references:temporary": gettext_lazy(
+        "No retrieved context: temporary chats do not use other chats."
+    ),
+    "references:without_memory": gettext_lazy("No retrieved context: memory is off in this chat."),
+    "references:folder_without_memory": gettext_lazy(
+        "No retrieved context: memory is off in the chat’s folder."
+    ),
+    "references:provider": gettext_lazy(
+        "No retrieved context: the policy does not allow it for the provider of this model."
+    ),
+    "vectors:late": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding search took too long."
+    ),
+    "vectors:down": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model could not be reached."
+    ),
+    "vectors:breaker": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model timed out several "
+        "times. It is retried in a minute."
+    ),
+    "vectors:other_dimensions": gettext_lazy(
+        "Retrieved context was found by keywords only: the embedding model now returns different "
+        "vectors. An operator must rebuild the embeddings."
+    ),
+    "vectors:not_installed": gettext_lazy(
+        "Retrieved context was found by keywords only: semantic search is not installed."
+    ),
+    "vectors:provider": gettext_lazy(
+        "Retrieved context was found by keywords only: the policy does not allow "
+        "sending the question to the embedding model."
+    ),
+    "references:failed": gettext_lazy(
+        "The search for retrieved context failed; the reply continued without it."
+    ),
+    "skills:complete": gettext_lazy(
+        "The texts of all skills on demand were sent, because the model does not support tools."
+    ),
+    "skills:left_out": gettext_lazy(
+        "Skills on demand were left out, because the API client uses its own tools."
+    ),
+    "skill_files:left_out": gettext_lazy(
+        "Files of skills were left out, because the model or the API client cannot load them."
+    ),
+    "round_opening": gettext_lazy(
+        "The message that started the round was sent, although it is outside the window of the "
+        "agent."
+    ),
+}
+# Reasons the fallback replaced a strategy.
+FALLBACKS: Mapping[str, StrOrPromise] = {
+    "missing": gettext_lazy("The package of the plugin is not installed."),
+    "failed": gettext_lazy("The plugin failed with {detail}."),
+    "changed_tools": gettext_lazy("The plugin changed the tools."),
+    "unsound": gettext_lazy(
+        "The selection of the plugin did not fit the prompt, or did not list each message exactly "
+        "once."
+    ),
+}
