@@ -30,6 +30,11 @@ from chats.webhooks import delivering, stamping
 from contextpolicy import verification
 
 
+def is_closing() -> bool:
+    """Return True while this process shuts down."""
+    return running_summaries.here.closing
+
+
 @shared_task(name=queue.RUN_TURN)
 def run_turn(*, turn_id: str, **_later: Any) -> None:
     """Process a turn until it has ended. Duplicate deliveries do nothing, because it is claimed."""
@@ -74,17 +79,13 @@ def stamp_ledger(**_later: Any) -> None:
 @shared_task(name=queue.COUNT)
 def count(**_later: Any) -> None:
     """Update the daily counts and the balances of compactions from the ledger."""
-    keeping.count_ledger_events(
-        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
-    )
+    keeping.count_ledger_events(clock=timezone.now, is_closing=is_closing)
 
 
 @shared_task(name=queue.SHIP_LEDGER)
 def ship_ledger(**_later: Any) -> None:
     """Write new ledger events to the standard output."""
-    ledger_export_lines.ship_events(
-        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
-    )
+    ledger_export_lines.ship_events(clock=timezone.now, is_closing=is_closing)
 
 
 @shared_task(name=queue.INDEX_CHAT)
@@ -108,7 +109,7 @@ def warm_up(*, branch_id: str, cause: cache_warming.Cause, tries: str = "1", **_
         tries=int(tries),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -119,7 +120,7 @@ def write_title(*, turn_id: str, **_later: Any) -> None:
         turn_id=uuid.UUID(turn_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -130,7 +131,7 @@ def read_preferences(*, chat_id: str, **_later: Any) -> None:
         chat_id=uuid.UUID(chat_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -169,9 +170,7 @@ def run_pending_erasure(*, erasure_id: str = "", wish_id: str = "", **_later: An
 @shared_task(name=queue.RETAIN)
 def retain(**_later: Any) -> None:
     """Continue the current retention run for a few seconds."""
-    retention.continue_retention_run(
-        clock=timezone.now, is_closing=lambda: running_summaries.here.closing
-    )
+    retention.continue_retention_run(clock=timezone.now, is_closing=is_closing)
 
 
 @shared_task(name=queue.COUNT_RADIUS)
@@ -180,7 +179,7 @@ def count_radius(*, radius_id: str, **_later: Any) -> None:
     radius.continue_radius_count(
         radius_id=uuid.UUID(radius_id),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -190,7 +189,7 @@ def evaluate(*, evaluation_id: str, **_later: Any) -> None:
     evaluations.continue_evaluation(
         evaluation_id=uuid.UUID(evaluation_id),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -201,7 +200,7 @@ def import_file(*, import_id: str, **_later: Any) -> None:
         import_id=uuid.UUID(import_id),
         counter=O200kCounter(),
         clock=timezone.now,
-        is_closing=lambda: running_summaries.here.closing,
+        is_closing=is_closing,
     )
 
 
@@ -220,9 +219,7 @@ def read_tools(*, server_id: str, **_later: Any) -> None:
 @shared_task(name=queue.DELIVER)
 def deliver(*, lane: str, **_later: Any) -> None:
     """Send the queued webhook deliveries."""
-    delivering.send_due_deliveries(
-        lane=lane, clock=timezone.now, is_closing=lambda: running_summaries.here.closing
-    )
+    delivering.send_due_deliveries(lane=lane, clock=timezone.now, is_closing=is_closing)
 
 
 def register_due_job(entry: str) -> None:

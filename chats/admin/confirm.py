@@ -46,6 +46,32 @@ def render_confirmation(
     return TemplateResponse(request, "admin/chats/confirm.html", values)
 
 
+def apply_confirmed(
+    page: ModelAdmin,
+    request: HttpRequest,
+    rows: QuerySet[Any],
+    *,
+    title: str,
+    sentence: str,
+    action: Callable[[Any], object],
+    done: str,
+    targets: QuerySet[Any] | None = None,
+    name: Callable[[Any], str] = str,
+    asks_reason: bool = False,
+) -> HttpResponse | None:
+    """Return the confirmation page or, once confirmed, run the action on each row.
+
+    `targets`: the rows to change, if they are not the rows that the page names.
+    """
+    asked = render_confirmation(
+        page, request, rows, title=title, sentence=sentence, asks_reason=asks_reason
+    )
+    if asked is None:
+        found = rows if targets is None else targets
+        apply_to_rows(page, request, found, action=action, done=done, name=name)
+    return asked
+
+
 def apply_to_rows(
     page: ModelAdmin,
     request: HttpRequest,

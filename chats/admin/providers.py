@@ -12,7 +12,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext
 
 from chats.admin.bases import DomainAdmin
-from chats.admin.confirm import apply_to_rows, format_row_message, render_confirmation
+from chats.admin.confirm import apply_confirmed, format_row_message
 from chats.admin.policies.choices import list_tool_choices
 from chats.admin.policies.form_fields import AllowListField
 from chats.admin.reauthentication import FreshSignInAdmin
@@ -321,7 +321,8 @@ class ModelSpecAdmin(DomainAdmin):
         Their configured context windows apply again.
         """
         rows = queryset.exclude(learned_window=None)
-        asked = render_confirmation(
+        actor, now = get_request_actor(request), timezone.now()
+        return apply_confirmed(
             self,
             request,
             rows,
@@ -330,20 +331,11 @@ class ModelSpecAdmin(DomainAdmin):
                 "Prompts for these models use the configured context window again. The next "
                 "prompt that the server refuses as too long sets a new limit."
             ),
-        )
-        if asked is not None:
-            return asked
-        actor, now = get_request_actor(request), timezone.now()
-        apply_to_rows(
-            self,
-            request,
-            rows,
             action=lambda row: overflow_learning.reset_learned_window(
                 model=row, actor=actor, now=now
             ),
             done=gettext("learned window reset."),
         )
-        return None
 
     @admin.display(description=gettext_lazy("Model"), ordering="name")
     def label_or_name(self, model: ModelSpec) -> str:

@@ -32,7 +32,7 @@ from django_stubs_ext import StrOrPromise
 
 from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.compactions.actions import get_request_user
-from chats.admin.confirm import apply_to_rows, render_confirmation
+from chats.admin.confirm import apply_confirmed
 from chats.admin.words import render_table
 from chats.compaction.people.rights import EDITS_POLICIES
 from chats.models import Agent, Chat, Team, TeamVersion
@@ -134,7 +134,8 @@ class TeamAdmin(ReadOnlyAdmin):
     def delete_shared(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
         """Delete shared teams after confirmation, so that new chats can no longer use them."""
         rows = queryset.filter(**KINDS["shared"])
-        asked = render_confirmation(
+        user, now = get_request_user(request), timezone.now()
+        return apply_confirmed(
             self,
             request,
             rows,
@@ -143,42 +144,24 @@ class TeamAdmin(ReadOnlyAdmin):
                 "New chats can no longer use these shared teams; existing chats keep them. "
                 "Selected personal teams are skipped: only their owner can delete them."
             ),
-        )
-        if asked is not None:
-            return asked
-        user, now = get_request_user(request), timezone.now()
-        apply_to_rows(
-            self,
-            request,
-            rows,
             action=lambda row: rosters.delete_team(user=user, team_id=row.pk, now=now),
             done=gettext("deleted."),
         )
-        return None
 
     @admin.action(description=gettext_lazy("Restore shared teams"), permissions=["share"])
     def bring_back(self, request: HttpRequest, queryset: QuerySet[Team]) -> HttpResponse | None:
         """Restore deleted shared teams, after confirmation."""
         rows = queryset.filter(owner=None, **KINDS["deleted"])
-        asked = render_confirmation(
+        user, now = get_request_user(request), timezone.now()
+        return apply_confirmed(
             self,
             request,
             rows,
             title=gettext("Restore shared teams"),
             sentence=gettext("All users can use these shared teams in new chats again."),
-        )
-        if asked is not None:
-            return asked
-        user, now = get_request_user(request), timezone.now()
-        apply_to_rows(
-            self,
-            request,
-            # Evaluated first, because each restored team drops out of the query.
-            list(rows),
             action=lambda row: rosters.restore_team(user=user, team_id=row.pk, now=now),
             done=gettext("restored."),
         )
-        return None
 
     @admin.display(description=gettext_lazy("Name"), ordering="shared_name")
     def name(self, team: Team) -> str:

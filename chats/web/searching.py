@@ -12,7 +12,7 @@ from django.urls import reverse
 from django.utils import timezone
 from django.utils.dateparse import parse_date
 from django.utils.translation import gettext, gettext_lazy
-from django.views.decorators.http import require_GET, require_POST
+from django.views.decorators.http import require_GET
 
 from chats.actions import branching, listing
 from chats.actions.searching import MOST, PAGE, Hit, Searched, SearchTooLong, search_chats
@@ -23,7 +23,7 @@ from chats.memory.search.marking import split_excerpt
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat, Message
 from chats.record import access
-from chats.web.actions.in_place import in_place
+from chats.web.actions.in_place import chat_action
 from chats.web.auth import PersonRequest, signed_in
 from chats.web.shell import build_shell
 from chats.web.thread.compaction_marker import build_source_link
@@ -241,9 +241,7 @@ def build_message_url(branch: Branch, message_id: uuid.UUID, *, seq: int) -> str
     return f"{address}#message-{message_id}"
 
 
-@require_POST
-@signed_in
-@in_place
+@chat_action
 def message_show(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
     """Switch to the branch of a found message and open the message there."""
     row: Message = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)

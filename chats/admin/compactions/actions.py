@@ -4,7 +4,6 @@ Each action requires confirmation. The domain checks the chat's policy, and each
 reason.
 """
 
-from collections.abc import Callable
 from typing import Any, cast
 
 from django.contrib import admin
@@ -15,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.bases import ReadOnlyAdmin
-from chats.admin.confirm import apply_to_rows, render_confirmation
+from chats.admin.confirm import apply_confirmed
 from chats.admin.site import get_request_actor
 from chats.compaction import pauses
 from chats.compaction.people import controls, undo
@@ -48,7 +47,8 @@ class CompactionDeeds(ReadOnlyAdmin):
     def compact_now(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Request a compaction of these chats, after confirmation."""
         user, now = get_request_user(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             select_compacted_chats(queryset),
             title=gettext("Compact now"),
@@ -68,7 +68,8 @@ class CompactionDeeds(ReadOnlyAdmin):
         Prompts then contain the previous summary or the messages again.
         """
         user, now = get_request_user(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             queryset,
             title=gettext("Undo compactions"),
@@ -84,7 +85,8 @@ class CompactionDeeds(ReadOnlyAdmin):
     def redo_compaction(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Make undone summaries active again, after confirmation."""
         user, now = get_request_user(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             queryset,
             title=gettext("Redo compactions"),
@@ -102,7 +104,8 @@ class CompactionDeeds(ReadOnlyAdmin):
     def write_again(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Request the regeneration of each selected summary, after confirmation."""
         user, now = get_request_user(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             queryset,
             title=gettext("Regenerate summaries"),
@@ -118,7 +121,8 @@ class CompactionDeeds(ReadOnlyAdmin):
     def stop_writing(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Cancel the selected summaries that are being written, after confirmation."""
         user, now = get_request_user(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             queryset,
             title=gettext("Cancel running summaries"),
@@ -134,7 +138,8 @@ class CompactionDeeds(ReadOnlyAdmin):
     def end_pause(self, request: HttpRequest, queryset: QuerySet[Any]) -> HttpResponse | None:
         """Resume automatic compaction that an undo paused, after confirmation."""
         actor, now = get_request_actor(request), timezone.now()
-        return self.after_asking(
+        return apply_confirmed(
+            self,
             request,
             select_compacted_chats(queryset),
             title=gettext("Resume automatic compaction"),
@@ -146,26 +151,6 @@ class CompactionDeeds(ReadOnlyAdmin):
             done=gettext("Automatic compaction resumed."),
             name=format_chat_name,
         )
-
-    def after_asking(
-        self,
-        request: HttpRequest,
-        rows: QuerySet[Any],
-        *,
-        title: str,
-        sentence: str,
-        action: Callable[[Any], object],
-        done: str,
-        name: Callable[[Any], str] = str,
-    ) -> HttpResponse | None:
-        """Return the confirmation page or, once confirmed, run the action on each row.
-
-        Returns None after the action.
-        """
-        asked = render_confirmation(self, request, rows, title=title, sentence=sentence)
-        if asked is None:
-            apply_to_rows(self, request, rows, action=action, done=done, name=name)
-        return asked
 
 
 def select_compacted_chats(compactions: QuerySet[Compaction]) -> QuerySet[Chat]:

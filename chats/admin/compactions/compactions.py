@@ -19,7 +19,7 @@ from django.utils.translation import gettext, gettext_lazy
 from chats.admin.audit.records import DASHBOARD_LOOKUPS
 from chats.admin.compactions.actions import DEEDS, OPERATES, format_chat_name, get_request_user
 from chats.admin.compactions.summary_review import SummaryReviewAdmin
-from chats.admin.confirm import apply_to_rows, render_confirmation
+from chats.admin.confirm import apply_confirmed
 from chats.admin.site import get_request_actor
 from chats.admin.words import RUNGS, render_balance_table, render_table
 from chats.compaction import pauses
@@ -121,7 +121,8 @@ class CompactionAdmin(SummaryReviewAdmin):
         self, request: HttpRequest, queryset: QuerySet[Compaction]
     ) -> HttpResponse | None:
         """Reset the failure count of these compactions' chats, after confirmation."""
-        asked = render_confirmation(
+        actor, now = get_request_actor(request), timezone.now()
+        return apply_confirmed(
             self,
             request,
             queryset,
@@ -130,19 +131,11 @@ class CompactionAdmin(SummaryReviewAdmin):
                 "Resets the failure count of these chats. The next attempt starts shortly and "
                 "uses the policy’s model."
             ),
-        )
-        if asked is not None:
-            return asked
-        actor, now = get_request_actor(request), timezone.now()
-        apply_to_rows(
-            self,
-            request,
-            Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
             action=lambda chat: pauses.reset_breaker(chat=chat, actor=actor, now=now),
             done=gettext("Failure count reset. The next attempt starts shortly."),
             name=format_chat_name,
+            targets=Chat.objects.filter(branches__compactions__in=queryset).only("pk").distinct(),
         )
-        return None
 
     @admin.action(description=gettext_lazy("Approve pending summaries"), permissions=["approve"])
     def approve_waiting(
@@ -150,7 +143,8 @@ class CompactionAdmin(SummaryReviewAdmin):
     ) -> HttpResponse | None:
         """Publish pending summaries, after confirmation."""
         rows = queryset.filter(needs_approval=True)
-        asked = render_confirmation(
+        user, now = get_request_user(request), timezone.now()
+        return apply_confirmed(
             self,
             request,
             rows,
@@ -159,18 +153,9 @@ class CompactionAdmin(SummaryReviewAdmin):
                 "From the next prompt on, these summaries replace their messages. Selected "
                 "summaries that are not pending are skipped."
             ),
-        )
-        if asked is not None:
-            return asked
-        user, now = get_request_user(request), timezone.now()
-        apply_to_rows(
-            self,
-            request,
-            rows,
             action=lambda row: approve.approve_summary(user=user, compaction=row, now=now),
             done=gettext("approved."),
         )
-        return None
 
     @admin.action(description=gettext_lazy("Reject pending summaries"), permissions=["approve"])
     def reject_waiting(
@@ -178,7 +163,12 @@ class CompactionAdmin(SummaryReviewAdmin):
     ) -> HttpResponse | None:
         """Reject pending summaries with a reason, after confirmation."""
         rows = queryset.filter(needs_approval=True)
-        asked = render_confirmation(
+        user, now, reason = (
+            get_request_user(request),
+            timezone.now(),
+            request.POST.get("reason", ""),
+        )
+        return apply_confirmed(
             self,
             request,
             rows,
@@ -187,24 +177,11 @@ class CompactionAdmin(SummaryReviewAdmin):
                 "Rejects these summaries. They are never sent, and prompts do not change."
             ),
             asks_reason=True,
-        )
-        if asked is not None:
-            return asked
-        user, now, reason = (
-            get_request_user(request),
-            timezone.now(),
-            request.POST.get("reason", ""),
-        )
-        apply_to_rows(
-            self,
-            request,
-            rows,
             action=lambda row: approve.reject_summary(
                 user=user, compaction=row, reason=reason, now=now
             ),
             done=gettext("rejected."),
         )
-        return None
 
     @admin.display(description=gettext_lazy("Request"))
     def words(self, row: Compaction) -> SafeString:

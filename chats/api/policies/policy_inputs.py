@@ -212,19 +212,9 @@ class Activation(Strict):
     )
 
 
-class SampleRequest(Strict):
+class SampleRequest(Lint):
     """Unsaved values and locks of a policy, and the level at which the policy would apply."""
 
-    values = serializers.DictField(
-        default=dict,
-        help_text="Values of the policy by field name. Fields that are left out are not set.",
-    )
-    locks = serializers.ListField(
-        child=PlainText(),
-        default=list,
-        max_length=MOST_LOCKS,
-        help_text="Names of fields that policies of more specific levels cannot override.",
-    )
     policy = PlainText(
         default="",
         help_text=(

@@ -7,11 +7,12 @@ from typing import Any
 from django.http import HttpResponse
 from django.shortcuts import redirect
 from django.urls import reverse
+from django.views.decorators.http import require_POST
 
 from chats.ground.refusals import NotFound, Refusal
 from chats.models.compactions import EXTRACTIVE
 from chats.record import access
-from chats.web.auth import PersonRequest, View
+from chats.web.auth import PersonRequest, View, signed_in
 from chats.web.chat_pages import render_chat_page
 from chats.web.compactions.listing import list_response
 from chats.web.compactions.page import render_compaction_page
@@ -39,6 +40,11 @@ def in_place(view: View) -> View:
             return render_chat_page(request, chat, notice=refusal)
 
     return wrapped
+
+
+def chat_action(view: View) -> View:
+    """Decorator for views: accept only POST of signed-in users, and show refusals in place."""
+    return require_POST(signed_in(in_place(view)))
 
 
 def page_response(

@@ -1,20 +1,22 @@
 """Actions on a message: pin, exclude, edit, regenerate, branch."""
 
+import functools
 import uuid
+from collections.abc import Callable
 
 from django.http import HttpResponse
 from django.shortcuts import redirect, render
 from django.urls import reverse
 from django.utils import timezone
-from django.views.decorators.http import require_GET, require_http_methods, require_POST
+from django.views.decorators.http import require_GET, require_http_methods
 from django_htmx.http import reswap, retarget
 
 from chats.actions import branching, marks
 from chats.ground.refusals import Refusal
 from chats.models import Message
 from chats.record import access
-from chats.web.actions.in_place import in_place, render_changed_thread
-from chats.web.auth import PersonRequest, count_message, format_actor, signed_in
+from chats.web.actions.in_place import chat_action, render_changed_thread
+from chats.web.auth import PersonRequest, View, count_message, format_actor, signed_in
 from chats.web.chat_pages import parse_message_text
 from chats.web.thread.composer import build_meter_view
 from chats.web.thread.message_acts import MessageActs
@@ -79,50 +81,41 @@ def render_flagged_message(
     return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
 
 
-@require_POST
-@signed_in
-@in_place
-def message_pin(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+def mark_action(act: Callable[[PersonRequest, Message], object]) -> View:
+    """Decorator: load the message of the address for the function, then show its new marks."""
+
+    @chat_action
+    @functools.wraps(act)
+    def view(request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID) -> HttpResponse:
+        row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
+        act(request, row)
+        return render_flagged_message(request, chat_id, row)
+
+    return view
+
+
+@mark_action
+def message_pin(request: PersonRequest, row: Message) -> None:
     """Pin the message, so that every prompt includes its full text."""
-    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.pin_message(message=row, actor=format_actor(request), now=timezone.now())
-    return render_flagged_message(request, chat_id, row)
 
 
-@require_POST
-@signed_in
-@in_place
-def message_unpin(
-    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
-) -> HttpResponse:
+@mark_action
+def message_unpin(request: PersonRequest, row: Message) -> None:
     """Unpin the message, so that summaries can cover it."""
-    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.unpin_message(message=row, actor=format_actor(request), now=timezone.now())
-    return render_flagged_message(request, chat_id, row)
 
 
-@require_POST
-@signed_in
-@in_place
-def message_exclude(
-    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
-) -> HttpResponse:
+@mark_action
+def message_exclude(request: PersonRequest, row: Message) -> None:
     """Exclude a message, and every summary that covers it, from prompts."""
-    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.exclude_message(message=row, actor=format_actor(request), now=timezone.now())
-    return render_flagged_message(request, chat_id, row)
 
 
-@require_POST
-@signed_in
-@in_place
-def message_include(
-    request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
-) -> HttpResponse:
+@mark_action
+def message_include(request: PersonRequest, row: Message) -> None:
     """Include an excluded message in prompts again."""
-    row = access.get_message(user=request.user, chat_id=chat_id, message_id=message_id)
     marks.include_message(message=row, actor=format_actor(request), now=timezone.now())
-    return render_flagged_message(request, chat_id, row)
 
 
 @require_http_methods(["GET", "POST"])
@@ -164,9 +157,7 @@ def edit_form(
     return reswap(retarget(response, f"#message-{row.pk}"), "outerHTML")
 
 
-@require_POST
-@signed_in
-@in_place
+@chat_action
 def message_regenerate(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
@@ -177,9 +168,7 @@ def message_regenerate(
     return render_changed_thread(request, chat_id, place="tail")
 
 
-@require_POST
-@signed_in
-@in_place
+@chat_action
 def message_regenerate_round(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
@@ -190,9 +179,7 @@ def message_regenerate_round(
     return render_changed_thread(request, chat_id, place="tail")
 
 
-@require_POST
-@signed_in
-@in_place
+@chat_action
 def message_branch(
     request: PersonRequest, chat_id: uuid.UUID, message_id: uuid.UUID
 ) -> HttpResponse:
@@ -202,9 +189,7 @@ def message_branch(
     return render_changed_thread(request, chat_id, place=f"message-{row.pk}")
 
 
-@require_POST
-@signed_in
-@in_place
+@chat_action
 def branch_choose(request: PersonRequest, chat_id: uuid.UUID, branch_id: uuid.UUID) -> HttpResponse:
     """Switch to another branch, chosen by its version of a message."""
     chat = access.get_chat(user=request.user, chat_id=chat_id)
