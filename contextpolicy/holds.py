@@ -105,7 +105,7 @@ def place_hold(
             placed_by=actor,
             placed_at=now,
         )
-        data = {**_named(hold), "reason": reason}
+        data = {**_build_hold_data(hold), "reason": reason}
         if review_on:
             data["review_on"] = review_on.isoformat()
         record_event("hold.placed", actor=actor, now=now, data=data)
@@ -129,7 +129,7 @@ def release_hold(*, hold: LegalHold, reason: str, actor: str, now: datetime) -> 
         row.released_by, row.released_at, row.release_reason = actor, now, reason
         row.ends_at = now + LASTS
         row.save(update_fields=["released_by", "released_at", "release_reason", "ends_at"])
-        data = {**_named(row), "reason": reason, "ends_at": row.ends_at.isoformat()}
+        data = {**_build_hold_data(row), "reason": reason, "ends_at": row.ends_at.isoformat()}
         record_event("hold.released", actor=actor, now=now, data=data)
     return row
 
@@ -201,7 +201,7 @@ def _pass_gate(*, alone: bool) -> None:
             cursor.execute(f"SELECT {lock}(%s)", [_GATE])
 
 
-def _named(hold: LegalHold) -> dict[str, object]:
+def _build_hold_data(hold: LegalHold) -> dict[str, object]:
     """Return the event data of a hold: ids and the name of the case."""
     named = {
         "hold": str(hold.pk),

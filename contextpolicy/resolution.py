@@ -85,11 +85,11 @@ def resolve_policy(
     )
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
-        row = _stored(digest, content)
+        row = _store_policy(digest, content)
     return row
 
 
-def _stored(digest: str, content: dict[str, Any]) -> EffectivePolicy:
+def _store_policy(digest: str, content: dict[str, Any]) -> EffectivePolicy:
     """Store an effective policy.
 
     If the database cannot be written, a read-only request continues with an unsaved row. All other
@@ -251,7 +251,7 @@ def adjust_policy_values(
     than the policy's budget, so reserve and summary are scaled with the window first. Raises
     PolicyImpossible with the remaining problems.
     """
-    fitted = _scaled_to(values, model_window)
+    fitted = _scale_to_window(values, model_window)
     fitted = _with_lower_keep_last(fitted, model_window)
     if find_value_problems(fitted, model_window=model_window):
         fitted = _with_lower_low_mark(fitted, model_window)
@@ -326,7 +326,7 @@ def _until_lock(field: str, layers: Collection[Layer]) -> tuple[list[Layer], boo
     return heard, False
 
 
-def _scaled_to(values: PolicyValues, model_window: int | None) -> PolicyValues:
+def _scale_to_window(values: PolicyValues, model_window: int | None) -> PolicyValues:
     """Scale reserve and summary in proportion to a window that is smaller than the budget."""
     if model_window is None or model_window >= values.token_budget:
         return values

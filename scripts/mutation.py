@@ -1,4 +1,4 @@
-"""Mutation tests: break five engine modules in a thousand small ways and count detected mutants.
+"""Mutation tests: break engine modules in a thousand small ways and count detected mutants.
 
 `mutmut` writes the mutants (see `[tool.mutmut]`). Each runs in a fork of one process that collected
 the tests once. The fastest tests, and those that detected the last mutant of the same function, run

@@ -256,7 +256,7 @@ def write_if_possible(what: str, write: Callable[[], object]) -> None:
     If it fails, the error is logged and not raised, so that a read request continues.
     """
     try:
-        with _hurried(NOTE_SECONDS):
+        with _open_hurried_transaction(NOTE_SECONDS):
             write()
     except (DatabaseError, UpdateError) as error:
         # Records a full disk for the health check.
@@ -265,7 +265,7 @@ def write_if_possible(what: str, write: Callable[[], object]) -> None:
 
 
 @contextmanager
-def _hurried(seconds: float) -> Iterator[None]:
+def _open_hurried_transaction(seconds: float) -> Iterator[None]:
     """Open a transaction that waits at most `seconds` for locks."""
     outer = getattr(connection, "hurry", None)
     connection.hurry = seconds  # type: ignore[attr-defined]  # of project.sqlite; others ignore it

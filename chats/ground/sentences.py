@@ -29,7 +29,7 @@ class Sentence(Promise):
         return render_english(self._template)
 
     def __str__(self) -> str:
-        shown = {name: _shown(value) for name, value in self.values.items()}
+        shown = {name: _translate_value(value) for name, value in self.values.items()}
         return gettext(self.template).format(**shown)
 
     def __format__(self, spec: str) -> str:
@@ -53,7 +53,7 @@ def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[st
     text = sanitise_text(render_english(sentence))
     if not isinstance(sentence, Sentence) or len(text) > longest:
         return text[:longest], {}
-    return text, sanitise_value(_stored(sentence))
+    return text, sanitise_value(_serialize_value(sentence))
 
 
 def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
@@ -67,33 +67,33 @@ def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
     if not values:
         return gettext(stored)
     try:
-        return str(_restored(values))
+        return str(_parse_value(values))
     except (LookupError, TypeError, ValueError, AttributeError):
         # Values of another version: the stored sentence is complete.
         return stored
 
 
-def _shown(value: Any) -> Any:
+def _translate_value(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return join_items(map(str, value))
     return str(value) if isinstance(value, Promise) else value
 
 
-def _stored(value: Any) -> Any:
+def _serialize_value(value: Any) -> Any:
     if isinstance(value, Sentence):
-        values = {name: _stored(each) for name, each in value.values.items()}
+        values = {name: _serialize_value(each) for name, each in value.values.items()}
         return {"template": value.template, "values": values}
     if isinstance(value, Promise):
         return {"template": render_english(value), "values": {}}
     if isinstance(value, list | tuple):
-        return [_stored(each) for each in value]
+        return [_serialize_value(each) for each in value]
     return value if isinstance(value, bool | int | float | str) else str(value)
 
 
-def _restored(value: Any) -> Any:
+def _parse_value(value: Any) -> Any:
     if isinstance(value, Mapping):
-        values = {name: _restored(each) for name, each in value["values"].items()}
+        values = {name: _parse_value(each) for name, each in value["values"].items()}
         return Sentence(value["template"], **values)
     if isinstance(value, list):
-        return [_restored(each) for each in value]
+        return [_parse_value(each) for each in value]
     return value

@@ -103,7 +103,7 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
     plain http. Raises AddressRefused.
     """
     parts, port = _split(url)
-    host = _checked_host(parts)
+    host = _check_host(parts)
     listed = is_listed(host=host, port=port, allowed_private=allowed_private)
     literal = _literal(host)
     if literal is not None:
@@ -111,14 +111,14 @@ def check_base_url(url: str, *, allowed_private: Collection[str]) -> CheckedUrl:
             host=host, port=port, addresses=[str(literal)], allowed_private=allowed_private
         )
     elif _is_local_name(host) and not listed:
-        raise _not_listed(host, port)
+        raise _build_refusal(host, port)
     if parts.scheme == "http" and not listed:
         raise AddressRefused(
             gettext_noop(
                 "Plain http would send the key unencrypted. Use https, or list {server} in "
                 "ALLOWED_PRIVATE_PROVIDERS if you run this server."
             ),
-            server=_joined(host, port),
+            server=_join_host_port(host, port),
         )
     return CheckedUrl(url=url.rstrip("/"), scheme=parts.scheme, host=host, port=port)
 
@@ -134,7 +134,7 @@ def check_addresses(
     listed = is_listed(host=host, port=port, allowed_private=allowed_private)
     checked = []
     for address in addresses:
-        standing = _standing(ipaddress.ip_address(address))
+        standing = _classify_address(ipaddress.ip_address(address))
         if standing == "blocked":
             raise AddressRefused(
                 gettext_noop(
@@ -143,7 +143,7 @@ def check_addresses(
                 )
             )
         if standing == "private" and not listed:
-            raise _not_listed(host, port)
+            raise _build_refusal(host, port)
         checked.append(address)
     if not checked:
         raise AddressRefused(gettext_noop("This host name has no address. Check its spelling."))
@@ -161,13 +161,13 @@ def is_private(url: str, *, allowed_private: Collection[str]) -> bool:
         return False
     literal = _literal(checked.host)
     if literal is not None:
-        return _standing(literal) == "private"
+        return _classify_address(literal) == "private"
     return is_listed(host=checked.host, port=checked.port, allowed_private=allowed_private)
 
 
 def is_listed(*, host: str, port: int, allowed_private: Collection[str]) -> bool:
     """Return True if an operator allowed this host and port to be local, private or plain http."""
-    return _joined(host, port) in {entry.strip().lower() for entry in allowed_private}
+    return _join_host_port(host, port) in {entry.strip().lower() for entry in allowed_private}
 
 
 def _split(url: str) -> tuple[SplitResult, int]:
@@ -205,10 +205,10 @@ def _split(url: str) -> tuple[SplitResult, int]:
     return parts, port or DEFAULT_PORTS[parts.scheme]
 
 
-def _checked_host(parts: SplitResult) -> str:
+def _check_host(parts: SplitResult) -> str:
     host = (parts.hostname or "").lower()
     if parts.netloc.startswith("["):
-        return _checked_ipv6(host)
+        return _check_ipv6(host)
     labels = host.split(".")
     if len(host) > 253 or not all(_LABEL.fullmatch(label) for label in labels):
         raise AddressRefused(
@@ -230,7 +230,7 @@ def _checked_host(parts: SplitResult) -> str:
     return host
 
 
-def _checked_ipv6(host: str) -> str:
+def _check_ipv6(host: str) -> str:
     try:
         address = ipaddress.IPv6Address(host)
     except ValueError:
@@ -257,8 +257,8 @@ def _is_local_name(host: str) -> bool:
     return "." not in host or host.endswith((".localhost", ".local", ".internal"))
 
 
-def _standing(address: IPAddress) -> Standing:
-    address = _embedded_ipv4(address)
+def _classify_address(address: IPAddress) -> Standing:
+    address = _extract_ipv4(address)
     # Metadata first: some of its addresses are in private or public networks.
     if address in _METADATA or any(address in net for net in _RESERVED):
         return "blocked"
@@ -267,7 +267,7 @@ def _standing(address: IPAddress) -> Standing:
     return "public" if address.version == 4 or address in _GLOBAL_IPV6 else "blocked"
 
 
-def _embedded_ipv4(address: IPAddress) -> IPAddress:
+def _extract_ipv4(address: IPAddress) -> IPAddress:
     """Return the IPv4 address in an IPv4-mapped or NAT64 (RFC 6052) IPv6 address.
 
     Other addresses are returned unchanged.
@@ -279,15 +279,15 @@ def _embedded_ipv4(address: IPAddress) -> IPAddress:
     return address.ipv4_mapped or address
 
 
-def _not_listed(host: str, port: int) -> AddressRefused:
+def _build_refusal(host: str, port: int) -> AddressRefused:
     return AddressRefused(
         gettext_noop(
             "This address is on a local or private network. To allow it, add {server} to "
             "ALLOWED_PRIVATE_PROVIDERS."
         ),
-        server=_joined(host, port),
+        server=_join_host_port(host, port),
     )
 
 
-def _joined(host: str, port: int) -> str:
+def _join_host_port(host: str, port: int) -> str:
     return f"[{host}]:{port}" if ":" in host else f"{host}:{port}"

@@ -171,7 +171,7 @@ class MessageReader:
         self.end.note_chunk(has_output=True)
         match block.get("type"):
             case "text":
-                yield from self._said(coerce_text(block.get("text")))
+                yield from self._read_text(coerce_text(block.get("text")))
             case "thinking":
                 self._thoughts[index] = _Thought(signature=coerce_text(block.get("signature")))
                 yield from self._thought(index, coerce_text(block.get("thinking")))
@@ -183,7 +183,7 @@ class MessageReader:
                 name = sanitise_text(coerce_text(block.get("name")))
                 yield ToolCallDelta(call.slot, call.call_id, name, "")
                 if given := block.get("input"):
-                    yield from self._argued(call, json.dumps(given, ensure_ascii=False))
+                    yield from self._read_arguments(call, json.dumps(given, ensure_ascii=False))
 
     def _new_id(self, given: object) -> str:
         """Return the id of a new call: the server's, unless it is missing or taken."""
@@ -195,21 +195,23 @@ class MessageReader:
         self.end.note_chunk(has_output=True)
         match delta.get("type"):
             case "text_delta":
-                yield from self._said(coerce_text(delta.get("text")))
+                yield from self._read_text(coerce_text(delta.get("text")))
             case "thinking_delta":
                 yield from self._thought(index, coerce_text(delta.get("thinking")))
             case "signature_delta" if index in self._thoughts:
                 self._thoughts[index].signature += coerce_text(delta.get("signature"))
             case "input_json_delta" if index in self._calls:
-                yield from self._argued(self._calls[index], coerce_text(delta.get("partial_json")))
+                yield from self._read_arguments(
+                    self._calls[index], coerce_text(delta.get("partial_json"))
+                )
 
     def _close(self, index: object) -> Iterator[ProviderEvent]:
         """End a block. A call without arguments gets an empty object."""
         call = self._calls.get(index)
         if call is not None and not call.has_arguments:
-            yield from self._argued(call, "{}")
+            yield from self._read_arguments(call, "{}")
 
-    def _said(self, piece: str) -> Iterator[ProviderEvent]:
+    def _read_text(self, piece: str) -> Iterator[ProviderEvent]:
         if text := self._text.push(piece):
             self._has_words = self._has_words or bool(text.strip())
             yield TextDelta(text)
@@ -220,7 +222,7 @@ class MessageReader:
         if thought := self._reasoning.push(piece):
             yield ReasoningDelta(thought)
 
-    def _argued(self, call: _Call, piece: str) -> Iterator[ProviderEvent]:
+    def _read_arguments(self, call: _Call, piece: str) -> Iterator[ProviderEvent]:
         if arguments := call.joiner.push(piece):
             call.has_arguments = True
             yield ToolCallDelta(call.slot, call.call_id, "", arguments)

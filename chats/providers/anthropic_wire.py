@@ -53,7 +53,7 @@ def build_anthropic_body(request: ProviderRequest) -> dict[str, Any]:
     }
     if system:
         body["system"] = system
-    body |= _tools(request) | _thinking(request)
+    body |= _tools(request) | _build_thinking(request)
     return body | _options(request.parameters, thinks="thinking" in body)
 
 
@@ -192,7 +192,7 @@ def _tool_choice(parameters: Mapping[str, object]) -> dict[str, Any]:
     return choice
 
 
-def _thinking(request: ProviderRequest) -> dict[str, Any]:
+def _build_thinking(request: ProviderRequest) -> dict[str, Any]:
     """Return the thinking options. Empty without thinking.
 
     The thinking budget is left out if tool calls must be answered: the server would require

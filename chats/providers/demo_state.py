@@ -27,13 +27,13 @@ def build_demo_state(task: StateTask) -> str:
     properties = task.schema.get("properties")
     for name, schema in properties.items() if isinstance(properties, Mapping) else ():
         if isinstance(schema, Mapping):
-            found = [value for text in task.texts for value in _said(text, name, schema)]
+            found = [value for text in task.texts for value in _find_values(text, name, schema)]
             if found:
                 values[name] = found[-1]
     return json.dumps(values, ensure_ascii=False)
 
 
-def _said(text: str, name: str, schema: Mapping[str, object]) -> list[object]:
+def _find_values(text: str, name: str, schema: Mapping[str, object]) -> list[object]:
     """Return the valid values that a text gives for a field, in order."""
     read = _READ.get(str(schema.get("type")))
     if read is None:

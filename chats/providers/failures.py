@@ -73,7 +73,7 @@ def parse_response_failure(*, status: int, headers: Mapping[str, str], body: str
 
     `headers` is accessed by lower-case names.
     """
-    error = _error_object(_loaded(body))
+    error = _error_object(_parse_json(body))
     codes = _codes(error)
     overflow = find_overflow(status=status, codes=codes, body=body)
     if overflow is not None:
@@ -115,7 +115,7 @@ def _code_of_status(status: int) -> ErrorCode:
     return _BY_STATUS.get(status, "provider_rejected")
 
 
-def _loaded(body: str) -> object:
+def _parse_json(body: str) -> object:
     try:
         return json.loads(body)
     except (ValueError, RecursionError):

@@ -75,7 +75,7 @@ class OpenAIProvider(HttpProvider):
                 failure = parse_response_failure(
                     status=error.status_code, headers=error.response.headers, body=body
                 )
-                better = _adapted(dialect, failure, body, request=request)
+                better = _adapt_dialect(dialect, failure, body, request=request)
                 if better == dialect:
                     raise failure from None
                 self._dialects[request.model] = better
@@ -105,7 +105,7 @@ class OpenAIProvider(HttpProvider):
         return stream.response
 
 
-def _adapted(
+def _adapt_dialect(
     dialect: _Dialect, failure: ProviderError, body: str, *, request: ProviderRequest
 ) -> _Dialect:
     """Return the dialect without the option that the error names, or unchanged.

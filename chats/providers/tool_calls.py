@@ -79,7 +79,7 @@ class ToolCalls:
             # A repetition of the complete call.
             return None
         call.unknown.add(select_unknown_call_fields(piece))
-        return _grown(call, name=name, arguments=said, is_new=is_new)
+        return _grow_call(call, name=name, arguments=said, is_new=is_new)
 
     def _begin(self, index: int | None, given_id: str) -> _PartialCall:
         is_taken = any(call.call_id == given_id for call in self._calls)
@@ -109,7 +109,9 @@ def _begins_anew(call: _PartialCall, *, given_id: str, name: str) -> bool:
     return call.is_whole or (not call.has_arguments and name != call.name)
 
 
-def _grown(call: _PartialCall, *, name: str, arguments: str, is_new: bool) -> ToolCallDelta | None:
+def _grow_call(
+    call: _PartialCall, *, name: str, arguments: str, is_new: bool
+) -> ToolCallDelta | None:
     """Append a piece to a call, and return the addition; None if it adds nothing.
 
     The name is set once; later pieces only repeat it.

@@ -172,7 +172,7 @@ def list_webhook_events(event: AuditEvent) -> list[tuple[str, Data]]:
         about["chat"] = str(event.chat_id)
     if event.turn_id:
         about["turn"] = str(event.turn_id)
-    return [(name, {**about, **more}) for name, more in _meaning(event.type, data)]
+    return [(name, {**about, **more}) for name, more in _translate_event(event.type, data)]
 
 
 def build_recorded_data(event: AuditEvent) -> Data:
@@ -181,24 +181,24 @@ def build_recorded_data(event: AuditEvent) -> Data:
     return {**hashed, "previous_hash": event.previous_hash, "hash": event.hash}
 
 
-def _meaning(kind: str, data: Data) -> list[tuple[str, Data]]:
+def _translate_event(kind: str, data: Data) -> list[tuple[str, Data]]:
     if kind.startswith("policy."):
-        return [("policy.changed", {"action": kind.partition(".")[2], **_named(data)})]
+        return [("policy.changed", {"action": kind.partition(".")[2], **_select_policy_data(data)})]
     means = _OF.get(kind)
     return means(data) if means else []
 
 
-def _named(data: Data) -> Data:
+def _select_policy_data(data: Data) -> Data:
     return {name: data[name] for name in ("policy", "version", "level") if name in data}
 
 
-def _asked(data: Data) -> list[tuple[str, Data]]:
+def _build_question_events(data: Data) -> list[tuple[str, Data]]:
     if "message" not in data:
         return []
     return [("message.added", {"message": data["message"], "role": "user"})]
 
 
-def _ended(status: str, data: Data) -> list[tuple[str, Data]]:
+def _build_end_events(status: str, data: Data) -> list[tuple[str, Data]]:
     finished: Data = {"status": status}
     finished |= {name: data[name] for name in ("finish", "code", "usage") if data.get(name)}
     if "reply" not in data:
@@ -209,11 +209,11 @@ def _ended(status: str, data: Data) -> list[tuple[str, Data]]:
     ]
 
 
-def _said(data: Data) -> list[tuple[str, Data]]:
+def _build_message_events(data: Data) -> list[tuple[str, Data]]:
     return [("message.added", {"message": data["message"]})]
 
 
-def _folded(data: Data) -> list[tuple[str, Data]]:
+def _build_compaction_events(data: Data) -> list[tuple[str, Data]]:
     fields = ("compaction", "from_seq", "to_seq", "sources", "tokens_before", "tokens_after")
     return [("compaction.published", {name: data[name] for name in fields})]
 
@@ -228,12 +228,12 @@ def _consent(data: Data) -> list[tuple[str, Data]]:
 
 
 _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
-    "turn.started": _asked,
-    "turn.completed": partial(_ended, "completed"),
-    "turn.stopped": partial(_ended, "stopped"),
-    "turn.failed": partial(_ended, "failed"),
-    "team.message_added": _said,
-    "compaction.published": _folded,
+    "turn.started": _build_question_events,
+    "turn.completed": partial(_build_end_events, "completed"),
+    "turn.stopped": partial(_build_end_events, "stopped"),
+    "turn.failed": partial(_build_end_events, "failed"),
+    "team.message_added": _build_message_events,
+    "compaction.published": _build_compaction_events,
     "team.task_changed": _task,
     "tool.consent_asked": _consent,
 }

@@ -41,11 +41,11 @@ def format_local_day(zone: str, at: datetime) -> str:
 
 def convert_to_zone(zone: str, at: datetime) -> datetime:
     """Return a time in a time zone, or in UTC if the zone is unknown here."""
-    return at.astimezone(_known(zone))
+    return at.astimezone(_load_zone(zone))
 
 
 @cache
-def _known(zone: str) -> tzinfo:
+def _load_zone(zone: str) -> tzinfo:
     try:
         return ZoneInfo(zone)
     except (KeyError, ValueError, OSError):

@@ -38,7 +38,7 @@ def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()
     `values` contains only the fields that the policy sets. Other fields are checked with the
     strategy's defaults, so that every policy also works on its own.
     """
-    malformed = [problem for name in values for problem in _malformed(name, values[name])]
+    malformed = [problem for name in values for problem in _find_malformed(name, values[name])]
     if malformed:
         unread = {name for problem in malformed for name in problem.fields}
         read = {name: value for name, value in values.items() if name not in unread}
@@ -57,7 +57,7 @@ def find_policy_errors(values: Mapping[str, Any], *, locks: Collection[str] = ()
     ]
 
 
-def _malformed(name: str, value: object) -> list[Problem]:
+def _find_malformed(name: str, value: object) -> list[Problem]:
     try:
         parse_policy_values({name: value})
     except MalformedPolicy as error:

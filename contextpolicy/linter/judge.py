@@ -27,7 +27,7 @@ WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
 def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
     """Return all errors and warnings of a policy's fields, the most serious first."""
-    found = list(_found(values, locks))
+    found = list(_iter_findings(values, locks))
     found.sort(key=lambda finding: WEIGHT[finding.level])
     return [_with_a_mend_that_works(finding, values) for finding in found]
 
@@ -47,7 +47,7 @@ def apply_fix(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str
     return kept | {name: value for name, value in mend.items() if value != UNSET}
 
 
-def _found(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Finding]:
+def _iter_findings(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Finding]:
     read = read_whole(values)
     problems = find_policy_errors(values, locks=locks)
     for problem in problems:
@@ -78,6 +78,6 @@ def _with_a_mend_that_works(finding: Finding, values: Mapping[str, Any]) -> Find
     before = {problem.code for problem in find_policy_errors(values)}
     left = {problem.code for problem in find_policy_errors(after)}
     is_gone = (finding.code, finding.field) not in {
-        (other.code, other.field) for other in _found(after, ())
+        (other.code, other.field) for other in _iter_findings(after, ())
     }
     return finding if is_gone and not left - before else replace(finding, mend={})

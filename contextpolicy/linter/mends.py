@@ -21,7 +21,7 @@ MARKS = tuple(
 def suggest_fix(problem: Problem, values: PolicyValues) -> Mend:
     """Return values that solve a problem; empty if only a person can decide."""
     if problem.code == "lock_without_value":
-        return _held(problem.fields[0], values)
+        return _fix_locked_field(problem.fields[0], values)
     find = _MENDS.get(problem.code)
     return find(values) if find else {}
 
@@ -52,13 +52,13 @@ def _wider(values: PolicyValues) -> Mend:
     return found
 
 
-def _kept(values: PolicyValues) -> Mend:
+def _fix_kept_messages(values: PolicyValues) -> Mend:
     ceilings = [2 * values.window_turns] if values.window_turns is not None else []
     ceilings += [values.window_size] if values.window_size is not None else []
     return {"keep_last_messages": min([*ceilings, values.keep_last_messages])}
 
 
-def _held(name: str, values: PolicyValues) -> Mend:
+def _fix_locked_field(name: str, values: PolicyValues) -> Mend:
     """Suggest setting a locked field explicitly to its current value, which the lock requires."""
     value = getattr(values, name)
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
@@ -106,7 +106,7 @@ _MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
     "summary_too_large": _summary,
     "summary_reaches_low_mark": _summary,
     "keep_last_never_folds": lambda v: {"keep_last_messages": min(v.keep_last_messages, 30)},
-    "keep_last_exceeds_window": _kept,
+    "keep_last_exceeds_window": _fix_kept_messages,
     "fold_exceeds_threshold": lambda v: {"fold_turns": v.turn_threshold},
     "window_below_threshold": _wider,
     "window_too_small": lambda _: {"window_tokens": SMALLEST_ROOM},

@@ -35,7 +35,7 @@ def list_reply_models(values: PolicyValues) -> list[ModelSpec]:
 def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
     """Yield the warnings about the models that these values allow, and the summarising model."""
     models = list_reply_models(values)
-    tried = {model.slug: _tried(values, model) for model in models}
+    tried = {model.slug: _find_adjustments(values, model) for model in models}
     large = [slug for slug, found in tried.items() if not isinstance(found, PolicyImpossible)]
     for model in models:
         yield from _window(values, model, tried[model.slug], large=large)
@@ -48,7 +48,9 @@ def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
             yield from _summariser(values, summariser)
 
 
-def _tried(values: PolicyValues, model: ModelSpec) -> tuple[Adjustment, ...] | PolicyImpossible:
+def _find_adjustments(
+    values: PolicyValues, model: ModelSpec
+) -> tuple[Adjustment, ...] | PolicyImpossible:
     """Return the adjustments that a model needs.
 
     Returns the exception if the policy cannot work with the model.

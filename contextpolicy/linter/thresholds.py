@@ -31,7 +31,7 @@ def find_threshold_warnings(values: PolicyValues) -> Iterator[Finding]:
         yield from _every_turns(values, limit)
     if values.strategy == "dynamic_summary":
         yield from _turns(values, limit)
-        yield from _kept_above_mark(values, limit)
+        yield from _find_kept_above_mark(values, limit)
 
 
 def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Finding]:
@@ -98,7 +98,7 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
         )
 
 
-def _kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
     """Find kept messages that, with a full summary, reach the compaction mark."""
     high = compute_compact_mark(values, prompt_limit=limit)
     system = estimate_tokens(values.system_text)

@@ -102,7 +102,7 @@ def format_schema_lines(schema: Mapping[str, Any]) -> str:
     if isinstance(properties, Mapping) and all(isinstance(p, Mapping) for p in properties.values()):
         text = "\n".join(_fact_line(name, fact) for name, fact in properties.items())
         try:
-            if _canonical(_schema_read(text)) == _canonical(schema):
+            if _canonical(_parse_schema(text)) == _canonical(schema):
                 return text
         except LinesRefused:
             pass
@@ -113,7 +113,7 @@ def parse_schema_lines(text: str) -> dict[str, Any]:
     """Parse a state's schema from its lines or from JSON. Raises LinesRefused."""
     if text.strip() == NONE:
         return {}
-    schema = _schema_read(text)
+    schema = _parse_schema(text)
     try:
         check_schema(schema)
     except SchemaRefused as error:
@@ -121,7 +121,7 @@ def parse_schema_lines(text: str) -> dict[str, Any]:
     return schema
 
 
-def _schema_read(text: str) -> dict[str, Any]:
+def _parse_schema(text: str) -> dict[str, Any]:
     return _json_object(text) if text.lstrip().startswith("{") else _schema_of_lines(text)
 
 

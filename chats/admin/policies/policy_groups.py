@@ -109,16 +109,16 @@ def _group(key: str, group: PolicyGroup) -> tuple[str, dict[str, Any]]:
 
 def _who_uses_it(names: Collection[str]) -> str:
     if len(names) == 1:
-        name = _named(next(iter(names)))
+        name = _format_strategy_name(next(iter(names)))
         return gettext("Applies only with the strategy “{strategy}”.").format(strategy=name)
-    others = [_named(name) for name in STRATEGIES if name not in names]
+    others = [_format_strategy_name(name) for name in STRATEGIES if name not in names]
     told = gettext("“{name}”").format(name=others[0])
     for name in others[1:]:
         told = gettext("{names} and “{name}”").format(names=told, name=name)
     return gettext("Does not apply with the strategies {names}.").format(names=told)
 
 
-def _named(strategy: str) -> str:
+def _format_strategy_name(strategy: str) -> str:
     return str(STRATEGY_NAMES.get(strategy, strategy))
 
 

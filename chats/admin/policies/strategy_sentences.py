@@ -31,7 +31,7 @@ def describe_strategy(values: PolicyValues, limit: int) -> list[Pieces]:
     """Return the sentences about the strategy with a prompt limit of `limit` tokens."""
     describe = {
         "simple": _simple,
-        "sliding_window": _sliding,
+        "sliding_window": _describe_sliding_window,
         "dynamic_summary": _summary,
         "entity_state": _state,
     }
@@ -48,7 +48,7 @@ def _simple(values: PolicyValues, _limit: int) -> list[Pieces]:
     return [fill_sentence(words, n=newest)]
 
 
-def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
+def _describe_sliding_window(values: PolicyValues, limit: int) -> list[Pieces]:
     high = build_mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     if values.compact_every_turns is not None:
         words = gettext(
@@ -64,7 +64,7 @@ def _sliding(values: PolicyValues, limit: int) -> list[Pieces]:
 
 def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
     writer = build_words("summarization_model", values.summarization_model or str(BUILT_IN_WRITER))
-    sentences = [_prepared(values, limit, writer), _replaced(values, limit)]
+    sentences = [_describe_preparation(values, limit, writer), _describe_replacement(values, limit)]
     if values.pinned_kinds:
         labels = FIELDS["pinned_kinds"].labels
         names = [gettext(labels[kind]) for kind in values.pinned_kinds]
@@ -86,7 +86,7 @@ def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
     return sentences
 
 
-def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
+def _describe_preparation(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
     prepare = build_mark(values, "prepare_at", compute_prepare_mark(values, prompt_limit=limit))
     longest = build_tokens("summary_max_tokens", values.summary_max_tokens)
     if values.turn_threshold is None:
@@ -111,7 +111,7 @@ def _prepared(values: PolicyValues, limit: int, writer: Figure) -> Pieces:
     )
 
 
-def _replaced(values: PolicyValues, limit: int) -> Pieces:
+def _describe_replacement(values: PolicyValues, limit: int) -> Pieces:
     high = build_mark(values, "compact_at", compute_compact_mark(values, prompt_limit=limit))
     newest = build_number("keep_last_messages", values.keep_last_messages)
     if values.compact_every_turns is not None:

@@ -59,12 +59,12 @@ def build_page_serializer(
 
 
 def serialize_row(kind: type[serializers.Serializer[Any]], row: object) -> dict[str, Any]:
-    answered: dict[str, Any] = _made(kind).to_representation(row)
+    answered: dict[str, Any] = _get_serializer(kind).to_representation(row)
     return answered
 
 
 @cache
-def _made(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
+def _get_serializer(kind: type[serializers.Serializer[Any]]) -> serializers.Serializer[Any]:
     """Return a cached serializer, because creating one copies its fields. It stores no row."""
     return kind()
 

@@ -50,20 +50,20 @@ class Hashes(NamedTuple):
 
 def build_room_key(*, owner_id: int, end_user: str, source: str, value: str) -> str:
     """Return the scope key of a request. Only chats with the same key are matched."""
-    return _keyed("room", [owner_id, end_user, source, value])
+    return _compute_hmac("room", [owner_id, end_user, source, value])
 
 
 def hash_messages(items: Sequence[Item], *, room: str) -> list[Hashes]:
     made = []
-    chain, loose = room, _keyed("loose", room)
+    chain, loose = room, _compute_hmac("loose", room)
     for item in items:
         whole = hash_item(item.parts, room=room)
         own = extract_client_part(item)
         if own is None:
             made.append(Hashes("", whole))
             continue
-        chain = _keyed(chain, own)
-        loose = _keyed(loose, extract_first_line(item) if item.role == "user" else own)
+        chain = _compute_hmac(chain, own)
+        loose = _compute_hmac(loose, extract_first_line(item) if item.role == "user" else own)
         made.append(Hashes(chain, whole, loose))
     return made
 
@@ -91,7 +91,7 @@ def strip_client_tags(text: str) -> str:
 
 
 def hash_item(parts: Sequence[Part], *, room: str) -> str:
-    return _keyed(room, ["item", normalise_message_parts(parts)])
+    return _compute_hmac(room, ["item", normalise_message_parts(parts)])
 
 
 def extract_client_part(item: Item) -> Any:  # JSON
@@ -171,7 +171,7 @@ def parse_call_arguments(call: ToolCallPart) -> Any:  # JSON, or the text if it 
         return ["text", call.arguments]
 
 
-def _keyed(before: str, said: Any) -> str:
+def _compute_hmac(before: str, said: Any) -> str:
     text = json.dumps([before, said], sort_keys=True, separators=(",", ":"))
     key = hashlib.sha256(b"gateway\0" + settings.SECRET_KEY.encode()).digest()
     return hmac.new(key, text.encode(), hashlib.sha256).hexdigest()

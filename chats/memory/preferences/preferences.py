@@ -172,7 +172,7 @@ def rewrite_preference(
         closes=select_current_preferences(row).filter(Q(pk=old.pk) | build_replacement_filter(row)),
     )
     if old.status == Preference.Status.PROPOSED:
-        _drop_proposed(old, now=now)
+        _drop_suggestion(old, now=now)
     record_change("preference.written", owner_id=owner_id, now=now, data=build_preference_data(row))
     return row
 
@@ -349,7 +349,7 @@ def add_preference_evidence(row: Preference, *, told: Telling, message: Message)
     return is_new
 
 
-def _drop_proposed(row: Preference, *, now: datetime) -> None:
+def _drop_suggestion(row: Preference, *, now: datetime) -> None:
     """Delete a suggestion that was reworded; deactivate it if it is held."""
     try:
         check_preference_holds([row], now=now)

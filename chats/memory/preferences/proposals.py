@@ -56,14 +56,14 @@ def save_proposals(
         if message is None or place is None:
             counts["not_literal"] += 1
             continue
-        outcome = inference_checks.find_refusal_reason(place.text) or _kept(
+        outcome = inference_checks.find_refusal_reason(place.text) or _save_suggestion(
             place, settings=settings, message=message, folder_id=folder_id, now=now
         )
         counts[outcome] += 1
     return counts
 
 
-def _kept(
+def _save_suggestion(
     place: Telling,
     *,
     settings: MemorySettings,
@@ -87,7 +87,7 @@ def _kept(
         valid_from=message.created_at,
         learned_at=now,
     )
-    known = _known(row)
+    known = _find_known(row)
     if known is not None:
         confirm_preference(known, told=place, message=message, now=now)
         return "confirmed" if not _counts_now(known, message=message, now=now) else "in_use"
@@ -122,7 +122,7 @@ def expire_oldest(owner_id: int, *, now: datetime) -> None:
         row.save(update_fields=["status", "valid_to", "closed_at"])
 
 
-def _known(row: Preference) -> Preference | None:
+def _find_known(row: Preference) -> Preference | None:
     """Return an active or suggested preference with the same slot, scope and content, or None."""
     rows = Preference.objects.filter(
         owner=row.owner_id, folder=row.folder_id, slot=row.slot, closed_at=None

@@ -53,7 +53,7 @@ def store_stated_preferences(
         return []
     rows = []
     for one in told:
-        row = _noted(
+        row = _save_statement(
             one, settings=settings, message=message, folder_id=folder_id, owner_id=owner_id, now=now
         )
         rows += [row] if row else []
@@ -113,7 +113,7 @@ def is_wide_script(text: str) -> bool:
     return any(ord(letter) >= FIRST_WIDE_LETTER for letter in text)
 
 
-def _noted(
+def _save_statement(
     told: Telling,
     *,
     settings: MemorySettings,

@@ -99,7 +99,7 @@ class _Folding(dict[int, str]):
     """A cache of the letters that replace each character."""
 
     def __missing__(self, code: int) -> str:
-        folded = _folded(chr(code))
+        folded = _fold_character(chr(code))
         self[code] = folded
         return folded
 
@@ -107,7 +107,7 @@ class _Folding(dict[int, str]):
 _FOLDING = _Folding()
 
 
-def _folded(char: str) -> str:
+def _fold_character(char: str) -> str:
     """Return a character without case, and without marks that do not form another letter."""
     if "\u0300" <= char <= "\u036f":
         return ""
@@ -129,7 +129,7 @@ def find_words(text: str, *, only: Callable[[Word], bool] | None = None) -> list
     found: list[Word] = []
     for run in _runs(is_ascii=normal.isascii()).finditer(normal):
         start = run.start()
-        for word in _read(run[0]):
+        for word in _read_words(run[0]):
             if only is not None and not only(word):
                 continue
             first, last = start + word.start, start + word.end
@@ -145,7 +145,7 @@ def split_words(text: str) -> tuple[list[str], list[str]]:
     full: list[str] = []
     normal = unicodedata.normalize("NFKC", text)
     for run in _runs(is_ascii=normal.isascii()).findall(normal):
-        for stem, whole, _, _ in _read(run):
+        for stem, whole, _, _ in _read_words(run):
             stems.append(stem)
             if whole:
                 full.append(whole)
@@ -180,7 +180,7 @@ def _with_places(text: str) -> tuple[str, Sequence[tuple[int, int]]]:
     return "".join(normal), places
 
 
-def _read(run: str) -> Sequence[Word]:
+def _read_words(run: str) -> Sequence[Word]:
     """Return the words of a run of letters; positions are relative to the run."""
     return _read_once(run) if len(run) <= _CACHED else tuple(_read_run(run))
 

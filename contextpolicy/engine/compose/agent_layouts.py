@@ -121,7 +121,7 @@ class AgentMaker(TextMaker):
         segments += [segment for block in parts.question for segment in block.segments]
         asked = SECTION_JOINT.join(wire.content for wire in wires)
         # An agent's prompt always has a question or an instruction instead of one.
-        text = self._settled(
+        text = self._build_block(
             segments, f"{head}{asked}{after}", shift_images(wires[0].images, by=len(head))
         )
         return (*parts.system, *parts.tools, text, *parts.steps)

@@ -236,7 +236,7 @@ class _Prompt:
             tokens = count_block_tokens(blocks)
         segments = tuple(segment for block in blocks for segment in block.segments)
         told = self._account(segments, left)
-        sent = len(kept) + self._uncovered(pins)
+        sent = len(kept) + self._count_uncovered(pins)
         found = (note for item in (*kept, *self.fixed.steps) for note in item.notes)
         messages = tuple(wire for block in blocks for wire in block.wires)
         return AssembledContext(
@@ -273,7 +273,7 @@ class _Prompt:
         pins, dropped = select_newest_pins(pins, room=room)
         return pins, [*left, *dropped]
 
-    def _uncovered(self, pins: tuple[Block, ...]) -> int:
+    def _count_uncovered(self, pins: tuple[Block, ...]) -> int:
         return sum(
             1 for pin in pins if not is_covered_by_summary(self.given.summary, get_pin_seq(pin))
         )

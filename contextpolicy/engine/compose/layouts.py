@@ -136,7 +136,7 @@ class Maker:
         made = build_prompt_entry(
             message, values=self.values, counter=self.counter, stubbed=self.stubbed
         )
-        return self._weighed_entry(made)
+        return self._weigh_entry(made)
 
     def continued(self, message: Message) -> Entry:
         """Build the uncut entry of a truncated reply that is continued."""
@@ -151,7 +151,7 @@ class Maker:
             whole=True,
             result_limit=result_limit,
         )
-        return self._weighed_entry(made)
+        return self._weigh_entry(made)
 
     def day_cost(self, message: Message) -> int:
         """Return the maximum number of tokens of a message's day line; 0 if it has no day line."""
@@ -211,7 +211,7 @@ class Maker:
         self.texts[ref] = text
         return ref
 
-    def _weighed_entry(self, made: Entry) -> Entry:
+    def _weigh_entry(self, made: Entry) -> Entry:
         if self.scale.max_bytes is None:
             return made
         size = count_wire_bytes(made.wires) + JOINT_BYTES
@@ -262,7 +262,7 @@ def enforce_strict_roles(
             made.append(maker.data("opening", WireMessage("user", OPENING)))
             notes.append("opening_added")
         if made and made[-1].wires and block.wires and _joins(made[-1].wires[-1], block.wires[0]):
-            made[-1] = _joined(made[-1], block, maker.counter)
+            made[-1] = _join_blocks(made[-1], block, maker.counter)
             notes.append("messages_joined")
         else:
             made.append(block)
@@ -282,7 +282,7 @@ def _joins(first: WireMessage, second: WireMessage) -> bool:
     return first.role == second.role and first.role in ("user", "assistant")
 
 
-def _joined(first: Block, second: Block, counter: TokenCounter) -> Block:
+def _join_blocks(first: Block, second: Block, counter: TokenCounter) -> Block:
     a, b = first.wires[-1], second.wires[0]
     content = SECTION_JOINT.join(filter(None, (a.content, b.content)))
     images = (*a.images, *shift_images(b.images, by=len(content) - len(b.content)))

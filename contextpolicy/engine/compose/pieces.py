@@ -116,7 +116,7 @@ class Pieces:
         self.prefill = self._prefill()
         self.continued = [self.maker.continued(m) for m in (found.continued,) if m]
         self.days = find_day_starts((*self.sorted.live, *facts.question))
-        self.fixed = self._fixed()
+        self.fixed = self._build_fixed()
 
     def history(self, message: Message) -> Entry:
         """Build the entry of a history message, with room for a day line if a day begins there."""
@@ -177,7 +177,7 @@ class Pieces:
         text = self.facts.prefill
         return (self.maker.data("prefill", WireMessage("assistant", text)),) if text else ()
 
-    def _fixed(self) -> Fixed:
+    def _build_fixed(self) -> Fixed:
         """Build the fixed parts and fit them to the limit.
 
         Raises PolicyImpossible, QuestionTooLarge and TurnTooLarge.
@@ -188,7 +188,7 @@ class Pieces:
             room=self.pins_room,
         )
         fixed = Fixed(
-            required=self._required(),
+            required=self._measure_required(),
             summary=(make.summary(facts.summary),) if facts.summary else (),
             pins=pins,
             tail=make.tail(facts.background, facts.tail),
@@ -205,7 +205,7 @@ class Pieces:
             shorter=lambda step, characters: make.whole(step.message, characters),
         )
 
-    def _required(self) -> int:
+    def _measure_required(self) -> int:
         """Return the weight of all required parts, with the frame of the layout.
 
         These are system text, tools, question, prefill and the truncated reply that is continued.

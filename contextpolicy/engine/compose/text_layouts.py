@@ -178,9 +178,9 @@ class TextMaker(Maker):
             question = [*segments, *question]
         blocks = [*parts.system, *parts.tools]
         if text and not together:
-            blocks.append(self._settled(segments, text))
+            blocks.append(self._build_block(segments, text))
         if asked or wires:
-            blocks.append(self._settled(question, asked, images))
+            blocks.append(self._build_block(question, asked, images))
         elif question:
             blocks.append(Block(tuple(question)))
         return (*blocks, *parts.steps)
@@ -205,7 +205,7 @@ class TextMaker(Maker):
             segments += [segment for piece in pieces for segment in piece.segments]
         return SECTION_JOINT.join(texts), segments
 
-    def _settled(self, segments: Sequence[Segment], text: str, images: Images = ()) -> Block:
+    def _build_block(self, segments: Sequence[Segment], text: str, images: Images = ()) -> Block:
         block = build_message_block(
             segments, WireMessage("user", text, images=images), self.counter
         )

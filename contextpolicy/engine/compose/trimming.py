@@ -101,7 +101,7 @@ def fit_fixed_parts(
             f"The messages to be answered take {fixed.required + users:,} tokens with system text "
             f"and tools; the limit is {limit:,}. Shorten or split them, or stop the reply first."
         )
-    fixed = _replayed(fixed, limit, low, shorter)
+    fixed = _replay_turn(fixed, limit, low, shorter)
     least = _with_results_of(fixed, SMALLEST_RESULT, shorter)
     if least.cost > limit:
         raise TurnTooLarge(
@@ -134,7 +134,9 @@ def select_newest_pins(
     return tuple(ordered[first:]), dropped
 
 
-def _replayed(fixed: Fixed, limit: int, low: int, shorter: Callable[[Entry, int], Entry]) -> Fixed:
+def _replay_turn(
+    fixed: Fixed, limit: int, low: int, shorter: Callable[[Entry, int], Entry]
+) -> Fixed:
     """Replay the turn: whenever the limit is exceeded, omit the oldest steps down to `low`.
 
     If that is not enough, the data (summary, pins, tail) is reduced. The result depends only on the

@@ -87,14 +87,14 @@ def apply_tool_rules(
     """
     names = {call.call_id: call.name for wire in wires for call in wire.tool_calls}
     return tuple(
-        _ruled(wire, names.get(wire.tool_call_id, ""), values, most, stubbed)
+        _apply_rule(wire, names.get(wire.tool_call_id, ""), values, most, stubbed)
         if wire.role == "tool"
         else wire
         for wire in wires
     )
 
 
-def _ruled(
+def _apply_rule(
     wire: WireMessage, name: str, values: PolicyValues, most: int | None, stubbed: frozenset[str]
 ) -> WireMessage:
     if wire.tool_call_id in stubbed:

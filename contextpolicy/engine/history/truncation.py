@@ -80,10 +80,10 @@ def _head(text: str, room: int) -> tuple[int, str]:
     The text has at most `room` characters.
     """
     end = find_border_before(text, room)
-    closing = _closing(text[:end])
+    closing = _close_fence(text[:end])
     while end and end + len(closing) > room:
         end = find_border_before(text, min(end - 1, max(0, room - len(closing))))
-        closing = _closing(text[:end])
+        closing = _close_fence(text[:end])
     return end, text[:end] + closing
 
 
@@ -141,7 +141,7 @@ def _after(fence: str, marks: str, rest: str) -> str:
     return "" if closes else fence
 
 
-def _closing(head: str) -> str:
+def _close_fence(head: str) -> str:
     fence = find_open_fence(head)
     if not fence:
         return ""

@@ -62,7 +62,7 @@ def parse_chat_messages(data: object) -> ReadMessages:
 
 def format_chat_messages(wires: Sequence[WireMessage]) -> list[dict[str, object]]:
     """Convert wire messages to JSON-serialisable chat messages, without images and reasoning."""
-    return [_written(wire) for wire in wires]
+    return [_write_message(wire) for wire in wires]
 
 
 class _MessageReader:
@@ -152,7 +152,7 @@ def _call(item: object, place: int) -> ToolCallPart:
     return ToolCallPart(call_id, name, arguments)
 
 
-def _written(wire: WireMessage) -> dict[str, object]:
+def _write_message(wire: WireMessage) -> dict[str, object]:
     if wire.role == "tool":
         return {"role": "tool", "tool_call_id": wire.tool_call_id, "content": wire.content}
     written: dict[str, object] = {"role": wire.role, "content": wire.content}

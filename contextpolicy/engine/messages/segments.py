@@ -149,19 +149,19 @@ def compute_text_ref(text: str) -> str:
 
 def format_tools_json(tools: Sequence[ToolSpec]) -> str:
     """Return the canonical JSON of tool definitions, in the given order."""
-    return json.dumps(_written(tools), sort_keys=True, separators=(",", ":"))
+    return json.dumps(_write_tools(tools), sort_keys=True, separators=(",", ":"))
 
 
 def format_tools_text(tools: Sequence[ToolSpec]) -> str:
     """Return tool definitions as JSON. Parameters keep the key order of the tool's owner."""
-    return json.dumps(_written(tools), separators=(",", ":"))
+    return json.dumps(_write_tools(tools), separators=(",", ":"))
 
 
-def _written(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
-    return [_written_tool(tool) for tool in tools]
+def _write_tools(tools: Sequence[ToolSpec]) -> list[dict[str, object]]:
+    return [_write_tool(tool) for tool in tools]
 
 
-def _written_tool(tool: ToolSpec) -> dict[str, object]:
+def _write_tool(tool: ToolSpec) -> dict[str, object]:
     written: dict[str, object] = {
         "description": tool.description,
         "name": tool.name,

@@ -80,7 +80,7 @@ def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, .
     Raises MalformedUIMessage for an unknown form or a repeated id.
     """
     if not isinstance(data, list | tuple):
-        raise _malformed("The messages must be a list.")
+        raise _build_malformed("The messages must be a list.")
     read = [parse_ui_message(item) for item in data]
     found = Counter(message.id for message, _ in read)
     twice = next((own_id for own_id, count in found.items() if count > 1), None)
@@ -94,10 +94,10 @@ def parse_ui_messages(data: object) -> tuple[tuple[UIMessage, ...], tuple[str, .
 def parse_ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
     """Return a UI message from JSON, and the losses as `KIND:detail`. Raises MalformedUIMessage."""
     if not isinstance(data, Mapping):
-        raise _malformed("A message must be an object.")
+        raise _build_malformed("A message must be an object.")
     own_id, role = data.get("id"), data.get("role")
     if not isinstance(own_id, str) or not own_id:
-        raise _malformed("A message needs an id, a text.")
+        raise _build_malformed("A message needs an id, a text.")
     if role == "system":
         raise MalformedUIMessage(
             "system_in_history",
@@ -105,10 +105,10 @@ def parse_ui_message(data: object) -> tuple[UIMessage, tuple[str, ...]]:
             "set it on the chat.",
         )
     if role not in ("user", "assistant"):
-        raise _malformed(f"Message {own_id!r} has the role {role!r}. Use user or assistant.")
+        raise _build_malformed(f"Message {own_id!r} has the role {role!r}. Use user or assistant.")
     listed, metadata = data.get("parts"), data.get("metadata") or {}
     if not isinstance(listed, list | tuple):
-        raise _malformed(f"Message {own_id!r} needs a list of parts.")
+        raise _build_malformed(f"Message {own_id!r} needs a list of parts.")
     _check_metadata(metadata, own_id)
     reader = _PartReader(own_id, role)
     for item in listed:
@@ -125,7 +125,7 @@ def serialize_ui_message(message: UIMessage) -> dict[str, object]:
     return {
         "id": message.id,
         "role": message.role,
-        "parts": _written(message.parts),
+        "parts": _write_parts(message.parts),
         "metadata": dict(message.metadata),
     }
 
@@ -199,7 +199,7 @@ class _PartReader:
         """Parse one part; raises MalformedUIMessage for an unknown type or form."""
         kind = item.get("type") if isinstance(item, Mapping) else None
         if not isinstance(item, Mapping) or not isinstance(kind, str):
-            raise _malformed(f"A part of message {self.own_id!r} has no type.")
+            raise _build_malformed(f"A part of message {self.own_id!r} has no type.")
         if kind == "step-start":
             self._close()
         elif kind.startswith("tool-") or kind == "dynamic-tool":
@@ -257,14 +257,14 @@ class _PartReader:
         try:
             return _json(value)
         except (TypeError, ValueError, RecursionError) as error:
-            raise _malformed(
+            raise _build_malformed(
                 f"A tool part of message {self.own_id!r} is nested too deeply or is not valid JSON."
             ) from error
 
     def _text(self, item: Mapping[str, object], name: str) -> str:
         value = item.get(name)
         if not isinstance(value, str):
-            raise _malformed(
+            raise _build_malformed(
                 f"A part {item.get('type')!r} of message {self.own_id!r} needs {name}, a text."
             )
         return value
@@ -274,7 +274,7 @@ def _texts_first(parts: Sequence[Part]) -> list[Part]:
     return sorted(parts, key=lambda part: isinstance(part, ToolCallPart))
 
 
-def _written(parts: Sequence[Part]) -> list[dict[str, object]]:
+def _write_parts(parts: Sequence[Part]) -> list[dict[str, object]]:
     results: dict[str, list[ToolResultPart]] = {}
     for part in parts:
         if isinstance(part, ToolResultPart):
@@ -342,15 +342,15 @@ def _tool(call: ToolCallPart, waiting: list[ToolResultPart]) -> dict[str, object
 
 def _check_metadata(metadata: object, own_id: str) -> None:
     if not isinstance(metadata, Mapping):
-        raise _malformed(f"The metadata of message {own_id!r} must be an object.")
+        raise _build_malformed(f"The metadata of message {own_id!r} must be an object.")
     for name, kind in METADATA.items():
         if name in metadata and not isinstance(metadata[name], kind):
-            raise _malformed(f"The metadata {name} of message {own_id!r} has the wrong type.")
+            raise _build_malformed(f"The metadata {name} of message {own_id!r} has the wrong type.")
     if metadata.get("kind", "normal") not in ("normal", "summary"):
-        raise _malformed(f"The kind of message {own_id!r} must be normal or summary.")
+        raise _build_malformed(f"The kind of message {own_id!r} must be normal or summary.")
 
 
-def _malformed(sentence: str) -> MalformedUIMessage:
+def _build_malformed(sentence: str) -> MalformedUIMessage:
     return MalformedUIMessage("malformed_ui_message", sentence)
 
 

@@ -16,17 +16,20 @@ class History:
 
 def is_near_ceiling(history: History, *, values: PolicyValues) -> bool:
     """Return True if history has reached the prepare mark of a ceiling."""
-    return any(size >= values.prepare_at * ceiling for size, ceiling in _measured(history, values))
+    return any(
+        size >= values.prepare_at * ceiling for size, ceiling in _measure_sizes(history, values)
+    )
 
 
 def is_low_enough(history: History, *, values: PolicyValues) -> bool:
     """Return True if the remaining history is at or below the low mark of every ceiling."""
     return all(
-        size <= int(values.compact_to * ceiling) for size, ceiling in _measured(history, values)
+        size <= int(values.compact_to * ceiling)
+        for size, ceiling in _measure_sizes(history, values)
     )
 
 
-def _measured(history: History, values: PolicyValues) -> list[tuple[int, int]]:
+def _measure_sizes(history: History, values: PolicyValues) -> list[tuple[int, int]]:
     pairs = (
         (history.messages, values.window_size),
         (history.turns, values.window_turns),

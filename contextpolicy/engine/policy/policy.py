@@ -95,7 +95,7 @@ def parse_policy_values(
     values: dict[str, object] = {}
     if base is not None:
         values = {name: getattr(base, name) for name in FIELDS}
-    values.update({name: _checked(name, value) for name, value in data.items()})
+    values.update({name: _check_value(name, value) for name, value in data.items()})
     return PolicyValues(**values)  # type: ignore[arg-type]  # each value was checked against its field
 
 
@@ -116,7 +116,7 @@ def compute_default_reserve(token_budget: int) -> int:
     return max(1, token_budget // 4)
 
 
-def _checked(name: str, value: object) -> object:
+def _check_value(name: str, value: object) -> object:
     declared = FIELDS[name]
     if value is None and declared.is_optional:
         return None

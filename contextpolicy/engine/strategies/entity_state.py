@@ -100,7 +100,7 @@ def parse_state_answer(
     if finish != "stop":
         return StateUpdate(state, "not_finished", (f"the answer ended with {finish or 'nothing'}",))
     try:
-        found = load_strict_json(_unfenced(answer))
+        found = load_strict_json(_strip_fence(answer))
         size = measure_state_size(found)
     except (ValueError, RecursionError):
         return StateUpdate(state, "not_json", ("the answer is not JSON",))
@@ -144,7 +144,7 @@ def _is_unstorable(text: str) -> bool:
     return any(sign == "\0" or "\ud800" <= sign <= "\udfff" for sign in text)
 
 
-def _unfenced(answer: str) -> str:
+def _strip_fence(answer: str) -> str:
     text = answer.strip()
     if not text.startswith("```"):
         return text

@@ -66,7 +66,7 @@ def check_generated_summary(
     text = summary_text.strip()
     told = [extract_message_text(message) for message in sources]
     read = "\n".join([strip_summary_labels(previous.text), *told] if previous else told)
-    lost = _lost(read, text, values)
+    lost = _find_lost_facts(read, text, values)
     tokens = counter.count(text)
     source = sum(message.tokens for message in sources) + (previous.tokens if previous else 0)
     checks = {
@@ -131,7 +131,7 @@ def _everything(message: Message) -> str:
     return "\n".join(written)
 
 
-def _lost(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
+def _find_lost_facts(read: str, text: str, values: PolicyValues) -> tuple[str, ...]:
     if not values.pinned_kinds:
         return ()
     # A summary may quote a template mark only in escaped form, so both sides are compared escaped.
@@ -154,7 +154,7 @@ def keep_sections(text: str, sections: Sequence[str]) -> str:
     kept: list[str] = []
     level = 0
     is_code = False
-    for line in _unwrapped(text.split("\n"), known):
+    for line in _unwrap_summary(text.split("\n"), known):
         is_code ^= bool(_FENCE.match(line))
         heading = None if is_code else _HEADING.match(line)
         depth = line.strip().partition(" ")[0].count("#") if heading else 0
@@ -179,7 +179,7 @@ def _without_last_words(lines: list[str]) -> list[str]:
     return lines[:last] if is_apart else lines
 
 
-def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
+def _unwrap_summary(lines: list[str], known: set[str]) -> list[str]:
     """Return the lines from the first requested heading on.
 
     The ends of code fences and tags that open directly before that heading are removed, with all
@@ -189,7 +189,7 @@ def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
     before = [line.strip() for line in lines[:first] if line.strip()]
     inner = lines[first:]
     closings = []
-    while before and (closing := _closing_of(before.pop())):
+    while before and (closing := _get_closing(before.pop())):
         closings.append(closing)
     for closing in reversed(closings):
         ends = [n for n, line in enumerate(inner) if line.strip() == closing]
@@ -200,7 +200,7 @@ def _unwrapped(lines: list[str], known: set[str]) -> list[str]:
     return inner
 
 
-def _closing_of(line: str) -> str:
+def _get_closing(line: str) -> str:
     tag = _TAG.fullmatch(line)
     return f"</{tag[1]}>" if tag else line[:3] if _FENCE.match(line) else ""
 

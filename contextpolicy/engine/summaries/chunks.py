@@ -43,7 +43,7 @@ class MapReduce:
         return len(self.chunks) + sum(len(merges) for merges in self.rounds)
 
 
-def _stored(message: Message) -> int:
+def _get_stored_tokens(message: Message) -> int:
     return message.tokens
 
 
@@ -52,7 +52,7 @@ def map_reduce(
     *,
     source_limit: int,
     summary_max_tokens: int,
-    cost: Callable[[Message], int] = _stored,
+    cost: Callable[[Message], int] = _get_stored_tokens,
     most_chunks: int | None = None,
 ) -> MapReduce:
     """Plan the calls for `sources`, if one call can read `source_limit` tokens.

@@ -75,8 +75,8 @@ class PlanSums:
         if due == "turns":
             return self._place(self._turns_to_fold()), ()
         if due == "manual":
-            return self._asked_for()
-        kept = self._before_kept()
+            return self._place_manual_end()
+        kept = self._find_kept_start()
         if due == "overflow" and self.before <= compute_low_mark(
             self.values, prompt_limit=self.limit
         ):
@@ -160,7 +160,7 @@ class PlanSums:
     def _history_from(self, end: int) -> History:
         """Measure the history that remains if everything before `end` is compacted."""
         turns = len(self.cuts) - bisect_left(self.cuts, end)
-        return History(self._staying(end), turns, self.every[-1] - self.every[end])
+        return History(self._count_remaining(end), turns, self.every[-1] - self.every[end])
 
     def _low(self) -> int:
         low = compute_low_mark(self.values, prompt_limit=self.limit)
@@ -198,13 +198,13 @@ class PlanSums:
     def _place(self, turns: int) -> int:
         return self.cuts[turns] if turns < len(self.cuts) else 0
 
-    def _asked_for(self) -> tuple[int, tuple[str, ...]]:
+    def _place_manual_end(self) -> tuple[int, tuple[str, ...]]:
         """Return the index at which a manual compaction ends, and the relaxed rules.
 
         In a chat too short for `keep_last_messages` the older half is compacted. Repeating the
         request has no effect until there are more new messages than the summary covers.
         """
-        kept, count = self._before_kept(), self._staying(0)
+        kept, count = self._find_kept_start(), self._count_remaining(0)
         summary, keep = self.previous, self.values.keep_last_messages
         if summary is not None:
             covered = summary.to_seq - summary.from_seq + 1 - len(summary.exceptions)
@@ -212,15 +212,15 @@ class PlanSums:
                 return kept, ()
         if self.folding[kept] >= SMALLEST_SOURCE or len(self.cuts) < 2:
             return kept, ()
-        halves = (cut for cut in self.cuts[1:] if 2 * self._staying(cut) <= count)
+        halves = (cut for cut in self.cuts[1:] if 2 * self._count_remaining(cut) <= count)
         return next(halves, self.cuts[-1]), ("keep_last_messages",)
 
-    def _before_kept(self) -> int:
+    def _find_kept_start(self) -> int:
         """Return the last turn start that has at least `keep_last_messages` after it."""
         keep = self.values.keep_last_messages
-        return next((cut for cut in reversed(self.cuts) if self._staying(cut) >= keep), 0)
+        return next((cut for cut in reversed(self.cuts) if self._count_remaining(cut) >= keep), 0)
 
-    def _staying(self, end: int) -> int:
+    def _count_remaining(self, end: int) -> int:
         return self.counted[-1] - self.counted[end]
 
     def _down_to(self, low: int, places: Iterable[int]) -> int:

@@ -94,7 +94,7 @@ def compute_scope_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Brea
     tried, because the extractive summary, which needs no model, was not reached.
     """
     failures = 0
-    for ladder in _ladders(_failed_last(attempts)):
+    for ladder in _ladders(_list_last_failures(attempts)):
         failures += 1 if ladder[0].reasons == WORKER_LOST else len(ladder)
     return _breaker(failures, attempts, now=now)
 
@@ -111,12 +111,12 @@ def compute_model_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Brea
         for attempt, following in pairwise([*attempts, Attempt("model", "stopped")])
         if following.rung == "model"
     ]
-    failed = _failed_last(ends)
+    failed = _list_last_failures(ends)
     by_model = any(attempt.reasons != WORKER_LOST for attempt in failed)
     return _breaker(len(failed) + (FAILURES_TO_OPEN - 1) * by_model, attempts, now=now)
 
 
-def _failed_last(attempts: Sequence[Attempt]) -> list[Attempt]:
+def _list_last_failures(attempts: Sequence[Attempt]) -> list[Attempt]:
     """Return the failures at the end of the attempts, newest first."""
     return list(takewhile(lambda attempt: attempt.outcome in _FAILURES, reversed(attempts)))
 

@@ -190,7 +190,7 @@ def build_summary_request(
     """
     blocks = [_so_far(previous, version, cited)] if previous else []
     transcript = "\n".join(
-        _transcribed(message, values, max_chars_per_message, version) for message in messages
+        _transcribe_message(message, values, max_chars_per_message, version) for message in messages
     )
     title = "The messages to fold in" if version == SUMMARY_V1 else "The messages to add"
     blocks.append(f"{title}:\n<transcript>\n{transcript}\n</transcript>")
@@ -198,14 +198,14 @@ def build_summary_request(
         listed = "\n".join(f"- {escape_delimiters(_flat(fact))}" for fact in lost)
         blocks.append(f"{LOST_FACTS}\n{listed}")
     is_dated = any(message.day for message in (*messages, *cited))
-    return _request([*blocks, *_focused(focus)], values, version, is_dated=is_dated)
+    return _request([*blocks, *_build_focus(focus)], values, version, is_dated=is_dated)
 
 
 def count_transcript_tokens(
     message: Message, *, values: PolicyValues, counter: TokenCounter, version: str = SUMMARY_V1
 ) -> int:
     """Count the tokens of a message in a summary request, including its frame."""
-    return counter.count(_transcribed(message, values, None, version)) + 1
+    return counter.count(_transcribe_message(message, values, None, version)) + 1
 
 
 def count_request_tokens(request: Sequence[WireMessage], *, counter: TokenCounter) -> int:
@@ -232,7 +232,7 @@ def build_merge_request(
             f"<summary>\n{escape_delimiters(text)}\n</summary>"
         )
     is_dated = any(has_days(text) for text in (*partial, *([previous.text] if previous else [])))
-    return _request([*blocks, *_focused(focus)], values, version, is_dated=is_dated)
+    return _request([*blocks, *_build_focus(focus)], values, version, is_dated=is_dated)
 
 
 def _request(
@@ -270,7 +270,7 @@ def _instructions(values: PolicyValues, version: str, *, is_dated: bool) -> str:
 _NUMBERS = ("no", "one", "two", "three", "four", "five", "six", "seven", "eight", "nine", "ten")
 
 
-def _focused(focus: str) -> list[str]:
+def _build_focus(focus: str) -> list[str]:
     """Return the instruction to keep the requested topic. It never changes the format."""
     if not focus.strip():
         return []
@@ -295,7 +295,7 @@ def get_author_label(message: Message) -> str:
     return message.speaker or (USER if message.role == "user" else ASSISTANT)
 
 
-def _transcribed(
+def _transcribe_message(
     message: Message, values: PolicyValues, max_chars: int | None, version: str
 ) -> str:
     to = f' to="{_flat(", ".join(message.addressees))}"' if message.addressees else ""

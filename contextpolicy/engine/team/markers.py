@@ -30,7 +30,7 @@ def strip_markers(text: str) -> str:
     """
     unnamed = _without(_FROM, text)
     untasked = _TEAM_TASK.sub("", unnamed)
-    return _tidied(_without(_NEXT, untasked))
+    return _tidy_text(_without(_NEXT, untasked))
 
 
 def strip_display_markers(text: str) -> str:
@@ -78,7 +78,7 @@ def _without(marker: re.Pattern[str], text: str) -> str:
     return marker.sub("", text[:end]) + text[end:]
 
 
-def _tidied(text: str) -> str:
+def _tidy_text(text: str) -> str:
     lines: list[str] = []
     fence = ""
     for line in text.split("\n"):

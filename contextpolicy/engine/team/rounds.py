@@ -92,7 +92,7 @@ def build_opening_queue(
     if rules.routing == "all":
         return awake
     if rules.routing == "round_robin":
-        return _following(awake, last)[:1]
+        return _rotate_agents(awake, last)[:1]
     return awake[:1]
 
 
@@ -139,7 +139,7 @@ def decide_next_speaker(
     queue = (*standing.queue, *(role for role in named if role not in standing.queue))
     if not queue and rules.routing == "round_robin" and not _calls_person(called):
         awake = _awake(members)
-        others = [role for role in _following(awake, speaker) if role != speaker]
+        others = [role for role in _rotate_agents(awake, speaker) if role != speaker]
         queue = tuple(others[:1]) if standing.passes < len(awake) else ()
     if not queue:
         return Next("", (), "settled", unknown)
@@ -177,7 +177,7 @@ def _awake(members: Sequence[Member]) -> tuple[str, ...]:
     return tuple(m.role_id for m in members if not m.is_human and not m.rests)
 
 
-def _following(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
+def _rotate_agents(awake: tuple[str, ...], last: str) -> tuple[str, ...]:
     """Return the agents in order, starting after `last`, the agent that replied last."""
     place = awake.index(last) + 1 if last in awake else 0
     return (*awake[place:], *awake[:place])

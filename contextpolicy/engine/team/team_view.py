@@ -143,10 +143,10 @@ def parse_called_names(text: str) -> tuple[str, ...]:
 
     A quotation may contain other text in addition to the marker. A quotation ends with its line.
     """
-    return parse_next_names("\n".join(_QUOTED.sub(" ", line) for line in _spoken_lines(text)))
+    return parse_next_names("\n".join(_QUOTED.sub(" ", line) for line in _iter_spoken_lines(text)))
 
 
-def _spoken_lines(text: str) -> Iterator[str]:
+def _iter_spoken_lines(text: str) -> Iterator[str]:
     fence = ""
     for line in text.split("\n"):
         following = advance_code_fence(fence, line)
@@ -166,7 +166,7 @@ def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
     known = {fold_member_name(name): name for name in names}
     found: dict[str, None] = {}
-    for line in _spoken_lines(unicodedata.normalize("NFC", text)):
+    for line in _iter_spoken_lines(unicodedata.normalize("NFC", text)):
         for match in pattern.finditer(line):
             wanted = fold_member_name(match["quoted"] or match["plain"])
             if wanted == EVERYBODY:
@@ -213,14 +213,14 @@ def rewrite_for_viewer(
     still looks like one loses its bracket. Tool calls of other members are one line each, without
     arguments and results. A message without content has no parts.
     """
-    parts = _cleaned(message.parts, speaker=speaker)
+    parts = _clean_parts(message.parts, speaker=speaker)
     if speaker.type == "ai" and speaker.role_id == viewer.role_id:
-        return _counted(replace(message, parts=parts, role="assistant"), counter)
+        return _count_message(replace(message, parts=parts, role="assistant"), counter)
     lines = [extract_message_text(replace(message, parts=parts)), *_tool_lines(parts)]
     body = "\n".join(line for line in lines if line)
     label = f"[FROM:{_flat(speaker.role_name)}]\n"
     told = (TextPart(label + body),) if body else ()
-    return _counted(replace(message, parts=told, role="user"), counter)
+    return _count_message(replace(message, parts=told, role="user"), counter)
 
 
 def rewrite_for_text_prompt(
@@ -231,7 +231,7 @@ def rewrite_for_text_prompt(
     The agent's own messages keep all parts. Other messages keep only their text and files, as one
     text. The tokens are those of a line with speaker and addressees.
     """
-    parts = _cleaned(message.parts, speaker=speaker)
+    parts = _clean_parts(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id
     files = [
         format_file_content(replace(p, name=_flat(p.name)))
@@ -251,7 +251,7 @@ def rewrite_for_text_prompt(
     )
 
 
-def _cleaned(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
+def _clean_parts(parts: Sequence[Part], *, speaker: Speaker) -> tuple[Part, ...]:
     """Return the parts with only the speaker's own words, without routing markers."""
     made: list[Part] = []
     rest = ""
@@ -277,7 +277,7 @@ def _tool_lines(parts: Sequence[Part]) -> Iterator[str]:
             yield format_file_content(replace(part, name=_flat(part.name)))
 
 
-def _counted(message: Message, counter: TokenCounter) -> Message:
+def _count_message(message: Message, counter: TokenCounter) -> Message:
     return replace(message, tokens=count_uncut_tokens(message.parts, message.role, counter))
 
 

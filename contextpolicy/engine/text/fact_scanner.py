@@ -68,7 +68,7 @@ def scan_facts(text: str) -> Iterator[FoundFact]:
     while True:
         if plain and plain.start() < place:
             plain = _PATTERN.search(text, place)
-        run = min((_following(spans, place) for spans in runs), key=lambda found: found.start)
+        run = min((_find_following(spans, place) for spans in runs), key=lambda found: found.start)
         if plain is None and run.start > len(text):
             return
         if plain is None or run.start < plain.start() + (plain.lastgroup not in _BEFORE_RUNS):
@@ -79,7 +79,7 @@ def scan_facts(text: str) -> Iterator[FoundFact]:
         place = found.end
 
 
-def _following(spans: deque[_Span], place: int) -> FoundFact:
+def _find_following(spans: deque[_Span], place: int) -> FoundFact:
     """Return the first fact that begins at `place` or later.
 
     Without one, the returned fact begins after the end of any text.

@@ -90,7 +90,7 @@ def _check(schema: object, place: str, depth: int) -> None:
     if isinstance(schema, bool):
         return
     if not isinstance(schema, Mapping):
-        raise _malformed(
+        raise _build_malformed(
             Phrase(
                 gettext_noop("{place} is not an object. Replace it with an object."),
                 place=_begin(place),
@@ -116,7 +116,7 @@ def _check(schema: object, place: str, depth: int) -> None:
                 ),
             )
         if keyword in _CHECKS and not _CHECKS[keyword](demand):
-            raise _malformed(
+            raise _build_malformed(
                 Phrase(
                     gettext_noop("{place} has an invalid {keyword!r}. Correct its value."),
                     place=_begin(place),
@@ -134,7 +134,7 @@ def _inner(schema: Mapping[str, object]) -> list[tuple[str, object]]:
     return [(repr(name), inner) for name, inner in found]
 
 
-def _malformed(sentence: Phrase) -> SchemaRefused:
+def _build_malformed(sentence: Phrase) -> SchemaRefused:
     return SchemaRefused("schema_malformed", sentence)
 
 
