@@ -16,6 +16,7 @@ from django.urls import URLPattern, path, reverse
 from django.utils import timezone
 from django.utils.translation import gettext, gettext_lazy, ngettext
 
+from chats.admin.forms import AdminForm
 from chats.admin.reauthentication import FreshSignInAdmin, is_recently_confirmed, sign_in_again
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound
@@ -31,7 +32,7 @@ else:
     DjangoUserAdmin = UserAdmin
 
 
-class InvitationForm(forms.Form):
+class InvitationForm(AdminForm):
     """Form for the account of an invited user."""
 
     username = forms.CharField(

@@ -24,6 +24,7 @@ from chats.actions.auditing import (
     read_summary_request,
 )
 from chats.admin.audit.records import ReceiptAdmin
+from chats.admin.forms import ReadingReasonForm
 from chats.admin.site import get_request_actor
 from chats.admin.words import LEFT_OUT
 from chats.compaction.reconstruction import build_summary_request_file, number_in
@@ -103,7 +104,8 @@ class ReadReceiptAdmin(ReceiptAdmin):
         if until is None:
             own = audit_access.find_waiting_request(chat_id=call.chat_id, actor=actor, now=now)
             two = settings.TWO_PERSONS
-            return self.shown(request, call=call, own=own, two_persons=two)
+            reason = ReadingReasonForm()["reason"]
+            return self.shown(request, call=call, own=own, two_persons=two, reason=reason)
         return self.read(request, call=call, actor=actor, until=until)
 
     def read(

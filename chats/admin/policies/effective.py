@@ -16,6 +16,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext
 from django_stubs_ext import StrOrPromise
 
 from chats.admin.audit.ledger import EffectivePolicyAdmin
+from chats.admin.forms import AdminForm
 from chats.admin.policies.display_values import format_stored_value
 from chats.admin.policies.policy_form import PolicyForm
 from chats.admin.policies.policy_groups import build_policy_fieldsets
@@ -40,7 +41,7 @@ LEVELS: Mapping[str, StrOrPromise] = {
 }
 
 
-class EffectivePolicyForm(forms.Form):
+class EffectivePolicyForm(AdminForm):
     """Form for the effective policy of a user, optionally with chat, agent and model.
 
     After `is_valid`, `people` lists the matches if a search found several. Chats and agents can be

@@ -15,6 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions.skills import is_skill_admin
 from chats.admin.bases import ModelAdmin
+from chats.admin.forms import AdminForm
 from chats.admin.policies.form_fields import build_textarea
 from chats.admin.site import get_request_actor
 from contextpolicy import policy_refusals
@@ -43,7 +44,7 @@ REFUSALS = (
 )
 
 
-class ImportForm(forms.Form):
+class ImportForm(AdminForm):
     """A strategy as text or file, and the target policy."""
 
     into = forms.ModelChoiceField(

@@ -14,6 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from chats.admin.bases import ReadOnlyAdmin
+from chats.admin.forms import ReadingReasonForm
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import KeptText
@@ -62,7 +63,8 @@ class KeptTextAdmin(ReadOnlyAdmin):
         row = self.get_queryset(request).filter(pk=text_id).first()
         if row is None:
             raise Http404
-        context: dict[str, Any] = {"row": row, "text": None}
+        reason = ReadingReasonForm()["reason"]
+        context: dict[str, Any] = {"row": row, "text": None, "reason": reason}
         if request.method == "POST":
             try:
                 context["text"] = kept_texts.read_kept_text(

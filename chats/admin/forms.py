@@ -1,0 +1,35 @@
+"""Forms of the administration, with the markup of its pages."""
+
+from django import forms
+from django.contrib.admin.widgets import AdminTextInputWidget
+from django.forms.renderers import TemplatesSetting
+from django.utils.translation import gettext_lazy
+
+from chats.record import audit_access
+
+
+class AdminRenderer(TemplatesSetting):
+    """Renders `{{ form.field.as_field_group }}` with the markup of the administration."""
+
+    field_template_name = "admin/forms/field.html"
+
+
+class AdminForm(forms.Form):
+    """A form of the administration."""
+
+    default_renderer = AdminRenderer
+
+
+class ReadingReasonForm(AdminForm):
+    """The reason for reading a person's text. `audit_access` validates it."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason"),
+        min_length=audit_access.SHORTEST,
+        max_length=audit_access.LONGEST,
+        widget=AdminTextInputWidget,
+        help_text=gettext_lazy(
+            "Enter a reason for reading, such as a case, a complaint or an order, in 10 to 300 "
+            "characters. The audit log records it permanently."
+        ),
+    )
