@@ -1,23 +1,24 @@
 """Skills on demand across compactions: a loaded text moves to the system text, then it is dropped.
 
-The model can load it again.
+The model can load it again. The same holds for a loaded part of a file.
 """
 
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from django.contrib.auth.models import User
 
 from chats.compaction.people import revise, undo
-from chats.models import Chat, Compaction, Message
+from chats.models import Chat, Compaction, Message, Receipt
 from chats.prompt.meter import build_meter
 from chats.prompt.tools import skill_load
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec, Skill
+from contextpolicy.skills import save_skill
 from tests.support.chat_summaries import (
     SENTENCE,
     Fold,
@@ -29,27 +30,56 @@ from tests.support.chat_summaries import (
 
 Work = Callable[..., Any]
 pytestmark = pytest.mark.usefixtures("built_again")
-TEXT = "Sign each mail with Kind regards."
+
+
+class Loaded(NamedTuple):
+    """A load by the model: its arguments, the content, its key, and the result of another load."""
+
+    asked: dict[str, str]
+    content: str
+    key: str
+    again: str
+
+
+TEXT = Loaded({"name": "mail"}, "Sign each mail with Kind regards.", "mail", skill_load.LOADED)
+FILE = Loaded(
+    {"name": "mail", "file": "forms/refund.csv"},
+    "order,amount\n4711,20\n",
+    "mail/forms/refund.csv#0-21",
+    skill_load.FILE_LOADED,
+)
+only_text = pytest.mark.parametrize("loaded", [TEXT], ids=["text"], indirect=True)
+only_file = pytest.mark.parametrize("loaded", [FILE], ids=["file"], indirect=True)
+
+
+@pytest.fixture(params=[TEXT, FILE], ids=["text", "file"])
+def loaded(request: pytest.FixtureRequest) -> Loaded:
+    found: Loaded = request.param
+    return found
 
 
 @pytest.fixture
-def mail(demo_model: ModelSpec, set_policy: SetPolicy, now: datetime) -> Skill:
+def mail(demo_model: ModelSpec, set_policy: SetPolicy, now: datetime, loaded: Loaded) -> Skill:
     """A skill on demand under a policy that compacts after a few turns."""
     ModelSpec.objects.update(supports_tools=True)
     set_policy(skills=["mail"])
-    return Skill.objects.create(
-        slug="mail", name="Mail", description="Write mails.", text=TEXT, updated_at=now
-    )
+    text = loaded.content if loaded == TEXT else "Be short."
+    skill = Skill(slug="mail", name="Mail", description="Write mails.", text=text)
+    files = {"forms/refund.csv": loaded.content} if loaded == FILE else {}
+    save_skill(skill=skill, actor="system", now=now, files=files)
+    return skill
 
 
 @pytest.fixture
-def load(alice: User, chat: Chat, now: datetime, work: Work, mail: Skill) -> Callable[[], str]:
-    """Run a turn in which the model loads the skill, and return the tool result."""
+def load(
+    alice: User, chat: Chat, now: datetime, work: Work, mail: Skill, loaded: Loaded
+) -> Callable[[], str]:
+    """Run a turn in which the model loads the text or file, and return the tool result."""
     del mail
 
     def loading() -> str:
         turn = start_turn(user=alice, chat=chat, text=f"Write a mail. {SENTENCE}", now=now).turn
-        call = ToolCallDelta(0, "call-1", "skill_load", json.dumps({"name": "mail"}))
+        call = ToolCallDelta(0, "call-1", "skill_load", json.dumps(loaded.asked))
         work(turn, [call, Finished("tool_calls")], [TextDelta(SENTENCE * 6), Finished("stop")])
         step = Message.objects.filter(turn=turn, role="assistant").order_by("seq")[0]
         return str(next(p["content"] for p in step.parts if p["type"] == "tool_result"))
@@ -59,26 +89,35 @@ def load(alice: User, chat: Chat, now: datetime, work: Work, mail: Skill) -> Cal
 
 @pytest.mark.requirement("S4.9")
 def test_a_loaded_text_moves_then_is_dropped_and_loads_again(
-    chat: Chat, load: Callable[[], str], talk: Callable[[], None], fold: Fold, now: datetime
+    chat: Chat,
+    load: Callable[[], str],
+    talk: Callable[[], None],
+    fold: Fold,
+    now: datetime,
+    loaded: Loaded,
 ) -> None:
-    assert TEXT in load()
-    assert TEXT not in compose_system_text(chat)
+    assert loaded.content in load()
+    assert loaded.content not in compose_system_text(chat)
     talk()
     first = fold(chat)
-    assert first.skills == ["mail"]
-    assert TEXT in compose_system_text(chat)
-    assert "".join(compose_next_prompt(chat)[1]).count(TEXT) == 1
-    assert build_meter(chat=chat, now=now).outlook.loaded_skills == ("mail",)
-    assert load() == skill_load.LOADED
+    assert first.skills == [loaded.key]
+    assert loaded.content in compose_system_text(chat)
+    assert "".join(compose_next_prompt(chat)[1]).count(loaded.content) == 1
+    if loaded == TEXT:
+        assert build_meter(chat=chat, now=now).outlook.loaded_skills == ("mail",)
+    assert load() == loaded.again
+    if loaded == FILE:
+        notes = Receipt.objects.order_by("-created_at", "-step")[0].notes
+        assert any(note.startswith(f"skill_file:{FILE.key}:") for note in notes)
     talk()
     second = fold(chat)
     assert second.pk != first.pk
     assert second.skills == []
-    assert TEXT not in "".join(compose_next_prompt(chat)[1])
+    assert loaded.content not in "".join(compose_next_prompt(chat)[1])
     assert "- mail: " in compose_system_text(chat)
-    assert TEXT in load()
+    assert loaded.content in load()
     event = AuditEvent.objects.filter(type="compaction.published").order_by("seq")[0]
-    assert event.data["skills"] == ["mail"]
+    assert event.data["skills"] == [loaded.key]
 
 
 def test_an_undo_restores_the_prompt_with_its_moved_text(
@@ -88,6 +127,7 @@ def test_an_undo_restores_the_prompt_with_its_moved_text(
     talk: Callable[[], None],
     fold: Fold,
     now: datetime,
+    loaded: Loaded,
 ) -> None:
     load()
     talk()
@@ -95,11 +135,12 @@ def test_an_undo_restores_the_prompt_with_its_moved_text(
     talk()
     before = compose_next_prompt(chat)
     second = fold(chat)
-    assert TEXT not in compose_system_text(chat)
+    assert loaded.content not in compose_system_text(chat)
     undo.undo_summary(user=alice, compaction=second, now=now)
     assert compose_next_prompt(chat) == before
 
 
+@only_text
 def test_a_corrected_summary_keeps_the_moved_text(
     alice: User,
     chat: Chat,
@@ -112,21 +153,33 @@ def test_a_corrected_summary_keeps_the_moved_text(
     talk()
     row = fold(chat)
     revise.revise_summary(user=alice, compaction=row, text="## Facts\n- Short", now=now)
-    assert TEXT in compose_system_text(chat)
+    assert TEXT.content in compose_system_text(chat)
 
 
-def test_a_window_moves_the_text_too(
-    chat: Chat, load: Callable[[], str], talk: Callable[[], None], set_policy: SetPolicy
+def test_a_window_moves_the_text_and_a_changed_file_is_a_changed_skill(
+    chat: Chat,
+    mail: Skill,
+    load: Callable[[], str],
+    talk: Callable[[], None],
+    set_policy: SetPolicy,
+    now: datetime,
+    loaded: Loaded,
 ) -> None:
     set_policy(skills=["mail"], strategy="sliding_window", compact_to=0.4)
     load()
     talk()
     active = reload_branch(chat).active_compaction
     assert active is not None
-    assert (active.kind, active.skills) == (Compaction.Kind.WINDOW, ["mail"])
-    assert TEXT in compose_system_text(chat)
+    assert (active.kind, active.skills) == (Compaction.Kind.WINDOW, [loaded.key])
+    assert loaded.content in compose_system_text(chat)
+    if loaded == FILE:
+        save_skill(skill=mail, actor="system", now=now, files={"forms/refund.csv": "order\n42\n"})
+        assert "[Characters 0 to 9 of 9]\norder\n42\n" in compose_system_text(chat)
+        save_skill(skill=mail, actor="system", now=now, files={"forms/refund.csv": None})
+        assert "refund.csv" not in compose_system_text(chat)
 
 
+@only_text
 @pytest.mark.parametrize(
     "change", [{"enabled": False}, {"mode": "always"}, {"text": "word " * 1_900}]
 )
@@ -141,4 +194,25 @@ def test_a_text_that_is_gone_or_too_long_is_dropped(
     load()
     talk()
     Skill.objects.filter(pk=mail.pk).update(**change)
+    assert fold(chat).skills == []
+
+
+@only_file
+@pytest.mark.parametrize("is_removed", [True, False])
+def test_a_file_that_is_gone_or_too_long_is_dropped(
+    chat: Chat,
+    mail: Skill,
+    load: Callable[[], str],
+    talk: Callable[[], None],
+    fold: Fold,
+    now: datetime,
+    is_removed: bool,
+) -> None:
+    if not is_removed:
+        long = {"forms/refund.csv": "word " * 240}
+        save_skill(skill=mail, actor="system", now=now, files=long)
+    load()
+    talk()
+    if is_removed:
+        save_skill(skill=mail, actor="system", now=now, files={"forms/refund.csv": None})
     assert fold(chat).skills == []

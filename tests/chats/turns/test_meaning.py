@@ -69,6 +69,14 @@ def filled(elsewhere: Elsewhere) -> Chat:
     )
 
 
+@pytest.fixture
+def embedded(elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime) -> Chat:
+    """The chat of `filled`, embedded by the selected model."""
+    chat = filled(elsewhere)
+    embed_everything(now)
+    return chat
+
+
 @pytest.mark.memory_case(43)
 def test_a_question_without_a_shared_word_finds_its_answer(
     chat: Chat,
@@ -91,15 +99,8 @@ def test_a_question_without_a_shared_word_finds_its_answer(
 
 
 def test_a_greeting_still_brings_nothing(
-    chat: Chat,
-    govern_references: Any,
-    elsewhere: Elsewhere,
-    say: Say,
-    chosen: FakeEmbedder,
-    now: datetime,
+    chat: Chat, govern_references: Any, say: Say, embedded: Chat
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     assert find_retrieved_context(say(chat, "Hi there!")) == ""
 
@@ -143,10 +144,8 @@ def test_nobody_is_given_the_words_of_others(
 
 @pytest.mark.memory_case(43)
 def test_a_new_model_of_the_same_length_is_a_space_of_its_own(
-    elsewhere: Elsewhere, models: Embedders, chosen: FakeEmbedder, now: datetime
+    models: Embedders, now: datetime, embedded: Chat
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
     embed_everything(now)
 
@@ -170,16 +169,8 @@ def test_the_key_names_all_that_a_vector_depends_on(models: Embedders) -> None:
 
 @pytest.mark.memory_case(44)
 def test_the_old_space_answers_until_the_new_one_is_complete(
-    chat: Chat,
-    govern_references: Any,
-    elsewhere: Elsewhere,
-    say: Say,
-    models: Embedders,
-    chosen: FakeEmbedder,
-    now: datetime,
+    chat: Chat, govern_references: Any, say: Say, models: Embedders, now: datetime, embedded: Chat
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     models["two"].fault = ProviderError("provider_unavailable")
     embedding.choose_embedding_model("near-two", anew=False, actor="user:1", now=now)
@@ -358,15 +349,12 @@ def test_a_long_text_is_found_by_any_of_its_passages(
 def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
     chat: Chat,
     govern_references: Any,
-    elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
-    now: datetime,
     fault: ProviderError,
     note: str,
+    embedded: Chat,
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     chosen.fault = fault
     assert CAT in find_retrieved_context(say(chat, "What about the kitten called Zanzibar?"))
@@ -384,14 +372,11 @@ def test_without_the_model_words_alone_decide_and_the_receipt_says_so(
 def test_a_slow_model_holds_no_reply_up(
     chat: Chat,
     govern_references: Any,
-    elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
-    now: datetime,
     settings: Any,
+    embedded: Chat,
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     settings.REFERENCES_SECONDS = 2.0
     chosen.wait = 30
@@ -409,9 +394,8 @@ def test_a_model_that_answers_otherwise_than_before_is_not_compared(
     say: Say,
     chosen: FakeEmbedder,
     now: datetime,
+    embedded: Chat,
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     chosen.size = 32
     say(chat, ABOUT)
@@ -602,15 +586,8 @@ def test_vectors_stay_while_no_model_can_be_chosen_or_a_chat_waits_to_be_restore
 
 
 def test_a_question_that_the_provider_may_not_have_is_not_embedded(
-    chat: Chat,
-    govern_references: Any,
-    elsewhere: Elsewhere,
-    say: Say,
-    chosen: FakeEmbedder,
-    now: datetime,
+    chat: Chat, govern_references: Any, say: Say, chosen: FakeEmbedder, embedded: Chat
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     asked = len(chosen.asked)
     govern_references(memory_providers=["demo"])
     say(chat, ABOUT)
@@ -621,15 +598,12 @@ def test_a_question_that_the_provider_may_not_have_is_not_embedded(
 def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     chat: Chat,
     govern_references: Any,
-    elsewhere: Elsewhere,
     say: Say,
     chosen: FakeEmbedder,
-    now: datetime,
     monkeypatch: pytest.MonkeyPatch,
     operators_page: Client,
+    embedded: Chat,
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     govern_references()
     asked = len(chosen.asked)
     monkeypatch.setattr(nearest, "is_numpy_installed", lambda: False)
@@ -684,10 +658,13 @@ def test_who_is_no_operator_may_not(client: Client, charlie: User, models: Embed
 
 
 def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
-    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
+    alice: User,
+    elsewhere: Elsewhere,
+    chosen: FakeEmbedder,
+    now: datetime,
+    monkeypatch: Any,
+    embedded: Chat,
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     monkeypatch.setattr(nearest, "BLOCK", 2)
     space = VectorSpace.objects.get()
     given: dict[str, Any] = {
@@ -723,10 +700,8 @@ def test_what_cannot_be_read_in_time_is_read_on_with_the_next_question(
 
 
 def test_only_so_many_vectors_are_kept(
-    alice: User, elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime, monkeypatch: Any
+    alice: User, chosen: FakeEmbedder, monkeypatch: Any, embedded: Chat
 ) -> None:
-    filled(elsewhere)
-    embed_everything(now)
     monkeypatch.setattr(nearest, "BLOCK", 2)
     monkeypatch.setattr(nearest, "MOST_VECTORS", 4)
     space = VectorSpace.objects.get()
@@ -753,11 +728,7 @@ def test_the_sweep_goes_on_with_what_is_due(
     assert queue.EMBED in [task for task, _ in sent]
 
 
-def test_the_ledger_has_no_vector_and_no_word(
-    elsewhere: Elsewhere, chosen: FakeEmbedder, now: datetime
-) -> None:
-    filled(elsewhere)
-    embed_everything(now)
+def test_the_ledger_has_no_vector_and_no_word(embedded: Chat) -> None:
     told = AuditEvent.objects.get(type="search.model_chosen").data
     assert json.dumps(told) == json.dumps({"model": "near-one", "revision": 1})
 
