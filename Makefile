@@ -25,7 +25,7 @@ WITHOUT_SPEED := tests/chats/turns tests/chats/compaction tests/chats/gateway/te
 ON_DATABASE = $(if $(filter postgres,$(DATABASE)),scripts/with_postgres.sh)
 
 .PHONY: run messages test test-all test-pythons check types coverage mutation format requirements lock audit sbom replay-all anthropic semantic telemetry tools \
-	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients tool-servers presets races previews form-errors walks recall evidence search-load bench gateway-load clean
+	chaos round-kills team-long team-load schema schema-fuzz faults whole together beside clients tool-servers presets races previews form-errors walks recall evidence search-load soak bench gateway-load clean
 
 run: $(VENV)/.for-running $(if $(filter small,$(MODEL)),$(VENV)/.small-model)
 	@$(if $(filter small,$(MODEL)),SMALL_MODEL=1) $(BIN)/python manage.py serve
@@ -283,28 +283,47 @@ search-load: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m benchmarks.search --messages $(or $(MESSAGES),100000) \
 		--people $(or $(PEOPLE),1) --kills $(or $(KILLS),0)
 
-# Benchmarks as ratios on this machine, not tests: composing, and streaming compared with a minimal server.
-bench: $(VENV)/.for-testing
-	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make bench TOOLS=DIR"; exit 1; }
+# Memory of each process under a steady mixed load, every 15 s as JSON lines and a plot; a run of an hour or
+# more fails above 1 MB per hour: make soak [MINUTES=120] [RATE=2] [FOLDER=soak]
+soak: $(VENV)/.for-testing
+	@$(BIN)/python -m benchmarks.soak --minutes $(or $(MINUTES),120) --rate $(or $(RATE),2) \
+		--folder $(or $(FOLDER),soak)
+
+# Benchmarks as ratios on this machine, not tests: composing, and streaming compared with a minimal stack. With
+# PLOTS=docs/pictures the plots are replaced: make bench [PEERS=1] [REPEAT=3] [PLOTS=FOLDER]
+STREAMS = $(if $(shell ls /usr/lib/postgresql/*/bin/initdb 2>/dev/null),scripts/with_postgres.sh) \
+	$(BIN)/python -m benchmarks.streams --repeat $(or $(REPEAT),3) $(if $(PLOTS),--plots $(PLOTS))
+CHAINLIT := $(VENV)/peers/chainlit/bin/chainlit
+LITELLM := $(VENV)/peers/litellm/bin/litellm
+comma := ,
+bench: $(VENV)/.for-testing $(if $(PEERS),$(CHAINLIT) $(LITELLM))
 	@$(BIN)/python -m benchmarks.compose
 	@! $(BIN)/python -c 'import langchain_core, llama_index.core' 2>/dev/null || \
 		$(BIN)/python -m benchmarks.peers
 	@$(BIN)/python -m benchmarks.latency --pairs 60
-	@$(BIN)/python -m benchmarks.streams --tools $(TOOLS) --concurrency 20,100 --repeat 3
+	@$(STREAMS) --values 1,20,50,100,200 \
+		--targets direct,floor,sqlite,postgres,gateway$(if $(PEERS),$(comma)chainlit$(comma)litellm)
+	@$(STREAMS) --axis messages --values 10,1000,10000 --targets direct,sqlite,postgres
+	@$(STREAMS) --axis chats --values 10,1000,100000 --targets direct,sqlite,postgres
 
-# The gateway, the plain model server and LiteLLM's proxy (installed in TOOLS), measured in turn:
-# make gateway-load TOOLS=DIR [CONCURRENCY=1,20,100] [REPEAT=3]
-LITELLM := $(VENV)/litellm
+# The gateway, the bare model server and LiteLLM's proxy, measured in turn:
+# make gateway-load [CONCURRENCY=1,20,100] [REPEAT=3]
 CONCURRENCY := 1,20,100
-gateway-load: $(VENV)/.for-testing
-	@test -n "$(TOOLS)" || { echo "Say where the load tools are: make gateway-load TOOLS=DIR"; exit 1; }
-	@$(PYTHON) -m venv $(LITELLM) && $(LITELLM)/bin/python -m pip install --quiet --disable-pip-version-check \
-		'litellm[proxy]==1.83.0'
-	@$(BIN)/python -m benchmarks.streams --gateway --litellm $(LITELLM)/bin/litellm --tools $(TOOLS) \
-		--concurrency $(CONCURRENCY) --repeat $(or $(REPEAT),3)
+gateway-load: $(VENV)/.for-testing $(LITELLM)
+	@$(BIN)/python -m benchmarks.streams --targets direct,gateway,litellm --values $(CONCURRENCY) \
+		--repeat $(or $(REPEAT),3)
 
 clean:
 	rm -rf $(VENV) .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# Peers for comparisons, each in its own environment.
+$(CHAINLIT):
+	@$(PYTHON) -m venv $(VENV)/peers/chainlit && $(VENV)/peers/chainlit/bin/python -m pip install --quiet \
+		--disable-pip-version-check chainlit==2.12.0 openai==3.51.0
+
+$(LITELLM):
+	@$(PYTHON) -m venv $(VENV)/peers/litellm && $(VENV)/peers/litellm/bin/python -m pip install --quiet \
+		--disable-pip-version-check 'litellm[proxy]==1.83.0'
 
 $(VENV)/bin/python:
 	@$(PYTHON) -c 'import sys; sys.exit("Palimpsest needs Python 3.11 or newer." if sys.version_info < (3, 11) else 0)'

@@ -1,34 +1,16 @@
 """Bulk rows for measurements: messages in one chat, or chats of one person."""
 
-import random
 from collections.abc import Sequence
 from datetime import datetime, timedelta
-from itertools import accumulate
 
 from django.contrib.auth.models import User
 
+from benchmarks.load.words import texts as texts
+from benchmarks.load.words import vocabulary as vocabulary
 from chats.models import Branch, Chat, Compaction, Message
 from contextpolicy.models import EffectivePolicy
 
 ROWS = 1_000
-SYLLABLES = ["ba", "ren", "to", "li", "mak", "su", "dor", "vi", "pel", "han", "co", "gu"]
-WORDS = 40_000
-
-
-def vocabulary() -> list[str]:
-    """Generated words, the most common first."""
-    found: dict[str, None] = {}
-    chance = random.Random(13)  # noqa: S311  # to be repeated
-    while len(found) < WORDS:
-        found["".join(chance.choices(SYLLABLES, k=chance.randint(2, 5)))] = None
-    return list(found)
-
-
-def texts(count: int, *, words: Sequence[str], length: int = 40) -> list[str]:
-    """Texts with the word frequencies of a language: the n-th word is used 1/n as often."""
-    chance = random.Random(7)  # noqa: S311  # to be repeated
-    weights = list(accumulate(1 / (place + 1) for place in range(len(words))))
-    return [" ".join(chance.choices(words, cum_weights=weights, k=length)) for _ in range(count)]
 
 
 def fill(chat: Chat, said: Sequence[str], *, now: datetime) -> Branch:

@@ -54,8 +54,11 @@ class Instance:
 
 
 @contextmanager
-def instance(*, model_host: str) -> Iterator[Instance]:
-    """Start an instance that may call a model at this address, and end it."""
+def instance(*, model_host: str, database_url: str = "") -> Iterator[Instance]:
+    """Start an instance that may call a model at this address, and end it.
+
+    Without a database URL it uses SQLite in its folder.
+    """
     with tempfile.TemporaryDirectory() as folder:
         port = free_port()
         env = {
@@ -65,6 +68,7 @@ def instance(*, model_host: str) -> Iterator[Instance]:
             "PALIMPSEST_DATA": folder,
             "PALIMPSEST_PORT": str(port),
             "ALLOWED_PRIVATE_PROVIDERS": model_host,
+            "DATABASE_URL": database_url,
         }
         serve = [sys.executable, "manage.py", "serve", "--port", str(port)]
         launcher = subprocess.Popen(serve, cwd=ROOT, env=env, stdout=subprocess.DEVNULL)

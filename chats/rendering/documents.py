@@ -15,7 +15,8 @@ from markdown_it.token import Token
 from chats.rendering.markdown import render_code, render_table_close, render_table_open
 
 _WORD = re.compile(r"[^\w\- ]")
-# Returns the address for a link of a document, or "" to show its text alone.
+# Returns the address for a link or a picture of a document. Empty: only the text of the link is
+# shown, and the picture is left out.
 Resolve = Callable[[str], str]
 
 
@@ -87,10 +88,19 @@ def extract_plain_text(token: Token) -> str:
     return "".join(child.content or " " * (child.type == "softbreak") for child in children)
 
 
+def leave_out_picture(_path: str) -> str:
+    """Return no address."""
+    return ""
+
+
 def render_document(
-    text: str, *, resolve: Resolve, anchors: Mapping[str, str] | None = None
+    text: str,
+    *,
+    resolve: Resolve,
+    resolve_picture: Resolve = leave_out_picture,
+    anchors: Mapping[str, str] | None = None,
 ) -> SafeString:
-    """Return a document as HTML for templates, without its title. Pictures are left out.
+    """Return a document as HTML for templates, without its title.
 
     `anchors` maps the generated anchor of a heading to the anchor that is used instead.
     """
@@ -110,16 +120,18 @@ def render_document(
             if token.type == "th_open":
                 token.attrSet("scope", "col")
             if token.children:
-                token.children = list(resolve_links(token.children, resolve))
+                token.children = resolve_links(token.children, resolve, resolve_picture)
             kept.append(token)
     # The documents ship with the product, and the parser shows raw HTML as text.
     return mark_safe(str(PARSER.renderer.render(kept, PARSER.options, {})))  # noqa: S308 - see above
 
 
-def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
-    """Return inline tokens without images and with each link resolved.
+def resolve_links(
+    children: Sequence[Token], resolve: Resolve, resolve_picture: Resolve
+) -> list[Token]:
+    """Return inline tokens with each link and picture resolved.
 
-    A link without an address becomes text.
+    A link without an address becomes text. A picture without an address is left out.
     """
     made: list[Token] = []
     is_dropped = False
@@ -129,7 +141,12 @@ def resolve_links(children: Sequence[Token], resolve: Resolve) -> list[Token]:
             is_dropped = not address
             if address:
                 child.attrSet("href", address)
-        if child.type == "image" or (is_dropped and child.type in ("link_open", "link_close")):
+        if child.type == "image":
+            address = resolve_picture(str(child.attrs.get("src", "")))
+            child.attrSet("src", address)
+            if not address:
+                continue
+        if is_dropped and child.type in ("link_open", "link_close"):
             continue
         made.append(child)
     return made

@@ -1,5 +1,7 @@
 """Help: the pages of `docs/`, rendered and searchable."""
 
+import re
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cache, partial
@@ -25,6 +27,7 @@ from chats.web.auth import PersonRequest, signed_in
 
 FOLDER = Path(settings.BASE_DIR) / "docs"
 INDEX = "index"
+PICTURE = re.compile(r"pictures/[\w-]+\.svg")
 # The order of the menu; pages that are not named here follow by title.
 ORDER = """
     index getting-started small-model policies teams memory-and-search skills tools files
@@ -135,8 +138,19 @@ def help_page(request: PersonRequest, slug: str = INDEX) -> HttpResponse:
 
 def render_help_page(page: HelpPage) -> SafeString:
     return render_document(
-        page.text, resolve=partial(resolve_help_link, page=page), anchors=page.anchors
+        page.text,
+        resolve=partial(resolve_help_link, page=page),
+        resolve_picture=embed_picture,
+        anchors=page.anchors,
     )
+
+
+@cache
+def embed_picture(path: str) -> str:
+    """Return a plot of `docs/pictures/` as a data URL, empty for all other pictures."""
+    if not PICTURE.fullmatch(path) or not (FOLDER / path).is_file():
+        return ""
+    return f"data:image/svg+xml;base64,{b64encode((FOLDER / path).read_bytes()).decode()}"
 
 
 def find_sections(question: str) -> list[HelpHit]:

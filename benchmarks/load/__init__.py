@@ -1,0 +1,1 @@
+"""Generate load on an instance and measure it: clients, a fake model server, meters, plots."""

@@ -1,0 +1,93 @@
+"""CPU time and memory of the processes of an instance, by role."""
+
+import re
+from collections import defaultdict
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import psutil
+
+from tests.faults.programs import proportional_bytes
+
+MB = 1e6
+# The role of a process by its command line. A process without a match has the role of its parent.
+ROLES = (
+    ("web", re.compile(r"manage\.py web|uvicorn")),
+    ("background", re.compile(r"-Q (summaries|upkeep)|celeryd: (summaries|upkeep|background)@")),
+    ("worker", re.compile(r"-Q replies|celeryd: |celery .*worker")),
+    ("broker", re.compile(r"valkey|redis-server")),
+    ("PostgreSQL", re.compile(r"^postgres|/postgres ")),
+    ("launcher", re.compile(r"manage\.py serve")),
+)
+
+
+@dataclass
+class Memory:
+    """The memory of the processes of each role, in megabytes.
+
+    `pss` is the current memory, with shared pages divided among the processes. `peak` is the
+    highest resident memory since the last reading.
+    """
+
+    pss: dict[str, float] = field(default_factory=dict)
+    peak: dict[str, float] = field(default_factory=dict)
+
+
+def iter_processes(pids: Iterable[int], role: str = "other") -> Iterator[tuple[str, int]]:
+    """Yield each process of the trees below these ids, with its role."""
+    for pid in pids:
+        try:
+            process = psutil.Process(pid)
+            own = find_role(" ".join(process.cmdline())) or role
+            children = [child.pid for child in process.children()]
+        except psutil.Error:
+            continue
+        yield own, pid
+        yield from iter_processes(children, own)
+
+
+def find_role(command: str) -> str:
+    """Return the role of a process with this command line, empty if it has none of its own."""
+    return next((role for role, pattern in ROLES if pattern.search(command)), "")
+
+
+def read_cpu_seconds(pids: Iterable[int]) -> dict[str, float]:
+    """The CPU time that the processes of each role have used, with that of ended children."""
+    used: dict[str, float] = defaultdict(float)
+    for role, pid in iter_processes(pids):
+        try:
+            times = psutil.Process(pid).cpu_times()
+        except psutil.Error:
+            continue
+        ended = times.children_user + times.children_system
+        used[role] += times.user + times.system + ended
+    return dict(used)
+
+
+def read_memory(pids: Iterable[int]) -> Memory:
+    """The memory of the processes of each role. Resets the peaks."""
+    pss: dict[str, float] = defaultdict(float)
+    peak: dict[str, float] = defaultdict(float)
+    for role, pid in iter_processes(pids):
+        try:
+            pss[role] += proportional_bytes(pid) / MB
+            peak[role] += read_peak_bytes(pid) / MB
+        except OSError:
+            continue
+    return Memory(dict(pss), dict(peak))
+
+
+def read_peak_bytes(pid: int) -> int:
+    """The peak of a process's resident memory since the last call. Raises OSError."""
+    status = Path(f"/proc/{pid}/status").read_text(encoding="ascii", errors="replace")
+    found = re.search(r"VmHWM:\s+(\d+)", status)
+    Path(f"/proc/{pid}/clear_refs").write_text("5", encoding="ascii")
+    return int(found[1]) * 1024 if found else 0
+
+
+def read_machine_seconds() -> float:
+    """The CPU time of everything on this machine."""
+    times = psutil.cpu_times()
+    names = ("user", "nice", "system", "irq", "softirq", "steal")
+    return float(sum(getattr(times, name, 0.0) for name in names))
