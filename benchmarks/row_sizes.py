@@ -78,7 +78,7 @@ def measure(ours: Instance) -> Sizes:
 
 
 def describe_growth(before: Sizes, after: Sizes, *, turns: int) -> list[str]:
-    """Return the lines of a table: what each turn added, the largest first."""
+    """Return the lines of a table of the bytes that a turn added, the largest first."""
     grown = {
         name: tuple(
             now - then for now, then in zip(after[name], before.get(name, (0, 0, 0)), strict=True)

@@ -1,4 +1,4 @@
-"""What can be loaded: the product, its gateway, the floor and the peers, as clients see them."""
+"""Servers under load: the product, its gateway, the floor and the peers, as clients see them."""
 
 import asyncio
 import json
@@ -33,7 +33,7 @@ class Target(ABC):
 
     @abstractmethod
     async def prepare(self, people: int) -> None:
-        """Open what each simulated person needs; not measured."""
+        """Open the connections and chats of the simulated people; not measured."""
 
     @abstractmethod
     async def take_turn(self, person: int, text: str, meter: TokenMeter) -> str:
