@@ -43,7 +43,7 @@ class Sweep:
     tail: float
 
     def stored(self, value: int) -> Stored:
-        """What an instance holds at a value."""
+        """The rows of an instance at a value."""
         if self.axis == "messages":
             return Stored(messages=value, people=self.people)
         return Stored(chats=value if self.axis == "chats" else 0)

@@ -81,8 +81,8 @@ def describe_run(samples: Sequence[Sample], *, warm_up: float) -> Iterator[str]:
 
 
 def describe_activity(sample: Sample) -> str:
-    """Return what happened before a sample, the most frequent first."""
+    """Return the actions and jobs before a sample, the most frequent action first."""
     work = sorted(sample.work.items(), key=lambda each: -each[1])
-    told = [f"{name} {number}" for name, number in work if number]
-    told += [f"{name} {number} unfinished" for name, number in sample.jobs.items() if number]
-    return f"{sample.at / 60:.0f} min: {', '.join(told) or 'nothing'}"
+    parts = [f"{name} {number}" for name, number in work if number]
+    parts += [f"{name} {number} unfinished" for name, number in sample.jobs.items() if number]
+    return f"{sample.at / 60:.0f} min: {', '.join(parts) or 'nothing'}"

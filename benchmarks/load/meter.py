@@ -48,7 +48,7 @@ def iter_processes(pids: Iterable[int], role: str = "other") -> Iterator[tuple[s
 
 
 def find_role(command: str) -> str:
-    """Return the role of a process with this command line, empty if it has none of its own."""
+    """Return the role of a process with this command line, empty if none matches."""
     return next((role for role, pattern in ROLES if pattern.search(command)), "")
 
 

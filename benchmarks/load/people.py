@@ -50,7 +50,7 @@ class Account:
 
 @dataclass
 class Tally:
-    """What the load did: finished actions, and replies or requests that went wrong."""
+    """The results of the load: finished actions, and replies or requests that went wrong."""
 
     work: Counter[str] = field(default_factory=Counter)
     failures: Counter[str] = field(default_factory=Counter)

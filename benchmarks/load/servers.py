@@ -1,4 +1,4 @@
-"""Starts what is loaded: the fake model server itself, the floor, the product, and its peers."""
+"""Starts the servers under load: the fake model server, the floor, the product, and its peers."""
 
 import json
 import os
@@ -76,7 +76,7 @@ async def on_message(message: cl.Message):
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """What an instance holds before the load: other chats, and messages in each used chat."""
+    """Rows of an instance before the load: other chats, and messages in each used chat."""
 
     chats: int = 0
     messages: int = 0

@@ -32,7 +32,7 @@ PICTURE = re.compile(r"pictures/[\w-]+\.svg")
 ORDER = """
     index getting-started small-model policies teams memory-and-search skills tools files
     import-export deployment configuration backup-and-upgrade api gateway clients servers
-    webhooks audit architecture measurements
+    webhooks audit architecture capacity measurements
 """.split()  # noqa: SIM905 - names separated by spaces are easier to read
 MOST_FOUND = 30
 LONGEST_QUESTION = 200
