@@ -104,7 +104,9 @@ async def take_samples(
             memory = await asyncio.to_thread(read_memory, [ours.pid])
             jobs = await asyncio.to_thread(count_jobs, ours.folder)
             at = round(time.monotonic() - begun, 1)
-            sample = Sample(at, memory.pss, memory.peak, load.tally.take_work(), jobs)
+            sample = Sample(
+                at, memory.pss, memory.anonymous, memory.peak, load.tally.take_work(), jobs
+            )
             samples.append(sample)
             lines.write(json.dumps(asdict(sample)) + "\n")
             lines.flush()
@@ -127,10 +129,12 @@ def draw_memory(samples: Sequence[Sample]) -> str:
     """Draw the memory of each role as SVG."""
     roles = dict.fromkeys(role for sample in samples for role in sample.pss)
     lines = {
-        role: [(each.at / 60, each.pss[role]) for each in samples if role in each.pss]
+        role: [(each.at / 60, each.anonymous[role]) for each in samples if role in each.anonymous]
         for role in roles
     }
-    return draw_lines(lines, title="Memory (PSS) by process", x_label="minutes", y_label="MB")
+    return draw_lines(
+        lines, title="Memory without mapped files (PSS) by process", x_label="minutes", y_label="MB"
+    )
 
 
 def report(samples: Sequence[Sample], load: Load, *, cpu: float, minutes: float) -> None:

@@ -12,12 +12,14 @@ MOST_SAMPLES = 400
 class Sample:
     """One reading: seconds since the start, memory by role in MB, and the activity since the last.
 
-    `peak` is the highest resident memory since the last reading. `work` counts finished actions of
-    the load. `jobs` counts unfinished jobs of the instance.
+    `anonymous` is the part of `pss` that is no mapped file, and the part that is judged. `peak` is
+    the highest resident memory since the last reading. `work` counts finished actions of the load.
+    `jobs` counts unfinished jobs of the instance.
     """
 
     at: float
     pss: Mapping[str, float]
+    anonymous: Mapping[str, float]
     peak: Mapping[str, float]
     work: Mapping[str, int] = field(default_factory=dict)
     jobs: Mapping[str, int] = field(default_factory=dict)
@@ -48,12 +50,12 @@ def select_steady(samples: Sequence[Sample], *, warm_up: float) -> list[Sample]:
 
 
 def compute_growth(samples: Sequence[Sample], *, warm_up: float) -> dict[str, float]:
-    """Return the growth of each role's memory after the warm-up, in MB per hour."""
+    """Return the growth of each role's anonymous memory after the warm-up, in MB per hour."""
     steady = select_steady(samples, warm_up=warm_up)
     roles = dict.fromkeys(role for sample in samples for role in sample.pss)
     return {
         role: 3600
-        * compute_slope([(each.at, each.pss[role]) for each in steady if role in each.pss])
+        * compute_slope([(one.at, one.anonymous[role]) for one in steady if role in one.anonymous])
         for role in roles
     }
 
@@ -67,15 +69,19 @@ def describe_run(samples: Sequence[Sample], *, warm_up: float) -> Iterator[str]:
     """Yield a report as lines: growth and range of each role, its peak, and what ran then."""
     growth = compute_growth(samples, warm_up=warm_up)
     steady = select_steady(samples, warm_up=warm_up)
-    yield "| process | MB per hour | first | after the warm-up | last | peak | at the peak |"
-    yield "|---|---|---|---|---|---|---|"
+    yield (
+        "| process | MB per hour | first | after the warm-up | last | without files | peak |"
+        " at the peak |"
+    )
+    yield "|---|---|---|---|---|---|---|---|"
     for role, rate in growth.items():
         own = [sample for sample in samples if role in sample.pss]
         begun = next((each for each in steady if role in each.pss), own[-1])
         top = max(own, key=lambda each: each.peak.get(role, 0.0))
         yield (
             f"| {role} | {rate:+.1f} | {own[0].pss[role]:.0f} MB | {begun.pss[role]:.0f} MB "
-            f"| {own[-1].pss[role]:.0f} MB | {top.peak.get(role, 0.0):.0f} MB "
+            f"| {own[-1].pss[role]:.0f} MB | {own[-1].anonymous.get(role, 0.0):.0f} MB "
+            f"| {top.peak.get(role, 0.0):.0f} MB "
             f"| {describe_activity(top)} |"
         )
 

@@ -8,9 +8,9 @@ from pathlib import Path
 
 import psutil
 
-from tests.faults.programs import proportional_bytes
-
 MB = 1e6
+# Kernels before 5.15 have no `Pss_Anon`.
+SIZE = re.compile(r"^(Pss|Pss_Anon):\s+(\d+) kB", re.MULTILINE)
 # The role of a process by its command line. A process without a match has the role of its parent.
 ROLES = (
     ("web", re.compile(r"manage\.py web|uvicorn")),
@@ -26,11 +26,14 @@ ROLES = (
 class Memory:
     """The memory of the processes of each role, in megabytes.
 
-    `pss` is the current memory, with shared pages divided among the processes. `peak` is the
-    highest resident memory since the last reading.
+    `pss` is the current memory, with shared pages divided among the processes. `anonymous` is the
+    part of it that is no mapped file: SQLite maps up to 128 MiB of the database, which grows with
+    the data and can be freed at any time. `peak` is the highest resident memory since the last
+    reading.
     """
 
     pss: dict[str, float] = field(default_factory=dict)
+    anonymous: dict[str, float] = field(default_factory=dict)
     peak: dict[str, float] = field(default_factory=dict)
 
 
@@ -67,15 +70,18 @@ def read_cpu_seconds(pids: Iterable[int]) -> dict[str, float]:
 
 def read_memory(pids: Iterable[int]) -> Memory:
     """The memory of the processes of each role. Resets the peaks."""
-    pss: dict[str, float] = defaultdict(float)
-    peak: dict[str, float] = defaultdict(float)
+    memory = Memory(defaultdict(float), defaultdict(float), defaultdict(float))
     for role, pid in iter_processes(pids):
         try:
-            pss[role] += proportional_bytes(pid) / MB
-            peak[role] += read_peak_bytes(pid) / MB
+            rollup = Path(f"/proc/{pid}/smaps_rollup").read_text(encoding="ascii")
+            peak = read_peak_bytes(pid)
         except OSError:
             continue
-    return Memory(dict(pss), dict(peak))
+        found = {name: int(size) * 1024 / MB for name, size in SIZE.findall(rollup)}
+        memory.pss[role] += found["Pss"]
+        memory.anonymous[role] += found.get("Pss_Anon", found["Pss"])
+        memory.peak[role] += peak / MB
+    return memory
 
 
 def read_peak_bytes(pid: int) -> int:

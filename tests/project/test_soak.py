@@ -35,7 +35,9 @@ def play_run(*, leak: float, minutes: int = 120, peak_at: int = -1) -> list[Samp
         extra = 400 if number == peak_at else 0
         work = {"export": 7, "page": 2} if extra else {"page": 1}
         jobs = {"summaries": 3 if extra else 0}
-        samples.append(Sample(at, {"web": pss, "broker": 5}, {"web": pss + extra}, work, jobs))
+        samples.append(
+            Sample(at, {"web": pss}, {"web": pss, "broker": 5}, {"web": pss + extra}, work, jobs)
+        )
     return samples
 
 
@@ -52,8 +54,8 @@ def test_growth_of_the_warm_up_and_noise_are_no_leak() -> None:
 
 
 def test_a_short_run_is_judged_after_its_first_third() -> None:
-    rising = [Sample(at, {"web": 100 + at}, {}) for at in range(0, 31, 10)]
-    steady = [Sample(at, {"web": 130}, {}) for at in range(40, 100, 10)]
+    rising = [Sample(at, {"web": 1}, {"web": 100 + at}, {}) for at in range(0, 31, 10)]
+    steady = [Sample(at, {"web": 1}, {"web": 130}, {}) for at in range(40, 100, 10)]
     assert compute_growth([*rising, *steady], warm_up=1800)["web"] == 0
 
 
@@ -70,11 +72,15 @@ def test_the_report_names_what_ran_at_the_peak() -> None:
 
 
 def test_a_process_that_starts_late_is_reported() -> None:
-    samples = [
-        Sample(0, {"web": 1}, {}),
-        Sample(15, {"web": 1, "background": 9}, {"background": 9}),
-    ]
-    assert any("| background | +0.0 | 9 MB" in line for line in describe_run(samples, warm_up=1800))
+    early = Sample(0, {"web": 1}, {"web": 1}, {})
+    late = Sample(15, {"web": 1, "background": 9}, {"web": 1, "background": 7}, {"background": 9})
+    lines = list(describe_run([early, late], warm_up=1800))
+    assert any("| background | +0.0 | 9 MB" in line and "7 MB" in line for line in lines)
+
+
+def test_a_growing_database_file_is_no_leak() -> None:
+    samples = [Sample(at, {"web": 100 + at}, {"web": 100}, {}) for at in range(0, 100, 10)]
+    assert compute_growth(samples, warm_up=1800)["web"] == 0
 
 
 @pytest.mark.parametrize(
