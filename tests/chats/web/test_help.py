@@ -25,6 +25,7 @@ TRANSLATED = (
 )
 # Commands and data in the documents, without comments.
 CODE = re.compile(r"^```(?:json|http)\n(.*?)^```", re.DOTALL | re.MULTILINE)
+PLOTS = re.compile(r"!\[[^\]]+\]\(pictures/[\w-]+\.svg\)")
 ADDRESS = re.compile(r'(?:href|action)="(/help/[^"#?]*)(?:#([^"]*))?"')
 
 
@@ -121,6 +122,20 @@ def test_a_document_is_rendered_with_anchors_links_and_escaped_html() -> None:
         (1, "T", ""),
         (2, "Two words?", "two-words"),
     ]
+
+
+def test_plots_are_shown_and_other_pictures_are_left_out(admin_client: Client) -> None:
+    text = "# T\n\n![Time by streams](pictures/first-token-streams.svg) ![x](pictures/chat.png)\n"
+    text += "\n![y](../secret.svg) ![z](https://e.example/a.svg)\n"
+    html = render_document(text, resolve=str, resolve_picture=help_pages.embed_picture)
+    assert html.count("<img") == 1
+    assert 'alt="Time by streams"' in html
+    page = admin_client.get("/help/measurements/")
+    shown = re.findall(r'<img src="data:image/svg\+xml;base64,', page.content.decode())
+    assert len(shown) == len(PLOTS.findall((DOCS / "measurements.md").read_text("utf-8")))
+    assert shown
+    # Data URLs are allowed as pictures.
+    assert re.search(r"img-src [^;]*\bdata:", page["Content-Security-Policy"])
 
 
 def test_results_of_a_search_show_words_and_no_markdown() -> None:
