@@ -120,9 +120,13 @@ async def measure(
 ) -> list[Sample]:
     """Load the instance for some seconds; return its samples."""
     sampling = asyncio.create_task(take_samples(ours, fake, load, every=every, output=output))
-    await load.run(seconds)
+    loading = asyncio.create_task(load.run(seconds))
+    # The sampling only ends early by an error.
+    await asyncio.wait({loading, sampling}, return_when=asyncio.FIRST_COMPLETED)
     sampling.cancel()
-    return await sampling
+    samples = await sampling
+    await loading
+    return samples
 
 
 def draw_memory(samples: Sequence[Sample]) -> str:

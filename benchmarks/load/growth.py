@@ -12,8 +12,8 @@ MOST_SAMPLES = 400
 class Sample:
     """One reading: seconds since the start, memory by role in MB, and the activity since the last.
 
-    `anonymous` is the part of `pss` that is no mapped file, and the part that is judged. `peak` is
-    the highest resident memory since the last reading. `work` counts finished actions of the load.
+    `anonymous` is `pss` without mapped files, which is judged. `peak` is the highest resident
+    memory since the last reading. `work` counts finished actions of the load.
     `jobs` counts unfinished jobs of the instance.
     """
 

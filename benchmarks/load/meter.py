@@ -26,10 +26,9 @@ ROLES = (
 class Memory:
     """The memory of the processes of each role, in megabytes.
 
-    `pss` is the current memory, with shared pages divided among the processes. `anonymous` is the
-    part of it that is no mapped file: SQLite maps up to 128 MiB of the database, which grows with
-    the data and can be freed at any time. `peak` is the highest resident memory since the last
-    reading.
+    `pss` is the current memory, with shared pages divided among the processes. `anonymous` is
+    `pss` without mapped files: SQLite maps up to 128 MiB of the database, which grows with the data
+    and can be freed at any time. `peak` is the highest resident memory since the last reading.
     """
 
     pss: dict[str, float] = field(default_factory=dict)
@@ -81,7 +80,7 @@ def read_memory(pids: Iterable[int]) -> Memory:
         memory.pss[role] += found["Pss"]
         memory.anonymous[role] += found.get("Pss_Anon", found["Pss"])
         memory.peak[role] += peak / MB
-    return memory
+    return Memory(dict(memory.pss), dict(memory.anonymous), dict(memory.peak))
 
 
 def read_peak_bytes(pid: int) -> int:
