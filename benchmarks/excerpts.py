@@ -29,7 +29,8 @@ from chats.people.keys import create_key
 from chats.prompt.tokenizer import O200kCounter
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import LONG_CHATS, replace_demo_policy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 from replay.evidence.chats import import_chat
 from replay.evidence.conversations import read_all
 queue.publish_task = queue.keep_here

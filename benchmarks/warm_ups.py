@@ -24,7 +24,8 @@ from chats.people.keys import create_key
 from chats.models import ProviderAccount
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import replace_demo_policy
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 now = timezone.now()
 replace_demo_policy(actor="system", now=now)
 ProviderAccount.objects.create(slug="bench", name="bench", base_url="{base}")

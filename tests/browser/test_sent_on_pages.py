@@ -17,7 +17,8 @@ from tests.support.browser_summaries import ASSIGN_SUMMARY_POLICY, compact_now, 
 CUTTING = """
 from uuid import UUID
 from django.utils import timezone
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 values = {{"strategy": "simple", "window_size": 12, "max_chars_per_message": 120}}
 now = timezone.now()
 policy = create_policy(slug="cutting", name="Cutting", values=values, actor="system", now=now)

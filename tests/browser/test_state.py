@@ -16,7 +16,7 @@ from tests.support.browser_chats import PHONE
 BOOKING = """
 from django.utils import timezone
 from contextpolicy.models import ContextPolicy
-from contextpolicy.publish import assign_policy
+from contextpolicy.policy_assignments import assign_policy
 policy = ContextPolicy.objects.get(slug="booking")
 assign_policy(policy=policy, level="instance", actor="system", now=timezone.now())
 """

@@ -12,7 +12,8 @@ from tests.support.browser_operator import run_operator_script
 POLICY = """
 from django.utils import timezone
 from contextpolicy.models import ModelSpec
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 light = ModelSpec.objects.get(name="fake-chat")
 values = {"strategy": "dynamic_summary", "summarization_model": light.slug}
 now = timezone.now()

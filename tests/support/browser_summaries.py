@@ -19,7 +19,8 @@ CASE_MESSAGES = (
 ASSIGN_SUMMARY_POLICY = """
 from django.utils import timezone
 from contextpolicy.models import PolicyAssignment
-from contextpolicy.publish import assign_policy, create_policy
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
 values = {"strategy": "dynamic_summary", "token_budget": 9000, "reserve_tokens": 400}
 values |= {"keep_last_messages": 2, "summary_max_tokens": 400}
 PolicyAssignment.objects.filter(level="instance").delete()
