@@ -91,7 +91,7 @@ def test_the_parts_add_up(chat: Chat, fill: Callable[[int], None]) -> None:
     assert sizes(found)["history"] == 20 * TOKENS
     assert found.used + sizes(found)["free"] == found.prompt_limit
     assert found.prompt_limit + found.reserve == found.token_budget
-    assert words(found)["history"] == "20 messages, from message 1 on"
+    assert words(found)["history"] == "20 messages, starting with message 1"
 
 
 def test_an_empty_chat_sends_nothing_yet(chat: Chat, policy: Callable[..., None]) -> None:
@@ -149,7 +149,7 @@ def test_the_newest_messages_alone_are_named_as_such(
 
     assert sizes(found)["history"] == 5 * TOKENS
     assert words(found)["summary"] == "Leaves out messages 1 to 15"
-    assert words(found)["history"] == "5 messages, from message 16 on"
+    assert words(found)["history"] == "5 messages, starting with message 16"
     assert found.next_compaction == ""
 
 

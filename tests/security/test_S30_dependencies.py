@@ -119,7 +119,7 @@ def test_S30_running_needs_little() -> None:
 
 
 # Packages that neither the product nor `make test-all` needs.
-TOOLS = ("pip-audit", "mutmut", "uv", "litellm", "aider-chat")
+TOOLS = ("pip-audit", "mutmut", "uv", "litellm", "chainlit", "aider-chat")
 
 
 @pytest.mark.parametrize("name", ["Makefile", "Dockerfile"])

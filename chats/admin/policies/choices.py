@@ -44,14 +44,14 @@ def get_strategy_display(name: str) -> StrOrPromise:
     return STRATEGY_NAMES.get(name, name)
 
 
-def list_models() -> Choices:
+def list_named_models() -> Choices:
     """Return all models, each with its name and provider."""
     return [(model.slug, f"{model} ({model.provider})") for model in ModelSpec.objects.all()]
 
 
 def list_model_choices() -> Choices:
     """Return the models that a policy can name, and "none"."""
-    return [*list_models(), NONE_OF_THEM]
+    return [*list_named_models(), NONE_OF_THEM]
 
 
 def list_provider_choices() -> Choices:
@@ -84,4 +84,4 @@ def list_tool_choices() -> Choices:
 
 def list_summariser_choices() -> Choices:
     """Return the models and methods that can write summaries."""
-    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *list_models()]
+    return [UNSET, (BUILT_IN, gettext_lazy("No model: built-in extractor")), *list_named_models()]

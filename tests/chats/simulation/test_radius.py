@@ -421,7 +421,7 @@ class TestPages:
         assert str(blast.PUT_IN_FORCE) in Page(saved.content.decode()).words
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": "assigned"}
         asked = ines.post(address, {**form, "_preview": "1"}).content.decode()
-        assert "The count of all 7 chats in use is counting" in Page(asked).words
+        assert "Count of the chats in use (7), counting" in Page(asked).words
         row = BlastRadius.objects.get()
         count = f"/admin/contextpolicy/blastradius/{row.pk}/count/"
         assert count in asked

@@ -882,7 +882,7 @@ STATES: dict[str, tuple[dict[str, Any], str]] = {
     ),
     "tokens": (
         {"status": "limit", "reason": "tokens", "queue": ["critic", "writer", "planner"]},
-        "Limit of 200,000 tokens reached The next agents were Critic and Writer."
+        "Limit of 200,000 tokens reached The next agents were Critic, Writer, Planner."
         " 2 replies, 1,200 tokens.",
     ),
     "time": (
