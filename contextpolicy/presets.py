@@ -223,10 +223,10 @@ def seed_policies(*, now: datetime) -> None:
 
 
 def replace_demo_policy(*, actor: str, now: datetime) -> bool:
-    """Replace *Demo* by *Long chats* for everyone, when a real model is connected.
+    """Replace *Demo* with *Long chats* as the policy for everyone.
 
-    Returns False and changes nothing if everyone has another policy than *Demo*, or if *Long chats*
-    is retired.
+    Called when a real model becomes the default. Returns False and changes nothing if *Demo* is not
+    assigned to everyone, or if *Long chats* is retired or missing.
     """
     is_demo = PolicyAssignment.objects.filter(level="instance", policy__slug=DEMO).exists()
     normal = ContextPolicy.objects.filter(slug=LONG_CHATS.slug, retired=False).first()

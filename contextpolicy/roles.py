@@ -249,9 +249,10 @@ def check_membership(
 
 
 def check_username_free(username: str, *, but: int | None = None) -> None:
-    """Raise NameInvisible, or UsernameTaken if another person has this name.
+    """Raise UsernameTaken if another person has this name, ignoring case.
 
-    The names are compared in Python, because SQLite ignores the case of ASCII letters only.
+    Raises NameInvisible if no character of the name is visible. The names are compared in Python,
+    because SQLite ignores the case of ASCII letters only.
     """
     check_name_visible(username)
     others = User.objects.exclude(pk=but) if but is not None else User.objects.all()

@@ -56,7 +56,7 @@ MOST_MESSAGES = 16
 MOST_TOKENS = 12_000
 SECONDS = 60.0
 MOST_WRITTEN = 1_500
-# Maximum number of calls per person and UTC day.
+# Maximum number of calls per person per UTC day.
 CALLS_A_DAY = 20
 # Pages of messages that one transaction may skip.
 PAGES = 20

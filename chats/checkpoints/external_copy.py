@@ -13,7 +13,7 @@ from chats.ground.refusals import Refusal
 
 
 class FileUnreadable(Refusal):
-    """The checkpoint file exists but cannot be read or written."""
+    """The checkpoint file cannot be read or written."""
 
     code = "checkpoint_file_unreadable"
     status = 500

@@ -77,7 +77,7 @@ def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
 
 
 def is_provider_allowed(names: Sequence[str] | None, *, provider: str) -> bool:
-    """Return True if a policy's list of providers includes this one."""
+    """Return True if a policy's list of providers includes this one, or there is no list."""
     return names is None or provider in names
 
 

@@ -300,7 +300,10 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
         )
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
         raise build_archive_error(
-            gettext_lazy("An entry expands to far more than the size of the archive.")
+            gettext_lazy(
+                "An entry expands to more than 200 times its compressed size. Create the "
+                "archive again without this entry."
+            )
         )
 
 

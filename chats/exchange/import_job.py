@@ -151,7 +151,8 @@ def claim_import(import_id: uuid.UUID, *, now: datetime) -> ImportLease | None:
 def import_remaining_chats(worker: ImportWork) -> None:
     """Read the file and import the chats after the stored position.
 
-    Raises `LeaseLost` and `Refusal`.
+    After `SECONDS`, or if the worker closes, the next task continues. Raises `LeaseLost` and
+    `Refusal`.
     """
     row, lease = worker.row, worker.lease
     with assemble_import_file(row) as file, ExitStack() as kept:

@@ -49,8 +49,8 @@ class FileNotReady(Refusal):
     code = "file_not_ready"
     status = 409
     sentence = gettext_noop(
-        "{name} is still being read. Send the message again in a moment. On pages and over REST, "
-        "you can also send unread files by name only."
+        "{name} is still being read. Send the message again in a moment. In the web interface and "
+        "the REST API, you can also send only the names of files that are not read yet."
     )
     param = "files"
     retry_after = 1
@@ -62,8 +62,8 @@ class FileNotRead(Refusal):
     code = "file_not_read"
     status = 409
     sentence = gettext_noop(
-        "{name} could not be read: {reason} Remove the file, then send the message again. On pages "
-        "and over REST, you can also send unread files by name only."
+        "{name} could not be read: {reason} Remove the file, then send the message again. In the "
+        "web interface and the REST API, you can also send only the name of the file."
     )
     param = "files"
 

@@ -31,7 +31,7 @@ def open_sheets(path: Path, *, has_values: bool) -> list[Any]:
         """Ignores charts: they have no text, and the library fails on some of them."""
 
         def read_chartsheet(self, sheet: Any, rel: Any) -> None:
-            """Add an empty sheet, because other parts of a workbook count its sheets."""
+            """Add an empty sheet, because other parts of a workbook refer to sheets by index."""
             del rel
             self.wb._add_sheet(Chartsheet(parent=self.wb, title=sheet.name))  # noqa: SLF001  # as the library does
 

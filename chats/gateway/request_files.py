@@ -152,7 +152,7 @@ def read_given(
 
 
 def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> Conversation:
-    """Replace references to uploads: documents by their hashes, images by copies.
+    """Replace references to uploads: documents with their hashes, images with copies.
 
     Raises `FileNotFound`, `FileNotReady`, `FileNotRead` and `FileMissing`.
     """
@@ -255,7 +255,7 @@ def find_stored_file(
 def replace_given_parts(
     parts: Sequence[Part], made: Mapping[str, AttachedFile]
 ) -> tuple[Part, ...]:
-    """Replace the references in parts by their documents. Duplicate references are dropped."""
+    """Replace the references in parts with their documents. Duplicate references are dropped."""
     left = {sha256: parse_stored_part(file.part) for sha256, file in made.items()}
     found: list[Part] = []
     for part in parts:

@@ -36,7 +36,7 @@ def strip_line_signs(line: str) -> str:
 
 
 def sanitise_text(text: str) -> str:
-    """Replace NUL and lone surrogates in a text by U+FFFD.
+    """Replace NUL and lone surrogates in a text with U+FFFD.
 
     Surrogate pairs become one character.
     """

@@ -70,11 +70,12 @@ def build_guarded_client(
     sent_headers: Collection[str] = (),
     most: int = sys.maxsize,
 ) -> httpx2.AsyncClient:
-    """Return a client whose calls raise AddressRefused and ProviderError.
+    """Return an HTTP client that connects only to allowed addresses and sends only allowed headers.
 
-    The caller limits the time to wait for a response. `sent_headers` are added to the usual ones. A
-    successful body of more than `most` bytes fails with the code `provider_protocol`, unless it is
-    read with `ResponseBody.read`.
+    `allowed_private`: private hosts that are allowed. `sent_headers`: names of headers that may be
+    sent in addition to `_SENT_HEADERS`. The caller limits the time to wait for a response. Calls
+    raise AddressRefused and ProviderError. A successful body of more than `most` bytes fails with
+    the code `provider_protocol`, unless it is read with `ResponseBody.read`.
     """
     return httpx2.AsyncClient(
         transport=GuardedTransport(

@@ -90,7 +90,8 @@ LENGTH = re.compile(r"-?[0-9]?(?:\.[0-9]{1,10})?(?:em)?")
 def filter_attribute(tag: str, attribute: str, value: str) -> str | None:
     """Return the value of an allowed attribute, or None to remove it.
 
-    Attributes in `LENGTHS` and `NUMBERS` are removed if their value is not one within the limits.
+    Attributes in `LENGTHS` and `NUMBERS` are removed unless their value matches `LENGTH` or
+    `NUMBER`.
     """
     if attribute in LENGTHS.get(tag, ()):
         return value if LENGTH.fullmatch(value) else None

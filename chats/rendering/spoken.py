@@ -40,9 +40,9 @@ _OPEN_MARKER = re.compile(
 class SpokenSoFar:
     """The displayed text of a reply that is still being written.
 
-    When the reply ends, the page replaces it by `extract_displayed_text` of the whole reply. Until
-    then, a few characters that may become a label or marker are held back, and markers in code are
-    not shown. Text after another member's name is never shown.
+    When the reply ends, the page replaces it with `extract_displayed_text` of the whole reply.
+    Until then, a few characters that may become a label or marker are held back, and markers in
+    code are not shown. Text after another member's name is never shown.
     """
 
     def __init__(self, name: str, *, at_start: bool = True) -> None:

@@ -157,7 +157,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "tool.withdrawn": gettext_lazy("Approval of a tool withdrawn"),
     "tool_server.changed": gettext_lazy("Tool server changed"),
     "tool_server.created": gettext_lazy("Tool server added"),
-    "tool_server.read": gettext_lazy("Definitions of a tool server read"),
+    "tool_server.read": gettext_lazy("Tool definitions read from a server"),
     "turn.absorbed": gettext_lazy("Waiting message added to a running reply"),
     "turn.completed": gettext_lazy("Reply completed"),
     "turn.failed": gettext_lazy("Reply failed"),

@@ -30,4 +30,9 @@ class Migration(migrations.Migration):
             name='strict_roles',
             field=models.BooleanField(default=False, help_text='Select this if the server requires alternating roles, starting with the user. Consecutive messages of one role are then sent as one message.', verbose_name='strict roles'),
         ),
+        migrations.AlterField(
+            model_name='modelspec',
+            name='thinking',
+            field=models.CharField(blank=True, choices=[('', 'Default of the model'), ('adaptive', 'Chosen by the model'), ('1024', 'Up to 1,024 tokens'), ('4096', 'Up to 4,096 tokens'), ('16384', 'Up to 16,384 tokens')], default='', help_text='Controls reasoning before a reply, for models with Anthropic’s API. Reasoning tokens count towards the limit of the reply.', max_length=10, verbose_name='reasoning'),
+        ),
     ]

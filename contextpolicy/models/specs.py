@@ -164,8 +164,8 @@ class ModelSpec(Stored):
         default=Thinking.OWN,
         blank=True,
         help_text=gettext_lazy(
-            "Limits the thinking before a reply, for models with Anthropic’s API. Thinking "
-            "counts as tokens of the reply."
+            "Controls reasoning before a reply, for models with Anthropic’s API. Reasoning tokens "
+            "count towards the limit of the reply."
         ),
         verbose_name=gettext_lazy("reasoning"),
     )

@@ -19,7 +19,7 @@ IMPORT = re.compile(
     rf"^[ \t>]*from ({OURS}(?:\.\w+)*) import (\((?:[\w\s,]+)\)|[\w, ]+)", re.MULTILINE
 )
 SUFFIXES = (".py", ".md", ".sh", ".yml", ".yaml", ".service")
-# Their programs are examples of plugins, or run beside older versions.
+# These programs are examples of plugins, or of this check.
 ELSEWHERE = ("tests/plugin_package/", "tests/project/test_embedded_programs.py")
 
 
@@ -73,6 +73,6 @@ def test_programs_in_strings_import_what_exists() -> None:
     assert wrong == []
 
 
-@pytest.mark.parametrize("name", ["assign_policy_to_nobody", "publish_no_module"])
+@pytest.mark.parametrize("name", ["assign_policies_twice", "publish_missing_module"])
 def test_a_name_that_does_not_exist_is_noticed(name: str) -> None:
     assert not is_importable("contextpolicy.publish", name)

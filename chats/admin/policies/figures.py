@@ -30,7 +30,7 @@ PLACES = re.compile(r"\{(\w+)\}|\[([^\[\]]+)\]")
 
 
 def fill_sentence(words: str, *, about: str = "", **figures: Figure | Pieces) -> Pieces:
-    """Replace each `{name}` in a sentence by its figure.
+    """Replace each `{name}` in a sentence with its figure.
 
     Words in brackets become a figure of the field `about`. A user's own text is always a figure.
     """

@@ -61,7 +61,7 @@ def convert_list_to_tuple(value: object) -> object:
 
 
 def link_field_names(form: PolicyForm, sentence: str) -> SafeString:
-    """Replace each field name in a sentence by its label, linked to the field."""
+    """Replace each field name in a sentence with its label, linked to the field."""
     pieces = NAMES.split(sentence)
     return format_html_join(
         "",

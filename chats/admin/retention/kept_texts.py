@@ -34,7 +34,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
     ordering: ClassVar = ("-replaced_at", "-pk")
 
     def get_urls(self) -> list[URLPattern]:
-        """Replace the page of one row by the page that requests a reason."""
+        """Replace the page of one row with the page that requests a reason."""
         page = self.admin_site.admin_view(self.read_text)
         address = path("<uuid:text_id>/change/", page, name="chats_kepttext_change")
         return [address, *super().get_urls()]

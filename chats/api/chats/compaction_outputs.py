@@ -69,13 +69,16 @@ class SectionOut(serializers.Serializer[Mapping[str, Any]]):
 
 
 class CompactionOut(serializers.Serializer[Compaction]):
-    """A compaction: a summary that replaces a range of messages in the prompt.
+    """A compaction: a range of messages that prompts replace with a summary or leave out.
 
     The original messages are kept.
     """
 
     id = serializers.UUIDField()
-    branch = serializers.UUIDField(source="branch_id", help_text="Id of the branch.")
+    branch = serializers.UUIDField(
+        source="branch_id",
+        help_text="Id of the branch on which the compaction was made. Others can use it too.",
+    )
     kind = serializers.ChoiceField(
         choices=Compaction.Kind.choices,
         help_text="`summary`, or `window`: the messages are left out without a summary.",

@@ -30,7 +30,8 @@ HELP = (
     "`sent`: the exact messages that the model would receive, in the policy's layout. "
     "`messages`: system text (if requested), summary, pinned messages, recent messages with "
     "their roles, state and retrieved context, then the question. `text`: the same content as a "
-    "single string. Both leave out tool calls and their results."
+    "single string without the question. `messages` and `text` leave out tool calls and "
+    "their results."
 )
 WITH_SYSTEM = (
     "True: include the system text. Ignored for the form `sent`, which always includes it."

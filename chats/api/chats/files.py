@@ -63,7 +63,7 @@ class FileOut(serializers.Serializer[StoredFile]):
     size = serializers.IntegerField(help_text="Size of the file in bytes.")
     state = serializers.ChoiceField(
         choices=StoredFile.State.choices,
-        help_text="`pending`: a worker has not read the file yet. `ready`: its text can be "
+        help_text="`pending`: a worker has not read the file yet. `ready`: it can be "
         "used. `failed`: see `code`.",
     )
     code = serializers.CharField(

@@ -32,9 +32,7 @@ class SegmentOut(serializers.Serializer[Sequence[Any]]):
         help_text="Number of tokens, counted by the local tokenizer."
     )
     cut_to = serializers.SerializerMethodField(
-        help_text=(
-            "Length limit, in characters, to which the policy cut the text. Null: sent in full."
-        )
+        help_text=("Length limit, in characters, to which the policy cut the text. Null: not cut.")
     )
     results_cut_to = serializers.SerializerMethodField(
         help_text=(

@@ -23,7 +23,7 @@ from contextpolicy import skill_files
 from contextpolicy.models import Skill, SkillFile
 
 ZIP = "application/zip"
-# The maximum number of files of one request, which can replace all files of a skill by others.
+# The maximum number of files of one request, which can replace all files of a skill with others.
 MOST_FILE_CHANGES = 40
 
 

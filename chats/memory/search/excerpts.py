@@ -284,7 +284,7 @@ class Filling:
         return fits
 
     def complete_cut_messages(self) -> None:
-        """Replace shortened excerpts by their whole messages where there is room, best first."""
+        """Replace shortened excerpts with their whole messages where there is room, best first."""
         for seq, tokens in self.shortened.items():
             said = self.texts.get(seq)
             if said is None or len(said.text) > (self.room + tokens) * MOST_PER_TOKEN:

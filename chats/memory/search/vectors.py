@@ -154,7 +154,7 @@ def retire_space(space: VectorSpace, *, now: datetime) -> None:
 
 @transaction.atomic
 def activate_space(space: VectorSpace, *, now: datetime) -> None:
-    """Replace the active index by one whose pass has finished, and schedule its next pass.
+    """Replace the active index with one whose pass has finished, and schedule its next pass.
 
     Does nothing if the index was retired.
     """

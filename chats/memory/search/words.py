@@ -201,7 +201,7 @@ def _read_run(run: str) -> Iterator[Word]:
 
 
 def _pieces(part: str, script: str) -> Iterator[Word]:
-    """Yield the overlapping pieces of a part, and single characters for Han and kana."""
+    """Yield the character n-grams of a part, and also single characters for Han and kana."""
     length = _LENGTHS[script]
     kept = [(at, made) for at, char in enumerate(part) if (made := char.translate(_FOLDING))]
     full = (

@@ -224,7 +224,11 @@ class _Prompt:
         return WindowNeeded(to_seq, move.tokens_before, move.tokens_after, move.reason)
 
     def assemble(self, choice: WindowChoice, fallback: str) -> AssembledContext:
-        """Lay out the chosen parts, check the partition and do the accounting."""
+        """Return the prompt of the chosen parts, with each message sent or left out for a reason.
+
+        Drops the oldest entries if it exceeds the limit. Raises PartitionError if a message is
+        neither sent nor left out. `fallback`: the reason the fallback chose the window, or empty.
+        """
         kept = [*(self.entries[place] for place in choice.kept), *self.pieces.continued]
         pins, left = self._pins_beside(choice)
         blocks, notes = self.pieces.laid_out(pins, kept)

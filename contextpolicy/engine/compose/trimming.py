@@ -20,10 +20,10 @@ SHORTEN = "Shorten or split the message."
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Fixed:
-    """The parts of a prompt other than history that are sent.
+    """The parts of a prompt other than its history.
 
-    `left` contains (seq, reason) of the omitted parts. `required`: tokens of system text,
-    tools, question and, in a continuation, the truncated reply.
+    `left`: (seq, reason) of each omitted part. `required`: tokens of system text, tools, question,
+    prefill and, in a continuation, the truncated reply.
     """
 
     required: int

@@ -124,7 +124,7 @@ def declare(*, default: Value, **facts: Any) -> Value:
         made: Any = field(default_factory=dict, metadata=metadata)
     else:
         made = field(default=default, metadata=metadata)
-    return made  # type: ignore[no-any-return]  # the dataclass replaces it by the default
+    return made  # type: ignore[no-any-return]  # the dataclass replaces it with the default
 
 
 def collect_fields(values: type) -> dict[str, PolicyField]:

@@ -112,7 +112,7 @@ class MemoryFields:
         label=gettext_noop("Suggested preferences"),
         help_text=gettext_noop(
             "The summarising model reads messages of idle chats and suggests preferences. "
-            "Requires the person’s consent. At most 20 calls per person and day. Without a "
+            "Requires the person’s consent. At most 20 calls per person per day. Without a "
             "summarising model, no preferences are suggested."
         ),
         sentence=gettext_noop("Preferences are [not suggested] by a model."),
