@@ -195,9 +195,9 @@ def is_count_required() -> bool:
 def filter_fresh_radii(
     policy: ContextPolicy, *, digest: str, now: datetime
 ) -> QuerySet[BlastRadius]:
-    """Return the valid counts of these values against the active version, newest first.
+    """Return the valid blast radii of these values against the active version, newest first.
 
-    Counts that began more than `FRESH` ago are left out.
+    Those that were started more than `FRESH` ago are left out.
     """
     rows = BlastRadius.objects.filter(
         policy=policy, digest=digest, base=get_active_number(policy), started_at__gte=now - FRESH

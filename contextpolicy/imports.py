@@ -293,7 +293,7 @@ def find_form_problems(form: Mapping[str, Any]) -> list[Problem]:
 
 
 def build_left_out_problem(slug: str) -> Problem:
-    """Return the problem that an exported policy names a skill but does not contain it."""
+    """Return the problem of a skill that an exported policy names but does not contain."""
     sentence = gettext(
         "The exported policy does not contain the skill {slug}, and it does not exist here. Export "
         "the skill where the policy comes from, import it under Skills, then import the policy "

@@ -273,7 +273,7 @@ def check_name_visible(name: str) -> None:
 def find_person_by_name(username: str) -> User | None:
     """Return the person with this name, or None.
 
-    Without an exact match, return the only person whose name differs just in case.
+    Without an exact match, return the person whose name alone differs only in case.
     """
     exact = User.objects.filter(username=username).first()
     if exact is not None or not username:

@@ -49,7 +49,7 @@ def format_metrics(now: datetime) -> bytes:
 
 
 class InstanceCollector:
-    """Reads all figures once, for a single response."""
+    """Collects all metrics once, for one scrape."""
 
     def __init__(self, now: datetime) -> None:
         self.now = now

@@ -15,9 +15,9 @@ from chats.prompt import model_choice
 
 @dataclass(frozen=True, slots=True)
 class Locks:
-    """The reasons why actions on a chat are refused, as localized sentences.
+    """Localized reasons why actions on a chat are unavailable.
 
-    Each is the sentence of the refusal that an attempt would raise; empty if the action is allowed.
+    Each is the error message of the action; empty if the action is allowed.
     """
 
     compact: str = ""

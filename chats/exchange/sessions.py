@@ -3,7 +3,7 @@
 The formats are public: Claude Code (github.com/daaain/claude-code-log), pi
 (github.com/badlogic/pi-mono, `packages/coding-agent/docs/session.md`), Codex
 (github.com/openai/codex, `codex-rs/protocol`), opencode (github.com/sst/opencode, `opencode
-export`), and the page of llama.cpp (github.com/ggml-org/llama.cpp, `tools/ui`).
+export`), and the web UI of llama.cpp (github.com/ggml-org/llama.cpp, `tools/ui`).
 """
 
 import hashlib

@@ -32,6 +32,7 @@ from chats.exchange.ui_lookup import (
     select_path,
 )
 from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
+from chats.files.attach import check_file_number
 from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Chat, Message, MessageFile, Turn
@@ -146,22 +147,26 @@ class UIAction:
         Raises `UnsupportedUIMessage` for an address other than that of an upload, unless the
         message is edited, and the refusals of uploads.
         """
-        found: list[uuid.UUID] = []
-        for part in self.request.last.parts if self.request.last else ():
-            if not isinstance(part, FilePart):
-                continue
+        last = self.request.last
+        parts = [part for part in last.parts if isinstance(part, FilePart)] if last else []
+        uploads: list[uuid.UUID | InlineFile] = []
+        for part in parts:
             known = OWN_FILE.fullmatch(part.reference)
             if known is not None:
-                found.append(uuid.UUID(known[1]))
+                uploads.append(uuid.UUID(known[1]))
             elif part.reference.startswith("data:"):
-                file = InlineFile(part.name, part.reference)
-                # The size of the request is limited already.
-                found += store_inline_files([file], owner=self.user, now=self.now, limit=None)
+                uploads.append(InlineFile(part.name, part.reference))
             elif self.request.message_id:
                 self.addresses.add(update_image_address(part.reference))
             else:
                 raise UnsupportedUIMessage
-        return found
+        inline = [file for file in uploads if isinstance(file, InlineFile)]
+        if inline:
+            # Before the first file is stored.
+            check_file_number(len(parts))
+        # The size of the request is limited already.
+        stored = iter(store_inline_files(inline, owner=self.user, now=self.now, limit=None))
+        return [next(stored) if isinstance(file, InlineFile) else file for file in uploads]
 
     def open(self, text: str) -> tuple[Chat, Turn]:
         """Create the chat with its first message, in one transaction.

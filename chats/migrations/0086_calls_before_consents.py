@@ -13,6 +13,7 @@ from datetime import UTC
 from itertools import groupby
 
 from django.db import migrations, transaction
+from django.db.models import F
 from django.utils import timezone
 
 
@@ -43,9 +44,13 @@ def commit_in_chain(apps, alias, *, chat_id, turn_ids):
             "data", flat=True
         ):
             known |= {call[0] for call in data.get("calls", ())}
-        rows = Receipt.objects.using(alias).filter(turn=turn).exclude(commitment="")
-        if turn.status == "running":
-            rows = rows.exclude(attempt=turn.attempt)
+        # In one statement, because a worker can begin an attempt at any time.
+        rows = (
+            Receipt.objects.using(alias)
+            .filter(turn=turn)
+            .exclude(commitment="")
+            .exclude(turn__status="running", attempt=F("turn__attempt"))
+        )
         left = [
             (attempt, [str(pk), commitment])
             for attempt, pk, commitment in rows.order_by("attempt", "step", "call").values_list(

@@ -202,7 +202,8 @@ def load_round_opening(
 ) -> engine.Message | None:
     """Return the message that opened the round.
 
-    None if it may not be sent, if it is the question itself or newer, or without a round.
+    None if the turn has no round, the message may not be sent, or it is not older than the
+    question.
     """
     opening: Message | None = turn.round.opening if turn.round else None
     if opening is None or opening.seq is None or opening.seq >= before:

@@ -103,7 +103,7 @@ class ProviderRequest:
 
 @dataclass(frozen=True, slots=True)
 class TextDelta:
-    """More text of the reply."""
+    """The next piece of the text of the reply."""
 
     text: str
 
@@ -117,7 +117,7 @@ class ReasoningDelta:
 
 @dataclass(frozen=True, slots=True)
 class TokenLogprobs:
-    """Log probabilities of tokens as sent by the provider, before the text of the tokens.
+    """Log probabilities of tokens, as sent by the provider. They precede the text of the tokens.
 
     `is_mixed`: the same chunk also has reasoning or tool calls, and `entries` may include theirs.
     """

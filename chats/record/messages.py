@@ -124,7 +124,7 @@ def has_waiting_messages(*, branch_id: uuid.UUID) -> bool:
 
 
 def take_up(*, turn: Turn, counter: TokenCounter, now: datetime) -> list[Message]:
-    """Assign a seq to each waiting message of the turn's branch, and absorb the messages' turns.
+    """Assign a seq to each waiting message of the turn's branch, and end their turns as absorbed.
 
     Runs in the caller's transaction, which holds the turn's lease. Returns the messages in order.
     """

@@ -39,7 +39,7 @@ class WideState(StateInline):
     """The state of a paragraph being parsed."""
 
     def scanDelims(self, start: int, canSplitWord: bool) -> Scanned:  # noqa: FBT001, N802, N803 - markdown-it's names
-        """Return whether a run of marks may open or close emphasis, and the length of the run."""
+        """Return whether a delimiter run can open or close emphasis, and its length."""
         marker, end = self.src[start], start
         while end < self.posMax and self.src[end] == marker:
             end += 1

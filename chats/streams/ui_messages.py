@@ -282,7 +282,8 @@ class ChunkEncoder:
             is_known = number == self.known.step
             for part in stored.steps[number - 1]:
                 if part["type"] == "file":
-                    chunks += [*self.close(), build_file_chunk(part)] if not is_known else []
+                    # New in a known step, too: its tools ran after the answers of the client.
+                    chunks += [*self.close(), build_file_chunk(part)]
                 elif part["type"] not in ("text", "reasoning"):
                     chunks += self.complete_call(part, number=number)
                 elif number not in self.streamed and not is_known:

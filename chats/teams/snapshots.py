@@ -52,7 +52,7 @@ class SnapshotTooLarge(Refusal):
 
 
 class SnapshotRefused(Refusal):
-    """The snapshot does not have the form of an export, version 1, or has an invalid id."""
+    """The snapshot is not an export of version 1, or contains an invalid id."""
 
     code = "invalid_snapshot"
     status = 422

@@ -15,7 +15,7 @@ from django.utils.translation import gettext_noop
 from chats.ground import databases, queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import SkippedRow, ToolCall, ToolConsent, ToolStep, Turn
-from chats.turns.tool_steps import Consent, record_consent_event
+from chats.turns.tool_steps import Consent, ensure_waiting_event, record_consent_event
 from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts
 
 Decision = Literal["once", "chat", "deny"]
@@ -114,6 +114,7 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
     """Queue the turn again if none of its calls waits for a decision."""
     if ToolCall.objects.filter(turn=turn, consent=Consent.WAITING).exists():
         return
+    ensure_waiting_event(turn, now=now)
     turn.awaits_consent, turn.queued_at = False, now
     turn.save(update_fields=["awaits_consent", "queued_at"])
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
@@ -126,6 +127,7 @@ def end_waiting(turn: Turn, *, now: datetime) -> None:
     """
     waiting = ToolCall.objects.filter(turn=turn, consent=Consent.WAITING)
     waiting.update(consent=Consent.DENIED, asked_until=None)
+    ensure_waiting_event(turn, now=now)
     turn.awaits_consent, turn.queued_at = False, now
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
 

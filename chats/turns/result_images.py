@@ -86,10 +86,10 @@ def leave_out_images(output: CallOutput, code: str) -> ReadResult:
 def replace_image_lines(
     output: CallOutput, *, read: Callable[[OutputImage, int], str | ResultImage]
 ) -> ReadResult:
-    """Return a result without the lines of its images.
+    """Return a tool result without the lines of its images.
 
-    `read` returns an image, given the number of images before it, or the code of the reason why it
-    is left out. A line with this reason then replaces it.
+    `read` gets an image and the number of images kept so far. It returns the image to keep, or a
+    reason code; a line with the reason then replaces the image.
     """
     images: list[ResultImage] = []
     text, end = "", 0

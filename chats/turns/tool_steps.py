@@ -24,7 +24,7 @@ from chats.turns.result_images import ResultImage, load_step_images, store_step_
 from chats.turns.step_results import build_attempt_data
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
-from contextpolicy.models import ToolDefinition
+from contextpolicy.models import AuditEvent, ToolDefinition
 from contextpolicy.tool_servers import load_allowed_tools
 
 WORKER = "worker"
@@ -270,15 +270,32 @@ def request_consents(
             **RELEASED,
         )
         # The attempt ends here: its calls must be in the ledger before another one begins.
-        ledger.record_event(
-            "turn.waiting",
-            actor=WORKER,
-            now=now,
-            chat_id=turn.branch.chat_id,
-            turn_id=turn.pk,
-            data=build_attempt_data(turn),
-        )
+        record_waiting_event(turn, now=now)
     return waiting
+
+
+def record_waiting_event(turn: Turn, *, now: datetime) -> None:
+    """Record that an attempt ended to wait for consent, with its model calls."""
+    ledger.record_event(
+        "turn.waiting",
+        actor=WORKER,
+        now=now,
+        chat_id=turn.branch.chat_id,
+        turn_id=turn.pk,
+        data=build_attempt_data(turn),
+    )
+
+
+def ensure_waiting_event(turn: Turn, *, now: datetime) -> None:
+    """Record the end of the attempt of a waiting turn if a worker of an older version did not.
+
+    The caller holds the lock of the turn.
+    """
+    recorded = AuditEvent.objects.filter(
+        turn_id=turn.pk, type="turn.waiting", data__attempt=turn.attempt
+    )
+    if not recorded.exists():
+        record_waiting_event(turn, now=now)
 
 
 def record_consent_event(

@@ -13,7 +13,7 @@ from chats.ground.refusals import Refusal
 
 
 def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
-    """Return the refusal as JSON for API paths, otherwise as a page with the same sentence."""
+    """Return the error as JSON for API paths, otherwise as an HTML page with the same message."""
     response: HttpResponse
     if is_of_programs(request):
         response = JsonResponse(build_error_body(request, refusal), status=refusal.status)

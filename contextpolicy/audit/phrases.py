@@ -34,7 +34,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "checkpoint.signed": gettext_lazy("Checkpoint signed"),
     "compaction.approved": gettext_lazy("Summary approved"),
     "compaction.asked": gettext_lazy("Compaction requested"),
-    "compaction.breaker_reset": gettext_lazy("Failure count of summaries reset by a user"),
+    "compaction.breaker_reset": gettext_lazy("Summary failure count reset by a user"),
     "compaction.failed": gettext_lazy("Compaction failed"),
     "compaction.overtaken": gettext_lazy("Summary outdated"),
     "compaction.prepared": gettext_lazy("Summary ready"),

@@ -129,7 +129,7 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
         choices=WebhookDelivery.Status.choices,
         help_text=(
             "`waiting`: the next attempt is pending. `delivered`: the URL answered with a 2xx "
-            "status. `failed`: the delivery was given up."
+            "status. `failed`: it failed and is not retried."
         ),
     )
     tries = serializers.IntegerField(
@@ -141,7 +141,7 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     next_at = serializers.SerializerMethodField()
     ended_at = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time at which the delivery succeeded or was given up. Null: pending.",
+        help_text="Time at which the delivery succeeded or finally failed. Null: pending.",
     )
     answer = serializers.IntegerField(
         allow_null=True,
@@ -244,7 +244,7 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Resend a delivery that succeeded or was given up. Its id and body do not change.
+        """Resend a delivery that succeeded or finally failed. Its id and body do not change.
 
         The server makes up to eight new attempts.
         """

@@ -90,7 +90,10 @@ class HoldOut(serializers.Serializer[LegalHold]):
         source="group.name",
         default=None,
         allow_null=True,
-        help_text="Name of the held group. Null: another level, or the group was deleted.",
+        help_text=(
+            "Name of the group under legal hold. Null: the hold is not for a group, or the group "
+            "was deleted."
+        ),
     )
     user = serializers.CharField(
         source="user.username",

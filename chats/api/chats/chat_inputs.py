@@ -149,7 +149,7 @@ class StateRestoration(Strict):
 
     version = WholeNumber(
         help_text=(
-            "Number of the latest version that you know. Returns 409 if a newer version exists."
+            "Number of the latest version that you have read. Returns 409 if there is a newer one."
         )
     )
     to = WholeNumber(help_text="Number of the version whose values are restored.")

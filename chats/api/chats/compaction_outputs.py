@@ -286,7 +286,7 @@ class CompactionsOut(build_page_serializer(CompactionOut)):  # type: ignore[misc
 
 
 class ChangeOut(serializers.Serializer[Any]):
-    """Consecutive lines of a comparison with the same kind of change."""
+    """Consecutive lines of a diff that have the same kind of change."""
 
     kind = serializers.CharField(
         help_text="Change from `before` to `after`: `equal`, `replace`, `delete` or `insert`."

@@ -146,7 +146,7 @@ class SentRequestOut(serializers.Serializer[Any]):
         help_text=(
             "`same`: the rebuilt body equals the body as sent, byte for byte. `options`: the body "
             "as sent had options that have changed since. `unknown`: the hash of the body is not "
-            "stored, or there is a fault."
+            "stored, or `fault` is not empty."
         ),
     )
     hidden = serializers.BooleanField(

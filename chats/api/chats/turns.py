@@ -92,7 +92,7 @@ class TurnViewSet(Endpoint):
     )
     @action(detail=True, methods=["post"])
     def consent(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
-        """Decide about a tool call that waits for consent. The last decision continues the turn.
+        """Allow or deny a tool call that waits for consent. The turn continues after all decisions.
 
         Returns 409 `consent_is_over` if the request for consent was answered or has expired, or if
         the reply has ended.

@@ -1,6 +1,6 @@
 """Error responses of the API: `{"error": {message, type, param, code, request_id}}`.
 
-Refusals of the domain keep their code and message. DRF's errors are converted to refusals here.
+Domain errors (`Refusal`) keep their code and message. DRF's errors are converted to refusals here.
 Unexpected errors are left to Django's handling and logs.
 """
 

@@ -68,7 +68,7 @@ class VersionOut(VersionRowOut):
 
 
 class PolicyRowOut(serializers.Serializer[Row]):
-    """A policy with the numbers of its active version and its draft, without values."""
+    """A policy with the version numbers of its active version and its draft, without its fields."""
 
     slug = serializers.CharField(help_text="Permanent identifier of the policy in addresses.")
     name = serializers.CharField(help_text="Display name.")

@@ -57,7 +57,7 @@ def check_summary_permission(
 
 
 def get_archive_refusal(choice: model_choice.ChosenModel) -> ArchiveClosed | None:
-    """Return the refusal of a search in the originals. None if the archive is open."""
+    """Return the error for a search in the originals; None if the policy allows it."""
     return None if choice.values.archive else ArchiveClosed(policy=choice.effective.label)
 
 

@@ -76,7 +76,7 @@ def format_pages(pages: int) -> str:
 
 
 def parse_file_ids(sent: QueryDict) -> list[uuid.UUID]:
-    """Return the ids of the files in a submitted form or an address.
+    """Return the file ids of a submitted form or a query string.
 
     A malformed id becomes the nil UUID, which matches no file.
     """

@@ -45,9 +45,9 @@ def require_prompt_room(
 ) -> int:
     """Return the number of tokens of the required parts.
 
-    `has_files`: the question has files, which its refusal then mentions. Raises PolicyImpossible if
-    system text and tools leave no room for any question, and QuestionTooLarge if they leave no room
-    for this one.
+    `has_files`: the question has files; the error then suggests removing one. Raises
+    PolicyImpossible if system text and tools leave no room for any question, and QuestionTooLarge
+    if they leave no room for this one.
     """
     if system + tools >= limit:
         raise PolicyImpossible(

@@ -157,6 +157,15 @@ def test_refused_files_of_ui_messages_store_nothing(
     assert not Message.objects.exists()
 
 
+def test_too_many_inline_files_are_refused_before_one_is_stored(
+    of_alice: Program, bus: ScriptedBus, settings: Settings
+) -> None:
+    sent = [ui_file(url_of(b"%d" % n)) for n in range(settings.FILES_PER_MESSAGE + 1)]
+    answer = of_alice.post("ui-chats", {"id": "own", "messages": [ui_message(*sent)]})
+    assert (answer.status_code, answer.json()["error"]["code"]) == (422, "too_many_files")
+    assert not StoredFile.objects.exists()
+
+
 def test_uploads_of_others_are_not_sent(
     of_alice: Program, of_charlie: Program, bus: ScriptedBus, read: Read, charlie: User
 ) -> None:

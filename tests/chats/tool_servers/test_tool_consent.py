@@ -24,6 +24,7 @@ from chats.people import keys
 from chats.providers.base import Finished, TextDelta
 from chats.record.commitment_check import ENDINGS
 from chats.record.outbox import list_webhook_events
+from chats.turns import tool_steps
 from chats.turns.consents import ConsentIsOver, decide_tool_call, list_waiting_calls
 from chats.turns.recover import enqueue_overdue, release_expired
 from chats.turns.start import start_turn
@@ -124,6 +125,32 @@ def list_committed_calls(turn: Turn) -> dict[tuple[str, int], int]:
     """Return the number of calls in each entry that ends an attempt, by its type and attempt."""
     rows = AuditEvent.objects.filter(turn_id=turn.pk, type__in=ENDINGS)
     return {(row.type, row.data["attempt"]): len(row.data["calls"]) for row in rows}
+
+
+@pytest.mark.parametrize("end", ["decision", "stop"])
+def test_the_calls_of_a_worker_of_an_earlier_version_are_recorded_later(
+    connect: Connect,
+    allow: Allow,
+    ask: Ask,
+    alice: User,
+    work: Callable[..., Any],
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+    end: str,
+) -> None:
+    connect(asks=True)
+    allow(tools=["files/*"])
+    with monkeypatch.context() as patch:
+        patch.setattr(tool_steps, "record_waiting_event", lambda *_a, **_k: None)
+        turn, _ = ask(call_echo("secret words"))
+    assert list_committed_calls(turn) == {}
+    if end == "decision":
+        decide(turn, alice, "once", now)
+    else:
+        stop_turn(user=alice, turn=turn, now=now)
+    assert list_committed_calls(turn) == {("turn.waiting", 1): 1}
+    work(turn, DONE)
+    assert ("turn.waiting", 1) in list_committed_calls(turn)
 
 
 def test_an_upgrade_adds_the_calls_that_earlier_versions_did_not_record(

@@ -1,5 +1,6 @@
 """Consent to tool calls over the UI message protocol, as `useChat` of ai 6 and 7 gives it."""
 
+import base64
 import json
 from collections.abc import Callable
 from datetime import datetime, timedelta
@@ -17,6 +18,7 @@ from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.consents import list_waiting_calls
 from contextpolicy.models import ToolServer
 from tests.chats.api.programs import Program
+from tests.chats.files.sample_files import make_png
 from tests.fakes.tool_server import FakeToolServer
 from tests.support.error_codes import read_status_and_code
 from tests.support.live_events import ScriptedBus
@@ -136,6 +138,17 @@ def test_a_request_ends_the_stream_and_its_answer_continues_the_message(
     # A repetition of the answer follows the same turn.
     again = read_chunks(client.post(UI_CHATS, body))
     assert describe_chunks(again) == describe_chunks(rest)
+
+
+def test_an_image_of_an_allowed_call_continues_the_message(
+    waiting: Turn, client: Program, work: Callable[..., Any], server: FakeToolServer
+) -> None:
+    image = base64.b64encode(make_png()).decode()
+    server.content = [{"type": "image", "data": image, "mimeType": "image/png"}]
+    response = client.post(UI_CHATS, answer_requests(waiting, resume(client)))
+    work(waiting, DONE)
+    (file,) = [chunk for chunk in read_chunks(response) if chunk["type"] == "file"]
+    assert file["mediaType"] == "image/png"
 
 
 def test_a_stream_that_is_open_when_the_turn_begins_to_wait(
