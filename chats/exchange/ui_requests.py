@@ -149,9 +149,17 @@ def check_stored_parts(parts: Sequence[Any]) -> None:
 
 def check_id(value: object, *, name: str) -> str:
     """Return an id from the client. Raises `InvalidUIRequest` if it is invalid."""
-    if isinstance(value, str) and 0 < len(value) <= LONGEST_ID and names.is_allowed_name(value):
+    if (
+        isinstance(value, str)
+        and 0 < len(value) <= LONGEST_ID
+        and names.is_allowed_name(value)
+        # The address of another chat's stream ends in this.
+        and not value.endswith("/stream")
+    ):
         return value
-    sentence = gettext_lazy("`{name}` needs an ID of 1 to {limit} characters.")
+    sentence = gettext_lazy(
+        "`{name}` needs an ID of 1 to {limit} characters that does not end in “/stream”."
+    )
     raise InvalidUIRequest(problem=format_lazy(sentence, name=name, limit=LONGEST_ID))
 
 

@@ -282,6 +282,7 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
             "invalid_ui_request",
         ),
         ({"id": "x", "messages": [build_user_message("x", "")]}, 422, "invalid_ui_request"),
+        ({"id": "x/stream", "messages": [build_user_message("x")]}, 422, "invalid_ui_request"),
         (
             {"id": "x", "messages": [build_user_message("x", metadata={"a": "b" * 70_000})]},
             422,
