@@ -325,8 +325,7 @@ def finish_inference_call(
 ) -> None:
     """Complete the receipt, and store the suggestions and the reading position.
 
-    After a failure that may pass, the chat is read again later instead. Does nothing if the claim
-    was lost.
+    Does nothing if the claim was lost. After a temporary failure, the chat is read again later.
     """
     try:
         chat = locking.lock_chat(call.reading.chat_id)

@@ -85,8 +85,12 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
 def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> None:
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
+    # Until the page is loaded, no script stores what is typed.
+    person.page.wait_for_load_state()
     person.page.locator("#composer-text").fill(LATER)
-    assert person.value("Object.keys(localStorage).some((key) => key.startsWith('draft:'))")
+    person.page.wait_for_function(
+        "Object.keys(localStorage).some((key) => key.startsWith('draft:'))"
+    )
     person.open("/settings/")
     person.page.get_by_role("button", name="Sign out").click()
     expect(person.page.get_by_role("heading", name="Sign in")).to_be_visible()

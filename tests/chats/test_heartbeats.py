@@ -13,6 +13,7 @@ from django.test import Client
 from pytest_django import Settings
 from redis import Redis
 
+from chats import tasks  # noqa: F401  # registers the tasks, as a worker does
 from chats.background import due_jobs, worker_signals
 from chats.ground import broker_facts, heartbeats, queue, queues, schedule
 from chats.ground.heartbeats import WorkerHeartbeat
