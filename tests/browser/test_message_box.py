@@ -85,7 +85,7 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
 def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> None:
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
-    # Until the page is loaded, no script stores what is typed.
+    # A page that is still loading stores no draft.
     person.page.wait_for_load_state()
     person.page.locator("#composer-text").fill(LATER)
     person.page.wait_for_function(

@@ -31,6 +31,16 @@ def counting(browser: Browser) -> Iterator[Product]:
         running.close()
 
 
+@pytest.fixture
+def often(browser: Browser) -> Iterator[Product]:
+    """An installation that evaluates new turns every six seconds, not every minute."""
+    running = Product(SWEEP_EVERY="1", MESSAGES_PER_MINUTE="1000")
+    try:
+        yield running
+    finally:
+        running.close()
+
+
 def talked(person: Person, texts: list[str]) -> str:
     """Send a message in a new chat; return its address."""
     person.type(texts[0])
@@ -110,18 +120,18 @@ def is_counted(page: Page) -> None:
 
 
 def test_a_draft_judges_a_day_is_compared_put_in_force_and_rolled_back(
-    open_tab: Callable[..., Person], fresh: Product
+    open_tab: Callable[..., Person], often: Product
 ) -> None:
-    person = open_tab(fresh)
+    person = open_tab(often)
     page = person.page
-    person.sign_in(fresh.printed_link())
+    person.sign_in(often.printed_link())
     editor, compared = evaluates_a_draft(person)
 
     # Yesterday and today.
     person.open("/chats/new")
     chat = talked(person, ["Day one begins.", "It goes on.", "And on."])
     judged(page, compared, 3)
-    run_operator_script(fresh, A_DAY_LATER)
+    run_operator_script(often, A_DAY_LATER)
     page.goto(chat)
     expect(person.send("Day two.")).to_contain_text("window of 6 messages")
     person.send("Day two ends.")
