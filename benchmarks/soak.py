@@ -163,8 +163,9 @@ def soak(*, minutes: float, rate: float, every: float, limit: float, folder: Pat
     """Run the load, write the files, print the report; return the exit code."""
     folder.mkdir(parents=True, exist_ok=True)
     with FakeServer() as fake, instance(model_host=fake.host) as ours:
-        told = ours.run(PREPARE.format(base=fake.base_url, tokens=TOKENS)).split()
-        load = Load(ours.port, Account(told[1], told[0], told[2:]), rate=rate)
+        output = ours.run(PREPARE.format(base=fake.base_url, tokens=TOKENS))
+        cookie, key, *chats = output.split()
+        load = Load(ours.port, Account(key, cookie, chats), rate=rate)
         before = sum(read_cpu_seconds([ours.pid]).values())
         samples = asyncio.run(
             measure(

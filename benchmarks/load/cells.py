@@ -141,7 +141,7 @@ async def _take_all_turns(cell: Cell, target: Target, people: int, plan: Plan) -
 
 async def _take_turns(cell: Cell, target: Target, person: int, people: int, plan: Plan) -> None:
     """Take the turns of one person, one after the other."""
-    chance = random.Random(person)  # noqa: S311  # to be repeated
+    chance = random.Random(person)  # noqa: S311  # the same in every run
     await asyncio.sleep(plan.ramp * person / people)
     for _ in range(plan.turns):
         meter = TokenMeter()

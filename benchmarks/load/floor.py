@@ -49,14 +49,14 @@ settings.configure(
 )
 django.setup()
 
-import redis  # noqa: E402  # after the settings
-import redis.asyncio  # noqa: E402
-from asgiref.sync import sync_to_async  # noqa: E402
-from celery import Celery  # noqa: E402
-from django.core.asgi import get_asgi_application  # noqa: E402
-from django.db import connection, models, transaction  # noqa: E402
-from django.http import HttpRequest, JsonResponse, StreamingHttpResponse  # noqa: E402
-from django.urls import path  # noqa: E402
+import redis  # noqa: E402  # after setup
+import redis.asyncio  # noqa: E402  # after setup
+from asgiref.sync import sync_to_async  # noqa: E402  # after setup
+from celery import Celery  # noqa: E402  # after setup
+from django.core.asgi import get_asgi_application  # noqa: E402  # after setup
+from django.db import connection, models, transaction  # noqa: E402  # after setup
+from django.http import HttpRequest, JsonResponse, StreamingHttpResponse  # noqa: E402  # after setup
+from django.urls import path  # noqa: E402  # after setup
 
 celery = Celery("floor", broker=f"redis+socket://{SOCKET}", task_ignore_result=True)
 celery.conf.update(
@@ -66,7 +66,7 @@ celery.conf.update(
 )
 
 
-class Account(models.Model):  # noqa: DJ008  # never shown
+class Account(models.Model):  # noqa: DJ008  # never displayed
     """A person with a key."""
 
     key = models.CharField(max_length=40, unique=True)
@@ -77,7 +77,7 @@ class Account(models.Model):  # noqa: DJ008  # never shown
         app_label = "floor"
 
 
-class Conversation(models.Model):  # noqa: DJ008  # never shown
+class Conversation(models.Model):  # noqa: DJ008  # never displayed
     """A chat."""
 
     owner = models.ForeignKey(Account, models.CASCADE)
@@ -88,7 +88,7 @@ class Conversation(models.Model):  # noqa: DJ008  # never shown
         app_label = "floor"
 
 
-class Message(models.Model):  # noqa: DJ008  # never shown
+class Message(models.Model):  # noqa: DJ008  # never displayed
     """A message with its token count."""
 
     conversation = models.ForeignKey(Conversation, models.CASCADE, db_index=False)

@@ -71,7 +71,7 @@ class Load:
         self._rate = rate
         self._port = port
         self._idle: list[HttpConnection] = []
-        self._chance = random.Random(seed)  # noqa: S311  # to be repeated
+        self._chance = random.Random(seed)  # noqa: S311  # the same in every run
         self._numbers = itertools.count(1)
         self._actions: dict[str, Callable[[HttpConnection], Awaitable[None]]] = {
             "reply": self._get_reply,
