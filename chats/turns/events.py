@@ -1,4 +1,4 @@
-"""Ledger events for turns that start."""
+"""Ledger events for turns that start, and for attempts that end without ending their turn."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -6,6 +6,7 @@ from typing import Any
 
 from chats.models import Chat, Message, Turn
 from chats.record.message_commitments import Sealed, build_stored_data
+from chats.turns.step_results import build_attempt_data
 from contextpolicy import ledger
 
 
@@ -31,4 +32,22 @@ def record_turn_started(
         data |= {"round": str(turn.round_id), "hop": turn.hop}
     ledger.record_event(
         "turn.started", actor=actor, now=now, chat_id=chat.pk, turn_id=turn.pk, data=data
+    )
+
+
+def record_attempt_end(
+    turn: Turn, *, kind: str, actor: str, now: datetime, more: Mapping[str, Any] | None = None
+) -> None:
+    """Record the end of a turn's attempt with its model calls and replies.
+
+    `kind` is the event's type. `more`: additional fields for the event. A model call that is in no
+    such event is reported by the verification.
+    """
+    ledger.record_event(
+        kind,
+        actor=actor,
+        now=now,
+        chat_id=turn.branch.chat_id,
+        turn_id=turn.pk,
+        data={**(more or {}), **build_attempt_data(turn)},
     )

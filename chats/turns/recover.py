@@ -15,10 +15,10 @@ from chats.ground.sentences import Sentence
 from chats.models import Receipt, SkippedRow, Turn
 from chats.record import locking
 from chats.turns import rounds, statements, tool_steps
+from chats.turns.events import record_attempt_end
 from chats.turns.lease import RELEASED
-from chats.turns.step_results import build_attempt_data, build_failure_fields
+from chats.turns.step_results import build_failure_fields
 from chats.turns.writes import enqueue_next
-from contextpolicy import ledger
 
 LOST_CODE = "worker_lost"
 LOST_SENTENCE = gettext_noop(
@@ -78,13 +78,12 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     )
     transaction.on_commit(shared_figures.count_lease_loss)
     requeued = changes["status"] == Turn.Status.QUEUED
-    ledger.record_event(
-        "turn.requeued" if requeued else f"turn.{changes['status']}",
+    record_attempt_end(
+        turn,
+        kind="turn.requeued" if requeued else f"turn.{changes['status']}",
         actor="system",
         now=now,
-        chat_id=turn.branch.chat_id,
-        turn_id=turn.pk,
-        data={"losses": losses, **build_attempt_data(turn)},
+        more={"losses": losses},
     )
     if not requeued:
         finish_lost_turn(turn, status=str(changes["status"]), now=now)

@@ -19,9 +19,9 @@ from chats.models import ToolCall, ToolConsent, ToolStep, Turn
 from chats.tool_servers.client import ServerAccess
 from chats.tool_servers.results import format_failure
 from chats.tool_servers.servers import build_server_access
+from chats.turns.events import record_attempt_end
 from chats.turns.lease import RELEASED, Lease, lock_held_turn, update_held_turn
 from chats.turns.result_images import ResultImage, load_step_images, store_step_images
-from chats.turns.step_results import build_attempt_data
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.models import AuditEvent, ToolDefinition
@@ -270,20 +270,8 @@ def request_consents(
             **RELEASED,
         )
         # The attempt ends here: its calls must be in the ledger before another one begins.
-        record_waiting_event(turn, now=now)
+        record_attempt_end(turn, kind="turn.waiting", actor=WORKER, now=now)
     return waiting
-
-
-def record_waiting_event(turn: Turn, *, now: datetime) -> None:
-    """Record that an attempt ended to wait for consent, with its model calls."""
-    ledger.record_event(
-        "turn.waiting",
-        actor=WORKER,
-        now=now,
-        chat_id=turn.branch.chat_id,
-        turn_id=turn.pk,
-        data=build_attempt_data(turn),
-    )
 
 
 def ensure_waiting_event(turn: Turn, *, now: datetime) -> None:
@@ -295,7 +283,7 @@ def ensure_waiting_event(turn: Turn, *, now: datetime) -> None:
         turn_id=turn.pk, type="turn.waiting", data__attempt=turn.attempt
     )
     if not recorded.exists():
-        record_waiting_event(turn, now=now)
+        record_attempt_end(turn, kind="turn.waiting", actor=WORKER, now=now)
 
 
 def record_consent_event(

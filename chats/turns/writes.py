@@ -20,6 +20,7 @@ from chats.prompt.tools.skill_load import SkillFacts
 from chats.record import images, locking, messages, reply_logprobs
 from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
 from chats.turns.call_receipts import WORKER, close_call
+from chats.turns.events import record_attempt_end
 from chats.turns.lease import (
     RELEASED,
     Lease,
@@ -31,7 +32,6 @@ from chats.turns.lease import (
 )
 from chats.turns.step_results import (
     StepResult,
-    build_attempt_data,
     build_ending_data,
     build_failure_fields,
 )
@@ -375,12 +375,5 @@ def requeue_turn(*, lease: Lease, now: datetime) -> None:
     """Requeue the turn because this worker is shutting down. This does not count as a loss."""
     turn = lock_held_turn(lease)
     update_held_turn(lease, status=Turn.Status.QUEUED, handed_back=True, queued_at=now, **RELEASED)
-    ledger.record_event(
-        "turn.handed_back",
-        actor=WORKER,
-        now=now,
-        chat_id=turn.branch.chat_id,
-        turn_id=turn.pk,
-        data=build_attempt_data(turn),
-    )
+    record_attempt_end(turn, kind="turn.handed_back", actor=WORKER, now=now)
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)

@@ -141,7 +141,7 @@ def test_the_calls_of_a_worker_of_an_earlier_version_are_recorded_later(
     connect(asks=True)
     allow(tools=["files/*"])
     with monkeypatch.context() as patch:
-        patch.setattr(tool_steps, "record_waiting_event", lambda *_a, **_k: None)
+        patch.setattr(tool_steps, "record_attempt_end", lambda *_a, **_k: None)
         turn, _ = ask(call_echo("secret words"))
     assert list_committed_calls(turn) == {}
     if end == "decision":
