@@ -68,10 +68,11 @@ def resolve_policy(
     defaults: Mapping[str, object],
     model_tools: Sequence[str] | None = None,
     agent_policy: ContextPolicy | None = None,
+    stores: bool = True,
 ) -> EffectivePolicy:
     """Return the effective policy of a chat with a model of `model_window` tokens.
 
-    Stores the policy if it is new. `model_tools` is the model's own allow-list of tools; None means
+    Stores the policy if it is new, unless `stores` is False: the row is then unsaved. `model_tools` is the model's own allow-list of tools; None means
     that it has none. If `group_ids` is not given, the person's groups are loaded. `agent_policy`:
     the policy of the replying agent, with its version. `defaults` are the server's settings
     `window_size` and `max_chars_per_message`. They apply only under strategy `simple`, if no level
@@ -83,6 +84,8 @@ def resolve_policy(
     digest, content = _outcome(
         assigned, model_window, tuple(defaults.items()), freeze_names(model_tools)
     )
+    if not stores:
+        return EffectivePolicy(digest=digest, **content)
     row = statements.POLICY_BY_DIGEST.first(digest=digest)
     if row is None:
         row = _store_policy(digest, content)

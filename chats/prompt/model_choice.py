@@ -135,10 +135,11 @@ def resolve_effective_policy(
     model: ModelSpec | None,
     window_limit: int | None = None,
     agent: Agent | None = None,
+    stores: bool = True,
 ) -> EffectivePolicy:
     """Return the effective policy of all assignments. Raises `PolicyRefused` if they conflict.
 
-    The policy of an agent, or the one that a client opened the chat with, ranks between the
+    A new policy is stored, unless `stores` is False. The policy of an agent, or the one that a client opened the chat with, ranks between the
     person's and the chat's.
     """
     window = model.window if model else None
@@ -151,6 +152,7 @@ def resolve_effective_policy(
             model_window=min(known) if known else None,
             model_tools=model.tools if model else None,
             defaults=get_server_defaults(),
+            stores=stores,
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
