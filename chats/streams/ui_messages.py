@@ -258,8 +258,6 @@ class ChunkEncoder:
         """Start the text of a step or attempt: complete the previous steps, or discard the text."""
         chunks: list[Chunk] = []
         if beginning.step > self.beginning.step:
-            if beginning.attempt != self.beginning.attempt:
-                self.live.doubt()
             chunks += self.complete_steps(stored, until=beginning.step - 1)
         elif beginning != self.beginning:
             chunks += [*self.close(), *self.discard(), *self.live.discard(kept=stored.kept)]
@@ -303,9 +301,7 @@ class ChunkEncoder:
         sent = self.live.take(call_id) if number == self.beginning.step else None
         if sent is None:
             return build_tool_chunks(part, has_call=has_call)
-        return build_tool_chunks(
-            part, has_call=has_call or sent.has_input, has_output=sent.has_output
-        )
+        return sent.add_missing(part)
 
     def complete_text(self, stored: StoredTurn, *, step: int) -> list[Chunk]:
         """Return the unsent end of a streamed text, whose last frames may be lost, and close it."""
@@ -355,8 +351,6 @@ class ChunkEncoder:
         if has_text and (row.beginning != self.beginning or self.position > len(row.text)):
             # Less was stored than was streamed, or another attempt was.
             chunks += [*self.close(), *self.discard()]
-        if row.beginning != self.beginning:
-            self.live.doubt()
         stored = await self.load()
         chunks += [*self.complete_steps(stored), *self.live.discard()]
         if row.status == Turn.Status.STOPPED:
