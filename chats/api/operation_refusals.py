@@ -51,6 +51,7 @@ from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
 from chats.compaction.people import approve, controls, revise, rights, undo
 from chats.exchange import skill_folders, ui_chats, ui_requests, upload
+from chats.exchange.ui_actions import UIMessageNotFound
 from chats.files import attach, inline
 from chats.files import uploads as file_uploads
 from chats.files.detection import FileKindRefused
@@ -451,6 +452,8 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         ui_requests.InvalidUIRequest,
         ui_requests.UnsupportedUIMessage,
         ui_chats.HistoryNotStored,
+        ui_chats.UIMessageIdReused,
+        UIMessageNotFound,
         TooManyStreams,
         *FILES,
     ),

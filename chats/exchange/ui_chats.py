@@ -6,6 +6,7 @@ position.
 """
 
 import hashlib
+import json
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,6 +18,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.actions import branching, lifecycle
+from chats.exchange.ui_actions import UIAction, UIMessageNotFound
 from chats.exchange.ui_approvals import (
     NOTHING_KNOWN,
     KnownParts,
@@ -27,18 +29,24 @@ from chats.exchange.ui_lookup import (
     find_chat,
     find_message,
     get_ui_chat,
+    is_empty,
     is_unfinished,
     load_branch,
-    select_path,
+)
+from chats.exchange.ui_regenerate import UIRegeneration
+from chats.exchange.ui_repeats import (
+    find_current_turn,
+    has_content,
 )
 from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
 from chats.files.attach import check_file_number
 from chats.files.inline import InlineFile, store_inline_files
-from chats.ground.refusals import NotFound, Refusal
+from chats.ground.refusals import Refusal
 from chats.models import ApiKey, Chat, Message, MessageFile, Turn
 from chats.record import history
-from chats.turns.follow_up_turns import retry_turn
-from chats.turns.start import Accepted, start_turn
+from chats.record.idempotency import IdempotencyKeyReused
+from chats.record.locking import lock_chat_for_writing
+from chats.turns.start import replay_request, start_turn
 from contextpolicy.engine.messages.messages import (
     FilePart,
     TextPart,
@@ -56,6 +64,16 @@ class HistoryNotStored(Refusal):
         "The earlier messages of this request are not in this chat. Load the messages of the "
         "chat, or import the chat first (POST /imports)."
     )
+
+
+class UIMessageIdReused(IdempotencyKeyReused):
+    """The chat has a message with the ID of the last message, with other content or erased."""
+
+    sentence = gettext_noop(
+        "A message with this ID was already sent in this chat, with other content. To replace it, "
+        "send its ID as `messageId`. For a new message, use a new ID."
+    )
+    param = "messages"
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,38 +95,23 @@ def reply_to_ui_request(
 ) -> UIReply:
     """Execute a request: send, edit, regenerate, or answer requests for consent.
 
-    A chat that does not exist is created with its first message. Repeating a sent message returns
-    its turn. Raises `UnsupportedUIMessage`, `HistoryNotStored`, `NotFound` for a deleted chat, and
-    the refusals of the action.
+    A chat that does not exist is created with its first message. A repeated request returns the
+    turn of the first one. Raises `UnsupportedUIMessage`, `HistoryNotStored`, `UIMessageNotFound`,
+    `UIMessageIdReused`, `NotFound` for a deleted chat, and the refusals of the action.
     """
-    act = UIAction(request, user=user, now=now, api_key=api_key, idempotency_key=idempotency_key)
-    if request.trigger == "regenerate-message":
+    kind = UIRegeneration if request.trigger == "regenerate-message" else UISubmission
+    act = kind(request, user=user, now=now, api_key=api_key, idempotency_key=idempotency_key)
+    if isinstance(act, UIRegeneration):
         return UIReply(*act.regenerate())
-    if request.approvals:
-        return act.decide()
-    return UIReply(*act.submit())
+    return act.decide() if request.approvals else UIReply(*act.submit())
 
 
-class UIAction:
-    """A person's `useChat` request, applied to their chat: send, replace or regenerate."""
+class UISubmission(UIAction):
+    """A request that sends or replaces a message, or answers requests for consent."""
 
-    def __init__(
-        self,
-        request: UIRequest,
-        *,
-        user: User,
-        now: datetime,
-        api_key: ApiKey | None,
-        idempotency_key: str,
-    ) -> None:
-        self.request = request
-        self.user = user
-        self.now = now
-        self.api_key = api_key
-        self.idempotency_key = idempotency_key
-        # The uploads of the last message, and the addresses of its other files.
-        self.files: Sequence[uuid.UUID] = ()
-        self.addresses: set[str] = set()
+    # The uploads of the last message, and the addresses of its other files.
+    files: Sequence[uuid.UUID] = ()
+    addresses: frozenset[str] = frozenset()
 
     def submit(self) -> tuple[Chat, Turn]:
         """Send the last message, or replace an earlier message with it."""
@@ -118,7 +121,7 @@ class UIAction:
         if chat is None:
             return self.open(text)
         self.choose_model(chat)
-        return chat, self.submit_to(chat, text).turn
+        return chat, self.submit_to(chat, text)
 
     def decide(self) -> UIReply:
         """Store the answers to consent requests in the last message. Raises `NotFound`."""
@@ -157,7 +160,7 @@ class UIAction:
             elif part.reference.startswith("data:"):
                 uploads.append(InlineFile(part.name, part.reference))
             elif self.request.message_id:
-                self.addresses.add(update_image_address(part.reference))
+                self.addresses |= {update_image_address(part.reference)}
             else:
                 raise UnsupportedUIMessage
         inline = [file for file in uploads if isinstance(file, InlineFile)]
@@ -189,33 +192,16 @@ class UIAction:
                     model=lifecycle.find_model(slug) if slug else None,
                     client_id=self.request.chat_id,
                 )
-            return chat, self.send(chat, text).turn
+            return chat, self.send(chat, text)
 
-    def choose_model(self, chat: Chat) -> None:
-        """Change the chat's model if the request names a different model."""
-        slug = self.request.model
-        if slug and (chat.model is None or chat.model.slug != slug):
-            actor = f"user:{self.user.pk}"
-            lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
-
-    def submit_to(self, chat: Chat, text: str) -> Accepted:
+    def submit_to(self, chat: Chat, text: str) -> Turn:
         """Send a message to an existing chat: at its end, after a message, or in place of it.
 
-        Raises `UnsupportedUIMessage` for an edit with new files.
+        Raises `UnsupportedUIMessage` for an edit with new files, and `UIMessageNotFound`.
         """
-        named = self.request.message_id
-        replaced = find_message(chat, named) if named else None
-        if replaced is not None:
-            self.check_kept_files(replaced)
-            return branching.edit_message(
-                user=self.user,
-                message=replaced,
-                text=text,
-                now=self.now,
-                idempotency_key=self.idempotency_key,
-                api_key=self.api_key,
-                metadata=self.metadata(),
-            )
+        turn = self.replace(chat, text) if self.request.message_id else None
+        if turn is not None:
+            return turn
         if self.addresses:
             raise UnsupportedUIMessage
         before = self.find_previous(chat)
@@ -226,6 +212,57 @@ class UIAction:
             branching.branch_from_message(user=self.user, message=before, now=self.now)
             chat.refresh_from_db()
             return self.send(chat, text)
+
+    @transaction.atomic
+    def replace(self, chat: Chat, text: str) -> Turn | None:
+        """Replace the named message, unless the request is repeated.
+
+        None if the chat does not have the message, but the one before it: then an earlier request
+        did not arrive, and the message is new. Raises `UIMessageNotFound` if its position is
+        unknown, and `UnsupportedUIMessage`.
+        """
+        named = str(self.request.message_id)
+        body = json.dumps([named, text, self.metadata()], sort_keys=True)
+        keyed = self.build_keyed("ui-edit", chat, body=body)
+        lock_chat_for_writing(chat.pk)
+        if known := keyed.find(now=self.now):
+            return replay_request(known).turn
+        repeated = None if self.idempotency_key else self.find_repeated_edit(chat, text)
+        if repeated is not None:
+            return repeated
+        replaced = find_message(chat, named)
+        if replaced is None:
+            if self.request.previous_id is None and not is_empty(chat):
+                raise UIMessageNotFound
+            return None
+        self.check_kept_files(replaced)
+        accepted = branching.edit_message(
+            user=self.user,
+            message=replaced,
+            text=text,
+            now=self.now,
+            api_key=self.api_key,
+            metadata=self.metadata(),
+        )
+        self.remember(keyed, accepted)
+        return accepted.turn
+
+    def find_repeated_edit(self, chat: Chat, text: str) -> Turn | None:
+        """Return the turn of the last user message if an edit would not change that message.
+
+        A reply that failed or was stopped before its first text is started again. None for any
+        other edit, and if another model is to reply. Raises `UnsupportedUIMessage`.
+        """
+        stored = find_message(chat, cast(UIMessage, self.request.last).id)
+        if stored is None or not has_content(stored, text=text, source=self.metadata()["source"]):
+            return None
+        turn = find_current_turn(chat, stored)
+        if turn is None or self.wants_other_model(turn):
+            return None
+        self.check_kept_files(stored)
+        if not turn.is_over or turn.status == Turn.Status.COMPLETED:
+            return turn
+        return None if history.select_step_messages(turn.pk).exists() else self.retry(stored)
 
     def check_kept_files(self, replaced: Message) -> None:
         """Raise `UnsupportedUIMessage` for a file that the edited message does not have."""
@@ -256,23 +293,29 @@ class UIAction:
         last = self.request.last
         return last is not None and find_message(chat, last.id) is not None
 
-    def send(self, chat: Chat, text: str) -> Accepted:
+    def send(self, chat: Chat, text: str) -> Turn:
         """Send the message at the end of the chat.
 
-        A repeated request with the message's id returns its turn.
+        A repeated request with the message's id returns its turn. Raises `UIMessageIdReused` for
+        an id that was sent with another text.
         """
         own = self.request.last.id if self.request.last else ""
         key = self.idempotency_key or f"ui-{hashlib.sha256(own.encode()).hexdigest()}"
-        return start_turn(
-            user=self.user,
-            chat=chat,
-            text=text,
-            now=self.now,
-            idempotency_key=key,
-            api_key=self.api_key,
-            metadata=self.metadata(),
-            files=self.files,
-        )
+        try:
+            return start_turn(
+                user=self.user,
+                chat=chat,
+                text=text,
+                now=self.now,
+                idempotency_key=key,
+                api_key=self.api_key,
+                metadata=self.metadata(),
+                files=self.files,
+            ).turn
+        except IdempotencyKeyReused:
+            if self.idempotency_key:
+                raise
+            raise UIMessageIdReused from None
 
     def metadata(self) -> dict[str, Any]:
         """Return the client's id, metadata and data parts, to store with the message."""
@@ -281,49 +324,3 @@ class UIAction:
         if self.request.extras:
             own["parts"] = list(self.request.extras)
         return {"source": own}
-
-    def regenerate(self) -> tuple[Chat, Turn]:
-        """Replace a reply with another, or reply again to a message whose reply failed.
-
-        Raises `NotFound`.
-        """
-        chat = find_chat(self.request.chat_id, user=self.user)
-        if chat is None:
-            raise NotFound
-        self.choose_model(chat)
-        message = self.find_target(chat)
-        if message.role == Message.Role.USER:
-            reply = (
-                history.select_step_messages(message.turn_id).last() if message.turn_id else None
-            )
-            if reply is None:
-                return chat, self.retry(message)
-            message = reply
-        accepted = branching.regenerate_once(
-            user=self.user,
-            message=message,
-            now=self.now,
-            idempotency_key=self.idempotency_key,
-            api_key=self.api_key,
-        )
-        return chat, accepted.turn
-
-    def find_target(self, chat: Chat) -> Message:
-        """Return the named message, or the last message of the chat. Raises `NotFound`."""
-        if self.request.message_id:
-            found = find_message(chat, self.request.message_id)
-        else:
-            found = select_path(load_branch(chat)).last()
-        if found is None:
-            raise NotFound
-        return found
-
-    def retry(self, message: Message) -> Turn:
-        """Reply again to a message whose turn ended without a reply. Raises `NotFound`."""
-        turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
-        if turn is None:
-            raise NotFound
-        if turn.absorbed_by is not None:
-            # Its message was answered together with others.
-            turn = turn.absorbed_by
-        return retry_turn(user=self.user, turn=turn, now=self.now, api_key=self.api_key)

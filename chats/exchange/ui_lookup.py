@@ -41,6 +41,12 @@ def find_running_turn(chat: Chat) -> Turn | None:
     return rows.order_by("accepted").first()
 
 
+def is_empty(chat: Chat) -> bool:
+    """Return True if the active path of a chat has no message, and none is queued."""
+    queued = Message.objects.filter(branch=chat.active_branch_id, seq=None)
+    return not load_branch(chat).last_seq and not queued.exists()
+
+
 def is_unfinished(chat: Chat, ui_id: str) -> bool:
     """Return True if a UI message is a reply in progress, or a message that is still queued."""
     own = parse_own_id(ui_id)

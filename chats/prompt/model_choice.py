@@ -139,8 +139,8 @@ def resolve_effective_policy(
 ) -> EffectivePolicy:
     """Return the effective policy of all assignments. Raises `PolicyRefused` if they conflict.
 
-    A new policy is stored, unless `stores` is False. The policy of an agent, or the one that a client opened the chat with, ranks between the
-    person's and the chat's.
+    A new policy is stored, unless `stores` is False. The policy of an agent, or the one that a
+    client opened the chat with, ranks between the person's and the chat's.
     """
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]

@@ -70,8 +70,9 @@ class UIRequestIn(serializers.Serializer[Any]):
         allow_null=True,
         help_text=(
             "Id of the user message to replace, or of the reply to regenerate. If the chat has no "
-            "such user message, the message is appended. Null: append the message, or regenerate "
-            "the last reply."
+            "such user message, the message is new and follows the message before it in "
+            "`messages`; without one, the request is refused. Null: append the message, or "
+            "regenerate the last reply."
         ),
     )
     model = serializers.CharField(
@@ -140,6 +141,9 @@ class UIChatsViewSet(Endpoint):
     )
     def create(self, request: Request) -> HttpResponseBase:
         """Send, replace or regenerate a message, or answer a consent request. Streams the reply.
+
+        A repeated request streams the same reply: a message that is sent again with its id, an edit
+        that changes nothing, and the regeneration of a reply that was already replaced.
 
         An unknown `id` creates a chat. An API key also needs the scope `chats:read`.
 
