@@ -72,12 +72,13 @@ def resolve_policy(
 ) -> EffectivePolicy:
     """Return the effective policy of a chat with a model of `model_window` tokens.
 
-    Stores the policy if it is new, unless `stores` is False: the row is then unsaved. `model_tools` is the model's own allow-list of tools; None means
-    that it has none. If `group_ids` is not given, the person's groups are loaded. `agent_policy`:
-    the policy of the replying agent, with its version. `defaults` are the server's settings
-    `window_size` and `max_chars_per_message`. They apply only under strategy `simple`, if no level
-    sets the field. Loads the assignments in one query. Raises PolicyImpossible if the merged values
-    cannot work, even after `adjust_policy_values`.
+    Stores the policy if it is new, unless `stores` is False: the row is then unsaved. `model_tools`
+    is the model's own allow-list of tools; None means that it has none. If `group_ids` is not
+    given, the person's groups are loaded. `agent_policy`: the policy of the replying agent, with
+    its version. `defaults` are the server's settings `window_size` and `max_chars_per_message`.
+    They apply only under strategy `simple`, if no level sets the field. Loads the assignments in
+    one query. Raises PolicyImpossible if the merged values cannot work, even after
+    `adjust_policy_values`.
     """
     assigned = list_assigned_policies(user_id=user_id, group_ids=group_ids, chat_id=chat_id)
     assigned = insert_agent_policy(assigned, policy=agent_policy)

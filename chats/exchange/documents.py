@@ -17,6 +17,7 @@ from chats.models import Chat, Message, MessageImage
 from chats.record import history
 from chats.record.images import format_data_url, iter_image_hashes
 from chats.rendering.markdown import render_markdown
+from contextpolicy.engine.messages.images import NAMED_LINE
 from contextpolicy.engine.messages.messages import (
     FilePart,
     format_file_text,
@@ -89,7 +90,9 @@ def describe_tool_parts(row: Message) -> Iterator[tuple[str, str]]:
         elif part["type"] == "file":
             file = FilePart(part["media_type"], part["name"], part["reference"])
             words = format_file_text(file).strip("[]")
-            is_named = file.image is not None and file.name and not parse_result_image(file)[0]
+            # Newer images have their name in these words.
+            is_older = file.image is not None and file.image.line < NAMED_LINE
+            is_named = is_older and file.name and not parse_result_image(file)[0]
             yield "File", f"{file.name} ({words})" if is_named else words
 
 

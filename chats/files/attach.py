@@ -2,6 +2,7 @@
 
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from django.conf import settings
@@ -16,18 +17,23 @@ from chats.record.messages import AttachedFile
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.files import (
     Document,
+    build_file_label,
     parse_document_reference,
     share_tokens,
 )
-from contextpolicy.engine.messages.images import Image
-from contextpolicy.engine.messages.messages import FilePart, serialize_parts
+from contextpolicy.engine.messages.images import NAMED_LINE, Image, compute_image_tokens
+from contextpolicy.engine.messages.messages import (
+    LONGEST_FILE_NAME,
+    FilePart,
+    parse_result_image,
+    serialize_parts,
+)
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 
 State = StoredFile.State
 # Models count an image by its area: about one token for 750 pixels.
 PIXELS_PER_TOKEN = 750
-FEWEST_IMAGE_TOKENS = 85
 # The share of the prompt limit for the texts of a message's files.
 FILE_SHARE = 0.25
 
@@ -254,8 +260,11 @@ def build_part(
     `text`: the whole text of a document that is not stored; None: it is loaded.
     """
     if row.kind == StoredFile.Kind.IMAGE and row.copy_sha256:
-        image = Image(estimate_image_tokens(row), sha256=row.copy_sha256, size=row.copy_size)
+        image = build_image(row, size=row.copy_size)
         part = FilePart(row.copy_type, row.name, image.reference)
+        if parse_result_image(part)[0]:
+            # Not the internal name of an image in a tool result.
+            part = replace(part, name=part.name.replace(":", "-", 1))
     else:
         document = Document(str(row.pk), row.sha256, row.size, row.pages, row.characters)
         sent = ""
@@ -268,8 +277,21 @@ def build_part(
 
 
 def estimate_image_tokens(row: StoredFile) -> int:
-    """Return the estimated number of tokens of an image in prompts."""
-    return max(row.width * row.height // PIXELS_PER_TOKEN, FEWEST_IMAGE_TOKENS)
+    """Return the estimated number of tokens of an image in prompts, or of its line of text."""
+    label = build_file_label(row.name, limit=LONGEST_FILE_NAME)
+    return compute_image_tokens(row.width * row.height // PIXELS_PER_TOKEN, label=label)
+
+
+def build_image(row: StoredFile, *, size: int) -> Image:
+    """Return the copy of an image, of `size` bytes, with its size in pixels for its line."""
+    return Image(
+        estimate_image_tokens(row),
+        sha256=row.copy_sha256,
+        size=size,
+        line=NAMED_LINE,
+        width=row.width,
+        height=row.height,
+    )
 
 
 def is_cut(part: Mapping[str, str]) -> bool:

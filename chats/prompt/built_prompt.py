@@ -107,6 +107,7 @@ def build_prompt(
                 if choice.model.takes_images
                 else {}
             ),
+            takes_images=choice.model.takes_images,
             cache_marks=assembled.cache_marks if values.cache_marks else (),
             thinking=choice.model.thinking,
             origin=model_choice.get_model_origin(choice.model),

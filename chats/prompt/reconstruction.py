@@ -111,6 +111,7 @@ def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:
             if with_images and (model is None or model.takes_images)
             else {}
         ),
+        takes_images=model is None or model.takes_images,
         cache_marks=place_cache_breakpoints(found.pieces, found.messages) if is_marked else (),
         thinking=model.thinking if model and receipt.purpose in {"reply", "warm_up"} else "",
         origin=model_choice.get_model_origin(model) if model else "",

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from difflib import SequenceMatcher
 from itertools import product
 from typing import Any, Literal
@@ -187,7 +187,13 @@ def build_request_bodies(found: Rebuilt, *, with_images: bool = False) -> Iterat
     The adapter detects the form at run time and remembers it only in memory.
     """
     request = reconstruction.request_of(found, with_images=with_images)
-    yield from serialise_request_forms(request, is_anthropic=_is_anthropic(found))
+    is_anthropic = _is_anthropic(found)
+    yield from serialise_request_forms(request, is_anthropic=is_anthropic)
+    images = (part.image for message in found.messages for _, part in message.images)
+    if not request.takes_images and any(image and image.url for image in images):
+        # Earlier versions sent the URLs of images to every model.
+        earlier = replace(request, takes_images=True)
+        yield from serialise_request_forms(earlier, is_anthropic=is_anthropic)
 
 
 def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> Iterator[str]:

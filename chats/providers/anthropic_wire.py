@@ -13,7 +13,7 @@ from typing import Any
 
 from chats.ground.texts import read_server_json, sanitise_value
 from chats.providers.anthropic_chunks import THINKING_BLOCKS
-from chats.providers.base import ProviderRequest
+from chats.providers.base import ProviderRequest, find_image_url
 from chats.providers.wire import collect_sent_fields, open_loop
 from contextpolicy.engine.compose.layouts import OPENING
 from contextpolicy.engine.messages.messages import (
@@ -65,7 +65,7 @@ def _conversation(request: ProviderRequest) -> tuple[list[Block], list[dict[str,
     messages: list[dict[str, Any]] = []
     last: Block | None = None
     for place, message in enumerate(request.messages, start=1):
-        blocks = list(_blocks(message, images=request.images))
+        blocks = list(_blocks(message, request))
         if request.thinking and place > is_open and message.tool_calls:
             blocks = [*_thoughts(message, by=request.origin), *blocks]
         if message.role == "system":
@@ -98,9 +98,9 @@ def _append(messages: list[dict[str, Any]], role: str, blocks: list[Block]) -> N
         messages.append({"role": role, "content": blocks})
 
 
-def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Block]:
+def _blocks(message: WireMessage, request: ProviderRequest) -> Iterator[Block]:
     if message.role == "tool":
-        pieces = [_piece(piece, images=images) for piece in message.pieces()]
+        pieces = [_piece(piece, request) for piece in message.pieces()]
         yield {
             "type": "tool_result",
             "tool_use_id": _call_id(message.tool_call_id),
@@ -108,7 +108,7 @@ def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Bloc
         }
         return
     for piece in message.pieces() if message.images else (message.content,):
-        block = _piece(piece, images=images)
+        block = _piece(piece, request)
         if block["type"] != "text" or block["text"].strip():
             yield block
     for call in message.tool_calls:
@@ -120,12 +120,11 @@ def _blocks(message: WireMessage, *, images: Mapping[str, str]) -> Iterator[Bloc
         }
 
 
-def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> Block:
+def _piece(piece: str | FilePart, request: ProviderRequest) -> Block:
     """Return a text or an image block. An image without bytes becomes a line with its name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
-    image = piece.image
-    url = (image.url or images.get(image.sha256, "")) if image else ""
+    url = find_image_url(piece, request)
     if not url:
         return {"type": "text", "text": format_image_text(piece)}
     found = _DATA_URL.fullmatch(url)

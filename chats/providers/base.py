@@ -12,7 +12,7 @@ from typing import Any, Literal, Protocol
 from django.utils.translation import gettext_noop
 
 from chats.ground.sentences import Sentence, render_english
-from contextpolicy.engine.messages.messages import ToolSpec, WireMessage
+from contextpolicy.engine.messages.messages import FilePart, ToolSpec, WireMessage
 
 FinishReason = Literal["stop", "length", "tool_calls", "refusal", "none"]
 # The last message of a request is the beginning of the reply. "marked": the message is also marked
@@ -91,6 +91,8 @@ class ProviderRequest:
     parameters: Mapping[str, object] = field(default_factory=dict)
     # Images as data URLs by hash. An image that is not listed is sent as a line of text.
     images: Mapping[str, str] = field(default_factory=dict, repr=False)
+    # False: images of other servers are sent as lines of text, too.
+    takes_images: bool = True
     cache_marks: tuple[int, ...] = ()
     thinking: str = ""
     # "": the last message is not the beginning of the reply.
@@ -99,6 +101,14 @@ class ProviderRequest:
     origin: str = ""
     # Set by adapters that send bytes; not part of the request.
     sent: SentBody = field(default_factory=SentBody, compare=False, repr=False)
+
+
+def find_image_url(piece: FilePart, request: ProviderRequest) -> str:
+    """Return the URL or data URL with which an image is sent; empty for a line of text."""
+    image = piece.image
+    if image is None or not request.takes_images:
+        return ""
+    return image.url or request.images.get(image.sha256, "")
 
 
 @dataclass(frozen=True, slots=True)

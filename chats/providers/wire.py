@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
-from chats.providers.base import ProviderRequest
+from chats.providers.base import ProviderRequest, find_image_url
 from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages.messages import (
     JOINT,
@@ -48,7 +48,7 @@ def build_openai_body(
     body["model"] = request.model
     is_open = open_loop(request.messages)
     body["messages"] = [
-        _message(message, images=request.images, by=request.origin if place >= is_open else None)
+        _message(message, request, by=request.origin if place >= is_open else None)
         for place, message in enumerate(request.messages)
     ]
     if not takes_result_images:
@@ -106,14 +106,14 @@ def open_loop(messages: Sequence[WireMessage]) -> int:
     return max(users, default=-1) + 1
 
 
-def _message(message: WireMessage, *, images: Mapping[str, str], by: str | None = None) -> Any:
+def _message(message: WireMessage, request: ProviderRequest, *, by: str | None = None) -> Any:
     """Return a message with the extra fields of its model, if that is the model `by`.
 
     Without `by`, no extra fields are sent.
     """
     wire: dict[str, Any] = {"role": message.role, "content": message.content}
     if message.images:
-        pieces = [_piece(piece, images=images) for piece in message.pieces()]
+        pieces = [_piece(piece, request) for piece in message.pieces()]
         is_text = message.role == "tool" and all(piece["type"] == "text" for piece in pieces)
         # Many servers accept only a text as a tool result.
         wire["content"] = message.shown(by_hash=True) if is_text else pieces
@@ -206,12 +206,11 @@ def _texts(value: Any) -> Iterator[str]:
             yield from _texts(inner)
 
 
-def _piece(piece: str | FilePart, *, images: Mapping[str, str]) -> dict[str, Any]:
+def _piece(piece: str | FilePart, request: ProviderRequest) -> dict[str, Any]:
     """Return a text or an image part. An image without bytes becomes a line with its name."""
     if isinstance(piece, str):
         return {"type": "text", "text": piece}
-    image = piece.image
-    url = (image.url or images.get(image.sha256, "")) if image else ""
+    image, url = piece.image, find_image_url(piece, request)
     if image is None or not url:
         return {"type": "text", "text": format_image_text(piece)}
     detail = {"detail": image.detail} if image.detail else {}

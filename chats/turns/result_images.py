@@ -123,8 +123,7 @@ def copy_result_image(image: OutputImage, owner_id: int, values: PolicyValues) -
         return "unreadable"
     if copy is None:
         return row.code
-    tokens = attach.estimate_image_tokens(row)
-    return ResultImage(0, Image(tokens, sha256=row.copy_sha256, size=len(copy.data)), copy)
+    return ResultImage(0, attach.build_image(row, size=len(copy.data)), copy)
 
 
 def store_step_images(turn: Turn, *, call_id: str, images: Sequence[ResultImage]) -> None:

@@ -6,6 +6,7 @@ past request can be rebuilt from the message alone.
 """
 
 import re
+import unicodedata
 from dataclasses import dataclass
 
 _DOCUMENT = re.compile(
@@ -15,6 +16,11 @@ _DOCUMENT = re.compile(
 # Parts of a text that look like the end or the beginning of a file.
 _TAGS = re.compile(r"<(?=/?\s*file\b)", re.IGNORECASE)
 LONGEST_LABEL = 200
+# Characters of a label that could open or close a part of a prompt.
+_DELIMITERS = str.maketrans({'"': "'", "<": "(", ">": ")", "[": "(", "]": ")"})
+# Unicode categories without visible characters, and the joiners among them that scripts use.
+_HIDDEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+_JOINERS = "\u200c\u200d"
 # The kinds of uploaded files.
 FILE_KINDS = ("image", "text", "csv", "html", "pdf", "docx", "xlsx")
 # The maximum number of characters around the text of a document.
@@ -49,6 +55,18 @@ def parse_document_reference(reference: str) -> Document | None:
     if found is None:
         return None
     return Document(found[1], found[2], int(found[3]), int(found[4]), int(found[5]))
+
+
+def build_file_label(text: str, *, limit: int) -> str:
+    """Return a name or a type of a file as one line of at most `limit` characters.
+
+    It contains no delimiters, control characters or invisible characters, whatever the file says.
+    """
+    shown = "".join(
+        " " if unicodedata.category(char) in _HIDDEN and char not in _JOINERS else char
+        for char in text
+    )
+    return " ".join(shown.translate(_DELIMITERS).split())[:limit]
 
 
 def format_document(name: str, document: Document, text: str) -> str:

@@ -11,8 +11,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
-from contextpolicy.engine.messages.files import format_document, parse_document_reference
-from contextpolicy.engine.messages.images import Image, parse_image_reference
+from contextpolicy.engine.messages.files import (
+    build_file_label,
+    format_document,
+    parse_document_reference,
+)
+from contextpolicy.engine.messages.images import NAMED_LINE, Image, parse_image_reference
 
 Role = Literal["user", "assistant"]
 WireRole = Literal["system", "user", "assistant", "tool"]
@@ -234,7 +238,7 @@ def format_file_text(part: FilePart) -> str:
     """Format a file for the model as one short line. All files cost about the same."""
     if (image := part.image) is not None:
         told = f"{image.size:,} bytes" if image.sha256 else "at an address"
-        return f"[Image: {part.media_type}, {told}]"
+        return f"[Image: {_describe_image(part, image)}, {told}]"
     named = " ".join(f"{part.name} ({part.media_type})".split())
     return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
 
@@ -248,12 +252,29 @@ def format_file_content(part: FilePart) -> str:
 
 
 def format_image_text(part: FilePart) -> str:
-    """Return an image's line in a receipt: its type, then its size and hash, or its URL."""
+    """Return an image's line for models that accept no images, and in receipts.
+
+    It has the name, the type and the size in pixels as far as they are stored, then the size in
+    bytes and the hash, or the URL.
+    """
     image = part.image
     if image is None:
         return format_file_text(part)
     place = f"{image.size:,} bytes, SHA-256 {image.sha256}" if image.sha256 else image.url
-    return f"[Image: {part.media_type}, {place}]"
+    return f"[Image: {_describe_image(part, image)}, {place}]"
+
+
+def _describe_image(part: FilePart, image: Image) -> str:
+    """Return the type of an image. In a line of version 2, with its name and size in pixels."""
+    if image.line < NAMED_LINE:
+        return part.media_type
+    # The name of an image in a tool result is internal.
+    name = "" if parse_result_image(part)[0] else part.name
+    label = build_file_label(name, limit=LONGEST_FILE_NAME)
+    told = [f'"{label}"'] if label else []
+    told.append(build_file_label(part.media_type, limit=LONGEST_FILE_NAME))
+    told += [f"{image.width:,} × {image.height:,} pixels"] if image.width else []
+    return ", ".join(told)
 
 
 def _part_from_json(item: object, place: int) -> Part:

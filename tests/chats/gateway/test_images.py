@@ -21,11 +21,13 @@ from chats.prompt import sent_request
 from chats.prompt.reconstruction import rebuild_request
 from chats.prompt.stored_messages import verify_stored_messages
 from chats.providers import registry
+from chats.providers.anthropic_wire import build_anthropic_body
 from chats.providers.base import Finished, TextDelta
 from chats.providers.wire import build_openai_body
 from chats.streams.files import SANDBOX_POLICY
+from contextpolicy.engine.messages.messages import format_image_text
 from contextpolicy.engine.messages.ui_messages import parse_ui_message
-from contextpolicy.models import AuditEvent
+from contextpolicy.models import AuditEvent, ModelSpec
 from tests.support.gateway_clients import (
     GatewayClient,
     assistant,
@@ -179,6 +181,37 @@ def test_the_receipt_names_the_image_and_has_none_of_its_bytes(program: GatewayC
         assert line in json.dumps(text) or sha(PNG) in text
         assert base64.b64encode(PNG).decode() not in text
     assert sha(PNG) not in json.dumps(list(AuditEvent.objects.values("data")))
+
+
+@pytest.mark.parametrize("said", [ADDRESS, build_image_url()])
+def test_a_model_without_images_gets_a_line_for_each(
+    program: GatewayClient, demo_model: ModelSpec, said: str
+) -> None:
+    ModelSpec.objects.filter(pk=demo_model.pk).update(takes_images=False)
+    program.ask([build_image_message(said)])
+    line = wire_of(program)[-1]["content"][1]
+    told = ADDRESS if said == ADDRESS else "bytes, SHA-256"
+    assert (line["type"], told in line["text"]) == ("text", True)
+    (block,) = build_anthropic_body(program.requests[-1])["messages"]
+    assert block["content"][1]["text"] == line["text"]
+    # Earlier versions sent the address of an image to every model.
+    receipt = Receipt.objects.get()
+    for takes_images in (False, said == ADDRESS):
+        sent = replace(program.requests[-1], takes_images=takes_images)
+        body = sent_request.serialise_body(build_openai_body(sent))
+        receipt.body_sha256 = hashlib.sha256(body.encode()).hexdigest()
+        found = rebuild_request(receipt)
+        assert (found.fault, sent_request.compare_body_hash(found)) == ("", "same")
+
+
+def test_an_image_in_a_file_part_keeps_its_name(program: GatewayClient) -> None:
+    file = {"filename": "a/12:30.png", "file_data": base64.b64encode(PNG).decode()}
+    program.ask([{"role": "user", "content": [TEXT, {"type": "file", "file": file}]}])
+    (part,) = [part for part in Message.objects.get(role="user").parts if part["type"] == "file"]
+    assert part["name"] == "12-30.png"
+    assert "&line=2&pixels=0x0&" in part["reference"]
+    (image,) = [image for wire in program.requests[-1].messages for _, image in wire.images]
+    assert '[Image: "12-30.png", image/png, ' in format_image_text(image)
 
 
 def page_of(owner: User) -> Client:
