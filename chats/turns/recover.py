@@ -95,8 +95,8 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
 
 
 def finish_lost_turn(turn: Turn, *, status: str, now: datetime) -> None:
-    """Delete the stored tool steps of a turn that ended without a worker, and advance its round."""
-    tool_steps.close_tool_steps(turn)
+    """Close the tool steps of a turn that ended without a worker, and advance its round."""
+    tool_steps.close_tool_steps(turn, now=now)
     if turn.round_id is not None:
         rounds.advance_round(turn, status=status, reply=None, usage={}, now=now)
 

@@ -151,7 +151,7 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
             fields.append("client")
         ledger.record_event("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
         if turn.attempt:
-            tool_steps.close_tool_steps(turn)
+            tool_steps.close_tool_steps(turn, now=now)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
         rounds.advance_round(turn, status=turn.status, reply=None, usage={}, now=now)

@@ -105,16 +105,30 @@ def find_tool_step(turn: Turn) -> ToolStep | None:
     return ToolStep.objects.filter(turn=turn, step=turn.step).first()
 
 
-def close_tool_steps(turn: Turn) -> None:
+def close_tool_steps(turn: Turn, *, now: datetime) -> None:
     """Delete the stored replies and the result texts of a turn, in the caller's transaction.
 
-    Calls that wait for consent are denied. The rows of the calls are kept without these
-    texts.
+    Calls that have not ended end here. The rows of the calls are kept without these texts.
     """
     ToolStep.objects.filter(turn=turn).delete()
-    waiting = ToolCall.objects.filter(turn=turn, consent=Consent.WAITING)
-    waiting.update(consent=Consent.DENIED, outcome=Outcome.REFUSED, code="stopped")
+    unended = ToolCall.objects.filter(turn=turn, outcome=Outcome.OPEN)
+    for row in unended.order_by("step", "place"):
+        end_open_call(row, turn=turn, now=now)
     ToolCall.objects.filter(turn=turn).exclude(content="").update(content="")
+
+
+def end_open_call(row: ToolCall, *, turn: Turn, now: datetime) -> None:
+    """End a call of a turn that ends before it.
+
+    A call that was not started is refused, also if it waits for consent. The outcome of a call
+    whose worker was lost is unknown.
+    """
+    if row.attempt:
+        ending = CallEnding(Outcome.UNKNOWN, "", "worker_lost")
+    else:
+        ending = CallEnding(Outcome.REFUSED, "", "stopped")
+        ToolCall.objects.filter(pk=row.pk, consent=Consent.WAITING).update(consent=Consent.DENIED)
+    store_call_ending(row, turn=turn, ending=ending, now=now)
 
 
 @transaction.atomic

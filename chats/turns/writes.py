@@ -238,7 +238,7 @@ def store_step(
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     if ending.runs_servers:
-        tool_steps.close_tool_steps(turn)
+        tool_steps.close_tool_steps(turn, now=now)
     told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
     message = messages.append_step(
         turn=turn,
@@ -299,6 +299,9 @@ def finish_turn(
         **RELEASED,
     )
     store_reply_logprobs(turn, status=status, ending=ending, now=now)
+    if turn.attempt > 1 and not ending.runs_servers:
+        # An earlier attempt may have started calls that this one did not reach.
+        tool_steps.close_tool_steps(turn, now=now)
     # A reply to an API client is not marked unread.
     chat.updated_at, chat.unread = now, chat.unread or turn.client is None
     prepared.save_row_fields(chat, "updated_at", "unread", "accepted_count")

@@ -1,0 +1,138 @@
+"""Calls that have not ended when their turn ends: refused if not started, otherwise unknown."""
+
+from collections.abc import Callable
+from datetime import datetime
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from pytest_django import Settings
+
+from chats.models import Chat, ToolCall, ToolStep, Turn
+from chats.providers.base import Finished, TextDelta
+from chats.turns import attempt
+from chats.turns.consents import decide_tool_call, list_waiting_calls
+from chats.turns.recover import release_lost_turn
+from chats.turns.start import start_turn
+from chats.turns.stop import stop_turn
+from contextpolicy.models import AuditEvent, ToolServer
+from tests.fakes.tool_server import FakeToolServer
+from tests.support.tool_calls import call_echo
+
+Connect = Callable[..., ToolServer]
+Allow = Callable[..., None]
+Work = Callable[..., Any]
+pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
+LOST = ("unknown", "worker_lost")
+NOT_STARTED = ("refused", "stopped")
+
+
+class WorkerDied(BaseException):
+    """The process ends here."""
+
+
+def die(*_args: Any, **_named: Any) -> None:
+    raise WorkerDied
+
+
+def list_outcomes(turn: Turn) -> list[tuple[str, str]]:
+    """Return the outcomes and codes of a turn's calls, which the ledger must have too."""
+    rows = list(ToolCall.objects.filter(turn=turn).order_by("place"))
+    assert not ToolStep.objects.filter(turn=turn).exists()
+    events = AuditEvent.objects.filter(turn_id=turn.pk, type="tool.called").order_by("seq")
+    recorded = [(each.data["outcome"], each.data.get("code", "")) for each in events]
+    found = [(row.outcome, row.code) for row in rows]
+    assert sorted(recorded) == sorted(found)
+    return found
+
+
+@pytest.fixture
+def interrupted(
+    connect: Connect,
+    allow: Allow,
+    alice: User,
+    chat: Chat,
+    work: Work,
+    now: datetime,
+    server: FakeToolServer,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Turn:
+    """A turn whose worker died after its call reached the server."""
+    connect()
+    allow(tools=["files/*"])
+    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    with monkeypatch.context() as patch:
+        patch.setattr("chats.turns.tool_steps.store_call_ending", die)
+        with pytest.raises(WorkerDied):
+            work(turn, call_echo("a"))
+    assert len(server.calls) == 1
+    turn.refresh_from_db()
+    return turn
+
+
+def test_a_turn_that_loses_its_last_worker(
+    interrupted: Turn, now: datetime, settings: Settings
+) -> None:
+    settings.MAX_ATTEMPTS = 1
+    release_lost_turn(interrupted, now=now)
+    interrupted.refresh_from_db()
+    assert interrupted.status == "failed"
+    assert list_outcomes(interrupted) == [LOST]
+
+
+@pytest.mark.parametrize("is_released", [False, True])
+def test_a_turn_that_is_stopped_while_it_has_no_worker(
+    interrupted: Turn, alice: User, now: datetime, *, is_released: bool
+) -> None:
+    if is_released:
+        release_lost_turn(interrupted, now=now)
+        interrupted.refresh_from_db()
+    stop_turn(user=alice, turn=interrupted, now=now)
+    if not is_released:
+        interrupted.refresh_from_db()
+        release_lost_turn(interrupted, now=now)
+    interrupted.refresh_from_db()
+    assert interrupted.status == "stopped"
+    assert list_outcomes(interrupted) == [LOST]
+
+
+def test_a_turn_whose_next_attempt_fails_before_its_calls(
+    interrupted: Turn, now: datetime, work: Work, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    release_lost_turn(interrupted, now=now)
+
+    async def fail(*_args: Any, **_named: Any) -> None:
+        raise RuntimeError("no prompt")
+
+    monkeypatch.setattr(attempt, "compose_step_prompt", fail)
+    work(interrupted, [TextDelta("Done."), Finished("stop")])
+    interrupted.refresh_from_db()
+    assert interrupted.status == "failed"
+    assert list_outcomes(interrupted) == [LOST]
+
+
+@pytest.mark.parametrize("allowed", [0, 1])
+def test_a_turn_that_is_stopped_while_it_waits_for_consent(
+    connect: Connect,
+    allow: Allow,
+    alice: User,
+    chat: Chat,
+    work: Work,
+    now: datetime,
+    server: FakeToolServer,
+    allowed: int,
+) -> None:
+    connect(asks=True)
+    allow(tools=["files/*"])
+    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    work(turn, call_echo("a", "b"))
+    turn.refresh_from_db()
+    for call in list_waiting_calls(turn)[:allowed]:
+        decide_tool_call(user=alice, turn=turn, call_id=call.id, decision="once", now=now)
+    turn.refresh_from_db()
+    stop_turn(user=alice, turn=turn, now=now)
+    work(turn, [TextDelta("Done."), Finished("stop")])
+    turn.refresh_from_db()
+    assert turn.status == "stopped"
+    assert list_outcomes(turn) == [NOT_STARTED, NOT_STARTED]
+    assert server.calls == []
