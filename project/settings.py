@@ -329,6 +329,10 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 2_621_440
 # A longer request body is on disk while it arrives. With Django's 2.5 MiB, 200 parallel uploads
 # took half a gigabyte of memory.
 FILE_UPLOAD_MAX_MEMORY_SIZE = 512 * 1024
+FILE_UPLOAD_HANDLERS = [
+    "django.core.files.uploadhandler.MemoryFileUploadHandler",
+    "project.upload_handlers.UnnamedFileUploadHandler",
+]
 DATA_UPLOAD_MAX_NUMBER_FIELDS = 200
 # The maximum bytes of a body with all messages of a chat: a team's snapshot, a `useChat` request.
 SNAPSHOT_BYTES = 16 * 1024 * 1024

@@ -16,7 +16,7 @@ from chats.background import cache_warming, ledger_export_lines, preference_infe
 from chats.checkpoints import upkeep
 from chats.compaction import claims, embedding, maintain
 from chats.counts import keeping
-from chats.files import reading, storage, uploads
+from chats.files import reading, storage, uploads, working_folders
 from chats.ground import databases, queue, schedule
 from chats.memory.search import clearing, index_schedule
 from chats.models import SkippedRow
@@ -103,6 +103,14 @@ def erase_kept_texts(*, now: datetime) -> int:
     return erased
 
 
+def remove_leftover_bytes(*, now: datetime) -> int:
+    """Delete stored bytes whose removal is due, and temporary copies of killed processes.
+
+    Returns the count.
+    """
+    return storage.remove_due_bytes(now=now) + working_folders.remove_abandoned_folders()
+
+
 def recover_turns(*, now: datetime) -> int:
     """Release turns held by dead workers, and enqueue turns that no worker claimed."""
     return release_expired(now=now) + enqueue_overdue()
@@ -129,7 +137,7 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "erasures": lambda now: enqueue_erasures(now=now) + clearing.clear_erasure_log(now=now),
     "kept_texts": lambda now: erase_kept_texts(now=now),
     "retention": lambda now: retention_schedule.enqueue_due(now=now),
-    "removed_files": lambda now: storage.remove_due_bytes(now=now),
+    "removed_files": lambda now: remove_leftover_bytes(now=now),
     "unused_files": lambda now: uploads.delete_unused_files(now=now),
     "passed_on_requests": lambda now: passed_on.sweep_passthrough(now=now),
     "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),

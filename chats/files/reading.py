@@ -34,6 +34,7 @@ from chats.files.storage import (
     save_file_bytes,
     schedule_removal,
 )
+from chats.files.working_folders import open_working_folder
 from chats.ground import databases, queue
 from chats.ground.background_lock import OneAtATime
 from chats.ground.jobs import Job, renewed_by_thread
@@ -100,16 +101,16 @@ def read_content(
 
     Opens no transaction.
     """
-    with tempfile.TemporaryDirectory() as folder:
+    with open_working_folder() as folder:
         try:
-            found = extract_content(row, folder=Path(folder))
+            found = extract_content(row, folder=folder)
         except (FileNotFoundError, FileDamaged):
             # The file was deleted, or its bytes are missing or changed.
             found = {"code": "file_damaged"}
         if code := found.get("code"):
             return {"state": State.FAILED, "code": code}, []
         if row.kind == StoredFile.Kind.IMAGE:
-            copied = store_image_copy(row, Path(folder) / "copy", found=found)
+            copied = store_image_copy(row, folder / "copy", found=found)
             return {"state": State.READY, **copied}, []
     chunks = list(iter_chunks(row, found["chunks"]))
     values = {
@@ -246,11 +247,11 @@ def read_without_storing(row: StoredFile, data: bytes, *, counter: TokenCounter)
 
     Sets the fields of its unsaved row.
     """
-    with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
+    with ONE_AT_A_TIME, open_working_folder() as folder:
         databases.release_pooled_connection()
-        path = Path(folder) / "file"
+        path = folder / "file"
         path.write_bytes(data)
-        found = scan_and_extract(row.kind, path=path, copy=Path(folder) / "copy")
+        found = scan_and_extract(row.kind, path=path, copy=folder / "copy")
     row.code = found.get("code", "")
     row.state = State.FAILED if row.code else State.READY
     record_refused_content(row)
@@ -268,9 +269,9 @@ def copy_image_without_storing(row: StoredFile, data: bytes) -> Bytes | None:
     None if it cannot be used. Sets the fields of its unsaved row. No transaction is open during
     the work.
     """
-    with ONE_AT_A_TIME, tempfile.TemporaryDirectory() as folder:
+    with ONE_AT_A_TIME, open_working_folder() as folder:
         databases.release_pooled_connection()
-        path, copy = Path(folder) / "file", Path(folder) / "copy"
+        path, copy = folder / "file", folder / "copy"
         path.write_bytes(data)
         found = scan_and_extract(row.kind, path=path, copy=copy)
         made = b"" if found.get("code") else copy.read_bytes()

@@ -6,12 +6,13 @@ import os
 import shlex
 import socket
 import subprocess
-import tempfile
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from django.conf import settings
 from django.core.cache import cache
+
+from chats.files.working_folders import open_working_folder
 
 logger = logging.getLogger(__name__)
 # Seconds for the check of one file.
@@ -54,10 +55,10 @@ def scan_bytes(data: bytes) -> str:
     key = hashlib.sha256(settings.FILE_SCAN.encode() + b"\0" + data).hexdigest()
     if cache.get(key):
         return ""
-    with tempfile.NamedTemporaryFile() as file:
-        file.write(data)
-        file.flush()
-        code = scan_file(Path(file.name))
+    with open_working_folder() as folder:
+        path = folder / "file"
+        path.write_bytes(data)
+        code = scan_file(path)
     if not code:
         cache.set(key, "clean", CLEAN_SECONDS)
     return code

@@ -104,7 +104,9 @@ def test_uploads_of_a_killed_web_process_are_whole_or_absent(tree: Tree, kills: 
     sent: list[bytes] = []
     before = list_stored_paths(tree)
     statuses = []
-    web = tree.web()
+    temporary = tree.folder / "temporary"
+    temporary.mkdir()
+    web = tree.web(TMPDIR=str(temporary))
     for number in range(kills):
         data = make_text(number, size=dice.randrange(1, 6) * 1024 * 1024)
         sent.append(data)
@@ -114,7 +116,9 @@ def test_uploads_of_a_killed_web_process_are_whole_or_absent(tree: Tree, kills: 
             web.kill()
             sender.thread.join(10)
         statuses.append(sender.status)
-        web = tree.web()
+        # An upload that was arriving left no copy.
+        assert list(temporary.iterdir()) == []
+        web = tree.web(TMPDIR=str(temporary))
     assert 0 in statuses, "no upload was interrupted"
     assert set(statuses) <= {0, 201}
     with Client(tree) as alice:
