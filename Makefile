@@ -165,10 +165,11 @@ replay-all: $(VENV)/.for-testing
 		{ $(BIN)/python manage.py replay $(if $(POLICY),--policy $(POLICY)) $$files || ended=1; } && \
 		{ $(BIN)/python manage.py replay --matrix $$files || ended=1; } && exit $$ended
 
-# Processes killed at random points: make chaos [KILLS=200] [CHATS=20] [SEED=1] [DATABASE=postgres]
+# Processes killed at random points: make chaos [KILLS=200] [CHATS=20] [OF=chats,requests,rounds,files,tools]
+# [SEED=1] [DATABASE=postgres]
 chaos: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m tests.faults.crashes \
-		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1)
+		--kills $(or $(KILLS),200) --chats $(or $(CHATS),20) --seed $(or $(SEED),1) $(if $(OF),--of $(OF))
 
 # Processes killed while agents of a team reply in turn:
 # make round-kills [ROUNDS=50] [KILLS=100] [SEED=1] [DATABASE=postgres]

@@ -226,6 +226,7 @@ def judging(tree: Instance, _number: int) -> None:
 
 def uploading(tree: Instance, _number: int) -> None:
     """Upload two hundred files of 5 MiB at once."""
+    sys.stderr.write(f"{describe_memory(tree)} before the uploads\n")
     command = python("-m", "benchmarks.uploads", "--socket", tree.socket)
     tree.start("uploads", command, KEY=tree.keys["charlie"])
     # All connections are open.
@@ -233,13 +234,13 @@ def uploading(tree: Instance, _number: int) -> None:
 
 
 def describe_memory(tree: Instance) -> str:
-    """Return the peak memory of the processes that uploads pass."""
+    """Return the peak memory and the processor time of the processes that uploads pass."""
     found = [
-        f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB"
+        f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB, {program.processor_seconds():.1f} s"
         for program in tree.programs
-        if program.name in {"web", "background"}
+        if program.name in {"web", "worker", "background"}
     ]
-    return f"peak memory: {', '.join(found)}"
+    return f"peak memory and processor time: {'; '.join(found)}"
 
 
 def wait_for_uploads(tree: Instance) -> None:

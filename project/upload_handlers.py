@@ -14,7 +14,7 @@ class UnnamedFileUploadHandler(FileUploadHandler):
     The named files of Django's handler stay on the disk if the process is killed.
     """
 
-    file: UploadedFile
+    file: "UploadedFile[Any]"
 
     def new_file(self, *args: Any, **kwargs: Any) -> None:
         """Open a temporary file."""
@@ -28,7 +28,7 @@ class UnnamedFileUploadHandler(FileUploadHandler):
         """Write a piece of the upload."""
         self.file.write(raw_data)
 
-    def file_complete(self, file_size: int) -> UploadedFile:
+    def file_complete(self, file_size: int) -> "UploadedFile[Any]":
         """Return the file with its size, positioned at its start."""
         self.file.seek(0)
         self.file.size = file_size

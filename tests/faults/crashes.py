@@ -1,12 +1,14 @@
-"""`python -m tests.faults.crashes`: kill processes at statement boundaries of compaction.
+"""`python -m tests.faults.crashes`: kill processes at statement boundaries and at random times.
 
 A boundary is before each SQL statement and on both sides of each commit. A child process runs an
 operation on a chat and is killed (SIGKILL) at one boundary. The chat must then have its earlier
 content and satisfy every invariant (`laws`). The next trigger and the next turn must work.
 
 --every N      matrix: the first boundary and every Nth after it, each in a new chat
-    --kills N      chaos: N kills at random boundaries of random operations, over --chats chats,
-                   of gateway requests, and of the replies of teams
+    --kills N      chaos: N kills of random operations at random places: in --chats chats, of
+                   gateway requests, of replies of teams, of uploads, readers and deletions of
+                   files, and of replies that call tools
+    --of KINDS     only some of these: chats,requests,rounds,files,tools
     --workers N    N concurrent processes, --steps random operations each, over --chats chats
     --naive NAME   break the product first (see `naive`) to check that this program notices
 
@@ -19,39 +21,32 @@ import os
 import random
 import signal
 import sys
-import traceback
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Sequence
 from contextlib import suppress
+from itertools import count
 from typing import Any
 
-import tests.environment  # noqa: F401  # the data's place, before the settings are read
+from tests.faults.borders import fork, in_child  # Sets up Django, so it comes first.
 
-os.environ.setdefault("DJANGO_SETTINGS_MODULE", "project.settings")
-# Alice writes messages in many chats before any reply is made.
-os.environ["TURNS_PER_USER"] = "1000"
+# isort: split
 
-import django  # needs the environment
+from django.contrib.auth.models import User
+from django.db import connection, transaction
+from django.utils import timezone
 
-django.setup()
-
-from django.contrib.auth.models import User  # noqa: E402  # needs the settings, as all below
-from django.db import connection, connections, transaction  # noqa: E402  # as above
-from django.utils import timezone  # noqa: E402  # as above
-
-from chats.compaction import coverage  # noqa: E402  # as above
-from chats.compaction.publish import publish_prepared  # noqa: E402  # as above
-from chats.ground.refusals import Refusal  # noqa: E402  # as above
-from chats.models import Chat, Compaction  # noqa: E402  # as above
-from chats.record import locking  # noqa: E402  # as above
-from contextpolicy import ledger  # noqa: E402  # as above
-from contextpolicy.models import AuditEvent, ModelSpec  # noqa: E402  # as above
-from tests.faults import (  # noqa: E402  # as above
-    naive,
-    program_place,  # as above
-    town,
-)
-from tests.faults.laws import (  # noqa: E402  # as above
+from chats.background import due_jobs
+from chats.compaction import coverage
+from chats.compaction.publish import publish_prepared
+from chats.files import storage, working_folders
+from chats.ground.refusals import Refusal
+from chats.models import Chat, Compaction
+from chats.record import locking
+from contextpolicy import ledger
+from contextpolicy.models import AuditEvent, ModelSpec
+from tests.faults import file_laws, file_place, naive, program_place, tool_place, town
+from tests.faults.file_place import FilePlace
+from tests.faults.laws import (
     Seen,
     Violation,
     assert_laws,
@@ -61,83 +56,17 @@ from tests.faults.laws import (  # noqa: E402  # as above
     in_force,
     originals,
 )
-from tests.faults.program_place import ProgramPlace  # noqa: E402  # as above
-from tests.faults.round_play import RULES  # noqa: E402  # as above
-from tests.faults.round_scene import Scene  # noqa: E402  # as above
-from tests.faults.town import Deed, compact, heal, new_chat, say, summaries  # noqa: E402  # as above
-from tests.support.chat_summaries import SENTENCE  # noqa: E402  # as above
+from tests.faults.program_place import ProgramPlace
+from tests.faults.round_play import RULES
+from tests.faults.round_scene import Scene
+from tests.faults.tool_place import ToolPlace
+from tests.faults.town import compact, heal, new_chat, say, summaries
+from tests.support.chat_summaries import SENTENCE
 
 # More than any operation has; a boundary after its end kills no process.
 BORDERS = 120
-PROGRAMS, TEAMS = 4, 4
-
-
-class Border:
-    """Counts the boundaries that this process crosses, and kills it at one."""
-
-    def __init__(self, at: int) -> None:
-        self.at = at
-        self.crossed = 0
-        # Django has no public hook for this.
-        self.commit = connection._commit  # type: ignore[attr-defined]
-
-    def __call__(
-        self, execute: Callable[..., Any], sql: str, params: Any, many: bool, context: Any
-    ) -> Any:
-        """Cross the boundary before a statement."""
-        self.cross()
-        return execute(sql, params, many, context)
-
-    def committing(self) -> None:
-        """Cross the boundaries before and after a commit."""
-        self.cross()
-        self.commit()
-        self.cross()
-
-    def cross(self) -> None:
-        """Cross the next boundary, or die there."""
-        self.crossed += 1
-        if self.crossed == self.at:
-            os.kill(os.getpid(), signal.SIGKILL)
-
-
-def fork(action: Deed) -> int:
-    """Run an operation in a child process and return its id. It exits with 1 on failure."""
-    for opened in connections.all():
-        opened.close()
-        # A connection pool would share its sockets with the child.
-        getattr(opened, "close_pool", bool)()
-    child = os.fork()
-    if child:
-        return child
-    code = 1
-    try:
-        action()
-        code = 0
-    except BaseException:  # noqa: BLE001  # whatever it is, this process ends here
-        traceback.print_exc()
-    finally:
-        os._exit(code)
-
-
-def in_child(action: Deed, *, at: int = 0) -> bool:
-    """Run an operation in a child process; return True if it was killed at its boundary.
-
-    A refusal with a code is a valid result; any other failure is a violation.
-    """
-
-    def under_borders() -> None:
-        border = Border(at)
-        connection._commit = border.committing  # type: ignore[attr-defined]  # as above
-        with connection.execute_wrapper(border), suppress(Refusal):
-            action()
-
-    _, status = os.waitpid(fork(under_borders), 0)
-    if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
-        return True
-    if status != 0:
-        raise Violation("a process failed in another way than by its death")
-    return False
+PROGRAMS, TEAMS, PEOPLE, ASKERS = 4, 4, 2, 2
+KINDS = ("chats", "requests", "rounds", "files", "tools")
 
 
 def assert_whole(chat: Chat, *, said: dict[str, str], known: set[Any]) -> None:
@@ -175,34 +104,71 @@ def matrix(owner: User, *, every: int) -> Counter[str]:
     raise Violation("the action never ends")
 
 
-def chaos(owner: User, *, kills: int, chats: int, dice: random.Random) -> Counter[tuple[str, str]]:
-    """Kill random operations at random boundaries; return the kills and completions of each.
+class Chaos:
+    """The chats, clients, teams, people and tool calls whose processes are killed."""
 
-    Operations in chats, gateway requests and rounds of teams alternate.
+    def __init__(self, owner: User, *, chats: int, dice: random.Random) -> None:
+        self.dice = dice
+        self.seen: Counter[tuple[str, str]] = Counter()
+        self.known: set[Any] = set()
+        self.killed = 0
+        kinds = (town.BY_MODEL, town.PLAIN, town.NARROW)
+        self.chats = [new_chat(owner, kind=kinds[n % len(kinds)]) for n in range(chats)]
+        program_place.prepare()
+        self.programs = [ProgramPlace(owner, n) for n in range(PROGRAMS)]
+        rules = sorted(RULES)
+        self.scenes = [Scene(owner, rules[n % len(rules)]) for n in range(TEAMS)]
+        self.temporary = file_place.prepare()
+        self.people = [FilePlace(n, dice=dice) for n in range(PEOPLE)]
+        log = tool_place.prepare()
+        self.askers = [ToolPlace(owner, n, log=log, dice=dice) for n in range(ASKERS)]
+
+    def step(self, kind: str, *, number: int) -> int:
+        """Kill an operation of one kind at a random place; return the kills."""
+        dice, seen = self.dice, self.seen
+        if kind == "chats":
+            chat = dice.choice(self.chats)
+            return kill_deed(chat, killed=self.killed, known=self.known, dice=dice, seen=seen)
+        if kind == "requests":
+            return kill_request(dice.choice(self.programs), dice=dice, seen=seen)
+        if kind == "rounds":
+            return kill_round(dice.choice(self.scenes), number=number, dice=dice, seen=seen)
+        if kind == "files":
+            return dice.choice(self.people).step(seen)
+        return dice.choice(self.askers).step(seen)
+
+    def settle(self) -> None:
+        """End all work, then check every guarantee."""
+        for chat in self.chats:
+            assert_settled(chat)
+        for scene in self.scenes:
+            end_round(scene)
+        for asker in self.askers:
+            asker.settle()
+        for person in self.people:
+            person.settle()
+        later = timezone.now() + 2 * storage.UPLOAD_TIME
+        working_folders.UNLOCKED_SECONDS = 0.0
+        due_jobs.run_due_job("removed_files", now=later)
+        file_laws.assert_nothing_left()
+        if left := [str(path) for path in self.temporary.iterdir()]:
+            raise Violation(f"temporary files of killed processes stay: {left}")
+        if breaks := list(ledger.find_ledger_breaks()):
+            raise Violation(f"the ledger is broken: {breaks}")
+
+
+def chaos(owner: User, *, kills: int, chats: int, of: Sequence[str], dice: random.Random) -> Chaos:
+    """Kill random operations at random places, then check everything.
+
+    Operations of the kinds `of` alternate.
     """
-    kinds = (town.BY_MODEL, town.PLAIN, town.NARROW)
-    places = [new_chat(owner, kind=kinds[n % len(kinds)]) for n in range(chats)]
-    program_place.prepare()
-    programs = [ProgramPlace(owner, n) for n in range(PROGRAMS)]
-    rules = sorted(RULES)
-    scenes = [Scene(owner, rules[n % len(rules)]) for n in range(TEAMS)]
-    seen: Counter[tuple[str, str]] = Counter()
-    known: set[Any] = set()
-    killed = number = 0
-    while killed < kills:
-        number += 1
-        if number % 3 == 1:
-            killed += kill_request(dice.choice(programs), dice=dice, seen=seen)
-            continue
-        if number % 3 == 2:
-            killed += kill_round(dice.choice(scenes), number=number, dice=dice, seen=seen)
-            continue
-        killed += kill_deed(dice.choice(places), killed=killed, known=known, dice=dice, seen=seen)
-    for chat in places:
-        assert_settled(chat)
-    for scene in scenes:
-        end_round(scene)
-    return seen
+    here = Chaos(owner, chats=chats, dice=dice)
+    for number in count(1):
+        here.killed += here.step(of[number % len(of)], number=number)
+        if here.killed >= kills:
+            break
+    here.settle()
+    return here
 
 
 def end_round(scene: Scene) -> None:
@@ -351,17 +317,32 @@ def lock(chat: Chat) -> None:
     list(rows.filter(branch__chat=chat).order_by("pk").values_list("pk"))
 
 
-def main() -> None:
-    """Run the selected programs and print a table."""
+def list_options() -> argparse.Namespace:
+    """The options of this program."""
     given = argparse.ArgumentParser()
     given.add_argument("--every", type=int, default=0)
     given.add_argument("--kills", type=int, default=0)
     given.add_argument("--workers", type=int, default=0)
     given.add_argument("--steps", type=int, default=25)
     given.add_argument("--chats", type=int, default=20)
+    given.add_argument("--of", default=",".join(KINDS))
     given.add_argument("--seed", type=int, default=1)
     given.add_argument("--naive", choices=sorted(naive.WAYS))
-    asked = given.parse_args()
+    return given.parse_args()
+
+
+def list_kills(table: Counter[tuple[str, str]]) -> list[str]:
+    """The lines of the table of kills."""
+    lines = [f"{'action':<16}{'killed':>8}{'ended':>8}"]
+    for name in sorted({name for name, _ in table}):
+        lines.append(f"{name:<16}{table[name, 'killed']:>8}{table[name, 'ended']:>8}")
+    lines.append(f"{sum(n for (_, end), n in table.items() if end == 'killed')} kills")
+    return lines
+
+
+def main() -> None:
+    """Run the selected programs and print a table."""
+    asked = list_options()
     dice = random.Random(asked.seed)  # noqa: S311  # a test's dice
     owner = town.prepare(dice)
     if asked.naive:
@@ -371,11 +352,10 @@ def main() -> None:
         found = matrix(owner, every=asked.every)
         lines += [f"{what:<24}{n:>6}" for what, n in sorted(found.items())]
     if asked.kills:
-        table = chaos(owner, kills=asked.kills, chats=asked.chats, dice=dice)
-        lines.append(f"{'action':<16}{'killed':>8}{'ended':>8}")
-        for name in sorted({name for name, _ in table}):
-            lines.append(f"{name:<16}{table[name, 'killed']:>8}{table[name, 'ended']:>8}")
-        lines.append(f"{sum(n for (_, end), n in table.items() if end == 'killed')} kills")
+        of = [kind for kind in KINDS if kind in asked.of.split(",")]
+        here = chaos(owner, kills=asked.kills, chats=asked.chats, of=of, dice=dice)
+        lines += list_kills(here.seen)
+        lines.append(f"{sum(asker.unknown for asker in here.askers)} calls of unknown outcome")
     if asked.workers:
         numbers = {"workers": asked.workers, "chats": asked.chats, "steps": asked.steps}
         events = alongside(owner, seed=asked.seed, **numbers)

@@ -6,7 +6,7 @@ Each replaces one function with a naive version. The docstrings describe the mis
 
 from collections.abc import Callable
 from dataclasses import replace
-from types import ModuleType
+from functools import partial
 from typing import Any
 
 from django.db import transaction
@@ -15,15 +15,17 @@ from chats.actions import marks
 from chats.background import due_jobs
 from chats.compaction import claims, coverage, maintain, perform, publish
 from chats.compaction.people import undo
+from chats.files import reading, uploads, working_folders
 from chats.ground import queue
-from chats.models import Compaction, Message, Turn
+from chats.models import Compaction, FileChunk, FileRemoval, Message, StoredFile, Turn
 from chats.record import messages
-from chats.turns import call_receipts, writes
+from chats.turns import call_receipts, tool_steps, writes
 from chats.turns import lease as leases
+from contextpolicy.models import ToolDefinition
 
 
-def put(room: ModuleType, name: str, found: Any) -> Any:
-    """Replace a name in a module; return the former value."""
+def put(room: Any, name: str, found: Any) -> Any:
+    """Replace a name in a module or a class; return the former value."""
     before = getattr(room, name)
     setattr(room, name, found)
     return before
@@ -194,6 +196,49 @@ def never_take_a_turn_back() -> None:
     put(due_jobs, "release_expired", lambda **_: 0)
 
 
+def forget_the_removal() -> None:
+    """Store the bytes of an upload without a scheduled removal."""
+
+    def save(file: Any, *, path: str, **named: Any) -> None:
+        saving(file, path=path, **named)
+        FileRemoval.objects.filter(path=path).delete()
+
+    saving = put(uploads, "save_file_bytes", save)
+
+
+def keep_the_bytes_later() -> None:
+    """Cancel the removal of an upload's bytes after the transaction that stores its row."""
+    keeping = put(
+        uploads, "keep_file_bytes", lambda path: transaction.on_commit(partial(keeping, path))
+    )
+
+
+def store_the_text_apart() -> None:
+    """Store the text of a file in one transaction, and its state in the next."""
+
+    def store(row: StoredFile, *, values: dict[str, Any], chunks: list[FileChunk]) -> None:
+        with transaction.atomic():
+            FileChunk.objects.bulk_create(chunks)
+        storing(row, values=values, chunks=[])
+
+    storing = put(reading, "store_content", store)
+
+
+def leave_copies_of_files() -> None:
+    """Never delete the temporary folders of killed readers."""
+    put(working_folders, "remove_abandoned_folders", lambda: 0)
+
+
+def call_every_tool_again() -> None:
+    """Repeat a call whose outcome is unknown, whatever its tool does."""
+    put(ToolDefinition, "is_idempotent", True)
+
+
+def leave_calls_open() -> None:
+    """End a turn without an outcome of its calls."""
+    put(tool_steps, "end_open_call", lambda *_, **__: None)
+
+
 WAYS: dict[str, Callable[[], None]] = {
     way.__name__.replace("_", "-"): way
     for way in (
@@ -212,5 +257,11 @@ WAYS: dict[str, Callable[[], None]] = {
         answer_before_the_end,
         forget_the_lease_token,
         never_take_a_turn_back,
+        forget_the_removal,
+        keep_the_bytes_later,
+        store_the_text_apart,
+        leave_copies_of_files,
+        call_every_tool_again,
+        leave_calls_open,
     )
 }

@@ -151,6 +151,12 @@ class Program:
         lines = dict(line.split(":", 1) for line in status.splitlines())
         return int(lines["VmHWM"].split()[0]) * 1024
 
+    def processor_seconds(self) -> float:
+        """Its processor time, without that of its children."""
+        status = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8")
+        used = status.rpartition(")")[2].split()[11:13]
+        return sum(map(int, used)) / os.sysconf("SC_CLK_TCK")
+
     def said(self) -> str:
         """All of its output."""
         return self.log.read_text(encoding="utf-8", errors="replace")

@@ -17,7 +17,7 @@ import sys
 from datetime import datetime, timedelta
 from functools import partial
 
-from tests.faults.crashes import in_child  # Sets up Django, so it comes first.
+from tests.faults.borders import in_child  # Sets up Django, so it comes first.
 
 # isort: split
 

@@ -25,7 +25,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from tests.faults.crashes import Border, fork  # Sets up Django, so it comes first.
+from tests.faults.borders import Border, fork  # Sets up Django, so it comes first.
 
 # isort: split
 

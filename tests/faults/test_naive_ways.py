@@ -11,6 +11,8 @@ from tests.faults.programs import python
 from tests.support.repository import ROOT
 
 KILLS = ("--kills", "200", "--chats", "2")
+FILES = ("--kills", "100", "--chats", "1", "--of", "files")
+TOOLS = ("--kills", "60", "--chats", "1", "--of", "tools")
 TOGETHER = ("--workers", "6", "--chats", "2", "--steps", "40")
 # The detecting program and a pattern in its output.
 NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
@@ -36,6 +38,12 @@ NOTICED: dict[str, tuple[tuple[str, ...], str]] = {
         "laws.Violation: (a turn |the ledger and its rows differ)",
     ),
     "never-take-a-turn-back": (KILLS, "a turn is running"),
+    "forget-the-removal": (FILES, "bytes without a row stay forever"),
+    "keep-the-bytes-later": (FILES, "the bytes of an accepted file would be removed"),
+    "store-the-text-apart": (FILES, "a file that is pending has content"),
+    "leave-copies-of-files": (FILES, "temporary files of killed processes stay"),
+    "call-every-tool-again": (TOOLS, "a call ran 2 times"),
+    "leave-calls-open": (TOOLS, "and calls are in progress"),
 }
 
 

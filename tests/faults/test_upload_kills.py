@@ -97,6 +97,16 @@ def list_stored_paths(tree: Tree) -> set[str]:
     return {str(path.relative_to(place)) for path in place.rglob("*") if path.is_file()}
 
 
+def interrupt_upload(tree: Tree, web: Program, data: bytes, *, seconds: float) -> int:
+    """Kill the web process some time after an upload began; return the status, or 0."""
+    with Client(tree) as alice:
+        sender = Sender(alice, data)
+        sender.thread.join(seconds)
+        web.kill()
+        sender.thread.join(10)
+    return sender.status
+
+
 @pytest.mark.timeout(240)
 @pytest.mark.parametrize("kills", KILLS)
 def test_uploads_of_a_killed_web_process_are_whole_or_absent(tree: Tree, kills: int) -> None:
@@ -110,12 +120,7 @@ def test_uploads_of_a_killed_web_process_are_whole_or_absent(tree: Tree, kills: 
     for number in range(kills):
         data = make_text(number, size=dice.randrange(1, 6) * 1024 * 1024)
         sent.append(data)
-        with Client(tree) as alice:
-            sender = Sender(alice, data)
-            sender.thread.join(dice.random() * 0.6)
-            web.kill()
-            sender.thread.join(10)
-        statuses.append(sender.status)
+        statuses.append(interrupt_upload(tree, web, data, seconds=dice.random() * 0.6))
         # An upload that was arriving left no copy.
         assert list(temporary.iterdir()) == []
         web = tree.web(TMPDIR=str(temporary))
