@@ -236,7 +236,8 @@ def uploading(tree: Instance, _number: int) -> None:
 def describe_memory(tree: Instance) -> str:
     """Return the peak memory and the processor time of the processes that uploads pass."""
     found = [
-        f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB, {program.processor_seconds():.1f} s"
+        f"{program.name} {program.peak_bytes() / 2**20:.0f} MiB,"
+        f" {program.processor_seconds():.1f} s"
         for program in tree.programs
         if program.name in {"web", "worker", "background"}
     ]

@@ -135,8 +135,8 @@ class FilePlace:
             return self.attach(seen)
         if unused and found < 0.66:
             row = self.dice.choice(unused)
-            action = partial(self.delete, row.pk)
-            return self.run("delete", action, seen, then=partial(self.forget, [row], action))
+            deletes = partial(self.delete, row.pk)
+            return self.run("delete", deletes, seen, then=partial(self.forget, [row], deletes))
         if used and found < 0.72:
             return self.erase(self.dice.choice(used), seen)
         if found < 0.77 and FileRemoval.objects.exists():
@@ -210,7 +210,7 @@ class FilePlace:
         action = partial(
             reading.read_uploaded_file,
             file_id=row.pk,
-            counter=ApproximateCounter(),  # type: ignore[arg-type]  # no vocabulary
+            counter=ApproximateCounter(),
         )
         killed = 0
         for _ in range(self.dice.choice(KILLED_READERS)):
@@ -299,7 +299,7 @@ class FilePlace:
         action()
         for row in rows:
             for known in (self.kept, self.ids, self.stored):
-                known.pop(row.sha256, None)  # type: ignore[attr-defined]  # each is a dictionary
+                known.pop(row.sha256, None)
 
     def look(self) -> None:
         """Check every file of the person."""
@@ -319,7 +319,7 @@ class FilePlace:
         past = timezone.now() - timedelta(hours=1)
         self.list_files().filter(state="pending").update(lease_until=past)
         for row in self.list_files().filter(state="pending"):
-            reading.read_uploaded_file(file_id=row.pk, counter=ApproximateCounter())  # type: ignore[arg-type]  # no vocabulary
+            reading.read_uploaded_file(file_id=row.pk, counter=ApproximateCounter())
         self.look()
         for row in self.list_files():
             answer = self.client.get(f"files/{row.pk}").json()

@@ -208,9 +208,11 @@ def forget_the_removal() -> None:
 
 def keep_the_bytes_later() -> None:
     """Cancel the removal of an upload's bytes after the transaction that stores its row."""
-    keeping = put(
-        uploads, "keep_file_bytes", lambda path: transaction.on_commit(partial(keeping, path))
-    )
+
+    def keep(path: str) -> None:
+        transaction.on_commit(partial(keeping, path))
+
+    keeping = put(uploads, "keep_file_bytes", keep)
 
 
 def store_the_text_apart() -> None:

@@ -219,7 +219,7 @@ def on(short: str) -> pytest.MarkDecorator:
 def test_inv_51_a_process_killed_at_any_border_leaves_the_chat_as_it_was_or_compacted(
     kind: str, request: pytest.FixtureRequest
 ) -> None:
-    said = crashes("--every", "6", "--kills", "6", "--chats", "2", kind=kind, request=request)
+    said = crashes("--every", "9", "--kills", "6", "--chats", "1", kind=kind, request=request)
     assert "as before" in said
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from tests.fakes.tool_server import describe, serving_tools
 
 # Long enough that a caller can be killed during a call.
-CALL_SECONDS = 0.05
+CALL_SECONDS = 0.2
 # A tool with effects, one that may be repeated, and one that needs consent.
 TOOLS = [describe("write"), describe("look", idempotentHint=True), describe("send")]
 

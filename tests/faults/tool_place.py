@@ -43,7 +43,7 @@ SLUG = "kills"
 # A few more boundaries than a message, a turn with three calls and a decision have.
 MESSAGE_BORDERS, BORDERS, DECISION_BORDERS = 24, 110, 15
 # A turn with calls takes about this time.
-SECONDS = 0.6
+SECONDS = 1.2
 KILLS_OF_A_TURN = 2
 DECISIONS = ("once", "chat", "deny", "expire", "stop")
 Outcome, Consent = ToolCall.Outcome, ToolCall.Consent
@@ -156,6 +156,12 @@ class ToolPlace:
         self.asked[text] = [(name, f"{text}, {place}") for place, name in enumerate(names)]
         return text
 
+    def list_asked(self, turn: Turn) -> list[tuple[str, str]]:
+        """The tools and texts of the calls of a turn's question."""
+        if turn.trigger is None:
+            raise Violation("a turn has no question")
+        return self.asked[turn.trigger.text]
+
     def asking(self, text: str) -> Deed:
         """The message as an operation. It may be repeated."""
         chat = Chat.objects.get(pk=self.chat.pk)
@@ -193,7 +199,7 @@ class ToolPlace:
         """Work on a turn: the model calls the tools, then replies to their results."""
         calls = [
             ToolCallDelta(place, f"call-{place}", f"{SLUG}__{name}", json.dumps({"text": text}))
-            for place, (name, text) in enumerate(self.asked[turn.trigger.text])
+            for place, (name, text) in enumerate(self.list_asked(turn))
         ]
         script: list[Any] = []
 
@@ -239,15 +245,15 @@ class ToolPlace:
         elif decision == "stop":
             stop_turn(user=self.owner, turn=turn, now=now)
         else:
-            given: Any = {"user": self.owner, "turn": turn, "call_id": row.pk}
-            decide_tool_call(decision=decision, now=now, **given)
+            given: Any = {"user": self.owner, "turn": turn, "call_id": row.pk, "decision": decision}
+            decide_tool_call(now=now, **given)
 
     def look(self) -> None:
         """Check every call against the server's list of calls."""
         made = self.log.count()
         for turn in Turn.objects.filter(branch__chat=self.chat).select_related("trigger"):
             rows = list(ToolCall.objects.filter(turn=turn).order_by("place"))
-            asked = self.asked[turn.trigger.text]
+            asked = self.list_asked(turn)
             for row in rows:
                 name, text = asked[row.place]
                 if row.tool != name:
@@ -290,7 +296,7 @@ class ToolPlace:
 
     def check_results(self, turn: Turn, rows: list[ToolCall]) -> None:
         """Check that the reply of a completed turn has the result of each call."""
-        if len(rows) != len(self.asked[turn.trigger.text]):
+        if len(rows) != len(self.list_asked(turn)):
             raise Violation("a call of the model has no row")
         parts = [part for row in Message.objects.filter(turn=turn) for part in row.parts]
         results = [part["content"] for part in parts if part["type"] == "tool_result"]
