@@ -18,7 +18,7 @@ class ImportRefused(Refusal):
 
     `code` is stable: `import_unknown_form`, `import_malformed`, `import_too_large`,
     `import_too_deep`, `import_too_many`, `import_bad_archive`, `import_empty`,
-    `import_incomplete`, `import_temporary`.
+    `import_incomplete`, `import_temporary`, `import_deleted`.
     """
 
     status = 422

@@ -15,8 +15,12 @@ from chats.ground.sentences import Sentence
 
 ACCOUNT = bounds.WHOLE
 CHATS = "chats/"
+DELETED_CHATS = "deleted_chats/"
 READABLE = ".jsonl"
 TEMPORARY = gettext_lazy("Temporary chats are not imported.")
+DELETED = gettext_lazy(
+    "Deleted chats are not imported. To import this chat, restore it before you export your data."
+)
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,6 +35,7 @@ class ListedChat:
     pinned: bool
     archived: bool
     temporary: bool
+    deleted: bool = False
 
 
 def is_account_archive(archive: zipfile.ZipFile) -> bool:
@@ -39,7 +44,10 @@ def is_account_archive(archive: zipfile.ZipFile) -> bool:
 
 
 def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
-    """Return the listed chats of an archive in order. Raises `ImportRefused`."""
+    """Return the listed chats of an archive in order, deleted ones last. Raises `ImportRefused`.
+
+    Archives of older versions have no list of deleted chats.
+    """
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
     account = jsonstream.parse_lazy_json(data, place=ACCOUNT)
     chats = account.get("chats") if isinstance(account, Mapping) else None
@@ -49,6 +57,11 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
     found = [
         parse_listed_chat(chat, place=place)
         for place, chat in enumerate(jsonstream.get_list_items(chats), start=1)
+    ]
+    deleted = jsonstream.get_list_items(account.get("deleted_chats"))
+    found += [
+        parse_listed_chat(chat, place=place, deleted=True)
+        for place, chat in enumerate(deleted, start=len(found) + 1)
     ]
     if not found:
         raise ImportRefused(
@@ -65,7 +78,7 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
     return found
 
 
-def parse_listed_chat(value: object, *, place: int) -> ListedChat:
+def parse_listed_chat(value: object, *, place: int, deleted: bool = False) -> ListedChat:
     """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
     fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
     try:
@@ -73,7 +86,7 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
     except ValueError:
         chat_id = ""
     file = get_text_value(fields, "file")
-    if not chat_id or not file.startswith(CHATS):
+    if not chat_id or not file.startswith(DELETED_CHATS if deleted else CHATS):
         problem = Sentence(
             gettext_noop(
                 "Chat {number} of {name} has no ID, or does not name a file in the archive."
@@ -91,6 +104,7 @@ def parse_listed_chat(value: object, *, place: int) -> ListedChat:
         pinned=fields.get("pinned") is True,
         archived=fields.get("archived") is True,
         temporary=fields.get("temporary") is True,
+        deleted=deleted,
     )
 
 
@@ -123,6 +137,8 @@ def read_archived_chat(
     """Read a chat of an archive with its images and files. Raises `ImportRefused`."""
     if chat.temporary:
         raise ImportRefused("import_temporary", TEMPORARY)
+    if chat.deleted:
+        raise ImportRefused("import_deleted", DELETED)
     try:
         entry = archive.getinfo(chat.file)
     except KeyError:

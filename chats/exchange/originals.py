@@ -12,6 +12,7 @@ from typing import IO, Any
 
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
+from django.db.models import QuerySet
 
 from chats.exchange import bounds, jsonstream
 from chats.exchange.drafts import Node, OriginalFile
@@ -40,7 +41,30 @@ def write_originals(
 ) -> None:
     """Write the message files that the archive lacks, and add their hashes to `written`."""
     links = MessageFile.objects.filter(message__branch__chat=chat).values("file")
-    for row in StoredFile.objects.filter(pk__in=links).order_by("created_at", "pk"):
+    rows = StoredFile.objects.filter(pk__in=links)
+    write_missing_files(rows, archive=archive, written=written)
+
+
+def write_unattached(
+    owner: AbstractBaseUser, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
+) -> None:
+    """Write the uploads of a person that no message uses yet, like `write_originals`.
+
+    An import ignores them, because it restores only files of messages.
+    """
+    rows = uploads.list_files(owner).filter(uses=None)
+    write_missing_files(rows, archive=archive, written=written, more={"attached": False})
+
+
+def write_missing_files(
+    rows: QuerySet[StoredFile],
+    *,
+    archive: zipfile.ZipFile,
+    written: dict[str, Mapping[str, Any]],
+    more: Mapping[str, Any] | None = None,
+) -> None:
+    """Write the files whose hashes are not in `written`, and add them with `more` fields."""
+    for row in rows.order_by("created_at", "pk").iterator(chunk_size=100):
         if row.sha256 in written:
             continue
         name = f"{FOLDER}{row.sha256}"
@@ -53,6 +77,7 @@ def write_originals(
             "size": row.size,
             "file": name if is_there else None,
             **({"copy_sha256": row.copy_sha256} if row.copy_sha256 else {}),
+            **(more or {}),
         }
 
 

@@ -11,7 +11,7 @@ import json
 import re
 import stat
 import zipfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from pathlib import PurePosixPath
@@ -141,13 +141,19 @@ class ImportedSkills:
 
 def build_skill_archive(rows: Sequence[Skill]) -> bytes:
     """Return a ZIP archive with a folder for each skill, named by its slug."""
-    made = io.BytesIO()
-    with zipfile.ZipFile(made, "w", zipfile.ZIP_DEFLATED) as archive:
-        for row in rows:
-            archive.writestr(f"{row.slug}/{FILE_NAME}", format_skill_file(row))
-            for file in SkillFile.objects.filter(skill=row):
-                archive.writestr(f"{row.slug}/{file.name}", file.text)
+    with zipfile.ZipFile(made := io.BytesIO(), "w", zipfile.ZIP_DEFLATED) as archive:
+        write_skill_folders(rows, archive=archive)
     return made.getvalue()
+
+
+def write_skill_folders(
+    rows: Iterable[Skill], *, archive: zipfile.ZipFile, under: str = ""
+) -> None:
+    """Write a folder for each skill, named by its slug, below the path `under`."""
+    for row in rows:
+        archive.writestr(f"{under}{row.slug}/{FILE_NAME}", format_skill_file(row))
+        for file in SkillFile.objects.filter(skill=row):
+            archive.writestr(f"{under}{row.slug}/{file.name}", file.text)
 
 
 def format_skill_file(skill: Skill) -> str:

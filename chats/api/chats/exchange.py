@@ -11,7 +11,7 @@ from rest_framework import serializers
 from rest_framework.request import Request
 
 from chats.api.chats.line_streams import stream_lines
-from chats.api.core.base import Endpoint
+from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.inputs import PlainText, Strict
 from chats.exchange import documents, whole, writing
 from chats.exchange import files as written
@@ -138,16 +138,25 @@ class ExportViewSet(Endpoint):
 
     @extend_schema(
         operation_id="export_all",
-        summary="Export all your data",
+        summary="Export your data",
         parameters=[WholeQuery],
         responses={(200, "application/zip"): OpenApiTypes.BINARY},
     )
     def retrieve(self, request: Request) -> HttpResponseBase:
-        """Export your chats with their images and files, and your account data, as a ZIP archive.
+        """Export your chats, files, memory, skills and account data as a ZIP archive.
 
-        The account data are your profile, folders and teams, and the names, prefixes and scopes of
-        your API keys. Deleted chats and your memory are not included.
+        `chats/` has your chats, and `deleted_chats/` the deleted ones that are not erased yet.
+        `images/` and `files/` have the images and files of messages, and uploads that no message
+        uses. `memory.json` has your instructions and all preferences with status, times and
+        sources. `skills/` has the skills of your teams. `account.json` lists chats and files, your
+        profile, settings, folders, webhooks and teams, and the names, prefixes and scopes of your
+        API keys. An import of the archive restores only chats that were not deleted or temporary.
+
+        Without the scope `webhooks`, an API key gets no webhooks, and without `policy:read` no
+        skills. `left_out` in `account.json` names these parts.
         """
         form = WholeQuery.read(request.query_params.dict())["form"]
-        file = whole.build_account_archive(self.user, form=form, now=timezone.now())
+        file = whole.build_account_archive(
+            self.user, form=form, now=timezone.now(), key=get_request_key(request)
+        )
         return files.build_file_download(file, name="palimpsest.zip")

@@ -1,22 +1,43 @@
 """Exports a person's memory: settings, instructions and preferences."""
 
+from collections.abc import Iterable
 from typing import Any
+
+from django.db.models import Prefetch
 
 from chats.memory.preferences.memory_settings import get_memory_settings
 from chats.memory.preferences.preference_changes import format_change_time
 from chats.memory.preferences.preferences import list_preferences
-from chats.models import Preference
+from chats.models import Preference, PreferenceEvidence
 
 
 def export_memory(owner_id: int) -> dict[str, Any]:
-    """Return all memory of a person as JSON data."""
+    """Return the memory of a person as JSON data, without preferences from deleted chats only."""
+    return build_memory_data(owner_id, rows=list_preferences(owner_id))
+
+
+def export_all_memory(owner_id: int) -> dict[str, Any]:
+    """Return all memory of a person as JSON data, including preferences from deleted chats only.
+
+    The message texts are not loaded.
+    """
+    source = PreferenceEvidence.objects.select_related("message__branch").only(
+        "preference", "start", "end", "message__branch__chat"
+    )
+    rows = Preference.objects.filter(owner=owner_id).order_by("learned_at", "pk")
+    rows = rows.prefetch_related(Prefetch("evidence", source.order_by("pk")))
+    return build_memory_data(owner_id, rows=rows.iterator(chunk_size=50))
+
+
+def build_memory_data(owner_id: int, *, rows: Iterable[Preference]) -> dict[str, Any]:
+    """Return a person's memory settings and these preferences as JSON data."""
     settings = get_memory_settings(owner_id)
     return {
         "instructions": settings.instructions,
         "consented_at": format_change_time(settings.consented_at),
         "paused": settings.paused,
         "inferring_since": format_change_time(settings.inferring_since),
-        "preferences": [serialize_preference(row) for row in list_preferences(owner_id)],
+        "preferences": [serialize_preference(row) for row in rows],
     }
 
 

@@ -461,7 +461,7 @@ def test_everything_of_a_person_is_one_archive(
     assert "plm_" not in json.dumps(account).replace(account["api_keys"][0]["prefix"], "")
     assert history == export_chat(of_alice, told.pk, scope="all")
     with zipfile.ZipFile(io.BytesIO(read_body(of_charlie.get("export")))) as archive:
-        assert archive.namelist() == ["account.json"]
+        assert archive.namelist() == ["memory.json", "account.json"]
 
 
 def test_an_imported_summary_is_witnessed_and_all_goes_with_the_chat(

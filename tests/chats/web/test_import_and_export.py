@@ -173,8 +173,8 @@ def test_everything_is_downloaded_from_the_settings(
 ) -> None:
     fill_with_every_kind(chat, 4, now=now)
     archive = zipfile.ZipFile(io.BytesIO(body_of(page.get("/settings/exchange/everything"))))
-    assert len(archive.namelist()) == 2
+    assert len(archive.namelist()) == 3
     assert page.get("/settings/exchange/everything", {"form": "poem"}).status_code == 404
     page.force_login(charlie)
     archive = zipfile.ZipFile(io.BytesIO(body_of(page.get("/settings/exchange/everything"))))
-    assert archive.namelist() == ["account.json"]
+    assert archive.namelist() == ["memory.json", "account.json"]
