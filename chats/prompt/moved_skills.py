@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 
 from chats.models import Branch, Compaction, Message
 from chats.record import history
+from chats.record.sendable import build_sendable_filter
 from contextpolicy.engine.compose.system_text import SkillText, build_moved_part
 from contextpolicy.engine.messages.messages import parse_parts
 from contextpolicy.engine.messages.skills import (
@@ -22,8 +23,14 @@ from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.skill_files import load_moved_texts
 from contextpolicy.skills import load_chat_skills
 
-# The finish reasons of messages that have tool results.
-WITH_RESULTS = (Message.Finish.TOOL_CALLS, Message.Finish.LIMIT)
+# The finish reasons of messages that can have tool results. A stopped or failed step has those of
+# the calls that ended before.
+WITH_RESULTS = (
+    Message.Finish.TOOL_CALLS,
+    Message.Finish.LIMIT,
+    Message.Finish.STOPPED,
+    Message.Finish.INCOMPLETE,
+)
 
 
 def find_moved_skills(
@@ -75,9 +82,12 @@ def count_moved_tokens(
 
 
 def iter_loaded_skills(branch: Branch, *, after: int, to_seq: int) -> Iterator[str]:
-    """Yield the slugs and keys of parts that a range of messages loaded, oldest first."""
+    """Yield the slugs and keys of parts that a range of messages loaded, oldest first.
+
+    Messages that prompts leave out are skipped, such as incomplete replies that nobody kept.
+    """
     rows = history.select_path_messages(branch, after=after, before=to_seq + 1).filter(
-        finish__in=WITH_RESULTS, excluded=False, erased_at=None
+        build_sendable_filter(), finish__in=WITH_RESULTS
     )
     for parts in rows.order_by("seq").values_list("parts", flat=True).iterator(chunk_size=100):
         yield from find_stored_skills(parse_parts(parts))

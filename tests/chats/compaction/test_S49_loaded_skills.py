@@ -120,6 +120,33 @@ def test_a_loaded_text_moves_then_is_dropped_and_loads_again(
     assert event.data["skills"] == [loaded.key]
 
 
+@only_text
+@pytest.mark.parametrize(
+    ("finish", "kept", "is_moved"),
+    [("stopped", False, True), ("incomplete", True, True), ("incomplete", False, False)],
+)
+def test_a_text_of_an_interrupted_step_moves_if_prompts_had_it(
+    chat: Chat,
+    load: Callable[[], str],
+    talk: Callable[[], None],
+    fold: Fold,
+    finish: str,
+    kept: bool,
+    is_moved: bool,
+) -> None:
+    load()
+    Message.objects.filter(finish="tool_calls").update(finish=finish, kept=kept)
+    talk()
+    assert fold(chat).skills == (["mail"] if is_moved else [])
+    assert (TEXT.content in compose_system_text(chat)) is is_moved
+    # The model cannot load what its prompt has, and can load what the prompt lost.
+    assert (load() == TEXT.again) is is_moved
+    talk()
+    # The next compaction drops a moved text, and moves one that was loaded since.
+    assert fold(chat).skills == ([] if is_moved else ["mail"])
+    assert (TEXT.content in load()) is is_moved
+
+
 def test_an_undo_restores_the_prompt_with_its_moved_text(
     alice: User,
     chat: Chat,
