@@ -13,13 +13,35 @@ from chats.ground.refusals import Refusal
 
 
 class FileUnreadable(Refusal):
-    """The checkpoint file cannot be read or written."""
+    """The checkpoint file cannot be read. No checkpoint is signed."""
 
     code = "checkpoint_file_unreadable"
     status = 500
     sentence = gettext_noop(
-        "The checkpoint file cannot be read or written, so no checkpoint is signed. Allow the "
-        "server to write to its folder, or set another file in LEDGER_CHECKPOINT_FILE."
+        "The checkpoint file cannot be read, so no checkpoint is signed. Allow the server to read "
+        "it, restore it if it is damaged, or set another file in LEDGER_CHECKPOINT_FILE."
+    )
+
+
+class CopyNotWritten(Refusal):
+    """The checkpoint is signed and stored, but its copy cannot be written to the file."""
+
+    code = "checkpoint_copy_not_written"
+    status = 500
+    sentence = gettext_noop(
+        "The checkpoint is signed and stored in the database, but it could not be written to the "
+        "checkpoint file. Allow the server to write to the folder of LEDGER_CHECKPOINT_FILE. The "
+        "next checkpoint writes the file. To sign it now, run manage.py ledger_checkpoint."
+    )
+
+
+class OldCopyNotMoved(CopyNotWritten):
+    """A new origin began, but the file of the previous origin cannot be renamed."""
+
+    sentence = gettext_noop(
+        "The new origin is opened and its checkpoint is stored in the database, but the previous "
+        "checkpoint file could not be renamed. Rename it to {name} yourself. Then sign the next "
+        "checkpoint, which writes a new file: manage.py ledger_checkpoint."
     )
 
 
@@ -38,7 +60,7 @@ def load_checkpoint_note() -> str:
 
 
 def replace_checkpoint_note(note: str) -> None:
-    """Replace the note atomically. Raises `FileUnreadable`."""
+    """Replace the note atomically. Raises `CopyNotWritten`."""
     place = get_checkpoint_path()
     fresh = place.with_name(f"{place.name}.new")
     try:
@@ -49,18 +71,18 @@ def replace_checkpoint_note(note: str) -> None:
             os.fsync(file.fileno())
         fresh.replace(place)
     except OSError:
-        raise FileUnreadable from None
+        raise CopyNotWritten from None
 
 
 def set_aside(name: str) -> None:
     """Rename the checkpoint file when a new origin begins, so that the old checkpoint is kept.
 
-    Raises `FileUnreadable`.
+    Raises `OldCopyNotMoved`.
     """
+    place = get_checkpoint_path()
+    aside = place.with_name(f"{place.name}.{name}")
     try:
-        if get_checkpoint_path().exists():
-            get_checkpoint_path().replace(
-                get_checkpoint_path().with_name(f"{get_checkpoint_path().name}.{name}")
-            )
+        if place.exists():
+            place.replace(aside)
     except OSError:
-        raise FileUnreadable from None
+        raise OldCopyNotMoved(name=aside.name) from None

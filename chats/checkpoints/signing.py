@@ -9,6 +9,7 @@ import logging
 from collections.abc import Iterator
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from django.conf import settings
@@ -86,9 +87,8 @@ def sign_checkpoint(
 ) -> LedgerCheckpoint:
     """Sign a checkpoint of all chains. With `new_key`, both the old and a new key sign it.
 
-    Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed. One
-    exception: if the file can be read but not written, `FileUnreadable` is raised after the
-    checkpoint was stored.
+    Raises `LedgerIsOlder`, `SigningKeyUnreadable` and `FileUnreadable`; then nothing is signed.
+    Raises `CopyNotWritten` after the checkpoint was stored, if only the file cannot be written.
     """
     with transaction.atomic():
         ledger.lock_chain_head(ledger.INSTANCE)
@@ -101,7 +101,7 @@ def sign_checkpoint(
             reason=reason,
             signers=select_signing_keys(new=new_key, now=now),
         )
-    log_checkpoint(made)
+        transaction.on_commit(partial(store_copies, made))
     return made
 
 
@@ -109,7 +109,8 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
     """Start the next origin after a restored backup and sign its first checkpoint.
 
     Its first entry names the checkpoint missing from the database. An unreadable signing key is
-    replaced. Raises `NothingToOpen` and `FileUnreadable`.
+    replaced. Raises `NothingToOpen` and `FileUnreadable`, and `CopyNotWritten` after the checkpoint
+    was stored.
     """
     with transaction.atomic():
         ledger.lock_chain_head(ledger.INSTANCE)
@@ -131,7 +132,6 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
         LedgerLeaf.objects.create(origin=origin, place=log.add(notes.encode_first_entry(before)))
         data = {"origin": name, "before": parse_note_origin(before), "reason": reason[:300]}
         ledger.record_event("checkpoint.origin_opened", actor=actor, now=now, data=data)
-        transaction.on_commit(lambda: external_copy.set_aside(str(origin.pk)))
         made = create_checkpoint(
             log,
             actor=actor,
@@ -139,7 +139,7 @@ def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
             reason="origin",
             signers=select_signing_keys(new=False, now=now),
         )
-    log_checkpoint(made)
+        transaction.on_commit(partial(store_copies, made, aside=str(origin.pk)))
     return made
 
 
@@ -148,8 +148,7 @@ def create_checkpoint(
 ) -> LedgerCheckpoint:
     """Append an entry per grown chain, sign the head of the log, and store both.
 
-    Of several signers, all but the last are retired. After the commit, the checkpoint is written to
-    the file and the operator's list.
+    Of several signers, all but the last are retired. The caller stores copies after the commit.
     """
     data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
     ledger.record_event("checkpoint.signed", actor=actor, now=now, data=data)
@@ -170,9 +169,20 @@ def create_checkpoint(
         last_event=newest,
     )
     ledger.checkpointed.send(sender=LedgerCheckpoint, checkpoint=made)
-    transaction.on_commit(lambda: external_copy.replace_checkpoint_note(note))
-    transaction.on_commit(log_file.add_missing)
     return made
+
+
+def store_copies(made: LedgerCheckpoint, *, aside: str = "") -> None:
+    """Write a stored checkpoint to the process log, to the operator's list and to the file.
+
+    The file is last, because it is the only one that can fail. `aside`: the previous file is
+    renamed with this suffix before. Raises `CopyNotWritten`.
+    """
+    log_checkpoint(made)
+    log_file.add_missing()
+    if aside:
+        external_copy.set_aside(aside)
+    external_copy.replace_checkpoint_note(made.note)
 
 
 def append_grown_chains(log: Log) -> Iterator[LedgerLeaf]:

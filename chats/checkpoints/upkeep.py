@@ -7,7 +7,7 @@ from typing import NamedTuple
 from django.db import transaction
 from django.utils.translation import gettext
 
-from chats.checkpoints import log_file, signing, timestamps
+from chats.checkpoints import external_copy, log_file, signing, timestamps
 from chats.ground import databases, queue
 from chats.ground.refusals import Refusal
 from chats.models import SkippedRow
@@ -51,6 +51,8 @@ def maintain_ledger(*, now: datetime) -> None:
     if is_checkpoint_due(now=now):
         try:
             signing.sign_checkpoint(actor="system", now=now, reason="due")
+        except external_copy.CopyNotWritten as refusal:
+            logger.error("checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
         except Refusal as refusal:
             logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
         except Exception as error:  # noqa: BLE001  # the verification is requested anyway
@@ -70,7 +72,8 @@ def maintain_ledger(*, now: datetime) -> None:
 def sign_at_end(*, now: datetime) -> bool:
     """Sign new ledger rows when a background worker shuts down; return True if signed.
 
-    A refusal is logged and does not stop the shutdown.
+    A refusal is logged and does not stop the shutdown. A checkpoint whose copy could not be
+    written is signed.
     """
     last = signing.find_newest_checkpoint()
     newest = AuditEvent.objects.order_by("-pk").values_list("pk", flat=True).first()
@@ -78,6 +81,8 @@ def sign_at_end(*, now: datetime) -> bool:
         return False
     try:
         signing.sign_checkpoint(actor="system", now=now, reason="shutdown")
+    except external_copy.CopyNotWritten as refusal:
+        logger.error("checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
     except Refusal as refusal:
         logger.error("no checkpoint: %s", refusal.sentence)  # noqa: TRY400  # said in full
         return False

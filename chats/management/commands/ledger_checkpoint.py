@@ -6,7 +6,7 @@ from typing import Any
 from django.core.management.base import BaseCommand, CommandError
 from django.utils import timezone
 
-from chats.checkpoints import signing
+from chats.checkpoints import external_copy, signing, upkeep
 from chats.ground.refusals import Refusal
 from contextpolicy.reasons import is_meaningful_text
 
@@ -29,7 +29,10 @@ class Command(BaseCommand):
         )
 
     def handle(self, *_args: Any, **options: Any) -> None:
-        """Print the checkpoint. Raises `CommandError`; then nothing was signed."""
+        """Print the checkpoint. Raises `CommandError` if nothing was signed.
+
+        If only the file could not be written, the checkpoint is printed before the error.
+        """
         reason = (options["open_origin"] or "").strip()
         if reason and not is_meaningful_text(reason):
             raise CommandError("The reason is empty. Write why the next origin is opened.")
@@ -43,6 +46,9 @@ class Command(BaseCommand):
                     reason="key" if options["new_key"] else "command",
                     new_key=options["new_key"],
                 )
+        except external_copy.CopyNotWritten as refusal:
+            self.stdout.write(upkeep.load_last_note(), ending="")
+            raise CommandError(refusal.sentence) from None
         except Refusal as refusal:
             raise CommandError(refusal.sentence) from None
         self.stdout.write(made.note, ending="")
