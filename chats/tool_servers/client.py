@@ -52,41 +52,60 @@ class ToolServerFailed(Refusal):
     """A tool server could not be used. `code` is one of `SENTENCES`."""
 
     status = 502
-    sentence = "{reason}"
 
     def __init__(self, code: str, *, was_sent: bool = False) -> None:
         self.code = code
         # The call may have been carried out.
         self.was_sent = was_sent
-        super().__init__(reason=SENTENCES[code])
+        self.sentence = SENTENCES[code]
+        limits = {
+            "seconds": settings.TOOL_SECONDS,
+            "tools": MOST_TOOLS,
+            "characters": LONGEST_DEFINITION,
+            "mebibytes": max(settings.TOOL_RESULT_BYTES, LIST_BYTES) // (1024 * 1024),
+        }
+        named = {name: limit for name, limit in limits.items() if f"{{{name}" in self.sentence}
+        super().__init__(retry_after=None, **named)
 
 
+# What happened, why, and what to do. Rows of older versions keep their own sentences.
 SENTENCES: Mapping[str, str] = {
     "package_missing": gettext_noop(
         "The package for tool servers is not installed. Run “make tools”, then restart."
     ),
     "tool_server_unavailable": gettext_noop(
         "The tool server cannot be reached, or it closed the connection. Check that the server is "
-        "running."
+        "running and that its address is correct, then read the definitions again."
     ),
     "tool_server_protocol": gettext_noop(
-        "The tool server’s response does not follow the protocol, or it is too large."
+        "The response of the tool server does not follow the protocol MCP, or one message exceeds "
+        "{mebibytes} MiB. Check that the address is that of an MCP server and that its credential "
+        "is valid, then read the definitions again."
     ),
-    "tool_server_timeout": gettext_noop("The tool server did not answer in time."),
+    "tool_server_timeout": gettext_noop(
+        "The tool server did not answer within {seconds:g} seconds. Check whether it is "
+        "overloaded, or raise TOOL_SECONDS, then read the definitions again."
+    ),
     "tool_server_refused": gettext_noop(
-        "The address of the tool server is not allowed. List private servers in "
-        "ALLOWED_PRIVATE_PROVIDERS."
+        "The address of the tool server is not allowed: private networks and plain http need an "
+        "entry in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
     ),
     "tool_definition_changed": gettext_noop(
-        "The definition of the tool changed on its server. An administrator must approve it again."
+        "The definition of the tool changed on its server, so it is not called. An administrator "
+        "must read and approve it again."
     ),
-    "tool_not_listed": gettext_noop("The server no longer lists this tool."),
+    "tool_not_listed": gettext_noop(
+        "The server no longer lists this tool. Read its definitions again, and choose other tools "
+        "in the policies that allow this one."
+    ),
     "too_many_tools": gettext_noop(
-        "The server lists more than 500 tools, a tool without a name, or a definition of more than "
-        "20,000 characters."
+        "The server lists more than {tools:,} tools, a tool without a name, or a definition of "
+        "more than {characters:,} characters. Configure the server to list fewer or shorter tools, "
+        "then read the definitions again."
     ),
     "tool_command_missing": gettext_noop(
-        "The command of this tool server is not in the setting TOOL_COMMANDS."
+        "The command of this tool server is not in the setting TOOL_COMMANDS. Add it to the "
+        "setting and restart, or choose another command."
     ),
 }
 

@@ -50,6 +50,25 @@ REASONS = {
     "arguments_invalid": "the arguments are not a JSON object",
     "too_many_calls": "this reply has made the maximum number of calls",
 }
+# What the model should do after a call that was not made, by code.
+ASK_ADMINISTRATOR = "Tell the person that an administrator must correct this."
+STEPS = {
+    "tool_server_timeout": "Call it once more, or tell the person.",
+    "tool_server_unavailable": "Call it once more, or tell the person.",
+    "tool_server_protocol": ASK_ADMINISTRATOR,
+    "tool_server_refused": ASK_ADMINISTRATOR,
+    "tool_definition_changed": ASK_ADMINISTRATOR,
+    "tool_not_listed": "Use another tool, or tell the person.",
+    "too_many_tools": ASK_ADMINISTRATOR,
+    "tool_command_missing": ASK_ADMINISTRATOR,
+    "package_missing": ASK_ADMINISTRATOR,
+    "secret_unreadable": ASK_ADMINISTRATOR,
+    "not_allowed": "Do not repeat the call. Use another tool, or tell the person.",
+    "consent_expired": "Call it again only if the person asks for it.",
+    "arguments_invalid": "Send a JSON object that follows the schema of the tool.",
+    "too_many_calls": "Reply with the results that you have.",
+}
+FAILED = "Call it once more, or tell the person."
 # Codes of calls that the person did not allow.
 DENIALS = ("denied", "consent_expired")
 
@@ -82,18 +101,23 @@ def format_image_line(code: str, *, kind: str, size: int) -> str:
 
 
 def format_failure(code: str, *, is_unknown: bool) -> str:
-    """Return the text for a call without a result.
+    """Return the text for a call without a result: what happened, why, and what to do.
 
     `is_unknown`: the call may have been carried out.
     """
     reason = REASONS.get(code, "the call failed")
-    return (UNKNOWN if is_unknown else NOT_CALLED).format(reason=reason)
+    if is_unknown:
+        return UNKNOWN.format(reason=reason)
+    step = STEPS.get(code, "") if code in REASONS else FAILED
+    return f"{NOT_CALLED.format(reason=reason)} {step}".rstrip()
 
 
 def find_denial(content: str) -> str:
     """Return the code of `DENIALS` that a text for the model states, or an empty text.
 
-    The result of a server begins with a label, so it is never such a text.
+    The result of a server begins with a label, so it is never such a text. Texts of older versions
+    do not say what to do.
     """
     texts = {format_failure(code, is_unknown=False): code for code in DENIALS}
+    texts |= {NOT_CALLED.format(reason=REASONS[code]): code for code in DENIALS}
     return texts.get(content, "")
