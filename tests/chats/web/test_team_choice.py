@@ -1,0 +1,59 @@
+"""The page that chooses who replies offers a team only if there is one."""
+
+from datetime import datetime
+
+from django.contrib.auth.models import User
+from django.test import Client
+from django.utils import timezone
+
+from chats.models import Chat
+from chats.teams import rosters
+from contextpolicy.models import ModelSpec
+from tests.support.team_rounds import draft_team
+
+BUTTON, CREATE = "Use this team", 'href="/teams/new"'
+
+
+def read_choice(client: Client, chat: Chat, user: User) -> str:
+    """Return the page of a chat that chooses who replies."""
+    client.force_login(user)
+    answer = client.get(f"/chats/{chat.pk}/team")
+    assert answer.status_code == 200
+    return answer.content.decode()
+
+
+def test_without_a_team_the_page_shows_how_to_create_one(
+    client: Client, chat: Chat, alice: User
+) -> None:
+    html = read_choice(client, chat, alice)
+    assert BUTTON not in html
+    assert CREATE in html
+    assert "The team’s task" not in html
+
+
+def test_with_a_team_the_page_offers_it(
+    client: Client, chat: Chat, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    made = rosters.create_team(user=alice, draft=draft_team("Ann", "Ben"), shared=False, now=now)
+    html = read_choice(client, chat, alice)
+    assert BUTTON in html
+    assert CREATE not in html
+    rosters.set_chat_team(user=alice, chat=chat, team_id=made.team.pk, now=timezone.now())
+    rosters.delete_team(user=alice, team_id=made.team.pk, now=timezone.now())
+    chat.refresh_from_db()
+    html = read_choice(client, chat, alice)
+    assert BUTTON not in html
+    assert "Use the chat’s model" in html
+    client.post(f"/chats/{chat.pk}/team", {"team": ""})
+    html = read_choice(client, chat, alice)
+    assert CREATE in html
+
+
+def test_a_team_of_another_person_is_not_offered(
+    client: Client, chat: Chat, charlie: User, alice: User, demo_model: ModelSpec, now: datetime
+) -> None:
+    rosters.create_team(user=charlie, draft=draft_team("Ann", "Ben"), shared=False, now=now)
+    html = read_choice(client, chat, alice)
+    assert BUTTON not in html
+    assert CREATE in html
+    assert client.get(f"/chats/{chat.pk}/team").status_code == 200
