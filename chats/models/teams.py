@@ -1,6 +1,7 @@
 """Teams, their versions and agents, and the rounds in which agents reply in turn."""
 
 import uuid
+from collections.abc import Iterable
 from typing import ClassVar
 
 from django.conf import settings
@@ -11,6 +12,9 @@ from django.utils.translation import gettext_lazy
 from contextpolicy.engine.team.rounds import HOP_LIMIT, SECONDS_LIMIT, TOKEN_LIMIT
 from contextpolicy.engine.team.team import MAX_BYTES, WINDOW_SIZE
 from contextpolicy.models.base import Stored
+
+# Maximum number of names in `Round.unknown`.
+MOST_UNCALLED = 20
 
 
 class Team(Stored):
@@ -170,7 +174,8 @@ class Round(Stored):
     tokens = models.PositiveIntegerField(default=0)
     # The limit that ended the round: `hops`, `tokens` or `time`. Empty for other endings.
     reason = models.CharField(max_length=10, blank=True, default="")
-    # Names mentioned in replies that match no role.
+    # Names mentioned in replies that match no active role, and inactive agents that messages of the
+    # user mention.
     unknown = models.JSONField(default=list)
     started_at = models.DateTimeField()
     finished_at = models.DateTimeField(null=True, blank=True)
@@ -185,3 +190,7 @@ class Round(Stored):
 
     def __str__(self) -> str:
         return f"round {self.pk} ({self.status})"
+
+    def note_uncalled(self, names: Iterable[str]) -> None:
+        """Add names that called no agent, up to 20. The caller saves the round."""
+        self.unknown = list(dict.fromkeys([*self.unknown, *names]))[:MOST_UNCALLED]

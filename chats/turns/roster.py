@@ -10,6 +10,7 @@ from django.utils.translation import gettext_noop
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Chat, TeamVersion
 from contextpolicy.engine.team import rounds as engine
+from contextpolicy.engine.team.team_view import fold_member_name
 
 
 class TeamGone(Refusal):
@@ -50,6 +51,12 @@ class Roster:
 
     def agent(self, role_id: str) -> Agent | None:
         return next((agent for agent in self.agents if agent.role_id == role_id), None)
+
+    def split_uncalled(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
+        """Return the names that belong to no member, and those of inactive members."""
+        known = {fold_member_name(agent.name) for agent in self.agents}
+        unknown = [name for name in names if fold_member_name(name) not in known]
+        return unknown, [name for name in names if name not in unknown]
 
     def names(self, role_ids: Sequence[str]) -> list[str]:
         """Return the names of the roles in the given order. Unknown roles are left out."""

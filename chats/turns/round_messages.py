@@ -30,10 +30,27 @@ class NoSuchSeat(Refusal):
     param = "as_role"
 
 
-def find_addressees(text: str, *, roster: Roster) -> tuple[str, ...]:
-    """Return the names of the active AI agents mentioned in a person's message."""
-    names = [a.name for a in roster.agents if a.type == Agent.Type.AI and not a.rests]
-    return team_view.find_mentioned_members(text, names=names)
+def find_addressees(text: str, *, roster: Roster) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the names of the active and of the inactive AI agents that a message mentions.
+
+    `@all` stands for the active ones.
+    """
+    agents = [agent for agent in roster.agents if agent.type == Agent.Type.AI]
+    active = [agent.name for agent in agents if not agent.rests]
+    found = team_view.find_mentioned_members(
+        text, names=[agent.name for agent in agents], everybody=active
+    )
+    called = tuple(name for name in found if name in active)
+    return called, tuple(name for name in found if name not in active)
+
+
+def note_inactive_addressees(turn: Turn, names: Sequence[str]) -> None:
+    """Store the inactive agents that a message addresses in the round that answers it."""
+    if not names or turn.round_id is None:
+        return
+    made = Round.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.round_id)
+    made.note_uncalled(names)
+    made.save(update_fields=["unknown"])
 
 
 def accept_team_message(
@@ -52,11 +69,12 @@ def accept_team_message(
 
     During a round, the next agent answers it. A message that mentions agents replaces the agents
     still queued. `as_role` is the human member in whose name it is written; a round that waits for
-    that member continues. The caller has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
+    that member continues. The round stores inactive agents that the message mentions. The caller
+    has locked the chat. Raises `TeamGone` and `NoSuchSeat`.
     """
     roster = load_current_roster(chat)
     seat = find_seat(roster, as_role) if as_role else None
-    addressees = find_addressees(text, roster=roster)
+    addressees, inactive = find_addressees(text, roster=roster)
     # Starting a turn locks its branch. The lock keeps `attempt` accurate until the commit.
     lock_branch(branch.pk)
     message = messages.store_waiting_message(
@@ -97,6 +115,7 @@ def accept_team_message(
     turn.save()
     messages.end_absorbed(late, by=turn, chat_id=chat.pk, now=now)
     start_parallel_turns(turn, roster=roster, chat=chat, actor=actor, now=now)
+    note_inactive_addressees(turn, inactive)
     return message, turn
 
 

@@ -244,7 +244,7 @@ def note_calls(
     )
     busy = {other.agent.role_id for other in others if other.agent is not None}
     made.queue = list(dict.fromkeys([*made.queue, *(role for role in roles if role not in busy)]))
-    made.unknown = [*made.unknown, *unknown][:20]
+    made.note_uncalled(unknown)
 
 
 def count_reply(made: Round, *, agent: Agent, reply: Message | None, usage: Any) -> None:
@@ -304,7 +304,7 @@ def schedule_next_agent(
         failed=status == Turn.Status.FAILED or lanes.has_failed(turn),
     )
     made.queue = list(following.queue)
-    made.unknown = [*made.unknown, *following.unknown][:20]
+    made.note_uncalled(following.unknown)
     if following.ending == "waiting":
         made.queue = [following.role_id, *following.queue]
     if following.ending:

@@ -166,6 +166,7 @@ class AgentViewSet(Endpoint):
 def serialize_round(made: Round) -> dict[str, Any]:
     """Return a round as JSON, with the names of its past and next agents."""
     roster = load_roster(made.version)
+    unknown, inactive = roster.split_uncalled(made.unknown)
     return {
         "id": str(made.pk),
         "status": made.status,
@@ -177,7 +178,8 @@ def serialize_round(made: Round) -> dict[str, Any]:
         "hops": made.hops,
         "hop_limit": made.version.hop_limit,
         "tokens": made.tokens,
-        "unknown_names": made.unknown,
+        "unknown_names": unknown,
+        "inactive_names": inactive,
         "started_at": made.started_at,
         "finished_at": made.finished_at,
     }

@@ -277,6 +277,13 @@ class RoundOut(serializers.Serializer[Any]):
         child=serializers.CharField(),
         help_text="Names that replies address but that do not belong to any role of the team.",
     )
+    inactive_names = serializers.ListField(
+        child=serializers.CharField(),
+        help_text=(
+            "Names of inactive agents that the user's messages or replies address. They do not "
+            "reply until they are active in the team."
+        ),
+    )
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
         allow_null=True, help_text="Time at which the round ended. Null: in progress."

@@ -8,7 +8,7 @@ from django.utils.translation import gettext, ngettext
 from chats.models import Chat, Round
 from chats.teams import play
 from chats.turns import lanes, round_again
-from chats.turns.roster import load_roster
+from chats.turns.roster import Roster, load_roster
 from chats.web.words import format_number, format_token_count
 from contextpolicy.wording import join_items, join_sentences
 
@@ -39,11 +39,28 @@ def round_state(chat: Chat) -> RoundState | None:
     roster = load_roster(made.version)
     is_running = made.status == Round.Status.RUNNING
     title, body = describe_round(made, following=roster.names(made.queue))
-    if made.unknown:
-        unknown = gettext("This chat has no agent named {names}.")
-        body = join_sentences(body, unknown.format(names=join_items(dict.fromkeys(made.unknown))))
+    body = join_sentences(body, *describe_uncalled_names(made, roster=roster))
     can_go_on = made.status in round_again.RESUMABLE
     return RoundState(made.status, made.hops, title, body, is_running, can_go_on)
+
+
+def describe_uncalled_names(made: Round, *, roster: Roster) -> list[str]:
+    """Return a sentence about names without an agent, and one about inactive agents."""
+    unknown, inactive = roster.split_uncalled(list(dict.fromkeys(made.unknown)))
+    said = []
+    if unknown:
+        text = gettext("This chat has no agent named {names}.")
+        said.append(text.format(names=join_items(unknown)))
+    if inactive:
+        text = ngettext(
+            "The agent {names} is inactive and does not reply. To call it, make it active in the "
+            "team.",
+            "The agents {names} are inactive and do not reply. To call them, make them active in "
+            "the team.",
+            len(inactive),
+        )
+        said.append(text.format(names=join_items(inactive)))
+    return said
 
 
 def describe_round(made: Round, *, following: Sequence[str]) -> tuple[str, str]:

@@ -155,12 +155,14 @@ def _iter_spoken_lines(text: str) -> Iterator[str]:
         fence = following
 
 
-def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...]:
+def find_mentioned_members(
+    text: str, *, names: Sequence[str], everybody: Sequence[str] | None = None
+) -> tuple[str, ...]:
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
-    `@all` gives all. Case, spaces and hyphens are ignored, and the longest name wins. Mentions in
-    code or inside a word do not count, so an email address mentions no member. Letters of scripts
-    without spaces may be on both sides.
+    `@all` gives `everybody`; None: all names. Case, spaces and hyphens are ignored, and the longest
+    name wins. Mentions in code or inside a word do not count, so an email address mentions no
+    member. Letters of scripts without spaces may be on both sides.
     """
     # Letters with accents have two spellings. Normalise both sides to the composed one.
     pattern = _mention_pattern(tuple(unicodedata.normalize("NFC", name) for name in names))
@@ -170,7 +172,7 @@ def find_mentioned_members(text: str, *, names: Sequence[str]) -> tuple[str, ...
         for match in pattern.finditer(line):
             wanted = fold_member_name(match["quoted"] or match["plain"])
             if wanted == EVERYBODY:
-                found.update(dict.fromkeys(names))
+                found.update(dict.fromkeys(names if everybody is None else everybody))
             elif wanted in known:
                 found[known[wanted]] = None
     return tuple(found)

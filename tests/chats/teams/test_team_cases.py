@@ -36,6 +36,7 @@ from chats.turns import attempt_state
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
+from chats.web.thread.round_state import round_state
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.support.team_rounds import TeamPlay, draft_team, list_said, script_reply
@@ -575,6 +576,10 @@ def test_a_resting_agent_replies_neither_by_rule_nor_by_name(play: Plays) -> Non
     assert game.queued() is None
     assert game.round().unknown == ["Sleeper"]
     assert "Your mates are Critic." in game.prompts[0][0][1]
+    state = round_state(game.chat)
+    assert state is not None
+    assert "The agent Sleeper is inactive and does not reply." in state.body
+    assert "no agent named" not in state.body
 
 
 @pytest.mark.team_case(19)
