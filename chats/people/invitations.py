@@ -12,15 +12,15 @@ from django.contrib.auth.hashers import UNUSABLE_PASSWORD_PREFIX
 from django.contrib.auth.models import Group, User
 from django.core.exceptions import ValidationError
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.functional import lazy
 from django.utils.text import format_lazy
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.ground import secrets
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import LoginLink
-from chats.people.signin import create_link
+from chats.people.signin import LinkInvalid, create_link
 from contextpolicy import roles
 
 LIFETIME = timedelta(days=7)
@@ -35,6 +35,15 @@ class InvitationRefused(Refusal):
     status = 422
     sentence = "{reason}"
     param = "username"
+
+
+class InvitationOver(LinkInvalid):
+    """The invitation was used, was replaced or has expired, or its account is deactivated."""
+
+    sentence = gettext_noop(
+        "This invitation was used, was replaced or has expired. Ask the administrator who sent it "
+        "for a new one. If you have already set a password, sign in with it."
+    )
 
 
 @dataclass(frozen=True, slots=True)
@@ -135,6 +144,19 @@ def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
     return "expired" if link.expires_at <= now else "pending"
 
 
-def is_invitation(token: str) -> bool:
-    """Return True if a token belongs to the link of an invitation. The link may have expired."""
-    return LoginLink.objects.filter(token_hash=secrets.hash_token(token), invitation=True).exists()
+def is_invitation(token: str, *, now: datetime) -> bool:
+    """Return True if a token belongs to an invitation that has not expired. It may be used."""
+    return select_invitation(token).filter(expires_at__gt=now).exists()
+
+
+def is_over_invitation(token: str, *, now: datetime) -> bool:
+    """Return True if a token belongs to an invitation that was used, was replaced or has expired.
+
+    An invitation of a deactivated account counts as over, too.
+    """
+    over = Q(expires_at__lte=now) | Q(used_at__isnull=False) | Q(user__is_active=False)
+    return select_invitation(token).filter(over).exists()
+
+
+def select_invitation(token: str) -> QuerySet[LoginLink]:
+    return LoginLink.objects.filter(token_hash=secrets.hash_token(token), invitation=True)

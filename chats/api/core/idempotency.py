@@ -7,6 +7,7 @@ Endpoints that accept messages use `chats.record.idempotency` instead, which reb
 from current rows.
 """
 
+import base64
 import hashlib
 import json
 from collections.abc import Callable
@@ -14,7 +15,7 @@ from typing import Any, cast
 
 from django.contrib.auth.models import User
 from django.db import IntegrityError, transaction
-from django.http.response import HttpResponseBase
+from django.http.response import HttpResponse, HttpResponseBase
 from django.utils import timezone
 from rest_framework.request import Request
 from rest_framework.response import Response
@@ -24,6 +25,8 @@ from chats.ground import secrets
 from chats.record.idempotency import IdempotentRequest, InvalidIdempotencyKey
 
 REPLAYED = "Idempotent-Replayed"
+# The headers of a response with a file that a repetition repeats.
+FILE_HEADERS = ("Content-Type", "Content-Disposition", "Content-Security-Policy")
 # Shown once. Only a hash of it is stored.
 NEVER_KEPT = "secret"
 
@@ -45,7 +48,8 @@ def run_idempotent_request(
     """Call `post`, or replay its response to an earlier request with the same key.
 
     Raises `InvalidIdempotencyKey`, `IdempotencyKeyReused`, `SecretUnreadable` for a stored response
-    that cannot be decrypted, and the errors of `post`.
+    that cannot be decrypted, `TypeError` for a stream, and the errors of `post`. Then nothing is
+    stored.
     """
     sent = json.dumps([request.query_params.dict(), identify_body(request.data)], sort_keys=True)
     key = get_idempotency_key(request)
@@ -57,9 +61,8 @@ def run_idempotent_request(
         with transaction.atomic():
             record = keyed.kept(result={}, now=now)
             answer = post(request, *args, **kwargs)
-            if isinstance(answer, Response):
-                record.result = pack_response(answer, chat_id=kwargs.get("chat_id"))
-                record.save(update_fields=["result"])
+            record.result = pack_response(answer, chat_id=kwargs.get("chat_id"))
+            record.save(update_fields=["result"])
             return answer
     except IntegrityError:
         if (kept := keyed.find(now=now)) is not None:
@@ -81,20 +84,30 @@ def identify_body(body: Any) -> Any:
     return digest
 
 
-def pack_response(answer: Response, *, chat_id: object) -> dict[str, Any]:
-    """Return the status and the encrypted body of a response, for storage."""
-    said = answer.data
-    if isinstance(said, dict):
-        said = {name: value for name, value in said.items() if name != NEVER_KEPT}
-    words = secrets.encrypt(json.dumps(said, cls=JSONEncoder))
-    return {
-        "status": answer.status_code,
-        "answer": words,
-        **({"answer_of": str(chat_id)} if chat_id else {}),
-    }
+def pack_response(answer: HttpResponseBase, *, chat_id: object) -> dict[str, Any]:
+    """Return the status and the encrypted body of a response, for storage.
+
+    Raises `TypeError` for a stream, whose body is not known yet: its action must be in `repeatable`
+    and handle the key itself.
+    """
+    more: dict[str, Any] = {"answer_of": str(chat_id)} if chat_id else {}
+    if isinstance(answer, Response):
+        said = answer.data
+        if isinstance(said, dict):
+            said = {name: value for name, value in said.items() if name != NEVER_KEPT}
+        words = json.dumps(said, cls=JSONEncoder)
+    elif isinstance(answer, HttpResponse):
+        words = base64.b64encode(answer.content).decode()
+        more["headers"] = {name: answer[name] for name in FILE_HEADERS if name in answer}
+    else:
+        raise TypeError("a stream cannot be stored for an Idempotency-Key")
+    return {"status": answer.status_code, "answer": secrets.encrypt(words), **more}
 
 
-def replay_response(kept: dict[str, Any]) -> Response:
+def replay_response(kept: dict[str, Any]) -> HttpResponseBase:
     """Rebuild a stored response. Raises `SecretUnreadable` if it cannot be decrypted."""
-    said = json.loads(secrets.decrypt(kept["answer"]))
-    return Response(said, status=kept["status"], headers={REPLAYED: "true"})
+    words = secrets.decrypt(kept["answer"])
+    headers = {REPLAYED: "true", **kept.get("headers", {})}
+    if "headers" in kept:
+        return HttpResponse(base64.b64decode(words), status=kept["status"], headers=headers)
+    return Response(json.loads(words), status=kept["status"], headers=headers)

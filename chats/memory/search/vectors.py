@@ -43,7 +43,7 @@ class OtherDimensions(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Progress:
-    """The progress of an index: texts with a vector, all texts, and rejected texts."""
+    """The progress of an index: all texts, texts with a vector, and rejected texts."""
 
     texts: int
     done: int
@@ -51,7 +51,8 @@ class Progress:
 
     @property
     def missing(self) -> int:
-        return max(self.texts - self.done, 0) + self.refused
+        """The number of texts without a vector: those not embedded yet, and the rejected ones."""
+        return max(self.texts - self.done, 0)
 
 
 def split_into_chunks(text: str) -> list[str]:

@@ -68,17 +68,19 @@ def login_link(request: HttpRequest, token: str) -> HttpResponse:
     A person who was invited is then asked to set a password. A GET changes nothing, because mail
     scanners open links too.
     """
-    refusal = None
+    refusal: Refusal | None = None
     if request.method == "POST":
+        now = timezone.now()
         try:
-            user = signin.use_link(
-                token=token, address=get_client_address(request), now=timezone.now()
-            )
-        except (signin.LinkInvalid, signin.LoginThrottled) as error:
+            user = signin.use_link(token=token, address=get_client_address(request), now=now)
+        except signin.LoginThrottled as error:
             refusal = error
+        except signin.LinkInvalid as error:
+            is_over = invitations.is_over_invitation(token, now=now)
+            refusal = invitations.InvitationOver() if is_over else error
         else:
             response = login_and_redirect(request, user)
-            is_new = invitations.is_invitation(token) and not user.has_usable_password()
+            is_new = invitations.is_invitation(token, now=now) and not user.has_usable_password()
             return redirect("password-change") if is_new else response
     return render_login_response(
         request, "registration/login_link.html", {"refusal": refusal}, refusal

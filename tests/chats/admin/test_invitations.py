@@ -9,6 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import LoginLink
+from chats.people import invitations, signin
 from chats.people.sessions import SIGNED_IN_AT
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN
@@ -118,3 +119,30 @@ def test_a_name_with_combining_marks_is_taken_and_stored_composed(owner: Client)
     page = owner.post(PAGE, {"username": "Jose\u0301", "role": AUDITOR})
     assert link_in(page)
     assert User.objects.filter(username="Jos\u00e9").exists()
+
+
+@pytest.mark.parametrize("end", ["expired", "used", "replaced", "deactivated"])
+def test_an_invitation_that_is_over_says_whom_to_ask(owner: Client, end: str) -> None:
+    link = link_in(owner.post(PAGE, {"username": "nina", "role": OPERATOR}))
+    nina = User.objects.get(username="nina")
+    if end == "expired":
+        LoginLink.objects.update(expires_at=timezone.now() - timedelta(days=1))
+        token = link.rstrip("/").rpartition("/")[2]
+        assert not invitations.is_invitation(token, now=timezone.now())
+    elif end == "used":
+        Client().post(link)
+    elif end == "replaced":
+        owner.post(PAGE, {"renew": str(nina.pk)})
+    else:
+        User.objects.filter(pk=nina.pk).update(is_active=False)
+    page = Client().post(link).content.decode()
+    assert "This invitation was used, was replaced or has expired." in page
+    assert "Ask the administrator" in page
+
+
+def test_another_link_that_is_over_says_nothing_about_invitations(alice: User) -> None:
+    token = signin.create_link(user=alice, now=timezone.now() - timedelta(days=9), actor="system")
+    for wrong in (token, "unknown"):
+        page = Client().post(f"/login/link/{wrong}/").content.decode()
+        assert "This sign-in link was used, has expired or is unknown." in page
+        assert "invitation" not in page

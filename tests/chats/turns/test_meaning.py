@@ -317,6 +317,8 @@ def test_a_model_that_refuses_everything_has_refused_no_text(
     chosen.fault = None
     embed_everything(now)
     assert vectors.measure_space_progress(VectorSpace.objects.get()).missing == 0
+    # A rejected text is one text without a vector.
+    assert vectors.Progress(texts=5, done=3, refused=1).missing == 2
 
 
 def test_a_long_text_is_found_by_any_of_its_passages(
