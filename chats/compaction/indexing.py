@@ -1,10 +1,12 @@
 """Indexes a chat for search, unless its policy closes the archive."""
 
+import logging
 import uuid
 from collections.abc import Sequence
 from datetime import datetime, timedelta
 
 from django.conf import settings
+from django.db import IntegrityError
 from django.db.models import F
 
 from chats.compaction.people import rights
@@ -13,6 +15,7 @@ from chats.memory.search import bulk_indexing, index_progress, index_schedule, v
 from chats.models import Branch, Chat, ImportedChat
 from contextpolicy.models import ContextPolicy
 
+logger = logging.getLogger(__name__)
 # Number of unindexed messages for which the summaries of an imported chat wait, and the longest
 # wait: a failing index must not block summaries.
 MANY = 100
@@ -63,7 +66,11 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
     branch = opened.select_related(*related).first()
     if branch is not None:
         # A reply requests indexing without storing the request.
-        index_schedule.mark_due(branch)
+        try:
+            index_schedule.mark_due(branch)
+        except IntegrityError:
+            logger.info("chat %s was erased during indexing", chat_id)
+            return
     index_schedule.index_due_branches(
         chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None
     )

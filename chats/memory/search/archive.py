@@ -35,6 +35,8 @@ logger = logging.getLogger(__name__)
 BATCH = 10
 # A pause of this length starts a new session.
 SILENCE = timedelta(hours=1)
+# Errors of indexing a branch that was erased meanwhile: its row is missing, now or at the commit.
+BRANCH_GONE = (IntegrityError, Branch.DoesNotExist, SearchPlace.DoesNotExist)
 
 
 def index_branch(branch: Branch) -> int:
@@ -83,7 +85,7 @@ def index_batch(branch_id: uuid.UUID, *, to: int) -> int | None:
             if now_after != after or place.closed:
                 return 0
             return add_search_texts(place, found, texts)
-    except IntegrityError:
+    except BRANCH_GONE:
         logger.info("branch %s was deleted during indexing", branch_id)
         return None
 
@@ -179,7 +181,19 @@ def count_texts_by_word(texts: Iterable[SearchText]) -> Counter[str]:
 
 
 def index_summary(branch: Branch) -> int:
-    """Index the active summary of a branch in place of the previous one."""
+    """Index the active summary of a branch in place of the previous one.
+
+    Return the number of added texts, 0 if the branch was erased meanwhile.
+    """
+    try:
+        return replace_summary_text(branch)
+    except BRANCH_GONE:
+        logger.info("branch %s was deleted during indexing", branch.pk)
+        return 0
+
+
+def replace_summary_text(branch: Branch) -> int:
+    """Replace the text of a branch's summary. Raises the errors of `BRANCH_GONE`."""
     with unflushed_transaction():
         place = lock_search_place(branch.pk)
         held = Branch.objects.select_related("active_compaction__base", "chat").get(pk=branch.pk)

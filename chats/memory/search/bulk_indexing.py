@@ -73,12 +73,11 @@ def index_some(chat_ids: Sequence[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def get_or_create_places(branch_ids: Sequence[uuid.UUID]) -> list[SearchPlace]:
-    """Return the `SearchPlace` of each branch, created if missing."""
+    """Return the `SearchPlace` of each branch, created if missing. Erased branches have none."""
     found = list(SearchPlace.objects.filter(branch__in=branch_ids))
     missing = {*branch_ids} - {place.branch_id for place in found}
     if missing:
-        new = [SearchPlace(branch_id=branch_id, version=VERSION) for branch_id in missing]
-        SearchPlace.objects.bulk_create(new, ignore_conflicts=True)
+        index_progress.create_places(missing, version=VERSION)
         found += SearchPlace.objects.filter(branch__in=missing)
     return found
 

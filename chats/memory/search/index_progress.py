@@ -1,9 +1,37 @@
-"""Finds the messages and summaries of a branch that are not indexed yet."""
+"""Finds the messages and summaries of a branch that are not indexed yet, and creates its place."""
+
+import uuid
+from collections.abc import Collection
+
+from django.db import IntegrityError, transaction
 
 from chats.memory.search.words import VERSION
 from chats.models import Branch, Compaction, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
 from chats.record import history
+
+# Attempts to create places while chats are erased.
+TRIES = 5
+
+
+def create_places(branch_ids: Collection[uuid.UUID], *, version: int = 0) -> None:
+    """Create the `SearchPlace` of each branch that has none. Branches that were erased are skipped.
+
+    The database checks the branches at the commit, so an erasure in between fails it; the next
+    attempt leaves the erased branch out. Call it outside a transaction. Raises `IntegrityError` if
+    every attempt fails.
+    """
+    for attempt in range(1, TRIES + 1):
+        try:
+            with transaction.atomic():
+                living = Branch.objects.filter(pk__in=branch_ids).values_list("pk", flat=True)
+                new = [SearchPlace(branch_id=pk, version=version) for pk in living]
+                SearchPlace.objects.bulk_create(new, ignore_conflicts=True)
+        except IntegrityError:
+            if attempt == TRIES:
+                raise
+        else:
+            return
 
 
 def get_archived_seq(branch: Branch) -> int | None:

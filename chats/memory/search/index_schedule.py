@@ -18,7 +18,7 @@ from django.db.models.functions import Now
 from chats.ground import leases, queue
 from chats.ground.background_lock import OneAtATime, alone
 from chats.memory.search.archive import index_branch_batches, remove_indexed_chat
-from chats.memory.search.index_progress import is_indexing_due
+from chats.memory.search.index_progress import create_places, is_indexing_due
 from chats.memory.search.words import VERSION
 from chats.models import Branch, SearchPlace
 from speed.commits import unflushed_transaction
@@ -42,7 +42,10 @@ def request_indexing(branch: Branch) -> None:
 
 
 def mark_due(branch: Branch) -> bool:
-    """Mark a branch's path as due for indexing. Returns False if it was marked already."""
+    """Mark a branch's path as due for indexing. Returns False if it was marked already.
+
+    Raises `IntegrityError` at the commit if the branch was erased meanwhile.
+    """
     if branch.chat.temporary or not is_indexing_due(branch):
         return False
     rows = SearchPlace.objects
@@ -148,12 +151,10 @@ class Looking:
         found = list(find_unmarked_branches()[:MOST_BEHIND])
         if len(found) < MOST_BEHIND:
             self.next_at = time.monotonic() + LOOK_AGAIN
-        with transaction.atomic():
-            SearchPlace.objects.bulk_create(
-                [SearchPlace(branch_id=branch_id) for branch_id, _ in found], ignore_conflicts=True
-            )
-            due = SearchPlace.objects.filter(branch__in=[branch_id for branch_id, _ in found])
-            due.filter(due_at=None).update(due_at=Now())
+        branch_ids = [branch_id for branch_id, _ in found]
+        create_places(branch_ids)
+        due = SearchPlace.objects.filter(branch__in=branch_ids, due_at=None)
+        due.update(due_at=Now())
         return {chat_id for _, chat_id in found}
 
 
