@@ -250,10 +250,11 @@ def release_pooled_connection() -> None:
         give_back()
 
 
-def write_if_possible(what: str, write: Callable[[], object]) -> None:
+def write_if_possible(what: str, write: Callable[[], object], *, is_repeated: bool = False) -> bool:
     """Run an optional write, such as the time of last use. It waits only briefly for locks.
 
-    If it fails, the error is logged and not raised, so that a read request continues.
+    If it fails, the error is logged and not raised, so that a read request continues. Return True
+    if it succeeded. `is_repeated`: the caller tries it again, so a failure is no warning.
     """
     try:
         with _open_hurried_transaction(NOTE_SECONDS):
@@ -261,7 +262,10 @@ def write_if_possible(what: str, write: Callable[[], object]) -> None:
     except (DatabaseError, UpdateError) as error:
         # Records a full disk for the health check.
         is_full(error)
-        logger.warning("%s was not noted: %s", what, type(error).__name__)
+        level = logging.INFO if is_repeated else logging.WARNING
+        logger.log(level, "%s was not noted: %s", what, type(error).__name__)
+        return False
+    return True
 
 
 @contextmanager

@@ -18,7 +18,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.ground import databases, secrets
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey
-from chats.people import signin, statements
+from chats.people import key_uses, signin, statements
 from contextpolicy import ledger
 from contextpolicy.engine.text import names
 from contextpolicy.models import ContextPolicy
@@ -273,10 +273,16 @@ def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
 def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
     """Record that the key was used. Of several concurrent requests, only one writes.
 
-    If the database is busy, the request continues and a later one records the use.
+    If the database is busy, the request continues, and a later request or a thread records the use.
     """
-    write = partial(write_use, key, noted_until=noted_until, now=now)
-    databases.write_if_possible("the use of a key", write)
+    write = partial(
+        databases.write_if_possible,
+        "the use of a key",
+        partial(write_use, key, noted_until=noted_until, now=now),
+        is_repeated=True,
+    )
+    if not write():
+        key_uses.UNNOTED.add(key.pk, write)
 
 
 def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:

@@ -1,0 +1,66 @@
+"""Notes uses of API keys later that the database was too busy to note at once.
+
+A request does not wait for the note. Without a later attempt, the only use of a key on a day would
+be missing in the audit log.
+"""
+
+import logging
+import threading
+import time
+import uuid
+from collections.abc import Callable
+
+from django.db import connections
+
+logger = logging.getLogger(__name__)
+# Seconds between two attempts, and for which a use is tried.
+AGAIN = 5.0
+LONGEST = 3_600.0
+# Returns True if the use was noted.
+Write = Callable[[], bool]
+
+
+class UnnotedUses:
+    """The uses of keys that this process still has to note, one for each key."""
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.waiting: dict[uuid.UUID, tuple[float, Write]] = {}
+        self.thread: threading.Thread | None = None
+
+    def add(self, key_id: uuid.UUID, write: Write) -> None:
+        """Note a use later, in a thread. The oldest use of a key is kept."""
+        with self.lock:
+            self.waiting.setdefault(key_id, (time.monotonic(), write))
+            if self.thread is None:
+                self.thread = threading.Thread(target=self.run, name="key-uses", daemon=True)
+                self.thread.start()
+
+    def run(self) -> None:
+        """Note the waiting uses, in attempts, until none is left."""
+        while True:
+            time.sleep(AGAIN)
+            self.note_all()
+            connections.close_all()
+            with self.lock:
+                if not self.waiting:
+                    self.thread = None
+                    return
+
+    def note_all(self) -> None:
+        """Try to note each waiting use once. After an hour, give it up with a warning."""
+        for key_id, (since, write) in list(self.waiting.items()):
+            try:
+                is_noted = write()
+            except Exception:
+                logger.exception("the use of key %s cannot be noted", key_id)
+                is_noted = True
+            if not is_noted:
+                if time.monotonic() - since < LONGEST:
+                    continue
+                logger.warning("the use of key %s was not noted within an hour", key_id)
+            with self.lock:
+                self.waiting.pop(key_id, None)
+
+
+UNNOTED = UnnotedUses()
