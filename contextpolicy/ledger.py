@@ -287,15 +287,16 @@ class Chain:
     def misfit(self, head: LedgerHead | None) -> Break | None:
         """Return the mismatch between the head row and the end of the chain, or None."""
         if head is None:
-            return Break(self.scope, self.seq, "the head row is missing")
+            return Break(self.scope, self.seq, "the stored length of the audit log is missing")
         if head.count > self.seq:
             return Break(
                 self.scope, self.seq + 1, f"later rows are missing: {head.count} rows were written"
             )
         if head.count < self.seq:
-            return Break(self.scope, head.count + 1, "the head row does not count this row")
+            reason = "the stored length of the audit log does not include this row"
+            return Break(self.scope, head.count + 1, reason)
         if head.last_hash != self.last_hash:
-            return Break(self.scope, self.seq, "the head row names a different last row")
+            return Break(self.scope, self.seq, "the stored hash of the last row is different")
         return None
 
     def look_again(self) -> LedgerHead | None:

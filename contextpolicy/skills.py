@@ -41,7 +41,7 @@ class SkillTooLong(Exception):
 
 
 class SkillNameTaken(Exception):
-    """Another skill of the same owner has this name, or another skill this slug, ignoring case."""
+    """The owner has another skill with this name, or another skill has this slug, ignoring case."""
 
     code = "skill_name_taken"
     status = 422

@@ -1,4 +1,4 @@
-"""`/metrics`: figures for Prometheus, for permitted clients."""
+"""`/metrics`: metrics for Prometheus, for permitted clients."""
 
 import ipaddress
 import secrets

@@ -1,4 +1,4 @@
-"""The figures of the whole instance for `/metrics`.
+"""The metrics of the whole instance for `/metrics`.
 
 All values come from the database and the broker, so each web process returns the same,
 and processing a message updates no counter. The daily counts follow the audit log

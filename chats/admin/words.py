@@ -32,7 +32,7 @@ LEFT_OUT: Mapping[str, StrOrPromise] = {
     "empty": gettext_lazy("no content to send"),
     "turn_split": gettext_lazy("no room left for this step of the turn"),
     "tool_parts": gettext_lazy("only tool calls and results"),
-    "state": gettext_lazy("replaced by the state"),
+    "state": gettext_lazy("replaced by the chat state"),
     "strategy": gettext_lazy("left out by the strategy"),
     "history_provider": gettext_lazy("left out by the history provider"),
     "duplicate_of_current": gettext_lazy("repeated in the newest message"),

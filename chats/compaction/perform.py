@@ -200,7 +200,7 @@ def measure_fact_retention(
 
 
 def calculate_summary_cost(spec: ModelSpec | None, usage: dict[str, int]) -> Decimal | None:
-    """Return the cost of the calls by the model's prices; None without a price or usage."""
+    """Return the cost of the calls; None if a price of the model or the usage is unknown."""
     used = costs.parse_reported_usage(usage)
     return (
         costs.compute_call_cost(used, spec.prices)

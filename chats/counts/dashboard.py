@@ -79,7 +79,7 @@ class Totals:
 
     @property
     def cache_share(self) -> float | None:
-        """Share of the input served from provider caches; None without input."""
+        """Share of the input served from provider caches; None if there was no input."""
         return self.numbers["cached"] / self.numbers["input"] if self.numbers["input"] else None
 
     def first_token(self, share: float) -> str:

@@ -92,7 +92,7 @@ class EventRows:
         self.sums = Sums()
 
     def model(self, name: str, *, own: ModelSpec | None = None) -> ModelSpec | None:
-        """Return the model with this name at its provider, preferring `own`; None without one."""
+        """Return the model with this name at its provider, preferring `own`; None if missing."""
         if own is not None and own.name == name:
             return own
         return next((model for model in self.models if model.name == name), None)
@@ -225,7 +225,7 @@ class EventRows:
     def as_call(self, receipt: Receipt) -> PricedCall | None:
         """Return the usage of a call, priced by the model's current settings.
 
-        None without reported usage or a model.
+        None if no usage was reported or the model is unknown.
         """
         return build_priced_call(receipt, self.model(receipt.model_name, own=receipt.turn.model))
 
@@ -304,7 +304,7 @@ def has_final_cost(event: AuditEvent, row: Compaction) -> bool:
 
 
 def build_priced_call(receipt: Receipt, model: ModelSpec | None) -> PricedCall | None:
-    """Return a call with prices; None without reported usage or a model."""
+    """Return a call with prices; None if its usage or model is unknown."""
     used = parse_reported_usage(receipt.usage)
     if used is None or model is None:
         return None

@@ -190,9 +190,8 @@ def read_list_values(
 ) -> Iterator[tuple[bytearray | None, int]]:
     """Yield the values of a list, each with the position after it.
 
-    Values that are too large are None.
-
-    A negative `start` means concatenated objects.
+    A value that is too large is yielded as None. With a negative `start`, the document is a
+    sequence of objects without a list around them.
     """
     most = settings.IMPORT_CHAT_BYTES
     if start < 0:

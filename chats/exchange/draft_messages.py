@@ -79,7 +79,7 @@ def is_bounded_name(said: object, *, most: int = 100) -> bool:
 
 
 def is_valid_addressees(said: object) -> bool:
-    """Return True if a value is a valid list of addressees."""
+    """Return True if a value is a valid list of recipients."""
     return isinstance(said, list) and 0 < len(said) <= 50 and all(map(is_bounded_name, said))
 
 

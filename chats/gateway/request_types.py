@@ -56,14 +56,14 @@ class Sent:
     def chat(self) -> Chat | None:
         """The chat that the request names: directly, by a previous response or a conversation.
 
-        None without one.
+        None if there is none.
         """
         branch = self.end.branch if self.end else self.earlier
         return self.wanted.chat or (branch.chat if branch else None)
 
     @property
     def policy(self) -> ContextPolicy | None:
-        """The policy that the request names, otherwise that of its API key. None without either."""
+        """The policy that the request names, or that of its API key. None if neither is set."""
         return self.wanted.policy or self.api_key.policy
 
     @property

@@ -36,7 +36,7 @@ def use_tracing(tracing: Tracing | None) -> None:
 def trace_span(
     name: str, attributes: Attributes | None = None, *, carrier: Mapping[str, str] | None = None
 ) -> Iterator[Any]:
-    """Create a span for the block and yield it; None without tracing."""
+    """Create a span for the block and yield it; None if tracing is off."""
     if not _used:
         yield None
         return

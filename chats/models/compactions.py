@@ -72,7 +72,7 @@ class Compaction(Stored):
         blank=True,
         on_delete=models.SET_NULL,
         related_name="revisions",
-        verbose_name=gettext_lazy("corrected summary"),
+        verbose_name=gettext_lazy("previous version"),
     )
     from_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("first message"))
     to_seq = models.PositiveBigIntegerField(verbose_name=gettext_lazy("last message"))

@@ -66,7 +66,7 @@ class StoredFile(Stored):
         XLSX = "xlsx", gettext_lazy("Excel workbook")
 
     class State(models.TextChoices):
-        PENDING = "pending", gettext_lazy("Being read")
+        PENDING = "pending", gettext_lazy("Reading")
         READY = "ready", gettext_lazy("Ready")
         FAILED = "failed", gettext_lazy("Failed")
 

@@ -166,7 +166,7 @@ def describe_tail(outlook: Outlook) -> tuple[str, str]:
     return label, f"{words[0].upper()}{words[1:]}"
 
 
-HISTORY_REPLACED = gettext_lazy("None: replaced by the state")
+HISTORY_REPLACED = gettext_lazy("None: the chat state is sent instead")
 
 
 def describe_history(outlook: Outlook) -> str:

@@ -258,7 +258,7 @@ def has_price(model: ModelSpec) -> bool:
 
 
 def calculate_call_cost(model: ModelSpec | None, used: UsedTokens) -> Decimal | None:
-    """Return the cost of a call. None without a model, or if one of its prices is not set."""
+    """Return the cost of a call. None if there is no model or one of its prices is not set."""
     return compute_call_cost(used, model.prices) if model is not None else None
 
 

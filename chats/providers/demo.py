@@ -28,7 +28,7 @@ _REASONS = {
     "incomplete": "an incomplete reply",
     "empty": "empty",
     "covered": "covered by the summary",
-    "state": "replaced by the state",
+    "state": "replaced by the chat state",
     "turn_split": "part of a turn that did not fit as a whole",
     "budget": "no room in the token budget",
     "tool_parts": "only tool calls, which the layout cannot show",

@@ -53,10 +53,10 @@ def set_prices(
     actor: str,
     now: datetime,
 ) -> int:
-    """Store the prices of an account's models, given as text by slug. Return the number changed.
+    """Store the prices of an account's models. Return the number of changed models.
 
-    Missing columns stay unchanged. Raises `PriceNotRead` and `CurrencyNotRead`; then nothing is
-    stored.
+    `typed` has the columns of each model as text, by slug. Missing columns stay unchanged.
+    Raises `PriceNotRead` and `CurrencyNotRead`; then nothing is stored.
     """
     changed = 0
     with transaction.atomic():

@@ -105,7 +105,8 @@ def find_block_end(text: str, *, closing: str, start: int) -> re.Match[str] | No
     """Return the tag that ends a block of thinking in a whole reply, at or after a position.
 
     Its own closing tag takes precedence, then one of another name, such as `</thinking>`, unless it
-    closes a tag in the block. An own tag in an open code block comes last. None without a tag.
+    closes a tag in the block. Its own tag in an open code block comes last. None if there is no
+    tag.
     """
     found = [tag for tag in iter_closings(text) if tag.start() >= start]
     own_line = re.compile(rf"^[ \t]*{re.escape(closing)}", re.IGNORECASE | re.MULTILINE | re.ASCII)

@@ -282,7 +282,7 @@ def filter_existing_chats(chats: Iterable[uuid.UUID]) -> set[uuid.UUID]:
 
 
 def get_reading_expiry(*, chat_id: uuid.UUID, actor: str, now: datetime) -> datetime | None:
-    """Return the time at which an auditor's access to a chat ends; None without access."""
+    """Return the time at which an auditor's access to a chat ends; None if there is no access."""
     found = list_open_readings(actor=actor, now=now, chat_id=chat_id)
     return found[0].until if found else None
 

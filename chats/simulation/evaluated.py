@@ -35,7 +35,7 @@ class EvaluationFindings:
     """The results of an evaluation: coverage with reasons, days, and the most changed turns."""
 
     row: Evaluation
-    # Percentage of turns that could be compared; None without turns.
+    # Percentage of turns that could be compared; None if there are no turns.
     coverage: int | None
     unknown: Sequence[tuple[str, int]]
     days: Sequence[Day]

@@ -186,7 +186,7 @@ def compose_side(
 
 
 def build_side(outlook: Outlook, *, label: str) -> Side:
-    """Return the figures of a composed prompt for one side of a preview."""
+    """Return the sizes of a composed prompt for one side of a preview."""
     sent, given = outlook.sent, outlook.given
     fates = Counter(get_segment_disposition(segment).sent for segment in outlook.segments.values())
     left: Counter[str] = Counter()

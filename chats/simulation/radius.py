@@ -252,7 +252,7 @@ def compare_page(
     clock: Callable[[], datetime],
     is_closing: Callable[[], bool],
 ) -> CountedPage | None:
-    """Compare chats and add the changed ones to `worst`. None if the process is closing.
+    """Compare chats and add the changed ones to `worst`. Return None if the process is closing.
 
     Raises `LeaseLost`.
     """

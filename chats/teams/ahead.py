@@ -20,10 +20,10 @@ from contextpolicy.models import ModelSpec
 
 @dataclass(frozen=True, slots=True)
 class Ahead:
-    """An estimate for the next message without addressees.
+    """An estimate for the next message without recipients.
 
     `tokens`: size of the first prompt; None if it cannot be built. `cost`: cost of that prompt;
-    None without its size or a price of the model.
+    None if the size or a price of the model is unknown.
     """
 
     agents: int

@@ -69,15 +69,15 @@ class TeamMessageRefused(Refusal):
 
 
 class InvalidSpeaker(Refusal):
-    """The message has over 50 addressees, or a role id, a name or an addressee is invalid: it needs
+    """The message has over 50 recipients, or a role id, a name or a recipient is invalid: it needs
     1 to 200 printable characters.
     """
 
     code = "invalid_speaker"
     status = 422
     sentence = gettext_noop(
-        "The ID of a role, its name and each addressee must have 1 to {limit} printable "
-        "characters. A message can have up to {most} addressees."
+        "The ID of a role, its name and each recipient must have 1 to {limit} printable "
+        "characters. A message can have up to {most} recipients."
     )
     param = "message"
 

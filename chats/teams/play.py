@@ -52,7 +52,7 @@ class Seat:
 
 
 def find_roster(chat: Chat) -> Roster | None:
-    """Return the current version of a chat's team; None without a team or if it was deleted."""
+    """Return the current version of a chat's team; None if it has none or the team was deleted."""
     if chat.team_id is None:
         return None
     try:

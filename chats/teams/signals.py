@@ -12,7 +12,7 @@ from django.dispatch import Signal
 
 # Arguments: `chat_id` and `message`, a `contextpolicy.engine.team.TeamMessage`.
 message_added = Signal()
-# Arguments: `chat_id` and `task`, the stored text, or None without a task.
+# Arguments: `chat_id` and `task`, the stored text, or None if there is no task.
 task_changed = Signal()
 
 

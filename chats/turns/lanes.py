@@ -22,7 +22,7 @@ def list_unstarted_lanes(made: Round) -> list[Turn]:
 
 
 def lock_unstarted_lanes(made: Round, *, but: Turn | None) -> list[Turn]:
-    """Lock and return the lanes of a round that have not started, except `but`."""
+    """Lock and return the lanes of a round that have not started. The lane `but` is left out."""
     queued = select_unfinished_lanes(made).filter(status=Turn.Status.QUEUED, attempt=0)
     queued = queued.exclude(pk=but.pk) if but is not None else queued
     return list(queued.select_for_update(no_key=True).order_by("lane"))

@@ -150,8 +150,8 @@ async def look_for(
 ) -> Look | None:
     """Return a function that compares a text with others by embedding.
 
-    None without a text or an embedding model, if the policy does not allow the model, or if the
-    embedding failed or took too long.
+    None if there is no text or no embedding model, if the policy does not allow the model, or if
+    the embedding failed or took too long.
     """
     began = time.monotonic()
     try:

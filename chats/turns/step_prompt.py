@@ -82,7 +82,7 @@ async def build_prompt_tail(attempt: AttemptState, due: tail.TailRequired) -> No
 async def use_late_result(attempt: AttemptState) -> tail.TailRequired | None:
     """Store the result of a search that ended after its time limit. Never waits.
 
-    Returns the request for the search, or None without a result.
+    Returns the request for the search, or None if there is no result.
     """
     search = attempt.search
     if search is None or not search.task.done():

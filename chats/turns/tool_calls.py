@@ -188,7 +188,7 @@ async def read_call_images(attempt: AttemptState, output: CallOutput, *, before:
 
 
 async def start_vector_search(attempt: AttemptState, request: ToolCallPart) -> Look | None:
-    """Return the vector search for a search call. None without an embedding model."""
+    """Return the vector search for a search call. None if there is no embedding model."""
     if attempt.prompt is None:
         return None
     return await references.look_for(

@@ -64,7 +64,8 @@ LEFT_OUT: Mapping[str, LeftOutWords] = {
         gettext_lazy("Only tool calls and results, which this layout cannot show"),
     ),
     "state": LeftOutWords(
-        gettext_lazy("not sent: replaced by the state"), gettext_lazy("Replaced by the chat state")
+        gettext_lazy("not sent: replaced by the chat state"),
+        gettext_lazy("Replaced by the chat state"),
     ),
     "strategy": LeftOutWords(
         gettext_lazy("not sent: left out by the strategy"),

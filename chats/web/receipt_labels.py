@@ -82,15 +82,15 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "The history provider of the policy failed. The built-in history provider was used."
     ),
     "prompt_form:claude-code": gettext_lazy(
-        "The agent’s prompt is a single text in the Claude format."
+        "The agent’s prompt is one block of text in the Claude format."
     ),
     "prompt_form:openai-codex": gettext_lazy(
-        "The agent’s prompt is a single text in the Codex format."
+        "The agent’s prompt is one block of text in the Codex format."
     ),
     "prompt_form:google-gemini": gettext_lazy(
-        "The agent’s prompt is a single text in the Gemini format."
+        "The agent’s prompt is one block of text in the Gemini format."
     ),
-    "prompt_form:plain": gettext_lazy("The agent’s prompt is a single plain text."),
+    "prompt_form:plain": gettext_lazy("The agent’s prompt is one block of plain text."),
     "opening_added": gettext_lazy(
         "The chat starts with a reply, so a user message that explains this was added."
     ),
@@ -169,7 +169,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
 FALLBACKS: Mapping[str, StrOrPromise] = {
     "missing": gettext_lazy("The package of the plugin is not installed."),
     "failed": gettext_lazy("The plugin failed with {detail}."),
-    "changed_tools": gettext_lazy("The plugin changed the tools."),
+    "changed_tools": gettext_lazy("The plugin changed the list of tools."),
     "unsound": gettext_lazy(
         "The selection of the plugin did not fit the prompt, or did not list each message exactly "
         "once."

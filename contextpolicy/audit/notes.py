@@ -48,7 +48,7 @@ def compute_key_id(name: str, public: bytes) -> bytes:
 
 
 def format_verifier_key(name: str, public: bytes) -> str:
-    """Return a public key in the format of other tools: name, id, key."""
+    """Return a public key in the verifier format of signed notes: name, id and key."""
     return f"{name}+{compute_key_id(name, public).hex()}+{encode_base64(ED25519 + public)}"
 
 

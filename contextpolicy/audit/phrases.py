@@ -165,7 +165,7 @@ PHRASES: Mapping[str, StrOrPromise] = {
     "turn.requeued": gettext_lazy("Reply queued again"),
     "turn.restarted": gettext_lazy("Reply restarted"),
     "turn.started": gettext_lazy("Message accepted"),
-    "turn.stop_requested": gettext_lazy("Stop of a reply requested"),
+    "turn.stop_requested": gettext_lazy("Stop requested for a reply"),
     "turn.stopped": gettext_lazy("Reply stopped"),
     "turn.waiting": gettext_lazy("Reply waits for consent to a tool call"),
     "user.changed": gettext_lazy("Account changed"),

@@ -10,10 +10,10 @@ TEMPLATES = (
     gettext_noop("row {} is missing"),
     gettext_noop("the row does not continue the previous row"),
     gettext_noop("the content of the row was changed"),
-    gettext_noop("the head row is missing"),
+    gettext_noop("the stored length of the audit log is missing"),
     gettext_noop("later rows are missing: {} rows were written"),
-    gettext_noop("the head row does not count this row"),
-    gettext_noop("the head row names a different last row"),
+    gettext_noop("the stored length of the audit log does not include this row"),
+    gettext_noop("the stored hash of the last row is different"),
     gettext_noop("the chat is missing, and no audit log entry records its erasure"),
     gettext_noop("no audit log entry has the commitment to the call of receipt {}"),
     gettext_noop("no audit log entry has the commitments to the calls of {}"),
@@ -43,11 +43,21 @@ TEMPLATES = (
     gettext_noop("an image of message {} was changed"),
 )
 
+# Reasons in the results of earlier verifications, with the templates that replaced them.
+RENAMED = {
+    "the head row is missing": "the stored length of the audit log is missing",
+    "the head row does not count this row": (
+        "the stored length of the audit log does not include this row"
+    ),
+    "the head row names a different last row": "the stored hash of the last row is different",
+}
+
 
 def localize_break_reason(reason: str) -> str:
     """Return the reason for a broken chain in the active language. Unknown reasons stay English."""
     if not reason:
         return ""
+    reason = RENAMED.get(reason, reason)
     values = VALUES.findall(reason)
     template = VALUES.sub("{}", reason)
     return gettext(template).format(*values) if template in TEMPLATES else gettext(reason)

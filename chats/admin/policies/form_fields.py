@@ -87,7 +87,7 @@ class NamesField(forms.MultipleChoiceField):
 
 
 class AllowListField(NamesField):
-    """An allow-list of names. No choice: None, so that all names are allowed."""
+    """An allow-list of names. An empty selection becomes None: all names are allowed."""
 
     @staticmethod
     def prepare_list(names: Sequence[str] | None) -> list[str]:

@@ -183,7 +183,7 @@ class ReadingViewSet(Endpoint):
     @extend_schema(summary="Refuse a reading request", responses=ReadingRequestOut)
     @action(detail=False, methods=["post"], url_path=f"{ASKED}/refuse")
     def refuse(self, request: Request, asked_id: uuid.UUID) -> Response:
-        """Refuse another auditor's reading request. The audit log records the refusal.
+        """Refuse another auditor's reading request. The audit log records it.
 
         Raises `NotFound` unless the request is pending, and `SecondAuditorNeeded` for your
         own.

@@ -76,7 +76,7 @@ class ChatViewSet(ConditionalEndpoint):
 
         With `text` or files, they are stored as the first message, and a reply starts. Returns 202
         with the chat, the message and the turn; follow the turn's events to receive the reply. The
-        refusals about messages, files and running replies apply only then.
+        errors about messages, files and running replies apply only then.
         """
         values = NewChat.read(request.data)
         key = get_idempotency_key(request)

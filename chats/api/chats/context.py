@@ -214,7 +214,7 @@ class ContextViewSet(Endpoint):
 
     @extend_schema(summary="Preview the next prompt", parameters=[ContextQuery])
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Preview the next prompt of a chat, without a question.
+        """Preview the next prompt of a chat, without a new message.
 
         Nothing is stored, and no model is called. Raises the errors of `compose_next_context`.
         """

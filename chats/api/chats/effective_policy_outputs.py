@@ -125,7 +125,7 @@ class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
 
     person = serializers.CharField(help_text="User name of the user whose policy is explained.")
     chat = serializers.UUIDField(
-        allow_null=True, help_text="Id of the chat whose policies count. Null: no chat."
+        allow_null=True, help_text="Id of the chat whose policies apply. Null: no chat."
     )
     agent = serializers.CharField(
         allow_null=True, help_text="Id of the agent's role. Null: no agent."

@@ -43,8 +43,7 @@ class UploadMalformed(Refusal):
 class FileOut(serializers.Serializer[StoredFile]):
     """An uploaded file.
 
-    Its kind is detected from its content. The extension of the name only decides between `csv` and
-    `text`.
+    Its kind is detected from its content. The file extension only decides between `csv` and `text`.
     """
 
     id = serializers.UUIDField()
@@ -56,8 +55,8 @@ class FileOut(serializers.Serializer[StoredFile]):
     )
     media_type = serializers.CharField(
         help_text=(
-            "Media type of the content, such as `image/png`. The extension of the name decides "
-            "between those of texts."
+            "Media type of the content, such as `image/png`. For text, the file extension decides "
+            "which."
         )
     )
     size = serializers.IntegerField(help_text="Size of the file in bytes.")

@@ -266,7 +266,7 @@ class ImportViewSet(Endpoint):
 
         An empty body, a body that is too large, and an archive that is damaged, encrypted or has
         too many entries are refused immediately. The limits are in `imports_conditions`. Other
-        refusals are in `code` and `reason` of the import. `notice` states whether a retention
+        errors are in `code` and `reason` of the import. `notice` states whether a retention
         period will erase old messages the night after the import.
         """
         file = io.BytesIO() if isinstance(request.data, Mapping) else cast(IO[bytes], request.data)

@@ -16,7 +16,7 @@ class KeyAuthentication(BaseAuthentication):
     """
 
     def authenticate(self, request: Request) -> tuple[object, ApiKey] | None:
-        """Return the key's owner and the key, or None without the header.
+        """Return the key's owner and the key, or None if the header is missing.
 
         Raises `KeyInAddress`, `InvalidKey` and `LoginThrottled`.
         """

@@ -160,7 +160,7 @@ class EvaluatedTurnOut(serializers.Serializer[EvaluatedTurn]):
     )
     reason = serializers.CharField(
         allow_blank=True,
-        help_text="Code of the refusal under the draft. Empty: not refused.",
+        help_text="Code of the error under the draft. Empty: no error.",
     )
     tokens_now = serializers.IntegerField(
         help_text=(

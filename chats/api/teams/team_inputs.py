@@ -31,7 +31,7 @@ class NewTeamMessage(Strict):
         help_text=(
             "`{content, speaker: {roleId, roleName, type}, routing: {resolvedAddressees}}`. "
             "`type` is `ai`; any other value means `human`. Without `roleName`, the id is also "
-            "the name. Without addressees, the message is addressed to all members. An id in the "
+            "the name. Without recipients, the message is addressed to all members. An id in the "
             "message is ignored."
         ),
     )
@@ -194,7 +194,7 @@ class TeamBody(Strict):
     routing = PlainText(
         default="all",
         help_text=(
-            "Rule for messages without addressees. `all`: each agent replies once, in order. "
+            "Rule for messages without recipients. `all`: each agent replies once, in order. "
             "`round_robin`: the agents reply in turn until a limit, or until all replies are "
             "empty. `person`: only the first agent replies."
         ),

@@ -18,7 +18,7 @@ class SpeakerOut(serializers.Serializer[Any]):
 
 
 class RoutingOut(serializers.Serializer[Any]):
-    """The addressees of a message. Empty: all."""
+    """The recipients of a message. Empty: all members."""
 
     resolvedAddressees = serializers.ListField(
         child=serializers.CharField(), help_text="Names of the addressed members. Empty: all."
@@ -141,7 +141,7 @@ class SnapshotOut(serializers.Serializer[Any]):
     timestamp = serializers.IntegerField(
         help_text="Time of the export, in milliseconds since 1970-01-01 UTC."
     )
-    version = serializers.IntegerField(help_text="Version of the snapshot format: 1.")
+    version = serializers.IntegerField(help_text="Version of the snapshot format. Always 1.")
 
 
 class AgentOut(serializers.Serializer[Any]):
@@ -194,7 +194,7 @@ class RosterOut(serializers.Serializer[Any]):
     routing = serializers.ChoiceField(
         choices=["all", "round_robin", "person"],
         help_text=(
-            "Rule for messages without addressees: `all`, `round_robin` or `person`, as for a "
+            "Rule for messages without recipients: `all`, `round_robin` or `person`, as for a "
             "new team."
         ),
     )

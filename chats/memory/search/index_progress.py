@@ -35,7 +35,7 @@ def create_places(branch_ids: Collection[uuid.UUID], *, version: int = 0) -> Non
 
 
 def get_archived_seq(branch: Branch) -> int | None:
-    """Return the last seq that the active compaction covers; None without a compaction."""
+    """Return the last seq that the active compaction covers; None if there is none."""
     active = branch.active_compaction
     return active.to_seq if active is not None else None
 

@@ -250,7 +250,7 @@ def insert_day_marks(entries: list[Entry], *, previous: date | None) -> list[Ent
 def get_message_day(message: Message | None) -> date | None:
     """Return the date of a message in the reader's time zone.
 
-    None without a message, and for an undated one.
+    None if there is no message or it has no date.
     """
     if message is None or message.undated:
         return None

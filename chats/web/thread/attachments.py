@@ -38,7 +38,7 @@ class Attachment:
     def words(self) -> str:
         """The state of the file, or its kind and size."""
         if self.is_pending:
-            return gettext("Being read…")
+            return gettext("Reading…")
         if self.is_failed:
             return self.file.localized_reason
         if self.file.width:

@@ -94,7 +94,7 @@ def build_token_subquery(rows: QuerySet[Message]) -> Subquery:
 def sum_covered_tokens(branch: Branch, *, row: Compaction | None) -> int | None:
     """Return the token count of the messages that a summary covers.
 
-    None without a summary, or if it covers too many messages.
+    None if there is no summary or it covers too many messages.
     """
     total: int | None = select_covered_messages(branch, row=row).aggregate(
         total=Sum("token_count")

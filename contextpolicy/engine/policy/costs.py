@@ -150,9 +150,9 @@ def compute_cache_loss(first: PricedCall, *, before: PricedCall | None) -> Effec
     """Return the cache loss of a compaction that changed the prefix.
 
     The loss is the uncached input of the first call after the compaction, minus that of the
-    previous call. It costs the average price of that input, minus the cached price; None without a
-    price. The loss is zero if there is no previous call, or if that call used another model, read
-    nothing from the cache, or had as much uncached input.
+    previous call. It costs the average price of that input, minus the cached price; None if a
+    price is missing. The loss is zero if there is no previous call, or if that call used another
+    model, read nothing from the cache, or had as much uncached input.
     """
     if before is None or before.model != first.model or not before.used.cached:
         return Effect()

@@ -1,7 +1,7 @@
 """Decides which team member speaks next and when a round ends.
 
 The functions are pure: the caller stores the rows. A round begins with a user's message. Its
-addressees speak first, then the members that a reply calls with `[NEXT:name]`; otherwise the team's
+recipients speak first, then the members that a reply calls with `[NEXT:name]`; otherwise the team's
 rule applies. No model is asked to choose. The possible endings are: no member is left in the queue
 (`settled`), a limit is reached (`hops`, `tokens`, `time`), two agents only answer each other
 (`pair`), it is a human member's turn (`waiting`), or a reply failed (`failed`).
@@ -81,7 +81,7 @@ class Next:
 def build_opening_queue(
     members: Sequence[Member], rules: Rules, *, addressees: Sequence[str], last: str
 ) -> tuple[str, ...]:
-    """Return the speakers of a new round: the addressees, or those named by the team's rule.
+    """Return the speakers of a new round: the recipients, or those named by the team's rule.
 
     `last`: the role id of the agent that spoke last in this chat; round robin continues after it.
     If the rule leaves the choice to the user and the user names no agent, the first agent answers.

@@ -1,4 +1,4 @@
-"""The context of a team: messages with speakers and addressees, and the part for one agent.
+"""The context of a team: messages with speakers and recipients, and the part for one agent.
 
 Value types and pure functions; `team_state` keeps a team's messages and task. Markers are removed
 only from prompts.
@@ -38,7 +38,7 @@ def serialize_speaker(speaker: Speaker) -> dict[str, str]:
 
 @dataclass(frozen=True, slots=True)
 class TeamMessage:
-    """A message of a team's chat; `addressees` are the resolved names, empty for all members."""
+    """A message of a team's chat; `addressees`: names of the recipients, empty for all members."""
 
     id: str
     content: str
@@ -182,7 +182,7 @@ def select_agent_context(
     system_instruction: str | None = None,
     instruction_file_text: str | None = None,
 ) -> AgentContext:
-    """Select the part of a team's chat that an agent gets, regardless of addressees.
+    """Select the part of a team's chat that an agent gets, regardless of recipients.
 
     The newest message is separate. The `window_size` messages before it are included, except
     messages that contain only markers. The last of them is also omitted if the newest message is an

@@ -231,7 +231,7 @@ def rewrite_for_text_prompt(
     """Return a message of the team with its speaker's name, for a prompt that is a single text.
 
     The agent's own messages keep all parts. Other messages keep only their text and files, as one
-    text. The tokens are those of a line with speaker and addressees.
+    text. The tokens are those of a line with speaker and recipients.
     """
     parts = _clean_parts(message.parts, speaker=speaker)
     is_own = speaker.type == "ai" and speaker.role_id == viewer.role_id

@@ -5,7 +5,7 @@ import uuid
 import pytest
 from django.utils import translation
 
-from chats.admin.audit.break_reasons import TEMPLATES, localize_break_reason
+from chats.admin.audit.break_reasons import RENAMED, TEMPLATES, localize_break_reason
 from chats.record import commitment_check, message_commitments
 
 PK = uuid.UUID("0b7f8f6e-0000-4000-8000-000000000001")
@@ -21,6 +21,15 @@ def test_a_reason_with_an_id_or_a_number_is_translated(template: str) -> None:
         assert ("{}" not in template) or value in localize_break_reason(reason)
     with translation.override("en"):
         assert localize_break_reason(reason) == reason
+
+
+@pytest.mark.parametrize("stored", RENAMED)
+def test_a_stored_reason_of_an_earlier_version_is_shown_as_the_current_one(stored: str) -> None:
+    assert RENAMED[stored] in TEMPLATES
+    assert localize_break_reason(stored) == RENAMED[stored]
+    with translation.override("zh-hans"):
+        shown = localize_break_reason(stored)
+        assert shown == localize_break_reason(RENAMED[stored]) != RENAMED[stored]
 
 
 def test_the_reasons_of_the_checks_have_templates() -> None:

@@ -166,4 +166,4 @@ def test_the_answer_tells_of_a_state() -> None:
     facts = replace(FACTS, has_state=True, left_out=((1, 4, "state"),))
     answer = build_demo_reply(asked("x", facts=facts))
     assert "**State:** replaces the dialogue" in answer
-    assert "messages 1–4: replaced by the state" in answer
+    assert "messages 1–4: replaced by the chat state" in answer
