@@ -196,7 +196,7 @@ def list_policy_levels(policy: ContextPolicy) -> set[str]:
 
 
 def has_recent_count(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
-    """Return True if a version was recently active wherever its policy applies today."""
+    """Return True if the version was recently active in every place where its policy applies."""
     story = Story(policy, old=old)
     return story.is_recent(now) and all(
         story.assigned_before_end(row) is not None for row in policy.assignments.all()

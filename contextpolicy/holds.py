@@ -32,14 +32,14 @@ _GATE = 7_105_301
 
 
 class HoldIncomplete(Exception):
-    """The case or the reason has no letter or digit, or the target does not match the level."""
+    """The case or reason contains no letters or digits, or the target does not match the level."""
 
     code = "hold_incomplete"
 
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "A hold needs a case, a reason, and a group, person or chat. Fill in the missing "
+                "A hold needs a case, a reason, and a group, user or chat. Fill in the missing "
                 "fields."
             )
         )

@@ -173,7 +173,7 @@ class LastOwner(Exception):
         super().__init__(
             gettext(
                 "This change would leave no active Owner, and only Owners can grant roles. Make "
-                "another active person an Owner first."
+                "another active user an Owner first."
             )
         )
 

@@ -85,7 +85,7 @@ def build_activation_refusal(author: int | None) -> SecondPersonNeeded:
     return SecondPersonNeeded(
         gettext(
             "You cannot publish a version that you wrote, and there is no other policy "
-            "administrator. Ask an Owner to give another person this role. In an emergency, "
+            "administrator. Ask an Owner to give another user this role. In an emergency, "
             "publish it with a reason, which the audit log records."
         ),
         reason="no_other_administrator",

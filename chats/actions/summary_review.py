@@ -1,6 +1,6 @@
 """Shows an administrator a summary waiting for approval, next to its sources.
 
-Reading another person's chat requires a reason, which the audit log records before anything is
+Reading another user's chat requires a reason, which the audit log records before anything is
 shown.
 """
 
@@ -76,7 +76,7 @@ def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetim
 def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview:
     """Return the summary with its sources.
 
-    The audit log first records the reading of another person's chat.
+    The audit log first records the reading of another user's chat.
     Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
     """
     chat, actor = row.branch.chat, f"user:{user.pk}"

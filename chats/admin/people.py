@@ -39,7 +39,7 @@ class InvitationForm(AdminForm):
         label=gettext_lazy("Name"),
         max_length=150,
         help_text=gettext_lazy(
-            "The person signs in with this name. Up to 150 characters: letters, digits and @ . "
+            "The user signs in with this name. Up to 150 characters: letters, digits and @ . "
             "+ - _"
         ),
     )
@@ -151,7 +151,7 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
             rights.append("is_superuser")
         return [
             (None, {"fields": ["username", "password"]}),
-            (gettext("Person"), {"fields": ["first_name", "last_name", "email"]}),
+            (gettext("Personal info"), {"fields": ["first_name", "last_name", "email"]}),
             (gettext("Roles and groups"), {"fields": rights}),
             (gettext("Dates"), {"fields": ["last_login", "date_joined"]}),
         ]

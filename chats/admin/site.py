@@ -25,7 +25,7 @@ TITLES = {
     "govern": gettext_lazy("Governance"),
     "check": gettext_lazy("Audit and usage"),
     "run": gettext_lazy("Model servers"),
-    "people": gettext_lazy("People"),
+    "people": gettext_lazy("Users"),
     "more": gettext_lazy("Other"),
 }
 # The menu: model class names of each group, in the order shown.
@@ -55,7 +55,7 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
         "ToolServer": gettext_lazy("Tool servers"),
         "ToolDefinition": gettext_lazy("Tools"),
     },
-    "people": {"User": gettext_lazy("People and roles"), "Group": gettext_lazy("Groups")},
+    "people": {"User": gettext_lazy("Users and roles"), "Group": gettext_lazy("Groups")},
 }
 
 

@@ -310,7 +310,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "holds_place": (holds.HoldIncomplete, UNSTORABLE),
     "holds_release": (
         holds.HoldReleased,
-        Case(422, holds.HoldIncomplete.code, "The reason has no letter or digit."),
+        Case(422, holds.HoldIncomplete.code, "The reason contains no letters or digits."),
         two_persons.SecondPersonNeeded,
         UNSTORABLE,
     ),

@@ -15,7 +15,7 @@ from chats.record import access, history
 def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
     """Return the person's chat with our id or the client's id, or None.
 
-    Raises `NotFound` for a deleted chat and for another person's chat.
+    Raises `NotFound` for a deleted chat and for another user's chat.
     """
     own = parse_own_id(chat_id)
     if own is not None and Chat.objects.filter(pk=own).exists():

@@ -212,7 +212,7 @@ class Relay:
         return ""
 
     def more(self, text: str, *, logprobs: str = "") -> str:
-        """Return the stream output for more text; empty without streaming."""
+        """Return the stream events of a further text; empty if the client does not stream."""
         form = self.asker.form
         if not self.asker.is_stream or not text:
             return ""
@@ -225,7 +225,7 @@ class Relay:
         return opening + form.text(text, found)
 
     def more_thoughts(self, text: str) -> str:
-        """Return the stream output for more reasoning; empty without streaming."""
+        """Return the stream events of further reasoning; empty if the client does not stream."""
         if not self.asker.is_stream or not text:
             return ""
         self.thought += len(text)

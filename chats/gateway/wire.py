@@ -187,13 +187,13 @@ class Form(Protocol):
         """Return the start of a stream."""
 
     def text(self, text: str, found: Logprobs = (), /) -> str:
-        """Return the stream output for more text.
+        """Return the stream events of a further text.
 
         `found`: its log probabilities, and those of earlier text that were missing.
         """
 
     def thoughts(self, text: str) -> str:
-        """Return the stream output for more reasoning."""
+        """Return the stream events of further reasoning."""
 
     def ending(self, reply: Reply) -> str:
         """Return the end of a stream, after all text and reasoning."""

@@ -150,7 +150,7 @@ class Round(Stored):
 
     class Status(models.TextChoices):
         RUNNING = "running", gettext_lazy("Running")
-        WAITING = "waiting", gettext_lazy("Waiting for a person of the team")
+        WAITING = "waiting", gettext_lazy("Waiting for a person in the team")
         SETTLED = "settled", gettext_lazy("Complete")
         LIMIT = "limit", gettext_lazy("Limit reached")
         PAIR = "pair", gettext_lazy("Two agents replied only to each other")

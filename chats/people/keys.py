@@ -37,7 +37,7 @@ SCOPE_WORDS = {
     "chats:erase": gettext_lazy("Erase your messages and chats permanently"),
     "audit:read": gettext_lazy(
         "Read audit events and, if your role allows it, the prompts of "
-        "other people after you give a reason"
+        "other users after you give a reason"
     ),
     "policy:read": gettext_lazy(
         "Read the policy of a chat and, if your role allows it, all policies, skills, legal "

@@ -40,7 +40,7 @@ EVENTS: Mapping[str, str] = {
     ),
     "policy.changed": gettext_noop("A policy or its assignments changed"),
     CHECKPOINT: gettext_noop("A checkpoint of the audit log was signed (auditors only)"),
-    AUDIT: gettext_noop("All audit events of all people"),
+    AUDIT: gettext_noop("All audit events of all users"),
 }
 # Events about all people require a permission.
 NEEDED: Mapping[str, str] = {

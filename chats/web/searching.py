@@ -29,7 +29,7 @@ from chats.web.shell import build_shell
 from chats.web.thread.compaction_marker import build_source_link
 
 ROLES = {
-    "user": gettext_lazy("People"),
+    "user": gettext_lazy("User messages"),
     "assistant": gettext_lazy("Replies"),
     "summary": gettext_lazy("Summaries"),
 }

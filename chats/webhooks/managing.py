@@ -58,7 +58,7 @@ class EventNotAllowed(Refusal):
     code = "event_not_allowed"
     status = 403
     sentence = gettext_noop(
-        "Your role does not allow the event {event}, because it reports on every person. "
+        "Your role does not allow the event {event}, because it reports on every user. "
         "Choose other events."
     )
     param = "events"

@@ -36,7 +36,7 @@ ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
 OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
 HELP = gettext_lazy(
     "Keys: event:, actor:, person:, object:, chat:, turn:, id:, policy:, field:, at:. “actor:” "
-    "finds actions by a person, and “person:” finds actions by others that affect a person. "
+    "finds actions by a user, and “person:” finds actions by others that affect a user. "
     "“id:” finds a chat or a turn. A comma means OR, a space means AND, and a leading minus "
     "means NOT. Examples: event:policy.* actor:ines · person:ines · field:window_size "
     "at:2026-11-01..2026-11-20 · -actor:worker"
@@ -236,13 +236,13 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     found = find_person_by_name(name)
     if found is None:
         sentence = gettext(
-            "No person is named “{name}”. Enter a user name, or user:<id> for a person who was "
-            "removed."
+            "No user is named “{name}”. Enter a user name, or user:<id> for a removed "
+            "user."
         )
         if is_actor:
             sentence = gettext(
-                "No person is named “{name}”. Enter a user name, user:<id> for a person who was "
-                "removed, people, worker or system."
+                "No user is named “{name}”. Enter a user name, user:<id> for a removed "
+                "user, people, worker or system."
             )
         raise SearchNotUnderstood(sentence.format(name=name), reason="unknown_person")
     return f"user:{found.pk}"

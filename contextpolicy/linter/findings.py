@@ -37,11 +37,11 @@ def find_policy_warnings(values: PolicyValues) -> list[Finding]:
 def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     texts = {
         "system_text": gettext(
-            "The system text seems to contain a key or password. People who chat can make the "
+            "The system text seems to contain a key or password. Users can make the "
             "model repeat it. Remove the key or password."
         ),
         "summary_instruction": gettext(
-            "The instruction seems to contain a key or password. People who chat can make the "
+            "The instruction seems to contain a key or password. Users can make the "
             "model repeat it. Remove the key or password."
         ),
     }
@@ -54,7 +54,7 @@ def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "summary_instruction",
             gettext(
                 "No model writes the summaries. The built-in extractor selects sentences from the "
-                "messages of people and ignores instructions."
+                "messages of users and ignores instructions."
             ),
             mend={"summary_instruction": UNSET},
         )
@@ -63,7 +63,7 @@ def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "chat_text_ignored",
             "chat_system",
             gettext(
-                "People cannot set a system text for a chat. Existing texts are kept but not sent."
+                "Users cannot set a system text for a chat. Existing texts are kept but not sent."
             ),
             mend={"chat_system": UNSET},
         )
@@ -179,9 +179,9 @@ def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[Finding]
             "retention_short",
             "retention_days",
             ngettext(
-                "Messages are erased after {n:,} day. People who are away longer lose all of "
+                "Messages are erased after {n:,} day. Users who are away longer lose all of "
                 "their messages.",
-                "Messages are erased after {n:,} days. People who are away longer lose all of "
+                "Messages are erased after {n:,} days. Users who are away longer lose all of "
                 "their messages.",
                 days,
             ).format(n=days),

@@ -82,7 +82,7 @@ class PolicyAssignment(Stored):
     class Level(models.TextChoices):
         INSTANCE = "instance", gettext_lazy("Everyone")
         GROUP = "group", gettext_lazy("A group")
-        USER = "user", gettext_lazy("A person")
+        USER = "user", gettext_lazy("A user")
         CHAT = "chat", gettext_lazy("One chat")
 
     policy = models.ForeignKey(

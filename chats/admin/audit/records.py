@@ -151,7 +151,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
     )
 
     @admin.display(
-        description=gettext_lazy("Person"), ordering="turn__branch__chat__owner__username"
+        description=gettext_lazy("User"), ordering="turn__branch__chat__owner__username"
     )
     def person(self, receipt: Receipt) -> str:
         """Return the user name of the chat's owner."""

@@ -33,7 +33,7 @@ STRATEGY = ("strategy", "strategy_config")
 LEVELS: Mapping[str, StrOrPromise] = {
     "instance": gettext_lazy("everyone"),
     "group": gettext_lazy("a group"),
-    "user": gettext_lazy("the person"),
+    "user": gettext_lazy("the user"),
     "agent": gettext_lazy("the agent"),
     "chat": gettext_lazy("the chat"),
     "setting": gettext_lazy("the server"),
@@ -49,7 +49,7 @@ class EffectivePolicyForm(AdminForm):
     """
 
     person = forms.CharField(
-        label=gettext_lazy("Person"),
+        label=gettext_lazy("User"),
         max_length=150,
         help_text=gettext_lazy("Enter a user name or part of one."),
     )
@@ -85,7 +85,7 @@ class EffectivePolicyForm(AdminForm):
         self.roles = {key: role for key, _label, role in agents}
         self.offer("agent", list(self.agents.items()))
         if not chats:
-            self.fields["chat"].help_text = gettext("Choose a person to list their chats.")
+            self.fields["chat"].help_text = gettext("Choose a user to list their chats.")
         if not chat or not chat.team_id:
             message = gettext("Choose a team chat to list its agents.")
             self.fields["agent"].help_text = message
@@ -101,7 +101,7 @@ class EffectivePolicyForm(AdminForm):
             return self.chosen.get_username()
         if self.people:
             raise forms.ValidationError(
-                gettext("Several people match. Choose one of them below."), code="several_people"
+                gettext("Several users match. Choose one of them below."), code="several_people"
             )
         raise forms.ValidationError(
             gettext("No user has this name. Try part of the name."), code="unknown_person"

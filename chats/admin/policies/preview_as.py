@@ -27,7 +27,7 @@ from contextpolicy.roles import find_person_by_name
 LEVELS = {
     "instance": gettext_lazy("everyone"),
     "group": gettext_lazy("group"),
-    "user": gettext_lazy("person"),
+    "user": gettext_lazy("user"),
     "agent": gettext_lazy("agent"),
     "chat": gettext_lazy("chat"),
 }
@@ -79,15 +79,15 @@ class ViewpointForm(forms.Form):
         empty_label=gettext_lazy("no group"),
     )
     person = forms.CharField(
-        label=gettext_lazy("Person"),
+        label=gettext_lazy("User"),
         max_length=150,
         required=False,
-        help_text=gettext_lazy("Enter the user name of the person."),
+        help_text=gettext_lazy("Enter a user name."),
     )
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
         required=False,
-        help_text=gettext_lazy("Enter the ID of one of this person’s chats."),
+        help_text=gettext_lazy("Enter the ID of one of this user’s chats."),
     )
     model = forms.ModelChoiceField(
         ModelSpec.objects.all(),
@@ -102,7 +102,7 @@ class ViewpointForm(forms.Form):
         name = self.cleaned_data["person"]
         person = find_person_by_name(name)
         if name and person is None:
-            raise forms.ValidationError(gettext("No person has this user name. Check the name."))
+            raise forms.ValidationError(gettext("No user has this name. Check the spelling."))
         return person
 
     def viewpoint(self) -> Viewpoint:

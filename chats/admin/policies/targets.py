@@ -27,9 +27,9 @@ class TargetInputs(forms.Form):
         label=gettext_lazy("Group"), queryset=Group.objects.order_by("name"), required=False
     )
     person = forms.CharField(
-        label=gettext_lazy("Person"),
+        label=gettext_lazy("User"),
         required=False,
-        help_text=gettext_lazy("Enter the user name of the person."),
+        help_text=gettext_lazy("Enter a user name."),
     )
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
@@ -42,7 +42,7 @@ class TargetInputs(forms.Form):
         name = self.cleaned_data["person"]
         person = find_person_by_name(name)
         if name and person is None:
-            raise forms.ValidationError(gettext("No person has this user name. Check the name."))
+            raise forms.ValidationError(gettext("No user has this name. Check the spelling."))
         return person
 
     def clean(self) -> dict[str, Any]:

@@ -42,7 +42,7 @@ class HoldForm(TargetInputs, forms.ModelForm[LegalHold]):
         max_length=LONGEST_REASON,
         widget=TEXT,
         help_text=gettext_lazy(
-            "The audit log records this text permanently. The people under the hold do not see it."
+            "The audit log records this text permanently. The users under the hold do not see it."
         ),
     )
     review_on = forms.DateField(

@@ -73,7 +73,7 @@ class PreferenceOut(serializers.Serializer[object]):
         ),
     )
     valid_from = serializers.DateTimeField(
-        help_text="Time of the message that states the preference, or at which you wrote it."
+        help_text="Time of the message that states the preference, or the time when you entered it."
     )
     valid_to = serializers.DateTimeField(
         allow_null=True,

@@ -22,7 +22,7 @@ SEE, BEGIN = "chats.view_retentionrun", "chats.add_retentionrun"
 class PersonDueOut(serializers.Serializer[object]):
     """A user with messages older than their retention period."""
 
-    username = serializers.CharField(help_text="User name of the person.")
+    username = serializers.CharField(help_text="User name.")
     chats = serializers.IntegerField(help_text="Number of chats with expired messages.")
     messages = serializers.IntegerField(help_text="Number of expired messages.")
     oldest = serializers.DateTimeField(help_text="Time of the oldest expired message.")

@@ -90,7 +90,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
             "but waits for approval or for its threshold.\n- `published`: active on at least one "
             "branch.\n- `replaced`: no longer active on any branch.\n- `undone`: a user undid "
             "the compaction.\n- `overtaken`: the chat changed, so the compaction can no longer "
-            "be used.\n- `rejected`: the summary failed validation, or a person rejected it.\n- "
+            "be used.\n- `rejected`: the summary failed validation, or a user rejected it.\n- "
             "`failed`: no summary was written, because of an error or because the attempt was "
             "cancelled."
         )
@@ -141,7 +141,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     trigger = serializers.CharField(
         help_text=(
             "Reason for the compaction: `prepare`, `turns`, `overflow`, `window`, `manual`, "
-            "`rerun`, `revision` (a person edited the summary) or `import`. `overflow`: the "
+            "`rerun`, `revision` (a user edited the summary) or `import`. `overflow`: the "
             "provider refused the prompt as too long."
         )
     )
@@ -153,7 +153,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     needs_approval = serializers.BooleanField(
         help_text=(
-            "True: the summary is used only after a person approves it. False: no approval is "
+            "True: the summary is used only after a user approves it. False: no approval is "
             "needed, or it was given."
         )
     )
@@ -174,7 +174,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         )
     )
     remark = serializers.CharField(
-        help_text="Reason given by the person who rejected the summary. Empty: none."
+        help_text="Reason given by the user who rejected the summary. Empty: none."
     )
     policy = serializers.CharField(
         source="effective_policy_id",
@@ -183,7 +183,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     prompt_version = serializers.CharField(
         help_text=(
             "Version of the prompt template or of the extraction that wrote the summary. "
-            "`by-hand`: a person edited it, or it was imported. Empty: a window, or not written."
+            "`by-hand`: a user edited it, or it was imported. Empty: a window, or not written."
         )
     )
     model = serializers.CharField(

@@ -17,7 +17,7 @@ from chats.record import audit_access
 
 
 class ReviewRequest(Strict):
-    """The reason for reading another person's chat."""
+    """The reason for reading another user's chat."""
 
     reason = PlainText(
         default="",

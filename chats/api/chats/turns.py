@@ -113,7 +113,7 @@ class TurnViewSet(Endpoint):
     def retry(self, request: Request, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Response:
         """Reply to the message of the latest turn again, as a new turn.
 
-        The turn must have failed, or a person must have stopped it. For another version of a
+        The turn must have failed, or a user must have stopped it. For another version of a
         complete reply, use `POST /chats/{chat_id}/messages/{message_id}/regenerate`.
 
         Returns 202 with the new turn; follow its events to receive the reply.

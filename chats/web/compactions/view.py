@@ -278,7 +278,7 @@ def describe_trigger(row: Compaction, chat: Chat) -> tuple[str, str]:
     if row.tokens_before >= mark:
         code, words = "over_mark", gettext("{tokens:,} tokens, over {mark:,}")
     else:
-        code, words = "below_mark", gettext("{tokens:,} tokens, due at {mark:,}")
+        code, words = "below_mark", gettext("{tokens:,} tokens, below {mark:,}")
     return code, words.format(tokens=row.tokens_before, mark=mark)
 
 

@@ -131,7 +131,7 @@ class MessageActs:
 
     @property
     def all(self) -> list[Act]:
-        """Every offered action, for the message's own page."""
+        """All actions that the message offers, for its own page."""
         return self.among((*QUICK, *IN_MENU, RECEIPT, ERASE))
 
 

@@ -52,7 +52,7 @@ class HistoryFields:
         label=gettext_noop("Limit for pins"),
         help_text=gettext_noop(
             "Pinned messages use at most this many tokens of a prompt. If the limit is "
-            "exceeded, the oldest pins are left out. Without a limit, people can pin up to half "
+            "exceeded, the oldest pins are left out. Without a limit, users can pin up to half "
             "of the prompt limit."
         ),
         combine="min",

@@ -150,11 +150,11 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Temporary chats"),
         help_text=gettext_noop(
-            "People can start chats that are erased when they sign out, or 24 hours after the "
+            "Users can start chats that are erased when they sign out, or 24 hours after the "
             "last message (TEMPORARY_CHAT_HOURS). The audit log keeps only numbers about "
             "these chats."
         ),
-        sentence=gettext_noop("People cannot start [temporary chats]."),
+        sentence=gettext_noop("Users cannot start [temporary chats]."),
     )
     retention_days: int | None = declare(
         default=None,

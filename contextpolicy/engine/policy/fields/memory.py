@@ -53,7 +53,7 @@ class MemoryFields:
         label=gettext_noop("Matching keywords"),
         help_text=gettext_noop(
             "An excerpt must share at least this many keywords with the question. A word that "
-            "is rare in the chats of the person counts as two. So does a similar meaning, if "
+            "is rare in the chats of the user counts as two. So does a similar meaning, if "
             "there is an embedding model."
         ),
         combine="max",
@@ -78,12 +78,12 @@ class MemoryFields:
         label=gettext_noop("Sources of excerpts"),
         help_text=gettext_noop(
             "Applies if the prompt share for excerpts is 0; otherwise only messages of the chat "
-            "are used. Temporary chats and chats of other people are never used."
+            "are used. Temporary chats and chats of other users are never used."
         ),
         labels={
             "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
             "folder": gettext_noop("Chats of the same folder, or without a folder"),
-            "person": gettext_noop("All chats of the person"),
+            "person": gettext_noop("All chats of the user"),
         },
     )
     own_instructions: bool = declare(
@@ -91,7 +91,7 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Personal instructions"),
         help_text=gettext_noop(
-            "Sends the instructions that a person wrote for all of their chats, in a user message "
+            "Sends the instructions that a user wrote for all of their chats, in a user message "
             "and not as system text."
         ),
         sentence=gettext_noop("Personal instructions are [not sent]."),
@@ -101,8 +101,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Preferences"),
         help_text=gettext_noop(
-            "Sends the saved preferences of a person, and saves new preferences. Requires the "
-            "person’s consent."
+            "Sends the saved preferences of a user, and saves new preferences. Requires the "
+            "user’s consent."
         ),
         sentence=gettext_noop("Preferences are [not saved or sent]."),
     )
@@ -112,7 +112,7 @@ class MemoryFields:
         label=gettext_noop("Suggested preferences"),
         help_text=gettext_noop(
             "The summarising model reads messages of idle chats and suggests preferences. "
-            "Requires the person’s consent. At most 20 calls per person per day. Without a "
+            "Requires the user’s consent. At most 20 calls per user per day. Without a "
             "summarising model, no preferences are suggested."
         ),
         sentence=gettext_noop("Preferences are [not suggested] by a model."),
@@ -123,14 +123,14 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Newest messages of other chats"),
         help_text=gettext_noop(
-            "This many of the newest messages from other chats of the person in the same folder "
+            "This many of the newest messages from other chats of the user in the same folder "
             "are added before the question. At most 50 messages with 1,200 tokens in total."
         ),
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),
         sentence=ngettext_noop(
-            "Sends the newest {n} message of the person’s other chats.",
-            "Sends the newest {n} messages of the person’s other chats.",
+            "Sends the newest {n} message of the user’s other chats.",
+            "Sends the newest {n} messages of the user’s other chats.",
         ),
     )
     # The providers that may get preferences, instructions and content of other chats.

@@ -150,10 +150,10 @@ class PromptFields:
         group="text",
         label=gettext_noop("Hide the system text"),
         help_text=gettext_noop(
-            "If on, people see only the length and the hash of the system text in receipts "
+            "If on, users see only the length and the hash of the system text in receipts "
             "and previews."
         ),
-        sentence=gettext_noop("The system text is [hidden] from the people who chat."),
+        sentence=gettext_noop("The system text is [hidden] from users."),
         described_if=lambda values: bool(values.system_text),
     )
     runtime_note: bool = declare(

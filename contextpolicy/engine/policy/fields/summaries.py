@@ -134,7 +134,7 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Searchable originals"),
         help_text=gettext_noop(
-            "If on, people can search the chat, and models can search the messages that the "
+            "If on, users can search the chat, and models can search the messages that the "
             "prompt leaves out. Retrieved context can use these messages. The chat also shows "
             "them below each summary."
         ),
