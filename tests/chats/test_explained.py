@@ -144,7 +144,7 @@ def test_the_administration_explains_it_for_anybody(
     policy("own", {"token_budget": 14_000, "system_text": "<b>Be"}, level="user", user=alice)
     browser = signed_in(person("ines", POLICY_ADMIN))
     page = Page(browser.get(EXPLAIN).content.decode())
-    assert "Person" in page.words
+    assert "User" in page.words
     asked = {"person": "alice", "chat": str(chat.pk), "model": "demo"}
     shown = browser.get(EXPLAIN, asked)
     page = Page(shown.content.decode())
