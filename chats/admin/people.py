@@ -39,8 +39,7 @@ class InvitationForm(AdminForm):
         label=gettext_lazy("Name"),
         max_length=150,
         help_text=gettext_lazy(
-            "The user signs in with this name. Up to 150 characters: letters, digits and @ . "
-            "+ - _"
+            "The user signs in with this name. Up to 150 characters: letters, digits and @ . + - _"
         ),
     )
     role = forms.ChoiceField(

@@ -236,8 +236,7 @@ def find_actor_id(name: str, *, is_actor: bool = False) -> str:
     found = find_person_by_name(name)
     if found is None:
         sentence = gettext(
-            "No user is named “{name}”. Enter a user name, or user:<id> for a removed "
-            "user."
+            "No user is named “{name}”. Enter a user name, or user:<id> for a removed user."
         )
         if is_actor:
             sentence = gettext(

@@ -150,9 +150,7 @@ class ReceiptAdmin(ReadOnlyAdmin):
         "used",
     )
 
-    @admin.display(
-        description=gettext_lazy("User"), ordering="turn__branch__chat__owner__username"
-    )
+    @admin.display(description=gettext_lazy("User"), ordering="turn__branch__chat__owner__username")
     def person(self, receipt: Receipt) -> str:
         """Return the user name of the chat's owner."""
         return receipt.turn.branch.chat.owner.get_username()
