@@ -210,9 +210,8 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
         listed = jsonstream.parse_lazy_json(data, place=name)
         if not jsonstream.is_json_list(listed):
-            problem = gettext_noop("The file {name} does not contain a list of messages.")
-            missing = Sentence(problem, name=name)
-            raise ImportRefused("import_malformed", missing)
+            missing = gettext_noop("The file {name} does not contain a list of messages.")
+            raise ImportRefused("import_malformed", Sentence(missing, name=name))
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=bounds.describe_message_position(place, name=name))
     draft = merge_bundle_messages(now_read, then_read, meta=meta)
