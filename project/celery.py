@@ -12,6 +12,7 @@ from celery.concurrency.thread import TaskPool
 from celery.exceptions import SecurityWarning
 from celery.signals import beat_init, worker_init
 
+from project.arenas import limit_arenas
 from project.env import Misconfigured
 
 logger = logging.getLogger(__name__)
@@ -53,6 +54,12 @@ app = Celery("palimpsest")
 app.config_from_object("django.conf:settings", namespace="CELERY")
 app.autodiscover_tasks()
 app.steps["consumer"].add(FreeThreadWakeup)
+
+
+@worker_init.connect
+def limit_worker_arenas(**_signal: object) -> None:
+    """Limit the memory of the worker's many threads."""
+    limit_arenas()
 
 
 @worker_init.connect

@@ -1,7 +1,7 @@
 """Prepared statements for reading stored messages and for row locks, used by each reply."""
 
 from collections.abc import Sequence
-from functools import cache
+from functools import lru_cache
 from typing import Any
 
 from django.db.models import Q, QuerySet
@@ -84,7 +84,8 @@ HISTORY_COLUMNS = (
 )
 
 
-@cache
+# A path has as many pieces as the branches that it crosses, so their number has no limit.
+@lru_cache(maxsize=64)
 def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
     """Return the query for the newest `size` messages on a path of `parts` pieces."""
 
@@ -98,7 +99,7 @@ def build_history_query(parts: int, size: int) -> prepared.Select[Message]:
     return prepared.Select(build)
 
 
-@cache
+@lru_cache(maxsize=64)
 def build_pinned_query(parts: int) -> prepared.Select[Message]:
     """Return the query for the pinned messages on a path of `parts` pieces, oldest first."""
 

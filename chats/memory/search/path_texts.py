@@ -2,7 +2,7 @@
 
 import uuid
 from collections.abc import Collection, Iterable
-from functools import cache
+from functools import lru_cache
 from typing import NamedTuple
 
 from django.db.models import QuerySet
@@ -36,7 +36,8 @@ class PathText(NamedTuple):
     hidden: Mark | None = None
 
 
-@cache
+# A path has as many pieces as the branches that it crosses, so their number has no limit.
+@lru_cache(maxsize=64)
 def build_text_query(pieces: int) -> prepared.Select[Message]:
     """Return the prepared query for messages with the given `seqs` on a path.
 

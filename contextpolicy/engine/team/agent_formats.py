@@ -10,7 +10,7 @@ import re
 from bisect import bisect_left
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
+from functools import lru_cache
 
 from contextpolicy.engine.messages.transcript import (
     SECTION_JOINT,
@@ -218,13 +218,13 @@ def _size(made: AgentPrompt) -> int:
     return count_utf8_bytes(made.prompt) + count_utf8_bytes(made.system_flag or "")
 
 
-@cache
+@lru_cache(maxsize=256)
 def _tags(names: tuple[str, ...]) -> re.Pattern[str]:
     listed = "|".join(re.escape(name) for name in names)
     return re.compile(rf"<(?=\s*/?\s*(?:{listed})\b)", re.IGNORECASE)
 
 
-@cache
+@lru_cache(maxsize=256)
 def _title_lines(titles: tuple[str, ...]) -> re.Pattern[str]:
     return compile_imitation_pattern(titles)
 

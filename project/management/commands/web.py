@@ -16,6 +16,7 @@ from django.core.management.base import BaseCommand, CommandError
 from chats.ground import shared_figures
 from chats.streams.connection import STREAMS
 from project import addresses
+from project.arenas import limit_arenas
 from project.telemetry import set_up_telemetry
 from project.versions import refuse_newer_database
 
@@ -83,6 +84,7 @@ class Command(BaseCommand):
         **_options: Any,
     ) -> None:
         signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+        limit_arenas()
         if not uds:
             try:
                 addresses.refuse_open_network(host)
