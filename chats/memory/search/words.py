@@ -32,8 +32,8 @@ VERSION = 4
 LONGEST_WORD = 40
 # Longer runs of letters rarely occur twice, so they are not cached.
 _CACHED = 40
-# Words in the cache, about 400 bytes each. Reading 2,500 indexed texts again takes 0.2 s of CPU time
-# if all their words are in the cache, and 1.2 s if they are too many for it.
+# Words in the cache, about 400 bytes each. Reading 2,500 indexed texts again takes 0.2 s of CPU
+# time if all their words are in the cache, and 1.2 s if they are too many for it.
 MOST_WORDS = 32_768
 _DIGIT = re.compile(r"\d")
 _CJ = (
