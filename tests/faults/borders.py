@@ -88,11 +88,17 @@ def fork(action: Deed) -> int:
         os._exit(code)
 
 
-def in_child(action: Deed, *, at: int = 0, seconds: float = 0.0) -> bool:
+def in_child(
+    action: Deed,
+    *,
+    at: int = 0,
+    seconds: float = 0.0,
+    when: Callable[[], bool] | None = None,
+) -> bool:
     """Run an operation in a child process; return True if it was killed.
 
-    It is killed at its boundary `at`, or after `seconds`. A refusal with a code is a valid result;
-    any other failure is a violation.
+    It is killed at its boundary `at`, after `seconds`, or as soon as `when` returns True. A refusal
+    with a code is a valid result; any other failure is a violation.
     """
 
     def under_borders() -> None:
@@ -103,7 +109,10 @@ def in_child(action: Deed, *, at: int = 0, seconds: float = 0.0) -> bool:
 
     child = fork(under_borders)
     if seconds:
-        kill_after(child, seconds=seconds)
+        end = time.monotonic() + seconds
+        kill_when(child, lambda: time.monotonic() > end)
+    elif when is not None:
+        kill_when(child, when)
     _, status = os.waitpid(child, 0)
     if os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGKILL:
         return True
@@ -112,10 +121,9 @@ def in_child(action: Deed, *, at: int = 0, seconds: float = 0.0) -> bool:
     return False
 
 
-def kill_after(child: int, *, seconds: float) -> None:
-    """Kill a child process after some time, unless it ends earlier. Its status stays readable."""
-    end = time.monotonic() + seconds
-    while time.monotonic() < end:
+def kill_when(child: int, is_time: Callable[[], bool]) -> None:
+    """Kill a child process at a time, unless it ends earlier. Its status stays readable."""
+    while not is_time():
         if os.waitid(os.P_PID, child, os.WEXITED | os.WNOHANG | os.WNOWAIT):
             return
         time.sleep(0.002)

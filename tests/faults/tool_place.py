@@ -172,12 +172,7 @@ class ToolPlace:
         """Let workers process a turn until it ends or waits; some are killed."""
         killed = 0
         while killed < KILLS_OF_A_TURN:
-            is_timed = self.dice.random() < 0.5
-            place: dict[str, Any] = (
-                {"seconds": self.dice.random() * SECONDS}
-                if is_timed
-                else {"at": self.dice.randrange(1, BORDERS)}
-            )
+            place = self.choose_place()
             died = in_child(partial(self.answer, turn), **place)
             self.note("tools", died, seen)
             if not died:
@@ -194,6 +189,16 @@ class ToolPlace:
             raise Violation(f"a turn with tools stays {turn.status}")
         self.look()
         return killed
+
+    def choose_place(self) -> dict[str, Any]:
+        """Where a worker is killed: during a call, at a boundary, or after some time."""
+        found = self.dice.random()
+        if found < 0.4:
+            size = self.log.path.stat().st_size
+            return {"when": lambda: self.log.path.stat().st_size > size}
+        if found < 0.7:
+            return {"at": self.dice.randrange(1, BORDERS)}
+        return {"seconds": self.dice.random() * SECONDS}
 
     def answer(self, turn: Turn) -> None:
         """Work on a turn: the model calls the tools, then replies to their results."""
