@@ -217,9 +217,9 @@ class UISubmission(UIAction):
     def replace(self, chat: Chat, text: str) -> Turn | None:
         """Replace the named message, unless the request is repeated.
 
-        None if the chat does not have the message, but the one before it: then an earlier request
-        did not arrive, and the message is new. Raises `UIMessageNotFound` if its position is
-        unknown, and `UnsupportedUIMessage`.
+        None if the chat does not have the message, but the previous one of the request: then an
+        earlier request did not arrive, and the message is new. Raises `UIMessageNotFound` if its
+        position is unknown, and `UnsupportedUIMessage`.
         """
         named = str(self.request.message_id)
         body = json.dumps([named, text, self.metadata()], sort_keys=True)

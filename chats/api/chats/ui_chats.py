@@ -70,7 +70,7 @@ class UIRequestIn(serializers.Serializer[Any]):
         allow_null=True,
         help_text=(
             "Id of the user message to replace, or of the reply to regenerate. If the chat has no "
-            "such user message, the message is new and follows the message before it in "
+            "such user message, the message is new and follows the previous message of "
             "`messages`; without one, the request is refused. Null: append the message, or "
             "regenerate the last reply."
         ),

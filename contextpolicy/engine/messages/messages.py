@@ -254,8 +254,8 @@ def format_file_content(part: FilePart) -> str:
 def format_image_text(part: FilePart) -> str:
     """Return an image's line for models that accept no images, and in receipts.
 
-    It has the name, the type and the size in pixels as far as they are stored, then the size in
-    bytes and the hash, or the URL.
+    It has the type, for newer images also the name and the size in pixels, then the size in bytes
+    and the hash, or the URL.
     """
     image = part.image
     if image is None:

@@ -118,17 +118,15 @@ def test_another_edit_of_the_same_message_is_carried_out(
 ) -> None:
     send(build_user_message("one"))
     reply()
-    for number, change in enumerate(
-        (
-            {"text": "other"},
-            {"text": "one"},
-            # Nothing but the data of the client changes.
-            {"messages": [build_user_message("one", metadata={"mood": "fine"})]},
-            # A key states that this is another request.
-            {"text": "one", "key": "key-1"},
-        ),
-        start=2,
-    ):
+    changes: list[dict[str, Any]] = [
+        {"text": "other"},
+        {"text": "one"},
+        # Nothing but the data of the client changes.
+        {"messages": [build_user_message("one", metadata={"mood": "fine"})]},
+        # A key states that this is another request.
+        {"text": "one", "key": "key-1"},
+    ]
+    for number, change in enumerate(changes, start=2):
         assert edit(**change).status_code == 200
         reply(f"Reply {number}.")
         assert Turn.objects.count() == number
@@ -265,7 +263,7 @@ def test_a_message_that_never_arrived_can_be_edited(
     reply("Two.")
     assert texts(listed(of_alice)) == ["one", "An answer.", "two", "Two."]
     assert (Branch.objects.count(), Turn.objects.count()) == (1, 2)
-    # Its position is that after the message before it.
+    # It follows the previous message of the request.
     send(build_user_message("one"), assistant(first), build_user_message("three", "m3"),
          messageId="m3")  # fmt: skip
     reply("Three.")
