@@ -267,8 +267,8 @@ def test_a_name_of_any_script_reaches_no_field_of_the_request(play: Plays, name:
     assert game.answer("One. [NEXT:Planner]") == [name]
     turn = game.queued()
     assert turn is not None
-    sent = game.work(turn, script_reply("Two.")).scripted.requests[0].messages
-    wires = [wire._message(message, images={}) for message in sent]
+    request = game.work(turn, script_reply("Two.")).scripted.requests[0]
+    wires = wire.build_openai_body(request)["messages"]
     assert [set(wire) for wire in wires] == [{"role", "content"}] * len(wires)
     assert wires[-1]["content"].endswith(f"[FROM:{name}]\nOne.")
     assert [who for who, _ in list_said(game.chat)[1:]] == [name, "Planner"]
