@@ -29,14 +29,14 @@ from chats.exchange.ui_lookup import (
     find_chat,
     find_message,
     get_ui_chat,
-    is_empty,
+    is_empty_chat,
     is_unfinished,
     load_branch,
 )
 from chats.exchange.ui_regenerate import UIRegeneration
 from chats.exchange.ui_repeats import (
     find_current_turn,
-    has_content,
+    matches_sent_message,
 )
 from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
 from chats.files.attach import check_file_number
@@ -232,7 +232,7 @@ class UISubmission(UIAction):
             return repeated
         replaced = find_message(chat, named)
         if replaced is None:
-            if self.request.previous_id is None and not is_empty(chat):
+            if self.request.previous_id is None and not is_empty_chat(chat):
                 raise UIMessageNotFound
             return None
         self.check_kept_files(replaced)
@@ -254,7 +254,9 @@ class UISubmission(UIAction):
         other edit, and if another model is to reply. Raises `UnsupportedUIMessage`.
         """
         stored = find_message(chat, cast(UIMessage, self.request.last).id)
-        if stored is None or not has_content(stored, text=text, source=self.metadata()["source"]):
+        if stored is None or not matches_sent_message(
+            stored, text=text, source=self.metadata()["source"]
+        ):
             return None
         turn = find_current_turn(chat, stored)
         if turn is None or self.wants_other_model(turn):

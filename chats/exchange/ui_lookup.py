@@ -41,7 +41,7 @@ def find_running_turn(chat: Chat) -> Turn | None:
     return rows.order_by("accepted").first()
 
 
-def is_empty(chat: Chat) -> bool:
+def is_empty_chat(chat: Chat) -> bool:
     """Return True if the active path of a chat has no message, and none is queued."""
     queued = Message.objects.filter(branch=chat.active_branch_id, seq=None)
     return not load_branch(chat).last_seq and not queued.exists()

@@ -8,7 +8,7 @@ from chats.models import Chat, Message, Turn
 from chats.models.turns import UNFINISHED
 
 
-def has_content(stored: Message, *, text: str, source: Mapping[str, Any]) -> bool:
+def matches_sent_message(stored: Message, *, text: str, source: Mapping[str, Any]) -> bool:
     """Return True if a stored user message has this text, and this id and data of its client."""
     is_own = stored.role == Message.Role.USER and stored.erased_at is None
     return is_own and stored.text == text and stored.metadata.get("source") == source

@@ -110,7 +110,7 @@ def test_a_model_without_images_gets_the_kind_and_the_size(
     wire = next(wire for wire in request.messages if wire.role == "tool")
     assert request.images == {}
     size = len(bytes(MessageImage.objects.get(message__turn=turn).data))
-    assert f"[Image: image/png, {size:,} bytes]" in wire.shown()
+    assert f"[Image: image/png, 4 × 3 pixels, {size:,} bytes]" in wire.shown()
 
 
 @pytest.mark.usefixtures("ready")
