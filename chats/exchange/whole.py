@@ -1,6 +1,6 @@
 """Exports a person's account as one archive, chat by chat.
 
-Deleted chats are in a list and a folder of their own: versions that do not know them would import
+Deleted chats are in a separate list and folder: versions that do not know them would import
 them as chats that were not deleted.
 """
 
@@ -74,11 +74,11 @@ def build_account_archive(
             skill_folders.write_skill_folders(
                 list_own_skills(user), archive=archive, under="skills/"
             )
-        told = {**build_person_data(user), "exported_at": now.isoformat(), "left_out": left_out}
+        account = {**build_person_data(user), "exported_at": now.isoformat(), "left_out": left_out}
         if "webhooks" not in left_out:
-            told["webhooks"] = list_webhook_data(user)
-        told |= {"chats": chats, "deleted_chats": deleted, "files": list(out.files.values())}
-        archive.writestr("account.json", format_json(told))
+            account["webhooks"] = list_webhook_data(user)
+        account |= {"chats": chats, "deleted_chats": deleted, "files": list(out.files.values())}
+        archive.writestr("account.json", format_json(account))
     held.seek(0)
     return cast(IO[bytes], held)
 
@@ -194,7 +194,7 @@ def build_settings_data(user: User) -> Mapping[str, Any]:
 
 
 def list_own_skills(user: User) -> QuerySet[Skill]:
-    """Return the skills of a person's own teams. Skills of groups belong to the group."""
+    """Return the skills of a person's personal teams. Skills of groups belong to the group."""
     teams = Team.objects.filter(owner=user).values("pk")
     return Skill.objects.filter(team_id__in=teams).order_by("slug")
 

@@ -254,7 +254,7 @@ def write_if_possible(what: str, write: Callable[[], object], *, is_repeated: bo
     """Run an optional write, such as the time of last use. It waits only briefly for locks.
 
     If it fails, the error is logged and not raised, so that a read request continues. Return True
-    if it succeeded. `is_repeated`: the caller tries it again, so a failure is no warning.
+    if it succeeded. `is_repeated`: the caller tries it again, so a failure causes no warning.
     """
     try:
         with _open_hurried_transaction(NOTE_SECONDS):

@@ -84,7 +84,7 @@ def count_moved_tokens(
 def iter_loaded_skills(branch: Branch, *, after: int, to_seq: int) -> Iterator[str]:
     """Yield the slugs and keys of parts that a range of messages loaded, oldest first.
 
-    Messages that prompts leave out are skipped, such as incomplete replies that nobody kept.
+    Messages that prompts leave out are skipped, such as incomplete replies that were not kept.
     """
     rows = history.select_path_messages(branch, after=after, before=to_seq + 1).filter(
         build_sendable_filter(), finish__in=WITH_RESULTS

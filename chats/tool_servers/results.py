@@ -50,7 +50,7 @@ REASONS = {
     "arguments_invalid": "the arguments are not a JSON object",
     "too_many_calls": "this reply has made the maximum number of calls",
 }
-# What the model should do after a call that was not made, by code.
+# The next steps of the model after a call that was not made, by code.
 ASK_ADMINISTRATOR = "Tell the person that an administrator must correct this."
 STEPS = {
     "tool_server_timeout": "Call it once more, or tell the person.",

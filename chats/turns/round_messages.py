@@ -38,7 +38,7 @@ def find_addressees(text: str, *, roster: Roster) -> tuple[tuple[str, ...], tupl
     agents = [agent for agent in roster.agents if agent.type == Agent.Type.AI]
     active = [agent.name for agent in agents if not agent.rests]
     found = team_view.find_mentioned_members(
-        text, names=[agent.name for agent in agents], everybody=active
+        text, names=[agent.name for agent in agents], all_names=active
     )
     called = tuple(name for name in found if name in active)
     return called, tuple(name for name in found if name not in active)

@@ -35,7 +35,7 @@ logger = logging.getLogger(__name__)
 BATCH = 10
 # A pause of this length starts a new session.
 SILENCE = timedelta(hours=1)
-# Errors of indexing a branch that was erased meanwhile: its row is missing, now or at the commit.
+# Errors of indexing a branch that was erased in between: its row is missing, now or at the commit.
 BRANCH_GONE = (IntegrityError, Branch.DoesNotExist, SearchPlace.DoesNotExist)
 
 
@@ -183,7 +183,7 @@ def count_texts_by_word(texts: Iterable[SearchText]) -> Counter[str]:
 def index_summary(branch: Branch) -> int:
     """Index the active summary of a branch in place of the previous one.
 
-    Return the number of added texts, 0 if the branch was erased meanwhile.
+    Return the number of added texts, 0 if the branch was erased in between.
     """
     try:
         return replace_summary_text(branch)

@@ -44,7 +44,7 @@ def request_indexing(branch: Branch) -> None:
 def mark_due(branch: Branch) -> bool:
     """Mark a branch's path as due for indexing. Returns False if it was marked already.
 
-    Raises `IntegrityError` at the commit if the branch was erased meanwhile.
+    Raises `IntegrityError` at the commit if the branch was erased in between.
     """
     if branch.chat.temporary or not is_indexing_due(branch):
         return False

@@ -156,11 +156,11 @@ def _iter_spoken_lines(text: str) -> Iterator[str]:
 
 
 def find_mentioned_members(
-    text: str, *, names: Sequence[str], everybody: Sequence[str] | None = None
+    text: str, *, names: Sequence[str], all_names: Sequence[str] | None = None
 ) -> tuple[str, ...]:
     """Return the members that a user's message mentions by `@Name` or `@"Two words"`, in order.
 
-    `@all` gives `everybody`; None: all names. Case, spaces and hyphens are ignored, and the longest
+    `@all` gives `all_names`; None: all names. Case, spaces and hyphens are ignored, and the longest
     name wins. Mentions in code or inside a word do not count, so an email address mentions no
     member. Letters of scripts without spaces may be on both sides.
     """
@@ -172,7 +172,7 @@ def find_mentioned_members(
         for match in pattern.finditer(line):
             wanted = fold_member_name(match["quoted"] or match["plain"])
             if wanted == EVERYBODY:
-                found.update(dict.fromkeys(names if everybody is None else everybody))
+                found.update(dict.fromkeys(names if all_names is None else all_names))
             elif wanted in known:
                 found[known[wanted]] = None
     return tuple(found)

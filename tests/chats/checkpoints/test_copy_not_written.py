@@ -18,7 +18,7 @@ pytestmark = [pytest.mark.usefixtures("transactional_ledger")]
 
 
 def record_row(now: datetime) -> None:
-    """Record a row, in a transaction of its own."""
+    """Record a row, in a separate transaction."""
     with transaction.atomic():
         ledger.record_event("policy.assigned", actor="system", now=now)
 

@@ -139,7 +139,7 @@ def test_a_text_of_an_interrupted_step_moves_if_prompts_had_it(
     talk()
     assert fold(chat).skills == (["mail"] if is_moved else [])
     assert (TEXT.content in compose_system_text(chat)) is is_moved
-    # The model cannot load what its prompt has, and can load what the prompt lost.
+    # The model can load a text only if its prompt does not have it.
     assert (load() == TEXT.again) is is_moved
     talk()
     # The next compaction drops a moved text, and moves one that was loaded since.

@@ -1,5 +1,6 @@
 """A use of a key that a busy database could not note is noted later, also in the audit log."""
 
+import threading
 from datetime import datetime
 from typing import Any
 
@@ -30,7 +31,7 @@ def test_the_only_use_of_a_day_is_not_lost_while_the_database_is_busy(
     key, secret = keys.create_key(owner=alice, name="a", scopes=("chats:read",), now=now)
     unnoted = key_uses.UnnotedUses()
     monkeypatch.setattr(key_uses, "UNNOTED", unnoted)
-    monkeypatch.setattr(key_uses.threading, "Thread", Thread)
+    monkeypatch.setattr(threading, "Thread", Thread)
 
     def fail(*_given: Any, **_named: Any) -> None:
         raise OperationalError("database is locked")
@@ -51,7 +52,7 @@ def test_the_only_use_of_a_day_is_not_lost_while_the_database_is_busy(
 
 def test_a_use_is_given_up_with_a_warning(monkeypatch: pytest.MonkeyPatch, caplog: Any) -> None:
     unnoted = key_uses.UnnotedUses()
-    monkeypatch.setattr(key_uses.threading, "Thread", Thread)
+    monkeypatch.setattr(threading, "Thread", Thread)
     monkeypatch.setattr(key_uses, "LONGEST", 0.0)
     key_id = ApiKey().pk
     unnoted.add(key_id, lambda: False)

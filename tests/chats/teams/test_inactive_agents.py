@@ -1,4 +1,4 @@
-"""A person who calls an inactive agent by name is told that it does not reply."""
+"""If a person calls an inactive agent by name, a notice states that it does not reply."""
 
 from collections.abc import Callable
 
