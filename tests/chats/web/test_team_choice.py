@@ -11,7 +11,8 @@ from chats.teams import rosters
 from contextpolicy.models import ModelSpec
 from tests.support.team_rounds import draft_team
 
-BUTTON, CREATE = "Use this team", 'href="/teams/new"'
+# The choice, which has the button below it.
+BUTTON, CREATE = 'name="team"', 'href="/teams/new"'
 
 
 def read_choice(client: Client, chat: Chat, user: User) -> str:
@@ -28,7 +29,7 @@ def test_without_a_team_the_page_shows_how_to_create_one(
     html = read_choice(client, chat, alice)
     assert BUTTON not in html
     assert CREATE in html
-    assert "The team’s task" not in html
+    assert 'id="task-title"' not in html
 
 
 def test_with_a_team_the_page_offers_it(
@@ -42,8 +43,9 @@ def test_with_a_team_the_page_offers_it(
     rosters.delete_team(user=alice, team_id=made.team.pk, now=timezone.now())
     chat.refresh_from_db()
     html = read_choice(client, chat, alice)
-    assert BUTTON not in html
-    assert "Use the chat’s model" in html
+    # The deleted team can still be replaced by the model.
+    assert BUTTON in html
+    assert CREATE not in html
     client.post(f"/chats/{chat.pk}/team", {"team": ""})
     html = read_choice(client, chat, alice)
     assert CREATE in html
