@@ -19,7 +19,7 @@ from tests.support.scripted_worker import InlineWorker, ScriptedProvider
 
 pytestmark = pytest.mark.django_db
 
-# The accepting request with its session and person, and the worker. PostgreSQL locks rows besides.
+# The accepting request with its session and person, and the worker. PostgreSQL also locks rows.
 MOST_OF_WEB = {"sqlite": 19, "postgresql": 21}
 MOST_OF_WORKER = {"sqlite": 29, "postgresql": 30}
 
