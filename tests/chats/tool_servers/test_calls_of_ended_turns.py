@@ -2,10 +2,14 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from importlib import import_module
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
+from django.apps import apps
 from django.contrib.auth.models import User
+from django.db import connection
 from pytest_django import Settings
 
 from chats.models import Chat, ToolCall, ToolStep, Turn
@@ -23,6 +27,7 @@ Connect = Callable[..., ToolServer]
 Allow = Callable[..., None]
 Work = Callable[..., Any]
 pytestmark = [pytest.mark.django_db, pytest.mark.usefixtures("built_again")]
+UPGRADE = import_module("chats.migrations.0088_end_calls_of_ended_turns")
 LOST = ("unknown", "worker_lost")
 NOT_STARTED = ("refused", "stopped")
 
@@ -136,3 +141,21 @@ def test_a_turn_that_is_stopped_while_it_waits_for_consent(
     assert turn.status == "stopped"
     assert list_outcomes(turn) == [NOT_STARTED, NOT_STARTED]
     assert server.calls == []
+
+
+def test_an_upgrade_ends_calls_that_earlier_versions_left_in_progress(
+    interrupted: Turn, now: datetime, settings: Settings, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (started,) = ToolCall.objects.all()
+    for place, consent in ((8, "waiting"), (9, "")):
+        values = {"consent": consent, "attempt": 0, "started_at": started.started_at}
+        ToolCall.objects.create(turn=interrupted, step=1, place=place, **values)
+    upgrade = SimpleNamespace(connection=connection)
+    UPGRADE.end_open_calls(apps, upgrade)
+    assert set(ToolCall.objects.values_list("outcome", flat=True)) == {"open"}
+    settings.MAX_ATTEMPTS = 1
+    monkeypatch.setattr("chats.turns.tool_steps.end_open_call", lambda *_args, **_named: None)
+    release_lost_turn(interrupted, now=now)
+    UPGRADE.end_open_calls(apps, upgrade)
+    rows = ToolCall.objects.order_by("place").values_list("outcome", "code", "consent")
+    assert list(rows) == [(*LOST, ""), (*NOT_STARTED, "denied"), (*NOT_STARTED, "")]

@@ -1,0 +1,23 @@
+"""End the tool calls of turns that ended without them. Until now they stayed in progress.
+
+A call that was started may have happened: its outcome is unknown. Other calls were not made. The
+ledger gets no entry, because it is not known when these calls ended. Backwards nothing is done.
+"""
+
+from django.db import migrations
+
+ENDED = ("completed", "failed", "stopped", "absorbed")
+
+
+def end_open_calls(apps, schema_editor):
+    ToolCall = apps.get_model("chats", "ToolCall")
+    calls = ToolCall.objects.using(schema_editor.connection.alias)
+    unended = calls.filter(outcome="open", turn__status__in=ENDED)
+    unended.filter(attempt__gt=0).update(outcome="unknown", code="worker_lost", content="")
+    unended.filter(consent="waiting").update(consent="denied")
+    unended.update(outcome="refused", code="stopped", content="")
+
+
+class Migration(migrations.Migration):
+    dependencies = [("chats", "0087_reword_labels_3")]
+    operations = [migrations.RunPython(end_open_calls, migrations.RunPython.noop)]
