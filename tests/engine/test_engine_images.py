@@ -11,6 +11,7 @@ from contextpolicy.engine.history.entries import estimate_sendable_tokens
 from contextpolicy.engine.messages.images import (
     NAMED_LINE,
     Image,
+    compute_image_tokens,
     parse_image_reference,
 )
 from contextpolicy.engine.messages.messages import (
@@ -96,6 +97,14 @@ def test_an_image_counts_the_same_whatever_is_on_it() -> None:
     plain = count_uncut_tokens((TextPart("one"),), "user", COUNTER)
     assert count_uncut_tokens((TextPart("one"), STORED, LINKED), "user", COUNTER) == plain + 2000
     assert count_uncut_tokens((TextPart("one"), OTHER), "user", COUNTER) < plain + 100
+
+
+@pytest.mark.parametrize("label", ["", "chart.png", "图表 🦊.png", "\ud800.png", "x" * 100])
+def test_an_image_counts_at_least_the_tokens_of_its_line(label: str) -> None:
+    image = Image(0, sha256=HASH, size=12_345, line=NAMED_LINE, width=99_999, height=99_999)
+    line = format_image_text(FilePart("image/png", label, image.reference))
+    assert compute_image_tokens(0, label=label) >= COUNTER.count(line)
+    assert compute_image_tokens(5_000, label=label) == 5_000
 
 
 def test_people_and_summaries_read_a_line_in_its_place() -> None:
