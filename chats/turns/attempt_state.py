@@ -119,7 +119,8 @@ class AttemptState:
     ) -> StepResult:
         """Return the result of a step from its call: texts, usage, and the code of a failure."""
         if call is None:
-            return StepResult(error_code=code, error_sentence=sentence)
+            ran = self.call is not None and self.call.ran_servers
+            return StepResult(error_code=code, error_sentence=sentence, runs_servers=ran)
         if call.error and not code:
             code, sentence = call.error.code, call.error.full
         return StepResult(

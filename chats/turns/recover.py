@@ -20,7 +20,6 @@ from chats.turns.lease import RELEASED
 from chats.turns.step_results import build_failure_fields
 from chats.turns.writes import enqueue_next
 
-LOST_CODE = "worker_lost"
 LOST_SENTENCE = gettext_noop(
     "The reply was started {losses} times, and its worker stopped each time, often because of a "
     "lack of memory. Your message is saved. Try again. If it happens again, tell an operator."
@@ -64,7 +63,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         changes = {
             "status": Turn.Status.FAILED,
             "finished_at": now,
-            "error_code": LOST_CODE,
+            "error_code": tool_steps.LOST_CODE,
             **build_failure_fields(Sentence(LOST_SENTENCE, losses=losses)),
         }
     else:

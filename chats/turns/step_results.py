@@ -37,7 +37,7 @@ class StepResult:
     error_code: str = ""
     error_sentence: str | Promise = ""
     follow_ups: FollowUps = NO_FOLLOW_UPS
-    # Tools of servers ran, so the stored copy of the step is due for deletion.
+    # Tools of servers ran: the stored copy of the step is due for deletion, and calls may be open.
     runs_servers: bool = False
     # Log probabilities of the text, if the client asked for them.
     token_log: TokenLog | None = None

@@ -28,6 +28,8 @@ from contextpolicy.models import AuditEvent, ToolDefinition
 from contextpolicy.tool_servers import load_allowed_tools
 
 WORKER = "worker"
+# The code of a turn and of a call whose worker ended before it.
+LOST_CODE = "worker_lost"
 Outcome, Consent = ToolCall.Outcome, ToolCall.Consent
 # Reasons why a call without valid consent is not made, by the state of its consent.
 CONSENT_CODES: Mapping[str, str] = {
@@ -105,26 +107,36 @@ def find_tool_step(turn: Turn) -> ToolStep | None:
     return ToolStep.objects.filter(turn=turn, step=turn.step).first()
 
 
-def close_tool_steps(turn: Turn, *, now: datetime) -> None:
+def delete_tool_steps(turn: Turn) -> None:
     """Delete the stored replies and the result texts of a turn, in the caller's transaction.
 
-    Calls that have not ended end here. The rows of the calls are kept without these texts.
+    The rows of the calls are kept without these texts.
     """
     ToolStep.objects.filter(turn=turn).delete()
-    unended = ToolCall.objects.filter(turn=turn, outcome=Outcome.OPEN)
-    for row in unended.order_by("step", "place"):
-        end_open_call(row, turn=turn, now=now)
     ToolCall.objects.filter(turn=turn).exclude(content="").update(content="")
 
 
-def end_open_call(row: ToolCall, *, turn: Turn, now: datetime) -> None:
+def close_tool_steps(turn: Turn, *, now: datetime, code: str = LOST_CODE) -> None:
+    """Delete the texts of a turn's tool steps, and end the calls that have not ended.
+
+    The ends are recorded in the chat's ledger, whose head is locked after branches and memory.
+    `code`: why a call that this attempt started did not end.
+    """
+    delete_tool_steps(turn)
+    unended = ToolCall.objects.filter(turn=turn, outcome=Outcome.OPEN)
+    for row in unended.order_by("step", "place"):
+        end_open_call(row, turn=turn, now=now, code=code)
+
+
+def end_open_call(row: ToolCall, *, turn: Turn, now: datetime, code: str) -> None:
     """End a call of a turn that ends before it.
 
     A call that was not started is refused, also if it waits for consent. The outcome of a call
-    whose worker was lost is unknown.
+    that was started is unknown.
     """
     if row.attempt:
-        ending = CallEnding(Outcome.UNKNOWN, "", "worker_lost")
+        code = code if row.attempt == turn.attempt else LOST_CODE
+        ending = CallEnding(Outcome.UNKNOWN, "", code)
     else:
         ending = CallEnding(Outcome.REFUSED, "", "stopped")
         ToolCall.objects.filter(pk=row.pk, consent=Consent.WAITING).update(consent=Consent.DENIED)
@@ -157,7 +169,7 @@ def begin_tool_call(
     elif row.attempt == 0:
         ToolCall.objects.filter(pk=row.pk).update(attempt=turn.attempt, started_at=now)
     elif row.attempt != turn.attempt and (tool is None or not tool.is_idempotent):
-        return end_without_call(row, turn=turn, code="worker_lost", is_unknown=True, now=now)
+        return end_without_call(row, turn=turn, code=LOST_CODE, is_unknown=True, now=now)
     else:
         ToolCall.objects.filter(pk=row.pk).update(attempt=turn.attempt, started_at=now)
     return prepare_tool_call(row, turn=turn, call=call, tool=tool, now=now)

@@ -238,7 +238,7 @@ def store_step(
     if ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     if ending.runs_servers:
-        tool_steps.close_tool_steps(turn, now=now)
+        tool_steps.delete_tool_steps(turn)
     told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
     message = messages.append_step(
         turn=turn,
@@ -299,15 +299,16 @@ def finish_turn(
         **RELEASED,
     )
     store_reply_logprobs(turn, status=status, ending=ending, now=now)
-    if turn.attempt > 1 and not ending.runs_servers:
-        # An earlier attempt may have started calls that this one did not reach.
-        tool_steps.close_tool_steps(turn, now=now)
     # A reply to an API client is not marked unread.
     chat.updated_at, chat.unread = now, chat.unread or turn.client is None
     prepared.save_row_fields(chat, "updated_at", "unread", "accepted_count")
     # Lock order: an erasure locks the memory before the ledger heads.
     if reply is not None and not ending.error_code:
         save_preferences(turn, chat=chat, ending=ending, now=now)
+    if turn.attempt > 1 or ending.runs_servers:
+        # This attempt or an earlier one may have started calls that did not end.
+        code = ending.error_code or tool_steps.LOST_CODE
+        tool_steps.close_tool_steps(turn, now=now, code=code)
     ledger.record_event(
         f"turn.{status}",
         actor=WORKER,

@@ -21,7 +21,7 @@ from chats.models.turns import UNFINISHED
 from chats.providers.base import Finished, ProviderError, TextDelta, UsageReport
 from chats.record import locking
 from chats.teams import play
-from chats.turns import attempt, recover
+from chats.turns import attempt, tool_steps
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_all
@@ -332,7 +332,7 @@ class Scene:
             raise Violation(f"the turns are {spoken}, by the script {script}")
         for turn in turns:
             fails = told.line(told.parts[str(turn.pk)]).fails
-            allowed = ("", recover.LOST_CODE, *([FAILS] if fails else []))
+            allowed = ("", tool_steps.LOST_CODE, *([FAILS] if fails else []))
             if turn.status == "failed" and turn.error_code not in allowed:
                 raise Violation(f"a turn failed: {turn.error_code}")
 

@@ -14,11 +14,13 @@ from pytest_django import Settings
 
 from chats.models import Chat, ToolCall, ToolStep, Turn
 from chats.providers.base import Finished, TextDelta
+from chats.record import messages
 from chats.turns import attempt
 from chats.turns.consents import decide_tool_call, list_waiting_calls
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
 from chats.turns.stop import stop_turn
+from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, ToolServer
 from tests.fakes.tool_server import FakeToolServer
 from tests.support.tool_calls import call_echo
@@ -114,6 +116,62 @@ def test_a_turn_whose_next_attempt_fails_before_its_calls(
     interrupted.refresh_from_db()
     assert interrupted.status == "failed"
     assert list_outcomes(interrupted) == [LOST]
+
+
+def test_a_turn_that_fails_while_its_call_runs(
+    connect: Connect,
+    allow: Allow,
+    alice: User,
+    chat: Chat,
+    work: Work,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    connect()
+    allow(tools=["files/*"])
+    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+
+    def fail(*_args: Any, **_named: Any) -> str:
+        raise RuntimeError("a fault in the format")
+
+    monkeypatch.setattr("chats.turns.server_tools.format_result", fail)
+    work(turn, call_echo("a"))
+    turn.refresh_from_db()
+    assert (turn.status, turn.error_code) == ("failed", "internal_error")
+    assert list_outcomes(turn) == [("unknown", "internal_error")]
+
+
+def test_locks_of_the_branch_and_the_memory_come_before_the_ledger(
+    connect: Connect,
+    allow: Allow,
+    alice: User,
+    chat: Chat,
+    work: Work,
+    now: datetime,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Otherwise an erasure or a summary can deadlock with the end of the turn."""
+    connect(asks=True)
+    allow(tools=["files/*"])
+    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    work(turn, call_echo("a", "b"))
+    turn.refresh_from_db()
+    call = list_waiting_calls(turn)[0]
+    decide_tool_call(user=alice, turn=turn, call_id=call.id, decision="once", now=now)
+    turn.refresh_from_db()
+    stop_turn(user=alice, turn=turn, now=now)
+    steps: list[str] = []
+    for module, name in ((messages, "append_step"), (ledger, "record_event")):
+        function = getattr(module, name)
+
+        def note(*args: Any, step: str = name, run: Any = function, **named: Any) -> Any:
+            steps.append(step)
+            return run(*args, **named)
+
+        monkeypatch.setattr(module, name, note)
+    work(turn, [TextDelta("Done."), Finished("stop")])
+    assert "record_event" in steps
+    assert "append_step" not in steps[steps.index("record_event") :]
 
 
 @pytest.mark.parametrize("allowed", [0, 1])
