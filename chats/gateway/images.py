@@ -14,7 +14,7 @@ from django.conf import settings
 
 from chats.gateway.errors import InvalidRequest
 from chats.record.images import Bytes, detect_media_type
-from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.images import Image, compute_image_tokens
 from contextpolicy.engine.messages.messages import FilePart
 
 _DATA = re.compile(r"data:([a-z0-9.+/-]*);base64,(.*)", re.DOTALL | re.IGNORECASE)
@@ -29,6 +29,8 @@ def parse_image(said: Any, *, detail: Any, param: str, found: dict[str, Bytes]) 
         raise build_image_error(f"{param}: detail must be auto, low or high.", param=param)
     tokens = settings.GATEWAY_IMAGE_TOKENS
     if isinstance(said, str) and _ADDRESS.fullmatch(said):
+        # Models that accept no images get the address instead.
+        tokens = compute_image_tokens(tokens, label=said)
         return FilePart(ELSEWHERE, "", Image(tokens, detail or "", url=said).reference)
     given = _DATA.fullmatch(said) if isinstance(said, str) else None
     if given is None:

@@ -1,7 +1,8 @@
 """End the tool calls of turns that ended without them. Until now they stayed in progress.
 
 A call that was started may have happened: its outcome is unknown. Other calls were not made. The
-ledger gets no entry, because it is not known when these calls ended. Backwards nothing is done.
+stored copies of such steps are deleted. The ledger gets no entry, because it is not known when
+these calls ended. Backwards nothing is done.
 """
 
 from django.db import migrations
@@ -16,6 +17,8 @@ def end_open_calls(apps, schema_editor):
     unended.filter(attempt__gt=0).update(outcome="unknown", code="worker_lost", content="")
     unended.filter(consent="waiting").update(consent="denied")
     unended.update(outcome="refused", code="stopped", content="")
+    ToolStep = apps.get_model("chats", "ToolStep")
+    ToolStep.objects.using(schema_editor.connection.alias).filter(turn__status__in=ENDED).delete()
 
 
 class Migration(migrations.Migration):

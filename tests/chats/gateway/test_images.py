@@ -109,6 +109,15 @@ def test_an_address_is_passed_on_and_nothing_is_fetched(program: GatewayClient) 
     assert not MessageImage.objects.exists()
 
 
+def test_an_address_counts_as_many_tokens_as_its_line_can_have(
+    program: GatewayClient, settings: Settings
+) -> None:
+    settings.GATEWAY_IMAGE_TOKENS = 10
+    program.ask([build_image_message(f"{ADDRESS}&policy={'x9' * 700}")])
+    # Models that accept no images get the address.
+    assert (Message.objects.get(role="user").token_count or 0) > 1_400
+
+
 def test_a_chat_is_found_again_by_its_image(program: GatewayClient) -> None:
     messages = program.talk(
         ["first"], [build_image_message(build_image_url()), assistant("A harbour.")]

@@ -212,8 +212,10 @@ def test_an_upgrade_ends_calls_that_earlier_versions_left_in_progress(
     UPGRADE.end_open_calls(apps, upgrade)
     assert set(ToolCall.objects.values_list("outcome", flat=True)) == {"open"}
     settings.MAX_ATTEMPTS = 1
-    monkeypatch.setattr("chats.turns.tool_steps.end_open_call", lambda *_args, **_named: None)
+    monkeypatch.setattr("chats.turns.tool_steps.close_tool_steps", lambda *_args, **_named: None)
     release_lost_turn(interrupted, now=now)
+    assert ToolStep.objects.exists()
     UPGRADE.end_open_calls(apps, upgrade)
+    assert not ToolStep.objects.exists()
     rows = ToolCall.objects.order_by("place").values_list("outcome", "code", "consent")
     assert list(rows) == [(*LOST, ""), (*NOT_STARTED, "denied"), (*NOT_STARTED, "")]
