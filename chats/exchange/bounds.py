@@ -38,6 +38,12 @@ VALUES_FROM = 256 * 1024
 # Maximum size of the chat list in an account archive.
 ACCOUNT_BYTES = 32 * MIB
 WHOLE = "account.json"
+# Entries of account archives that an import never opens, so most limits do not apply to them.
+UNREAD = ("deleted_chats/", "skills/", "uploads/", "memory.json")
+UNREAD_BYTES = tuple(name.encode() for name in UNREAD)
+# Maximum number of all entries, as a multiple of the allowed number of entries that are opened.
+# The list of entries is in memory.
+ENTRIES_IN_ALL = 5
 # Text compresses about ten to one. A much higher ratio indicates a zip bomb.
 RATIO = 200
 # Below this size any ratio is harmless.
@@ -206,21 +212,31 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
         raise build_archive_error(
             gettext_lazy("The file is damaged or not a ZIP archive. Export or download it again.")
         ) from error
-    entries = archive.infolist()
-    names = [entry.filename for entry in entries]
-    if len(entries) > settings.IMPORT_ENTRIES:
+    opened = list_opened_entries(archive)
+    if len(opened) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
+    names = archive.namelist()
     if len(set(names)) < len(names):
         raise build_archive_error(
             gettext_lazy(
                 "The archive has two entries with the same name. Create the archive again."
             )
         )
-    for entry in entries:
+    for entry in archive.infolist():
         check_entry(entry)
-    if sum(entry.file_size for entry in entries) > settings.IMPORT_UNPACKED_BYTES:
+    for entry in opened:
+        check_entry_ratio(entry)
+    if sum(entry.file_size for entry in opened) > settings.IMPORT_UNPACKED_BYTES:
         raise build_file_size_error(settings.IMPORT_UNPACKED_BYTES)
     return archive
+
+
+def list_opened_entries(archive: zipfile.ZipFile) -> list[zipfile.ZipInfo]:
+    """Return the entries that an import may open: all but those in `UNREAD` of account archives."""
+    entries = archive.infolist()
+    if WHOLE not in archive.namelist():
+        return entries
+    return [entry for entry in entries if not entry.filename.startswith(UNREAD)]
 
 
 def build_archive_entries_error() -> ImportRefused:
@@ -232,21 +248,25 @@ def build_archive_entries_error() -> ImportRefused:
 def check_entry_count(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an archive with too many entries, before opening it.
 
-    Counts the entries themselves, because the total at the end of an archive can be forged.
+    Counts the entries themselves, because the total at the end of an archive can be forged. Entries
+    in `UNREAD` have a limit of their own.
     """
     for start, size in find_archive_directories(file):
         if size > settings.IMPORT_ENTRIES * ENTRY_BYTES:
             raise build_archive_entries_error()
-        count, at = 0, start
+        opened, count, at = 0, 0, start
         while at < start + size:
             file.seek(at)
             head = file.read(46)
             if len(head) < 46 or not head.startswith(b"PK\x01\x02"):
                 break
+            lengths = struct.unpack("<3H", head[28:34])
             count += 1
-            if count > settings.IMPORT_ENTRIES:
+            opened += not file.read(lengths[0]).startswith(UNREAD_BYTES)
+            limit = settings.IMPORT_ENTRIES
+            if opened > limit or count > limit * ENTRIES_IN_ALL:
                 raise build_archive_entries_error()
-            at += 46 + sum(struct.unpack("<3H", head[28:34]))
+            at += 46 + sum(lengths)
     file.seek(0)
 
 
@@ -285,7 +305,7 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
 
 
 def check_entry(entry: zipfile.ZipInfo) -> None:
-    """Raise `ImportRefused` for an unsafe path, an encrypted entry or a zip bomb."""
+    """Raise `ImportRefused` for an unsafe path or an encrypted entry."""
     name = entry.filename
     is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
@@ -298,6 +318,10 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
         raise build_archive_error(
             gettext_lazy("The archive is encrypted. Upload an unencrypted archive.")
         )
+
+
+def check_entry_ratio(entry: zipfile.ZipInfo) -> None:
+    """Raise `ImportRefused` for a zip bomb."""
     if entry.file_size > max(entry.compress_size * RATIO, RATIO_FROM):
         raise build_archive_error(
             gettext_lazy(

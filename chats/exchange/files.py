@@ -1,6 +1,7 @@
 """Exports one chat to a file in any of the formats."""
 
 import tempfile
+from contextlib import ExitStack
 from datetime import datetime
 from typing import IO, cast
 
@@ -17,20 +18,23 @@ def export_chat_file(
 ) -> tuple[str, IO[bytes]]:
     """Export a chat. Return the content type and the rewound file, which the caller closes.
 
-    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger records the export.
+    `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger records the export. Raises
+    `NotFound` if the chat is erased meanwhile.
     """
     reach = cast(writing.Scope, scope)
     writing.record_export(chat, scope=reach, form=form, actor=actor, now=now)
-    held = tempfile.SpooledTemporaryFile(max_size=IN_MEMORY)  # noqa: SIM115  # the reader closes it
-    if form == "ui":
-        kind = LINES
-        for part in writing.Writer(chat, scope=reach).lines():
-            held.write(part)
-    elif form == "bundle":
-        kind = "application/zip"
-        writing.write_bundle(chat, into=cast(IO[bytes], held))
-    else:
-        kind = documents.KINDS[form]
-        documents.write_document(chat, form=form, into=cast(IO[bytes], held))
-    held.seek(0)
+    with ExitStack() as kept:
+        held = kept.enter_context(tempfile.SpooledTemporaryFile(max_size=IN_MEMORY))
+        if form == "ui":
+            kind = LINES
+            for part in writing.Writer(chat, scope=reach).lines():
+                held.write(part)
+        elif form == "bundle":
+            kind = "application/zip"
+            writing.write_bundle(chat, into=cast(IO[bytes], held))
+        else:
+            kind = documents.KINDS[form]
+            documents.write_document(chat, form=form, into=cast(IO[bytes], held))
+        held.seek(0)
+        kept.pop_all()
     return kind, cast(IO[bytes], held)

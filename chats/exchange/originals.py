@@ -15,6 +15,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db.models import QuerySet
 
 from chats.exchange import bounds, jsonstream
+from chats.exchange.archive_entries import write_file_entry
 from chats.exchange.drafts import Node, OriginalFile
 from chats.files import uploads
 from chats.files.storage import iter_file_bytes
@@ -25,6 +26,8 @@ from contextpolicy.engine.messages.files import Document, parse_document_referen
 from contextpolicy.engine.messages.messages import FilePart
 
 FOLDER = "files/"
+# Folder of the uploads that no message uses. An import does not open it.
+UPLOADS = "uploads/"
 ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})")
 # The id of a document whose file this person does not have.
 NO_FILE = str(uuid.UUID(int=0))
@@ -37,12 +40,12 @@ Originals = Mapping[str, OriginalFile]
 
 
 def write_originals(
-    chat: Chat, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
+    chat: Chat, *, archive: zipfile.ZipFile, folder: str, written: dict[str, Mapping[str, Any]]
 ) -> None:
-    """Write the message files that the archive lacks, and add their hashes to `written`."""
+    """Write the message files that a folder lacks, and add their hashes to `written`."""
     links = MessageFile.objects.filter(message__branch__chat=chat).values("file")
     rows = StoredFile.objects.filter(pk__in=links)
-    write_missing_files(rows, archive=archive, written=written)
+    write_missing_files(rows, archive=archive, folder=folder, written=written)
 
 
 def write_unattached(
@@ -53,13 +56,15 @@ def write_unattached(
     An import ignores them, because it restores only files of messages.
     """
     rows = uploads.list_files(owner).filter(uses=None)
-    write_missing_files(rows, archive=archive, written=written, more={"attached": False})
+    more = {"attached": False}
+    write_missing_files(rows, archive=archive, folder=UPLOADS, written=written, more=more)
 
 
 def write_missing_files(
     rows: QuerySet[StoredFile],
     *,
     archive: zipfile.ZipFile,
+    folder: str,
     written: dict[str, Mapping[str, Any]],
     more: Mapping[str, Any] | None = None,
 ) -> None:
@@ -67,7 +72,7 @@ def write_missing_files(
     for row in rows.order_by("created_at", "pk").iterator(chunk_size=100):
         if row.sha256 in written:
             continue
-        name = f"{FOLDER}{row.sha256}"
+        name = f"{folder}{row.sha256}"
         is_there = write_original(row, archive=archive, name=name)
         written[row.sha256] = {
             "sha256": row.sha256,
@@ -83,15 +88,13 @@ def write_missing_files(
 
 def write_original(row: StoredFile, *, archive: zipfile.ZipFile, name: str) -> bool:
     """Write the bytes of a file to an archive. Return False if the storage does not have them."""
-    pieces = iter_file_bytes(row)
-    try:
-        first = next(pieces, b"")
-    except FileNotFoundError:
-        return False
-    with archive.open(name, "w", force_zip64=True) as entry:
-        entry.write(first)
-        for piece in pieces:
-            entry.write(piece)
+    with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
+        try:
+            for piece in iter_file_bytes(row):
+                held.write(piece)
+        except FileNotFoundError:
+            return False
+        write_file_entry(archive, name=name, file=held)
     return True
 
 
@@ -109,13 +112,19 @@ def index_originals(archive: zipfile.ZipFile, account: Any) -> dict[str, Origina
         if place >= MOST_FILES:
             break
         sha256 = said.get("sha256") if isinstance(said, Mapping) else None
-        if isinstance(sha256, str) and sha256 in found:
+        if isinstance(sha256, str) and sha256 in found and not is_in_other_folder(said):
             name, copied = said.get("name"), said.get("copy_sha256")
             found[sha256] = found[sha256]._replace(
                 name=name if isinstance(name, str) else "",
                 copy_sha256=copied if isinstance(copied, str) else "",
             )
     return found
+
+
+def is_in_other_folder(said: Mapping[str, Any]) -> bool:
+    """Return True if a listed file is in a folder that is not imported."""
+    file = said.get("file")
+    return isinstance(file, str) and not file.startswith(FOLDER)
 
 
 def select_originals(originals: Originals, nodes: Sequence[Node]) -> dict[str, OriginalFile]:

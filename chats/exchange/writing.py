@@ -18,7 +18,7 @@ from chats.compaction.coverage import get_active_summary, is_seq_covered
 from chats.exchange import pictures
 from chats.exchange.drafts import LOADED_SKILLS
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
-from chats.record import history
+from chats.record import access, history
 from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import TextPart, parse_parts
 from contextpolicy.engine.messages.ui_messages import METADATA, UIMessage, serialize_ui_message
@@ -43,9 +43,12 @@ OF_COLUMNS = (
 
 
 def get_export_branch(chat: Chat) -> Branch:
-    """Return the active branch with its active compaction loaded."""
+    """Return the active branch with its active compaction loaded.
+
+    Raises `NotFound` if the chat was erased meanwhile.
+    """
     rows = Branch.objects.select_related("active_compaction__base", "parent")
-    branch = rows.get(pk=cast(uuid.UUID, chat.active_branch_id))
+    branch = access.get_or_not_found(rows.filter(pk=cast(uuid.UUID, chat.active_branch_id)))
     branch.chat = chat
     return branch
 
@@ -74,8 +77,12 @@ class Writer:
             get_active_summary(self.branch.active_compaction) if scope == "active" else None
         )
         self.parts = {part.branch_id: part for part in history.list_path_segments(self.branch)}
-        rows = Branch.objects.filter(chat=chat).values_list("pk", "parent", "fork_seq")
-        self.forks = {pk: (parent, fork_seq) for pk, parent, fork_seq in rows}
+        self.forks = self.load_forks()
+
+    def load_forks(self) -> dict[uuid.UUID, tuple[uuid.UUID | None, int]]:
+        """Return the parent branch and the fork position of each branch of the chat."""
+        rows = Branch.objects.filter(chat=self.chat).values_list("pk", "parent", "fork_seq")
+        return {pk: (parent, fork_seq) for pk, parent, fork_seq in rows}
 
     @property
     def chat_id(self) -> str:
@@ -184,6 +191,9 @@ class Writer:
         """Return the export id of the previous message; None for the first on its path."""
         seq = (row.seq or 1) - 1
         branch: uuid.UUID | None = row.branch_id
+        if branch not in self.forks:
+            # The branch was created after the export began.
+            self.forks = {row.branch_id: (None, 0), **self.load_forks()}
         while branch is not None and seq and seq <= self.forks[branch][1]:
             branch = self.forks[branch][0]
         return parents.get((branch, seq)) if seq else None

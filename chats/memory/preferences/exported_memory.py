@@ -7,7 +7,11 @@ from django.db.models import Prefetch
 
 from chats.memory.preferences.memory_settings import get_memory_settings
 from chats.memory.preferences.preference_changes import format_change_time
-from chats.memory.preferences.preferences import list_preferences
+from chats.memory.preferences.preferences import (
+    list_preferences,
+    select_kept_preferences,
+    select_visible_preferences,
+)
 from chats.models import Preference, PreferenceEvidence
 
 
@@ -16,15 +20,16 @@ def export_memory(owner_id: int) -> dict[str, Any]:
     return build_memory_data(owner_id, rows=list_preferences(owner_id))
 
 
-def export_all_memory(owner_id: int) -> dict[str, Any]:
-    """Return all memory of a person as JSON data, including preferences from deleted chats only.
+def export_all_memory(owner_id: int, *, has_deleted: bool = True) -> dict[str, Any]:
+    """Return all memory of a person as JSON data. The message texts are not loaded.
 
-    The message texts are not loaded.
+    `has_deleted`: include preferences whose only sources are in deleted chats that can be restored.
     """
     source = PreferenceEvidence.objects.select_related("message__branch").only(
         "preference", "start", "end", "message__branch__chat"
     )
-    rows = Preference.objects.filter(owner=owner_id).order_by("learned_at", "pk")
+    select = select_kept_preferences if has_deleted else select_visible_preferences
+    rows = select(owner_id).order_by("learned_at", "pk")
     rows = rows.prefetch_related(Prefetch("evidence", source.order_by("pk")))
     return build_memory_data(owner_id, rows=rows.iterator(chunk_size=50))
 

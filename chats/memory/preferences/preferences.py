@@ -77,6 +77,14 @@ def select_visible_preferences(owner_id: int) -> QuerySet[Preference]:
     return rows.filter(Q(kind=Preference.Kind.WRITTEN) | Exists(alive))
 
 
+def select_kept_preferences(owner_id: int) -> QuerySet[Preference]:
+    """Return a person's preferences, except those only from temporary chats that were deleted."""
+    evidence = PreferenceEvidence.objects.filter(preference=OuterRef("pk"))
+    chat = "message__branch__chat"
+    kept = evidence.filter(Q(**{f"{chat}__deleted_at": None}) | Q(**{f"{chat}__temporary": False}))
+    return Preference.objects.filter(Exists(kept) | ~Exists(evidence), owner=owner_id)
+
+
 def list_preferences(owner_id: int) -> list[Preference]:
     """Return a person's preferences with evidence: active ones first, then by slot."""
     rows = (

@@ -17,6 +17,7 @@ from chats.memory.preferences import exported_memory, memory_settings, preferenc
 from chats.models import (
     AccountSettings,
     Chat,
+    Folder,
     Message,
     Preference,
     PreferenceEvidence,
@@ -27,7 +28,7 @@ from chats.record.holds import UnderHold
 from chats.teams import rosters
 from chats.turns.start import start_turn
 from contextpolicy.holds import place_hold
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import ModelSpec, Skill
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import MakeProgram, Program
 from tests.support.chat_messages import fill_with_every_kind
@@ -83,6 +84,38 @@ def test_a_deleted_chat_is_in_a_folder_of_its_own(
         assert "Call me Captain." in held.read(row["file"]).decode()
 
 
+def test_a_key_that_cannot_restore_chats_gets_nothing_of_deleted_ones(
+    deleted: Chat, alice: User, program: MakeProgram, now: datetime
+) -> None:
+    preferences.write_preference(owner_id=alice.pk, slot="diet", text="Vegan", now=now)
+    written = export_account(program(alice, scopes=("chats:read",)))
+    account = read_json(written, "account.json")
+    assert {"deleted_chats", "preferences_of_deleted_chats"} <= set(account["left_out"])
+    assert "deleted_chats" not in account
+    rows = read_json(written, "memory.json")["preferences"]
+    assert [row["slot"] for row in rows] == ["diet"]
+    with zipfile.ZipFile(io.BytesIO(written)) as held:
+        assert not any(name.startswith("deleted_chats/") for name in held.namelist())
+        assert not any(b"Captain" in held.read(name) for name in held.namelist())
+    written = export_account(program(alice, scopes=("chats:read", "chats:write")))
+    account = read_json(written, "account.json")
+    assert account["left_out"] == ["skills", "webhooks"]
+    assert [row["id"] for row in account["deleted_chats"]] == [str(deleted.pk)]
+    assert len(read_json(written, "memory.json")["preferences"]) == 2
+
+
+def test_a_deleted_temporary_chat_is_in_no_archive(
+    deleted: Chat, alice: User, client: Client
+) -> None:
+    # The job that erases it did not run yet.
+    Chat.objects.filter(pk=deleted.pk).update(temporary=True)
+    client.force_login(alice)
+    written = read_body(client.get("/settings/exchange/everything"))
+    assert read_json(written, "account.json")["deleted_chats"] == []
+    with zipfile.ZipFile(io.BytesIO(written)) as held:
+        assert not any(b"Captain" in held.read(name) for name in held.namelist())
+
+
 def test_memory_has_its_state_sources_and_times(
     deleted: Chat, alice: User, of_alice: Program, now: datetime
 ) -> None:
@@ -123,7 +156,6 @@ def test_what_a_legal_hold_keeps_is_in_the_archive_until_it_is_erased(
 def test_settings_webhooks_uploads_and_skills_of_teams_are_in_the_archive(
     alice: User,
     of_alice: Program,
-    program: MakeProgram,
     now: datetime,
     read: Read,
     demo_model: ModelSpec,
@@ -132,8 +164,14 @@ def test_settings_webhooks_uploads_and_skills_of_teams_are_in_the_archive(
         owner=alice, appearance="dark", language="zh-hans", time_zone="Asia/Tokyo"
     )
     Webhook.objects.create(
-        owner=alice, url="https://x.example/hook", secret="sealed", created_at=now, tidied_at=now
+        owner=alice,
+        url="https://x.example/hook",
+        secret="sealed",
+        off=Webhook.Off.FAILING,
+        created_at=now,
+        tidied_at=now,
     )
+    own = Folder.objects.create(owner=alice, name="Work", without_memory=True)
     upload = read(b"A draft.", "draft.txt")
     made = rosters.create_team(user=alice, draft=draft_team("Ann", "Ben"), shared=False, now=now)
     create_own_skill(
@@ -142,6 +180,7 @@ def test_settings_webhooks_uploads_and_skills_of_teams_are_in_the_archive(
         values={"name": "Tides", "description": "On tides.", "text": "Look at the moon."},
         now=now,
     )
+    Skill.objects.update(enabled=False)
     written = export_account(of_alice)
     account = read_json(written, "account.json")
     assert account["settings"] == {
@@ -149,7 +188,15 @@ def test_settings_webhooks_uploads_and_skills_of_teams_are_in_the_archive(
         "appearance": "dark",
         "language": "zh-hans",
     }
-    assert [hook["url"] for hook in account["webhooks"]] == ["https://x.example/hook"]
+    (hook,) = account["webhooks"]
+    assert (hook["url"], hook["off"]) == ("https://x.example/hook", "failing")
+    (folder,) = account["folder_details"]
+    assert account["folders"] == [folder["name"]] == ["Work"]
+    assert (folder["id"], folder["without_memory"]) == (str(own.pk), True)
+    (team,) = account["teams"]
+    (skill,) = account["skills"]
+    assert (skill["slug"], skill["enabled"], skill["team"]) == ("tides", False, team["id"])
+    assert team["id"] == str(made.team.pk)
     assert "sealed" not in json.dumps(account)
     (file,) = account["files"]
     assert (file["name"], file["attached"], file["sha256"]) == (
@@ -157,12 +204,26 @@ def test_settings_webhooks_uploads_and_skills_of_teams_are_in_the_archive(
         False,
         StoredFile.objects.get(pk=upload["id"]).sha256,
     )
+    assert file["file"].startswith("uploads/")
     with zipfile.ZipFile(io.BytesIO(written)) as held:
         assert held.read(file["file"]) == b"A draft."
         assert b"Look at the moon." in held.read("skills/tides/SKILL.md")
+
+
+def test_a_key_without_scopes_for_them_gets_no_webhooks_and_no_skills(
+    alice: User, program: MakeProgram, now: datetime, demo_model: ModelSpec
+) -> None:
+    made = rosters.create_team(user=alice, draft=draft_team("Ann", "Ben"), shared=False, now=now)
+    create_own_skill(
+        user=alice,
+        place=SkillPlace(team_id=made.team.pk),
+        values={"name": "Tides", "description": "On tides.", "text": "Look at the moon."},
+        now=now,
+    )
     less = export_account(program(alice, scopes=("chats:read",)))
     account = read_json(less, "account.json")
-    assert (account["left_out"], "webhooks" in account) == (["skills", "webhooks"], False)
+    assert {"skills", "webhooks"} <= set(account["left_out"])
+    assert not {"skills", "webhooks"} & set(account)
     with zipfile.ZipFile(io.BytesIO(less)) as held:
         assert "skills/tides/SKILL.md" not in held.namelist()
 
