@@ -81,7 +81,8 @@ class Chat(Stored):
     temporary = models.BooleanField(default=False)
     # Same as `Folder.without_memory`, for this chat.
     without_memory = models.BooleanField(default=False, db_default=False)
-    # A deleted chat is hidden from everyone until the owner restores it or it is erased.
+    # A deleted chat is hidden until the owner restores it or it is erased. Until then, the archive
+    # of the owner's data contains it.
     deleted_at = models.DateTimeField(null=True, blank=True)
     erase_at = models.DateTimeField(null=True, blank=True)
     created_at = models.DateTimeField()

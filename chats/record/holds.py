@@ -20,7 +20,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, PendingErasure, Preference
 from contextpolicy import holds, ledger
 
-CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden from everyone.")
+CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden on your pages and in the API.")
 MESSAGE_STAYS = gettext_lazy("Until then the message remains visible.")
 PREFERENCE_UNUSED = gettext_lazy("Until then the preference is not used.")
 UNCHANGED = gettext_lazy("Until then the data remains unchanged.")

@@ -145,15 +145,17 @@ class ExportViewSet(Endpoint):
     def retrieve(self, request: Request) -> HttpResponseBase:
         """Export your chats, files, memory, skills and account data as a ZIP archive.
 
-        `chats/` has your chats, and `deleted_chats/` the deleted ones that are not erased yet.
-        `images/` and `files/` have the images and files of messages, and uploads that no message
-        uses. `memory.json` has your instructions and all preferences with status, times and
-        sources. `skills/` has the skills of your teams. `account.json` lists chats and files, your
-        profile, settings, folders, webhooks and teams, and the names, prefixes and scopes of your
-        API keys. An import of the archive restores only chats that were not deleted or temporary.
+        `chats/` has your chats, and `images/` and `files/` the images and files of their messages.
+        `deleted_chats/` has the deleted chats that can be restored, with their images and files.
+        `uploads/` has the uploads that no message uses. `memory.json` has your instructions and all
+        preferences with status, times and sources. `skills/` has the skills of your teams.
+        `account.json` lists chats, files and skills, your profile, settings, folders, webhooks and
+        teams, and the names, prefixes and scopes of your API keys. An import of the archive
+        restores only chats that were not deleted or temporary.
 
-        Without the scope `webhooks`, an API key gets no webhooks, and without `policy:read` no
-        skills. `left_out` in `account.json` names these parts.
+        Without the scope `chats:write`, an API key gets no deleted chats, and no preferences whose
+        only sources are in deleted chats. Without `webhooks` it gets no webhooks, and without
+        `policy:read` no skills. `left_out` in `account.json` names these parts.
         """
         form = WholeQuery.read(request.query_params.dict())["form"]
         file = whole.build_account_archive(
