@@ -2,6 +2,7 @@
 
 import io
 import json
+import posixpath
 import struct
 import uuid
 import zipfile
@@ -17,11 +18,19 @@ from pytest_django.fixtures import Settings
 from chats.actions import deletion, erasure, lifecycle
 from chats.exchange import bounds, whole, writing
 from chats.exchange.drafts import ImportRefused
-from chats.models import Chat, Message, StoredFile, Turn
+from chats.models import Chat, Message, MessageImage, StoredFile, Turn
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from tests.chats.api.bringing import bring
 from tests.chats.api.programs import Program
 from tests.support.chat_messages import fill_with_every_kind
-from tests.support.exchange_files import build_ui_message, export_account, join_json_lines
+from tests.support.exchange_files import (
+    PNG,
+    PNG_HASH,
+    build_ui_message,
+    export_account,
+    join_json_lines,
+)
 from tests.support.file_uploads import Read
 
 pytestmark = pytest.mark.usefixtures("streams")
@@ -201,6 +210,26 @@ def test_files_of_deleted_chats_are_kept_apart(
         assert held.read(file["file"]) == UNIFORM
     found = bring(of_charlie, written)
     assert (found.row["added"], [code for _, code in found.not_taken]) == (1, ["import_deleted"])
+
+
+@pytest.mark.parametrize("is_deleted", [False, True])
+def test_markdown_links_to_the_images_of_its_folder(
+    three: list[Chat], of_alice: Program, now: datetime, is_deleted: bool
+) -> None:
+    message = Message.objects.get(branch__chat=three[1], seq=1)
+    image = FilePart("image/png", "", Image(1000, "low", sha256=PNG_HASH, size=len(PNG)).reference)
+    message.parts = serialize_parts([image])
+    message.save()
+    MessageImage.objects.create(message=message, sha256=PNG_HASH, media_type="image/png", data=PNG)
+    if is_deleted:
+        deletion.delete_chat(chat=three[1], actor="system", now=now)
+    with zipfile.ZipFile(io.BytesIO(export_account(of_alice, form="markdown"))) as held:
+        account = json.loads(held.read("account.json"))
+        row = account["deleted_chats"][0] if is_deleted else account["chats"][1]
+        link = held.read(row["file"]).decode().partition("![Image](")[2].partition(")")[0]
+        target = posixpath.normpath(posixpath.join(posixpath.dirname(row["file"]), link))
+        assert held.read(target) == PNG
+        assert target.startswith("deleted_chats/") == is_deleted
 
 
 def build_archive(*entries: tuple[str, bytes]) -> io.BytesIO:
