@@ -249,7 +249,7 @@ def check_entry_count(file: IO[bytes]) -> None:
     """Raise `ImportRefused` for an archive with too many entries, before opening it.
 
     Counts the entries themselves, because the total at the end of an archive can be forged. Entries
-    in `UNREAD` have a limit of their own.
+    in `UNREAD` have a separate limit.
     """
     for start, size in find_archive_directories(file):
         if size > settings.IMPORT_ENTRIES * ENTRY_BYTES:

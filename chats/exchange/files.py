@@ -19,7 +19,7 @@ def export_chat_file(
     """Export a chat. Return the content type and the rewound file, which the caller closes.
 
     `form` is `ui`, `bundle`, or one of `documents.FORMS`. The ledger records the export. Raises
-    `NotFound` if the chat is erased meanwhile.
+    `NotFound` if the chat is erased during the export.
     """
     reach = cast(writing.Scope, scope)
     writing.record_export(chat, scope=reach, form=form, actor=actor, now=now)

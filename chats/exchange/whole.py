@@ -111,13 +111,13 @@ def write_json(archive: zipfile.ZipFile, name: str, value: Mapping[str, Any]) ->
 class ArchiveFolder:
     """A group of chats in an archive, with the images and files of these chats.
 
-    `chats`: path of the chats. `under`: path before `images/` and `files/`. `beside`: path from a
-    chat to the folder with `images/`. `listed`, `images` and `files` contain what was written.
+    `chats`: path of the chats. `under`: path before `images/` and `files/`. `link`: path from a
+    chat to the folder with `images/`. `listed`, `images` and `files` contain the written entries.
     """
 
     chats: str
     under: str
-    beside: str
+    link: str
     listed: list[Mapping[str, Any]] = field(default_factory=list)
     images: set[str] = field(default_factory=set)
     files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -134,7 +134,7 @@ class ArchiveOutput:
         self.form = form
         self.has_deleted = has_deleted
         self.live = ArchiveFolder("chats/", "", "../")
-        # With their own images and files, so that an import can ignore the folder.
+        # With separate images and files, so that an import can ignore the folder.
         self.deleted = ArchiveFolder("deleted_chats/", "deleted_chats/", "./")
 
     def write_chats(self) -> None:
@@ -144,15 +144,15 @@ class ArchiveOutput:
             self.write_chat(chat_id)
 
     def write_chat(self, chat_id: uuid.UUID) -> None:
-        """Write a chat to the folder of its state. Skips it if it is erased meanwhile.
+        """Write a chat to the folder of its state. Skips it if it is erased during the export.
 
-        A chat that is deleted or restored meanwhile is written again for its new state.
+        If it is deleted or restored during that, it is written again for the new state.
         """
         chat = self.load_chat(chat_id)
         while chat is not None and (folder := self.choose_folder(chat)) is not None:
             with tempfile.SpooledTemporaryFile(max_size=IN_MEMORY) as held:
                 try:
-                    write_chat_body(chat, form=self.form, into=held, beside=folder.beside)
+                    write_chat_body(chat, form=self.form, into=held, beside=folder.link)
                 except (NotFound, ObjectDoesNotExist):
                     if self.load_chat(chat_id) is not None:
                         raise

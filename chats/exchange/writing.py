@@ -45,7 +45,7 @@ OF_COLUMNS = (
 def get_export_branch(chat: Chat) -> Branch:
     """Return the active branch with its active compaction loaded.
 
-    Raises `NotFound` if the chat was erased meanwhile.
+    Raises `NotFound` if the chat was erased after it was loaded.
     """
     rows = Branch.objects.select_related("active_compaction__base", "parent")
     branch = access.get_or_not_found(rows.filter(pk=cast(uuid.UUID, chat.active_branch_id)))

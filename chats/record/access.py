@@ -1,7 +1,7 @@
 """Loads rows and authorises in one query.
 
 For everyone but its owner, a chat does not exist. For its owner, a deleted chat does not exist
-until it is restored; only the archive of their own data contains it.
+until it is restored; only the archive of the owner's data contains it.
 """
 
 import uuid
