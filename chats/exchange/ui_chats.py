@@ -8,7 +8,7 @@ position.
 import hashlib
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, cast
@@ -39,12 +39,13 @@ from chats.exchange.ui_repeats import (
     matches_sent_message,
 )
 from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
-from chats.files.attach import check_file_number
+from chats.files.attach import check_file_number, load_image_copies
 from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import Refusal
 from chats.models import ApiKey, Chat, Message, MessageFile, Turn
 from chats.record import history
 from chats.record.idempotency import IdempotencyKeyReused
+from chats.record.images import Bytes
 from chats.record.locking import lock_chat_for_writing
 from chats.turns.start import replay_request, start_turn
 from contextpolicy.engine.messages.messages import (
@@ -112,6 +113,8 @@ class UISubmission(UIAction):
     # The uploads of the last message, and the addresses of its other files.
     files: Sequence[uuid.UUID] = ()
     addresses: frozenset[str] = frozenset()
+    # The images among the uploads, loaded from the file storage.
+    copies: Mapping[uuid.UUID, Bytes] | None = None
 
     def submit(self) -> tuple[Chat, Turn]:
         """Send the last message, or replace an earlier message with it."""
@@ -171,6 +174,10 @@ class UISubmission(UIAction):
         stored = iter(store_inline_files(inline, owner=self.user, now=self.now, limit=None))
         return [next(stored) if isinstance(file, InlineFile) else file for file in uploads]
 
+    def load_images(self) -> None:
+        """Load the images of the message, before any transaction. Raises `FileMissing`."""
+        self.copies = load_image_copies(self.files, user=self.user)
+
     def open(self, text: str) -> tuple[Chat, Turn]:
         """Create the chat with its first message, in one transaction.
 
@@ -180,6 +187,7 @@ class UISubmission(UIAction):
             raise HistoryNotStored
         if self.addresses:
             raise UnsupportedUIMessage
+        self.load_images()
         with transaction.atomic():
             # There is no chat to lock, so the person's row serialises two requests.
             User.objects.select_for_update(no_key=True).get(pk=self.user.pk)
@@ -204,14 +212,22 @@ class UISubmission(UIAction):
             return turn
         if self.addresses:
             raise UnsupportedUIMessage
+        self.load_images()
+        return self.append(chat, text)
+
+    @transaction.atomic
+    def append(self, chat: Chat, text: str) -> Turn:
+        """Send the message after the previous message of the request. Raises `HistoryNotStored`.
+
+        A new branch starts there if the client removed the messages after it.
+        """
+        # Two copies of a request would create two branches from the same end of the chat.
+        chat = lock_chat_for_writing(chat.pk)
         before = self.find_previous(chat)
-        if before is None:
-            return self.send(chat, text)
-        with transaction.atomic():
-            # The client removed the messages after this one.
+        if before is not None:
             branching.branch_from_message(user=self.user, message=before, now=self.now)
             chat.refresh_from_db()
-            return self.send(chat, text)
+        return self.send(chat, text)
 
     @transaction.atomic
     def replace(self, chat: Chat, text: str) -> Turn | None:
@@ -224,7 +240,8 @@ class UISubmission(UIAction):
         named = str(self.request.message_id)
         body = json.dumps([named, text, self.metadata()], sort_keys=True)
         keyed = self.build_keyed("ui-edit", chat, body=body)
-        lock_chat_for_writing(chat.pk)
+        # A concurrent request may have changed the active branch since the chat was read.
+        chat = lock_chat_for_writing(chat.pk)
         if known := keyed.find(now=self.now):
             return replay_request(known).turn
         repeated = None if self.idempotency_key else self.find_repeated_edit(chat, text)
@@ -313,6 +330,7 @@ class UISubmission(UIAction):
                 api_key=self.api_key,
                 metadata=self.metadata(),
                 files=self.files,
+                copies=self.copies,
             ).turn
         except IdempotencyKeyReused:
             if self.idempotency_key:

@@ -5,7 +5,8 @@ from typing import Any
 
 import pytest
 
-from chats.models import Branch, Message, Turn
+from chats.exchange import ui_chats
+from chats.models import Branch, Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from contextpolicy.models import ModelSpec
 from tests.chats.api.programs import Program
@@ -85,6 +86,71 @@ def edit(of_alice: Program, bus: ScriptedBus) -> Callable[..., Any]:
         return of_alice.call("POST", UI_CHATS, body, headers=headers)
 
     return editing
+
+
+@pytest.fixture
+def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let another request run when the next request has read its chat."""
+
+    def overtaking(act: Callable[[], Any]) -> None:
+        find = ui_chats.find_chat
+
+        def finding(*given: Any, **named: Any) -> Chat | None:
+            chat = find(*given, **named)
+            monkeypatch.setattr(ui_chats, "find_chat", find)
+            assert act().status_code == 200
+            return chat
+
+        monkeypatch.setattr(ui_chats, "find_chat", finding)
+
+    return overtaking
+
+
+def test_two_identical_edits_at_once_make_one_branch(
+    send: Callable[..., Any],
+    edit: Callable[..., Any],
+    reply: Answer,
+    overtake: Callable[..., None],
+    of_alice: Program,
+) -> None:
+    send(build_user_message("one"))
+    reply()
+    overtake(edit)
+    assert edit().status_code == 200
+    assert (Branch.objects.count(), Turn.objects.count()) == (2, 2)
+    reply("Two.")
+    assert texts(listed(of_alice)) == ["other", "Two."]
+
+
+@pytest.mark.parametrize("is_running", [True, False])
+def test_a_message_sent_twice_at_once_after_removed_messages_stays_visible(
+    send: Callable[..., Any],
+    reply: Answer,
+    overtake: Callable[..., None],
+    of_alice: Program,
+    is_running: bool,
+) -> None:
+    send(build_user_message("one"))
+    first = reply()
+    before = (build_user_message("one"), assistant(first))
+    send(*before, build_user_message("two", "m2"))
+    reply("Two.")
+
+    def send_third() -> Any:
+        return send(*before, build_user_message("three", "m3"))
+
+    def send_third_first() -> Any:
+        answer = send_third()
+        if not is_running:
+            reply("Three.")
+        return answer
+
+    overtake(send_third_first)
+    assert send_third().status_code == 200
+    assert (Branch.objects.count(), Turn.objects.count()) == (2, 3)
+    if is_running:
+        reply("Three.")
+    assert texts(listed(of_alice)) == ["one", "An answer.", "three", "Three."]
 
 
 @pytest.mark.parametrize("key", ["", "key-1"])
