@@ -24,7 +24,7 @@ from chats.compaction.coverage import (
 from chats.files.attach import copy_attached_files
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import ApiKey, Branch, Chat, Compaction, Message, Turn
-from chats.record.history import list_path_segments
+from chats.record.history import list_path_segments, select_path_messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
@@ -184,6 +184,32 @@ def regenerate_once(
     )
     keyed.remember(result={"message": str(message.pk), "turn": str(turn.pk)}, now=now)
     return Accepted(message=message, turn=turn, repeated=False)
+
+
+@transaction.atomic
+def reply_beside_turn(
+    *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
+) -> Turn:
+    """Queue another reply in a new branch in place of a turn that is stopping and has no text yet.
+
+    The text that the turn may still store stays in its own branch. Raises `StillWaiting`,
+    `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.create_turn`.
+    """
+    path = select_path_messages(turn.branch, after=0, before=turn.branch.last_seq + 1)
+    last = path.order_by("seq").last()
+    if last is None:
+        raise StillWaiting
+    chat, last = lock_for_branching(turn.branch.chat_id, last)
+    branch = fork_branch(
+        chat, at=last, fork_seq=last.seq or 0, cause="regenerate", user=user, now=now
+    )
+    taken = round_again.open_regeneration_round(
+        turn, branch=branch, play_on=False, actor=f"user:{user.pk}", now=now
+    )
+    cause = {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id} | taken
+    return create_turn(
+        user=user, chat=chat, branch_id=branch.pk, cause=cause, now=now, api_key=api_key
+    )
 
 
 def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None, dict[str, Any]]:

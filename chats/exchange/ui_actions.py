@@ -5,7 +5,7 @@ from datetime import datetime
 from django.contrib.auth.models import User
 from django.utils.translation import gettext_noop
 
-from chats.actions import lifecycle
+from chats.actions import branching, lifecycle
 from chats.exchange.ui_requests import UIRequest
 from chats.ground.refusals import NotFound
 from chats.models import ApiKey, Chat, Message, Turn
@@ -50,7 +50,13 @@ class UIAction:
             lifecycle.choose_model(chat=chat, model_slug=slug, actor=actor, now=self.now)
 
     def wants_other_model(self, turn: Turn) -> bool:
-        """Return True if the request names another model than that of a turn."""
+        """Return True if the request names another model than that of a turn.
+
+        An agent with its own model does not use the chat's model. Its turn has no model before the
+        agent is chosen.
+        """
+        if turn.agent.model_id if turn.agent else turn.round_id:
+            return False
         own = turn.model.slug if turn.model else ""
         return bool(self.request.model) and self.request.model != own
 
@@ -70,10 +76,24 @@ class UIAction:
 
     def retry(self, message: Message) -> Turn:
         """Reply again to a message whose turn ended without a reply. Raises `NotFound`."""
-        turn = Turn.objects.filter(trigger=message).order_by("-accepted").first()
+        turns = Turn.objects.filter(trigger=message).order_by("-accepted")
+        active = message.branch.chat.active_branch_id
+        turn = turns.filter(branch=active).first() or turns.first()
         if turn is None:
             raise NotFound
         if turn.absorbed_by is not None:
             # Its message was answered together with others.
             turn = turn.absorbed_by
+        return self.start_again(turn)
+
+    def start_again(self, turn: Turn) -> Turn:
+        """Start another reply in place of a turn without a reply.
+
+        If the turn is still stopping, the new reply starts in a new branch. Raises the refusals of
+        `retry_turn` and `reply_beside_turn`.
+        """
+        if not turn.is_over and turn.stop_requested_at is not None:
+            return branching.reply_beside_turn(
+                user=self.user, turn=turn, now=self.now, api_key=self.api_key
+            )
         return retry_turn(user=self.user, turn=turn, now=self.now, api_key=self.api_key)

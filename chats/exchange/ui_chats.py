@@ -24,7 +24,7 @@ from chats.exchange.ui_approvals import (
     KnownParts,
     decide_approvals,
 )
-from chats.exchange.ui_files import OWN_FILE, name_file_addresses, update_image_address
+from chats.exchange.ui_files import OWN_FILE, identify_image, name_file_addresses
 from chats.exchange.ui_lookup import (
     find_chat,
     find_message,
@@ -36,6 +36,7 @@ from chats.exchange.ui_lookup import (
 from chats.exchange.ui_regenerate import UIRegeneration
 from chats.exchange.ui_repeats import (
     find_current_turn,
+    is_in_progress,
     matches_sent_message,
 )
 from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
@@ -110,9 +111,9 @@ def reply_to_ui_request(
 class UISubmission(UIAction):
     """A request that sends or replaces a message, or answers requests for consent."""
 
-    # The uploads of the last message, and the addresses of its other files.
+    # The uploads of the last message, and the hashes or addresses of its other images.
     files: Sequence[uuid.UUID] = ()
-    addresses: frozenset[str] = frozenset()
+    images: frozenset[str] = frozenset()
     # The images among the uploads, loaded from the file storage.
     copies: Mapping[uuid.UUID, Bytes] | None = None
 
@@ -163,7 +164,7 @@ class UISubmission(UIAction):
             elif part.reference.startswith("data:"):
                 uploads.append(InlineFile(part.name, part.reference))
             elif self.request.message_id:
-                self.addresses |= {update_image_address(part.reference)}
+                self.images |= {identify_image(part.reference)}
             else:
                 raise UnsupportedUIMessage
         inline = [file for file in uploads if isinstance(file, InlineFile)]
@@ -185,7 +186,7 @@ class UISubmission(UIAction):
         """
         if self.request.count > 1:
             raise HistoryNotStored
-        if self.addresses:
+        if self.images:
             raise UnsupportedUIMessage
         self.load_images()
         with transaction.atomic():
@@ -210,7 +211,7 @@ class UISubmission(UIAction):
         turn = self.replace(chat, text) if self.request.message_id else None
         if turn is not None:
             return turn
-        if self.addresses:
+        if self.images:
             raise UnsupportedUIMessage
         self.load_images()
         return self.append(chat, text)
@@ -279,7 +280,7 @@ class UISubmission(UIAction):
         if turn is None or self.wants_other_model(turn):
             return None
         self.check_kept_files(stored)
-        if not turn.is_over or turn.status == Turn.Status.COMPLETED:
+        if is_in_progress(turn) or turn.status == Turn.Status.COMPLETED:
             return turn
         return None if history.select_step_messages(turn.pk).exists() else self.retry(stored)
 
@@ -287,8 +288,8 @@ class UISubmission(UIAction):
         """Raise `UnsupportedUIMessage` for a file that the edited message does not have."""
         links = MessageFile.objects.filter(message=replaced).values_list("file", flat=True)
         listed = name_file_addresses(replaced, parse_parts(replaced.parts))
-        known = {part.reference for part in listed if isinstance(part, FilePart)}
-        if not (set(self.files) <= set(links) and self.addresses <= known):
+        known = {identify_image(part.reference) for part in listed if isinstance(part, FilePart)}
+        if not (set(self.files) <= set(links) and self.images <= known):
             raise UnsupportedUIMessage
 
     def find_previous(self, chat: Chat) -> Message | None:

@@ -12,11 +12,13 @@ from contextpolicy.engine.messages.messages import FilePart, Part, parse_result_
 ADDRESS = "/api/v1/files/{file_id}/content"
 # The address of an image without an upload, such as one of an API client or of a tool result.
 IMAGE_ADDRESS = "/api/v1/chats/{chat_id}/messages/{message_id}/images/{sha256}"
-# The beginning of these addresses in earlier versions, which clients may have stored.
-EARLIER_IMAGE_PREFIX, IMAGE_PREFIX = "/chats/", "/api/v1/chats/"
+UUID_PATTERN = r"[0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12}"
 # The address of an upload, relative or with a host.
-OWN_FILE = re.compile(
-    r"(?:https?://[^/]+)?/api/v1/files/([0-9a-f]{8}(?:-[0-9a-f]{4}){3}-[0-9a-f]{12})/content"
+OWN_FILE = re.compile(rf"(?:https?://[^/]+)?/api/v1/files/({UUID_PATTERN})/content")
+# The address of an image, relative or with a host. Earlier versions gave it without `/api/v1`.
+OWN_IMAGE = re.compile(
+    rf"(?:https?://[^/]+)?(?:/api/v1)?/chats/{UUID_PATTERN}/messages/{UUID_PATTERN}"
+    r"/images/([0-9a-f]{64})"
 )
 
 
@@ -54,8 +56,10 @@ def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Mess
     return replace(part, reference=ADDRESS.format(file_id=file_id), text="")
 
 
-def update_image_address(address: str) -> str:
-    """Return the current address of an image whose address an earlier version gave."""
-    if not address.startswith(EARLIER_IMAGE_PREFIX):
-        return address
-    return IMAGE_PREFIX + address.removeprefix(EARLIER_IMAGE_PREFIX)
+def identify_image(address: str) -> str:
+    """Return the hash in the address of one of our images. Other addresses are returned unchanged.
+
+    An edited message has the images of the message before it, under other addresses.
+    """
+    own = OWN_IMAGE.fullmatch(address)
+    return own[1] if own is not None else address

@@ -7,7 +7,14 @@ from django.db import transaction
 from chats.actions import branching
 from chats.exchange.ui_actions import UIAction, UIMessageNotFound
 from chats.exchange.ui_lookup import find_chat, find_message, load_branch, select_path
-from chats.exchange.ui_repeats import find_newest_unfinished, find_replacement
+from chats.exchange.ui_repeats import (
+    find_current_turn,
+    find_latest_attempt,
+    find_named_turn,
+    find_newest_unfinished,
+    find_replacement,
+    is_in_progress,
+)
 from chats.ground.refusals import NotFound
 from chats.models import Chat, Message, Turn
 from chats.record import history
@@ -41,34 +48,67 @@ class UIRegeneration(UIAction):
         repeated = None if self.idempotency_key else self.find_repeated_regeneration(chat)
         if repeated is not None:
             return repeated
-        accepted = self.make_reply(self.find_target(chat))
+        accepted = self.make_reply(chat)
         self.remember(keyed, accepted)
         return accepted.turn
 
-    def make_reply(self, message: Message) -> Accepted:
-        """Regenerate a reply. For a user message: its reply, or retry it without one."""
+    def make_reply(self, chat: Chat) -> Accepted:
+        """Regenerate a reply. For a user message: its reply, or retry it without one.
+
+        Raises `UIMessageNotFound`.
+        """
+        try:
+            message = self.find_target(chat)
+        except UIMessageNotFound:
+            # Its place on the active branch may be taken by a reply that failed.
+            turn = find_named_turn(chat, str(self.request.message_id))
+            latest = find_latest_attempt(chat, turn) if turn else None
+            if latest is None:
+                raise
+            return self.reply_in_place(latest)
         if message.role == Message.Role.USER:
             steps = history.select_step_messages(message.turn_id) if message.turn_id else None
             reply = steps.last() if steps is not None else None
             if reply is None:
                 return Accepted(message, self.retry(message), repeated=False)
             message = reply
+        return self.regenerate_message(message)
+
+    def regenerate_message(self, message: Message) -> Accepted:
+        """Start another reply in place of a reply."""
         return branching.regenerate_once(
             user=self.user, message=message, now=self.now, api_key=self.api_key
         )
 
+    def reply_in_place(self, turn: Turn) -> Accepted:
+        """Regenerate the reply of a turn, or retry the turn if it has no text.
+
+        Raises `UIMessageNotFound`.
+        """
+        step = history.select_step_messages(turn.pk).last()
+        if step is not None:
+            return self.regenerate_message(step)
+        message = turn.trigger or (turn.continues.reply if turn.continues else None)
+        if message is None:
+            raise UIMessageNotFound
+        return Accepted(message, self.start_again(turn), repeated=False)
+
     def find_repeated_regeneration(self, chat: Chat) -> Turn | None:
         """Return the turn that an earlier request of this kind started, or None.
 
-        Without a `messageId`, this is the unfinished reply. Raises `UIMessageNotFound`.
+        Without a `messageId`, this is the unfinished reply. With the id of a user message, it is
+        the message's reply until it ends: a message with a complete reply can be meant to get
+        another one. Raises `UIMessageNotFound`.
         """
         named = self.request.message_id
         if named is None:
             turn = find_newest_unfinished(chat)
+        elif reply := find_named_turn(chat, named):
+            turn = find_replacement(chat, reply)
         else:
             message = self.find_target(chat)
-            is_user = message.role == Message.Role.USER
-            turn = find_replacement(chat, message, ui_id=named) if is_user else None
+            turn = find_current_turn(chat, message) if message.role == Message.Role.USER else None
+            turn = turn if turn is not None and is_in_progress(turn) else None
         return None if turn is None or self.wants_other_model(turn) else turn
 
     def find_target(self, chat: Chat) -> Message:

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from chats.exchange.ui_lookup import load_branch, parse_own_id, select_path
+from chats.exchange.ui_lookup import load_branch, parse_own_id, resolve_turn, select_path
 from chats.models import Chat, Message, Turn
 from chats.models.turns import UNFINISHED
 
@@ -15,9 +15,10 @@ def matches_sent_message(stored: Message, *, text: str, source: Mapping[str, Any
 
 
 def find_current_turn(chat: Chat, message: Message) -> Turn | None:
-    """Return the turn that replies to the last user message of the active path.
+    """Return the newest turn that replies to the last user message of the active path.
 
-    None if the message is not the last one of its person, or has no turn on the path.
+    In a team, this is the first agent's reply. None if the message is not the last one of its
+    person, or has no turn on the path.
     """
     branch = load_branch(chat)
     queued = Message.objects.filter(branch=branch, seq=None).exclude(pk=message.pk)
@@ -28,34 +29,82 @@ def find_current_turn(chat: Chat, message: Message) -> Turn | None:
         if later.filter(role=Message.Role.USER).exists():
             return None
         step = later.filter(turn__isnull=False).select_related("turn").first()
-        if step is not None:
-            return step.turn
+        if step is not None and step.turn is not None:
+            return find_newest_attempt(chat, step.turn) or step.turn
     if queued.exists():
         return None
     rows = Turn.objects.filter(branch=branch, trigger=message).select_related("absorbed_by")
-    newest = rows.order_by("-accepted").first()
-    return (newest.absorbed_by or newest) if newest else None
+    first = rows.order_by("accepted").first()
+    if first is None:
+        return None
+    first = first.absorbed_by or first
+    return find_newest_attempt(chat, first) or first
 
 
-def find_newest_unfinished(chat: Chat) -> Turn | None:
-    """Return the newest turn of the active branch that is queued or running, or None."""
-    rows = Turn.objects.filter(branch=chat.active_branch_id, status__in=UNFINISHED)
+def find_newest_attempt(chat: Chat, turn: Turn) -> Turn | None:
+    """Return the newest turn of the active branch that replies in place of a turn, or is that turn.
+
+    It has the same cause, and in a team the same agent and place in the round.
+    """
+    rows = Turn.objects.filter(
+        branch=chat.active_branch_id, agent=turn.agent_id, hop=turn.hop
+    ).exclude(status=Turn.Status.ABSORBED)
+    if turn.trigger_id is None:
+        rows = rows.filter(trigger=None, continues=turn.continues_id)
+    else:
+        # A regeneration replies to the last message that the turn accepted.
+        taken = Message.objects.filter(turn=turn, role=Message.Role.USER)
+        rows = rows.filter(trigger__in=[turn.trigger_id, *taken.values_list("pk", flat=True)])
     return rows.order_by("-accepted").first()
 
 
-def find_replacement(chat: Chat, message: Message, *, ui_id: str) -> Turn | None:
-    """Return the turn that replaced a reply to a message, or that is replacing it now.
+def find_newest_unfinished(chat: Chat) -> Turn | None:
+    """Return the newest turn of the active branch that is queued or running, or None.
 
-    `ui_id`: the id in the request, of the reply or of the message. A message with a complete reply
-    can be meant to get another one, so only the id of an earlier reply names a replaced one.
+    A turn that was asked to stop is not returned: after `stop()`, a new reply is meant.
     """
-    current = find_current_turn(chat, message)
-    named = parse_own_id(ui_id)
-    if current is None or current.pk == named:
+    rows = Turn.objects.filter(
+        branch=chat.active_branch_id, status__in=UNFINISHED, stop_requested_at=None
+    )
+    return rows.order_by("-accepted").first()
+
+
+def is_in_progress(turn: Turn) -> bool:
+    """Return True if a turn is queued or running, and was not asked to stop."""
+    return not turn.is_over and turn.stop_requested_at is None
+
+
+def find_named_turn(chat: Chat, ui_id: str) -> Turn | None:
+    """Return the turn of a reply in any branch of a chat, by its id or the id of one of its steps.
+
+    None if the id does not name a reply.
+    """
+    own = parse_own_id(ui_id)
+    if own is None:
         return None
-    if not current.is_over:
-        return current
-    if named is None or current.status != Turn.Status.COMPLETED:
+    turn = resolve_turn(own)
+    if turn is None:
+        rows = Message.objects.filter(pk=own, role=Message.Role.ASSISTANT)
+        step = rows.select_related("turn").first()
+        turn = step.turn if step else None
+    return turn if turn is not None and turn.branch.chat_id == chat.pk else None
+
+
+def find_latest_attempt(chat: Chat, named: Turn) -> Turn | None:
+    """Return the newest turn in place of a named one, unless the chat has gone on after it."""
+    newest = find_newest_attempt(chat, named)
+    if newest is None:
         return None
-    replies = Turn.objects.filter(pk=named, trigger=message).exclude(status=Turn.Status.ABSORBED)
-    return current if replies.exists() else None
+    later = Message.objects.filter(
+        branch=newest.branch_id, role=Message.Role.USER, accepted__gt=newest.accepted
+    )
+    return None if later.exclude(turn=newest).exists() else newest
+
+
+def find_replacement(chat: Chat, named: Turn) -> Turn | None:
+    """Return the turn that replaced a named one, or that is replacing it now. Otherwise None."""
+    newest = find_latest_attempt(chat, named)
+    if newest is None or newest.pk == named.pk:
+        return None
+    is_complete = newest.status == Turn.Status.COMPLETED
+    return newest if is_complete or is_in_progress(newest) else None

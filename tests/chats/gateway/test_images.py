@@ -4,6 +4,7 @@ import base64
 import hashlib
 import json
 from collections import Counter
+from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
@@ -340,7 +341,7 @@ def test_a_chat_that_began_with_an_image_gets_its_title_later(program: GatewayCl
 
 
 def test_use_chat_shows_and_keeps_images_of_another_client(
-    program: GatewayClient, client: Client, alice: User
+    program: GatewayClient, client: Client, alice: User, work: Callable[..., Any]
 ) -> None:
     own = {"type": "image_url", "image_url": {"url": build_image_url()}}
     remote = {"type": "image_url", "image_url": {"url": ADDRESS}}
@@ -359,6 +360,14 @@ def test_use_chat_shows_and_keeps_images_of_another_client(
     copy = Message.objects.get(pk=str(reply.turn.trigger_id))
     assert [part["type"] for part in copy.parts] == ["file", "file", "text"]
     assert MessageImage.objects.filter(message=copy).count() == 1
+    # The same request again, and another edit by a client that has the addresses of the first list.
+    again = reply_to_ui_request(request, user=alice, now=timezone.now())
+    assert again.turn == reply.turn
+    work(reply.turn, [TextDelta("A harbour."), Finished("stop")])
+    more = [*asked["parts"], {"type": "text", "text": "And the sky?"}]
+    edit = replace(request, last=parse_ui_message({**asked, "parts": more})[0])
+    edited = reply_to_ui_request(edit, user=alice, now=timezone.now()).turn
+    assert MessageImage.objects.filter(message=edited.trigger_id).count() == 1
     other = {"type": "file", "mediaType": "image/png", "url": "https://example.com/other.png"}
     last = parse_ui_message({**asked, "parts": [other, TEXT]})[0]
     for message_id in (asked["id"], None):
