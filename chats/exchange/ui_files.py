@@ -57,9 +57,9 @@ def name_file_address(part: FilePart, *, images: dict[str, uuid.UUID], row: Mess
 
 
 def identify_image(address: str) -> str:
-    """Return the hash in the address of one of our images. Other addresses are returned unchanged.
+    """Return the hash of an image from its address. Addresses of other servers do not change.
 
-    An edited message has the images of the message before it, under other addresses.
+    An edit copies the images to a new message, so their addresses change and their hashes do not.
     """
     own = OWN_IMAGE.fullmatch(address)
     return own[1] if own is not None else address

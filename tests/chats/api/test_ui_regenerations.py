@@ -120,7 +120,7 @@ def test_a_reply_to_a_message_accepted_during_a_turn_is_regenerated_once(
 
 def stop_running(turn: Turn, now: datetime) -> None:
     """Store a turn as running, with a request to stop that its worker has not seen yet."""
-    Message.objects.filter(pk=turn.trigger_id).update(seq=1, turn=turn)
+    Message.objects.filter(triggered=turn).update(seq=1, turn=turn)
     Branch.objects.filter(pk=turn.branch_id).update(last_seq=1)
     Turn.objects.filter(pk=turn.pk).update(
         status="running", attempt=1, step=1, lease_token="t", lease_until=now, stop_requested_at=now

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from chats.exchange import ui_chats
+from chats.exchange import ui_chats, ui_lookup
 from chats.models import Branch, Chat, Message, Turn
 from chats.providers.base import Finished, ProviderError, TextDelta
 from contextpolicy.models import ModelSpec
@@ -93,7 +93,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     """Let another request run when the next request has read its chat."""
 
     def overtaking(act: Callable[[], Any]) -> None:
-        find = ui_chats.find_chat
+        find = ui_lookup.find_chat
 
         def finding(*given: Any, **named: Any) -> Chat | None:
             chat = find(*given, **named)

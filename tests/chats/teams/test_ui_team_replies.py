@@ -65,7 +65,7 @@ def test_a_stopping_agent_replies_again_in_a_new_branch(play: Plays) -> None:
     team = play("Ann", "Bob")
     turn = team.ask()
     now = timezone.now()
-    Message.objects.filter(pk=turn.trigger_id).update(seq=1, turn=turn)
+    Message.objects.filter(triggered=turn).update(seq=1, turn=turn)
     Branch.objects.update(last_seq=1)
     Turn.objects.filter(pk=turn.pk).update(
         status="running", attempt=1, step=1, lease_token="t", lease_until=now, stop_requested_at=now
