@@ -8,6 +8,7 @@ from django.utils import translation
 from django.utils.functional import Promise
 from django.utils.translation import gettext
 
+from chats.ground.renamed_sentences import WHOLE, find_current_template
 from chats.ground.texts import sanitise_text, sanitise_value
 from contextpolicy.wording import join_items
 
@@ -57,15 +58,15 @@ def build_sentence_columns(sentence: str | Promise, *, longest: int) -> tuple[st
 
 
 def localize_sentence(stored: str, values: Mapping[str, Any] | None) -> str:
-    """Return a stored sentence in the active language.
+    """Return a stored sentence in the active language. Renamed sentences get their new wording.
 
     Without values, the translation of `stored` itself is used. If the values cannot be read, the
     sentence stays in English.
     """
     if not stored:
         return ""
-    if not values:
-        return gettext(stored)
+    if not values or values == {"template": WHOLE, "values": {"reason": stored}}:
+        return gettext(find_current_template(stored))
     try:
         return str(_parse_value(values))
     except (LookupError, TypeError, ValueError, AttributeError):
@@ -93,7 +94,7 @@ def _serialize_value(value: Any) -> Any:
 def _parse_value(value: Any) -> Any:
     if isinstance(value, Mapping):
         values = {name: _parse_value(each) for name, each in value["values"].items()}
-        return Sentence(value["template"], **values)
+        return Sentence(find_current_template(value["template"]), **values)
     if isinstance(value, list):
         return [_parse_value(each) for each in value]
     return value

@@ -3,7 +3,6 @@
 import json
 from collections.abc import Callable
 from datetime import datetime
-from typing import Any
 
 import pytest
 from django.utils import timezone, translation
@@ -50,11 +49,6 @@ def test_a_failed_reading_is_stored_with_its_values_and_shown_in_each_language(
     assert row.failure_details["template"] == client.SENTENCES["tool_command_missing"]
     with translation.override("zh-hans"):
         assert localize_sentence(row.failure, row.failure_details) != row.failure
-    # A row of an older version keeps its sentence.
-    old = "The tool server did not answer in time."
-    values: dict[str, Any] = {"template": "{reason}", "values": {"reason": old}}
-    with translation.override("zh-hans"):
-        assert localize_sentence(old, values) == old
     json.dumps(row.failure_details)
 
 

@@ -1,0 +1,65 @@
+"""Rows of earlier versions are shown in the reader's language after their sentences changed."""
+
+from string import Formatter
+
+import pytest
+from django.utils import translation
+from django.utils.translation import gettext
+
+from chats.exchange import bounds
+from chats.ground.renamed_sentences import FORMER, RENAMED, WHOLE
+from chats.ground.sentences import localize_sentence
+from chats.models import FileImport, ImportOutcome
+
+CHINESE = "zh-hans"
+ENTRY = "archived/1-4-1.json"
+
+
+def list_placeholders(template: str) -> set[str]:
+    return {name for _, name, _, _ in Formatter().parse(template) if name}
+
+
+@pytest.mark.parametrize("model", [FileImport, ImportOutcome])
+@pytest.mark.parametrize(
+    ("template", "name"),
+    [
+        ("{name} contains no list of chats.", bounds.WHOLE),
+        ("The file {name} contains no list.", ENTRY),
+    ],
+)
+def test_an_old_reason_of_an_import_is_shown_in_chinese(
+    model: type[FileImport | ImportOutcome], template: str, name: str
+) -> None:
+    values = {"template": template, "values": {"name": name}}
+    row = model(reason=template.format(name=name), reason_values=values)
+
+    with translation.override(CHINESE):
+        assert row.localized_reason == gettext(RENAMED[template]).format(name=name)
+        assert name in row.localized_reason
+        assert "contain" not in row.localized_reason
+    assert row.localized_reason == RENAMED[template].format(name=name)
+
+
+def test_a_renamed_sentence_inside_another_is_shown_in_chinese() -> None:
+    inner = {"template": "The file {name} contains no list.", "values": {"name": ENTRY}}
+    values = {"template": "In {place}: {problem}", "values": {"place": "x", "problem": inner}}
+
+    with translation.override(CHINESE):
+        assert "contain" not in localize_sentence("stored", values)
+
+
+@pytest.mark.parametrize("stored", [*RENAMED, *FORMER])
+def test_each_old_sentence_has_a_translation(stored: str) -> None:
+    current = RENAMED.get(stored, stored)
+    assert list_placeholders(current) == list_placeholders(stored)
+    with translation.override(CHINESE):
+        assert gettext(current) != current
+
+
+@pytest.mark.parametrize("stored", [each for each in [*RENAMED, *FORMER] if "tool" in each])
+def test_an_old_failure_of_a_tool_server_is_shown_in_chinese(stored: str) -> None:
+    as_value = {"template": WHOLE, "values": {"reason": stored}}
+    with translation.override(CHINESE):
+        shown = gettext(RENAMED.get(stored, stored))
+        assert localize_sentence(stored, as_value) == localize_sentence(stored, {}) == shown
+        assert shown != stored
