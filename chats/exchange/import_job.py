@@ -34,7 +34,7 @@ from chats.ground.refusals import Refusal
 from chats.ground.sentences import Sentence
 from chats.ground.texts import sanitise_text
 from chats.memory.search import index_schedule
-from chats.models import FileImport, ImportOutcome
+from chats.models import Branch, Chat, FileImport, ImportOutcome
 from chats.record import imports
 from contextpolicy.engine.messages.tokens import TokenCounter
 
@@ -225,10 +225,16 @@ def import_draft(
         missed = NotTaken(draft.title, "import_fault", FAULT)
         record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
     else:
-        branch = made.chat.active_branch
-        if worker.row.found == 1 and made.added and branch is not None:
+        if worker.row.found == 1 and made.added:
             # A single chat is indexed at once; a due job indexes many in steps.
-            index_schedule.request_indexing(branch)
+            request_indexing_of_chat(made.chat)
+
+
+def request_indexing_of_chat(chat: Chat) -> None:
+    """Request indexing of an imported chat, unless it was erased in between."""
+    branch = Branch.objects.select_related("chat").filter(pk=chat.active_branch_id).first()
+    if branch is not None:
+        index_schedule.request_indexing(branch)
 
 
 def record_imported_chat(

@@ -4,6 +4,7 @@ A branch is due while it has messages after the end of its index, or words of an
 Batches are short enough not to delay other work.
 """
 
+import logging
 import time
 import uuid
 from collections.abc import Iterator
@@ -11,18 +12,19 @@ from datetime import timedelta
 from typing import Any
 
 from django.conf import settings
-from django.db import transaction
+from django.db import connection, transaction
 from django.db.models import F, Q, QuerySet
 from django.db.models.functions import Now
 
 from chats.ground import leases, queue
 from chats.ground.background_lock import OneAtATime, alone
-from chats.memory.search.archive import index_branch_batches, remove_indexed_chat
+from chats.memory.search.archive import BRANCH_GONE, index_branch_batches, remove_indexed_chat
 from chats.memory.search.index_progress import create_places, is_indexing_due
 from chats.memory.search.words import VERSION
-from chats.models import Branch, SearchPlace
+from chats.models import Branch, Chat, SearchPlace
 from speed.commits import unflushed_transaction
 
+logger = logging.getLogger(__name__)
 # Seconds of work per task, and the delay of the next one. In between, the processor and SQLite's
 # only writer are free for interactive requests.
 TASK_SECONDS = 0.1
@@ -35,10 +37,20 @@ LOOK_AGAIN = 600.0
 
 
 def request_indexing(branch: Branch) -> None:
-    """Request indexing of a branch's path, unless it is complete or a task is working on it."""
-    with transaction.atomic():
-        if mark_due(branch):
-            queue.enqueue(queue.INDEX_CHAT, chat_id=branch.chat_id)
+    """Request indexing of a branch's path, unless it is complete or a task is working on it.
+
+    Nothing happens if the branch is erased at the same moment. Within a transaction, the caller
+    holds a lock that prevents this.
+    """
+    is_within = connection.in_atomic_block
+    try:
+        with transaction.atomic():
+            if mark_due(branch):
+                queue.enqueue(queue.INDEX_CHAT, chat_id=branch.chat_id)
+    except (*BRANCH_GONE, Chat.DoesNotExist):
+        if is_within:
+            raise
+        logger.info("branch %s was erased before it was indexed", branch.pk)
 
 
 def mark_due(branch: Branch) -> bool:
