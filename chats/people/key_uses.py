@@ -9,6 +9,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable
+from datetime import date
 
 from django.db import connections
 
@@ -21,46 +22,55 @@ Write = Callable[[], bool]
 
 
 class UnnotedUses:
-    """The uses of keys that this process still has to note, one for each key."""
+    """The uses of keys that this process still has to note, one for each key and day."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
-        self.waiting: dict[uuid.UUID, tuple[float, Write]] = {}
+        self.waiting: dict[tuple[uuid.UUID, date], tuple[float, Write]] = {}
         self.thread: threading.Thread | None = None
 
-    def add(self, key_id: uuid.UUID, write: Write) -> None:
-        """Note a use later, in a thread. The oldest use of a key is kept."""
+    def add(self, key_id: uuid.UUID, day: date, write: Write) -> None:
+        """Note a use later, in a thread. The oldest use of a key on a day is kept."""
         with self.lock:
-            self.waiting.setdefault(key_id, (time.monotonic(), write))
+            self.waiting.setdefault((key_id, day), (time.monotonic(), write))
             if self.thread is None:
                 self.thread = threading.Thread(target=self.run, name="key-uses", daemon=True)
                 self.thread.start()
 
     def run(self) -> None:
         """Note the waiting uses, in attempts, until none is left."""
-        while True:
+        is_over = False
+        while not is_over:
             time.sleep(AGAIN)
             self.note_all()
-            connections.close_all()
+            close_connections()
             with self.lock:
-                if not self.waiting:
+                is_over = not self.waiting
+                if is_over:
                     self.thread = None
-                    return
 
     def note_all(self) -> None:
         """Try to note each waiting use once. After an hour, give it up with a warning."""
-        for key_id, (since, write) in list(self.waiting.items()):
+        for use, (since, write) in list(self.waiting.items()):
             try:
                 is_noted = write()
             except Exception:
-                logger.exception("the use of key %s cannot be noted", key_id)
+                logger.exception("the use of key %s cannot be noted", use[0])
                 is_noted = True
             if not is_noted:
                 if time.monotonic() - since < LONGEST:
                     continue
-                logger.warning("the use of key %s was not noted within an hour", key_id)
+                logger.warning("the use of key %s was not noted within an hour", use[0])
             with self.lock:
-                self.waiting.pop(key_id, None)
+                self.waiting.pop(use, None)
+
+
+def close_connections() -> None:
+    """Close the thread's database connections. Errors are logged, so that the thread continues."""
+    try:
+        connections.close_all()
+    except Exception:
+        logger.exception("a database connection cannot be closed")
 
 
 UNNOTED = UnnotedUses()

@@ -21,7 +21,7 @@ from chats.models import ApiKey
 from chats.people import key_uses, signin, statements
 from contextpolicy import ledger
 from contextpolicy.engine.text import names
-from contextpolicy.models import ContextPolicy
+from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.presets import CODING_AGENTS
 
 MARK = "plm_"
@@ -58,6 +58,8 @@ LONGEST_DAYS = 365
 NAME_LENGTH = 200
 # Minimum time between two updates of a key's last use, because each is a write.
 NOTED_EVERY = timedelta(minutes=1)
+# The name of the optional write in logs.
+USE = "the use of a key"
 
 
 class InvalidKeyName(Refusal):
@@ -275,22 +277,49 @@ def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
 
     If the database is busy, the request continues, and a later request or a thread records the use.
     """
-    write = partial(
-        databases.write_if_possible,
-        "the use of a key",
-        partial(write_use, key, noted_until=noted_until, now=now),
-        is_repeated=True,
-    )
-    if not write():
-        key_uses.UNNOTED.add(key.pk, write)
+    write = partial(write_use, key, noted_until=noted_until, now=now)
+    if not databases.write_if_possible(USE, write, is_repeated=True):
+        again = partial(write_missed_use, key, noted_until=noted_until, now=now)
+        later = partial(databases.write_if_possible, USE, again, is_repeated=True)
+        key_uses.UNNOTED.add(key.pk, now.astimezone(UTC).date(), later)
 
 
 def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
     """Update the key's last use; record the first use of a day in the ledger too."""
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
     is_first = key.last_used_at is None or key.last_used_at.date() < now.astimezone(UTC).date()
-    if ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now) and is_first:
-        record_key_event("api_key.used", key=key, actor=f"user:{key.owner_id}", now=now)
+    if update_last_use(key, noted_until=noted_until, now=now) and is_first:
+        record_use(key, now=now)
+
+
+def write_missed_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+    """Record a use that the database was too busy to record.
+
+    Another use may have been noted since, even on the next day. The ledger gets the missed use
+    if it has no use of the key on the same day.
+    """
+    held = ApiKey.objects.select_for_update(of=("self",), no_key=True).filter(pk=key.pk)
+    if not held:
+        return
+    update_last_use(key, noted_until=noted_until, now=now)
+    if not has_use_of_day(key, day=now):
+        record_use(key, now=now)
+
+
+def update_last_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> bool:
+    """Update the key's last use; return False if it was updated since `noted_until`."""
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
+    return bool(ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now))
+
+
+def record_use(key: ApiKey, *, now: datetime) -> None:
+    record_key_event("api_key.used", key=key, actor=f"user:{key.owner_id}", now=now)
+
+
+def has_use_of_day(key: ApiKey, *, day: datetime) -> bool:
+    """Return True if the ledger has a use of the key on the day of a moment, in UTC."""
+    start = day.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
+    rows = AuditEvent.objects.filter(type="api_key.used", data__key=str(key.pk))
+    return rows.filter(at__gte=start, at__lt=start + timedelta(days=1)).exists()
 
 
 def is_living(*, key_id: uuid.UUID, now: datetime) -> bool:
