@@ -40,7 +40,7 @@ logging.getLogger("mcp").setLevel(logging.CRITICAL + 1)
 CONNECT_SECONDS = 10.0
 # The maximum number of tools of one server, and of pages of its list.
 MOST_TOOLS, MOST_PAGES = 500, 50
-# The maximum bytes of a list of tools.
+# The maximum bytes of one message with a list of tools.
 LIST_BYTES = 16 * 1024 * 1024
 # Headers of the protocol, in addition to those of every request.
 HEADERS = frozenset(
@@ -49,12 +49,16 @@ HEADERS = frozenset(
 
 
 class ToolServerFailed(Refusal):
-    """A tool server could not be used. `code` is one of `SENTENCES`."""
+    """A tool server could not be used. `code` is one of `SENTENCES`.
+
+    `most`: the limit in bytes that applied to each message of the server.
+    """
 
     status = 502
 
-    def __init__(self, code: str, *, was_sent: bool = False) -> None:
+    def __init__(self, code: str, *, was_sent: bool = False, most: int = LIST_BYTES) -> None:
         self.code = code
+        self.most = most
         # The call may have been carried out.
         self.was_sent = was_sent
         self.sentence = SENTENCES[code]
@@ -62,7 +66,7 @@ class ToolServerFailed(Refusal):
             "seconds": settings.TOOL_SECONDS,
             "tools": MOST_TOOLS,
             "characters": LONGEST_DEFINITION,
-            "mebibytes": max(settings.TOOL_RESULT_BYTES, LIST_BYTES) // (1024 * 1024),
+            "mebibytes": f"{most / 1024 / 1024:.4g}",
         }
         named = {name: limit for name, limit in limits.items() if f"{{{name}" in self.sentence}
         super().__init__(retry_after=None, **named)
@@ -178,7 +182,7 @@ async def call_server_tool(
     except ToolServerFailed as error:
         if not sent:
             raise
-        raise ToolServerFailed(error.code, was_sent=True) from None
+        raise ToolServerFailed(error.code, was_sent=True, most=error.most) from None
     return cut_output(read_result_content(result))
 
 
@@ -216,7 +220,7 @@ async def open_session(
     except ToolServerFailed:
         raise
     except Exception as error:  # noqa: BLE001  # each failure of a server becomes a code
-        raise ToolServerFailed(find_failure_code(error)) from None
+        raise ToolServerFailed(find_failure_code(error), most=most) from None
 
 
 @asynccontextmanager

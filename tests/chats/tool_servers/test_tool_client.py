@@ -134,3 +134,17 @@ def test_a_server_that_is_gone_and_one_that_lists_too_much(
     with pytest.raises(ToolServerFailed) as failure:
         asyncio.run(list_server_tools(ServerAccess("http", "http://127.0.0.1:1/mcp")))
     assert failure.value.code == "tool_server_unavailable"
+
+
+def test_the_sentence_about_a_long_message_has_the_limit_that_applied(
+    server: FakeToolServer, settings: Settings
+) -> None:
+    settings.TOOL_RESULT_BYTES = 24 * 1024 * 1024 + 512 * 1024
+    server.fault = "huge"
+    with pytest.raises(ToolServerFailed) as of_call:
+        call(server)
+    server.tools = [describe(f"tool{number}", description="x" * 19_000) for number in range(900)]
+    with pytest.raises(ToolServerFailed) as of_list:
+        asyncio.run(list_server_tools(access(server)))
+    assert "one message exceeds 24.5 MiB" in of_call.value.sentence
+    assert "one message exceeds 16 MiB" in of_list.value.sentence
