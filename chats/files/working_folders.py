@@ -42,9 +42,7 @@ def remove_abandoned_folders() -> int:
     """Delete the working folders of killed processes on this machine. Return the count."""
     removed = 0
     limit = time.time() - UNLOCKED_SECONDS
-    with os.scandir(tempfile.gettempdir()) as entries:
-        found = [each for each in entries if each.name.startswith(PREFIX)]
-    for entry in found:
+    for entry in list_working_folders():
         try:
             state = entry.stat(follow_symlinks=False)
             is_ours = entry.is_dir(follow_symlinks=False) and state.st_uid == os.geteuid()
@@ -55,6 +53,19 @@ def remove_abandoned_folders() -> int:
             # Another process may have removed it first.
             logger.info("a temporary folder was not removed: %s", type(error).__name__)
     return removed
+
+
+def list_working_folders() -> list[os.DirEntry[str]]:
+    """Return the entries of the temporary folder with the prefix of working folders.
+
+    Empty if the temporary folder cannot be listed, because folders can be created there even so.
+    """
+    try:
+        with os.scandir(tempfile.gettempdir()) as entries:
+            return [each for each in entries if each.name.startswith(PREFIX)]
+    except OSError as error:
+        logger.info("the temporary folder was not listed: %s", type(error).__name__)
+        return []
 
 
 def is_abandoned(folder: Path) -> bool:

@@ -125,3 +125,18 @@ def test_a_large_upload_has_no_named_temporary_file(
     assert kind != "BytesIO"
     assert named == []
     assert b"".join(iter_file_bytes(StoredFile.objects.get())) == data
+
+
+def test_a_file_is_read_although_the_temporary_folder_cannot_be_listed(
+    read: Read, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    usual = os.scandir
+
+    def refuse(path: Any = ".") -> Any:
+        if path == str(folder):
+            raise PermissionError
+        return usual(path)
+
+    monkeypatch.setattr(os, "scandir", refuse)
+    assert read(b"some words")["state"] == "ready"
+    assert run_due_job("removed_files", now=timezone.now()) == 0
