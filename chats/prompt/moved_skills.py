@@ -7,9 +7,9 @@ it again if needed.
 
 from collections.abc import Iterator, Sequence
 
-from chats.models import Branch, Compaction, Message
+from chats.models import Branch, Compaction
 from chats.record import history
-from chats.record.sendable import build_sendable_filter
+from chats.record.sendable import WITH_RESULTS, build_sendable_filter
 from contextpolicy.engine.compose.system_text import SkillText, build_moved_part
 from contextpolicy.engine.messages.messages import parse_parts
 from contextpolicy.engine.messages.skills import (
@@ -22,15 +22,6 @@ from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.skill_files import load_moved_texts
 from contextpolicy.skills import load_chat_skills
-
-# The finish reasons of messages that can have tool results. A stopped or failed step has those of
-# the calls that ended before.
-WITH_RESULTS = (
-    Message.Finish.TOOL_CALLS,
-    Message.Finish.LIMIT,
-    Message.Finish.STOPPED,
-    Message.Finish.INCOMPLETE,
-)
 
 
 def find_moved_skills(

@@ -4,6 +4,15 @@ from django.db.models import Q
 
 from chats.models import Message
 
+# The finish reasons of messages that can have tool results. A stopped or failed step has those of
+# the calls that ended before.
+WITH_RESULTS = (
+    Message.Finish.TOOL_CALLS,
+    Message.Finish.LIMIT,
+    Message.Finish.STOPPED,
+    Message.Finish.INCOMPLETE,
+)
+
 
 def build_sendable_filter(prefix: str = "") -> Q:
     """Return the filter for messages that excerpts and search results may quote.

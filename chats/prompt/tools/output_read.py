@@ -11,6 +11,7 @@ from typing import Any
 from chats.models import Branch, Message
 from chats.prompt.tools.arguments import ArgumentsInvalid, parse_tool_arguments
 from chats.record.history import select_path_messages
+from chats.record.sendable import WITH_RESULTS, build_sendable_filter
 from contextpolicy.engine.messages.messages import ToolResultPart, parse_parts
 from contextpolicy.engine.messages.tool_outputs import (
     MOST_READ_CHARACTERS,
@@ -21,7 +22,6 @@ from contextpolicy.engine.messages.tool_outputs import (
 # The maximum number of characters on each side of a match.
 AROUND = 300
 MOST_MATCHES = 8
-WITH_CALLS = (Message.Finish.TOOL_CALLS, Message.Finish.LIMIT, Message.Finish.STOPPED)
 MALFORMED = "The arguments are not valid: {reason}. Send {{id: text, start: number}}."
 UNKNOWN = "This chat has no such result. Use the id at the end of a cut result."
 NOTHING = "The result does not contain this text. Try other words, or read from a position."
@@ -56,11 +56,14 @@ def run_output_read(arguments: str, *, branch: Branch) -> tuple[str, dict[str, A
 def find_tool_output(call_id: str, *, branch: Branch) -> str | None:
     """Return the whole result of a tool server's call on the branch, or None.
 
-    If several calls have the same id, the newest counts. Erased messages are skipped.
+    If several calls have the same id, the newest counts. Messages that prompts leave out are
+    skipped, such as incomplete replies that were not kept.
     """
     rows = select_path_messages(branch, after=0, before=branch.last_seq + 1)
     # Only replies with tool calls; most messages have none.
-    rows = rows.filter(role=Message.Role.ASSISTANT, erased_at=None, finish__in=WITH_CALLS)
+    rows = rows.filter(
+        build_sendable_filter(), role=Message.Role.ASSISTANT, finish__in=WITH_RESULTS
+    )
     for row in rows.order_by("-seq").iterator(chunk_size=20):
         for part in parse_parts(row.parts):
             if not isinstance(part, ToolResultPart) or part.call_id != call_id:
