@@ -2,13 +2,13 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 from django.db.models import QuerySet
 from django.utils.translation import gettext_noop
 
 from chats.ground.refusals import Refusal
-from chats.models import Agent, Chat, TeamVersion
+from chats.models import Agent, Chat, Round, TeamVersion
 from contextpolicy.engine.team import rounds as engine
 from contextpolicy.engine.team.team_view import fold_member_name
 
@@ -52,16 +52,46 @@ class Roster:
     def agent(self, role_id: str) -> Agent | None:
         return next((agent for agent in self.agents if agent.role_id == role_id), None)
 
-    def split_uncalled(self, names: Sequence[str]) -> tuple[list[str], list[str]]:
-        """Return the names that belong to no member, and those of inactive members."""
-        known = {fold_member_name(agent.name) for agent in self.agents}
-        unknown = [name for name in names if fold_member_name(name) not in known]
-        return unknown, [name for name in names if name not in unknown]
-
     def names(self, role_ids: Sequence[str]) -> list[str]:
         """Return the names of the roles in the given order. Unknown roles are left out."""
         found = (self.agent(role_id) for role_id in role_ids)
         return [agent.name for agent in found if agent is not None]
+
+
+class UncalledNames(NamedTuple):
+    """Names of a round that called no agent, by the reason: no member has it, or it is inactive."""
+
+    unknown: list[str]
+    inactive_agents: list[str]
+    inactive_people: list[str]
+
+    @property
+    def inactive(self) -> list[str]:
+        return self.inactive_agents + self.inactive_people
+
+
+def split_uncalled_names(made: Round, *, roster: Roster) -> UncalledNames:
+    """Split the names of a round that called no agent by their reason. `roster`: of the round.
+
+    Members that were added as inactive since the round started count as inactive too, because
+    messages of the user call the agents of the current version.
+    """
+    names = dict.fromkeys(made.unknown)
+    known = {fold_member_name(agent.name): agent for agent in roster.agents}
+    if any(fold_member_name(name) not in known for name in names):
+        current = select_current_version(made.branch.chat)
+        added = Agent.objects.filter(version__in=current, rests=True)
+        known = {fold_member_name(agent.name): agent for agent in added} | known
+    found = UncalledNames([], [], [])
+    for name in names:
+        agent = known.get(fold_member_name(name))
+        if agent is None:
+            found.unknown.append(name)
+        elif agent.type == Agent.Type.HUMAN:
+            found.inactive_people.append(name)
+        else:
+            found.inactive_agents.append(name)
+    return found
 
 
 def load_roster(version: TeamVersion) -> Roster:

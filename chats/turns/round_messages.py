@@ -44,12 +44,18 @@ def find_addressees(text: str, *, roster: Roster) -> tuple[tuple[str, ...], tupl
     return called, tuple(name for name in found if name not in active)
 
 
-def note_inactive_addressees(turn: Turn, names: Sequence[str]) -> None:
-    """Store the inactive agents that a message addresses in the round that answers it."""
+def note_inactive_addressees(turn: Turn, names: Sequence[str], *, roster: Roster) -> None:
+    """Store the inactive agents that a message addresses in the round that answers it.
+
+    `roster`: the current one, which has the names. A running round keeps its version, so an agent
+    that was deactivated since it started may still reply, and is not stored.
+    """
     if not names or turn.round_id is None:
         return
     made = Round.objects.select_for_update(of=("self",), no_key=True).get(pk=turn.round_id)
-    made.note_uncalled(names)
+    active = made.version.agents.filter(rests=False).values_list("role_id", flat=True)
+    roles = {agent.role_id for agent in roster.agents if agent.name in names} - {*active}
+    made.note_uncalled(roster.names([a.role_id for a in roster.agents if a.role_id in roles]))
     made.save(update_fields=["unknown"])
 
 
@@ -115,7 +121,7 @@ def accept_team_message(
     turn.save()
     messages.end_absorbed(late, by=turn, chat_id=chat.pk, now=now)
     start_parallel_turns(turn, roster=roster, chat=chat, actor=actor, now=now)
-    note_inactive_addressees(turn, inactive)
+    note_inactive_addressees(turn, inactive, roster=roster)
     return message, turn
 
 

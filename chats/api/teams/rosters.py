@@ -22,7 +22,7 @@ from chats.api.teams.team_outputs import AgentContextOut, RosterOut, RoundOut, S
 from chats.models import Round, Team
 from chats.record import access
 from chats.teams import conversation, play, rosters, team_drafts
-from chats.turns.roster import load_roster
+from chats.turns.roster import load_roster, split_uncalled_names
 from chats.turns.start import get_active_branch
 from contextpolicy.engine.team import team
 
@@ -166,7 +166,7 @@ class AgentViewSet(Endpoint):
 def serialize_round(made: Round) -> dict[str, Any]:
     """Return a round as JSON, with the names of its past and next agents."""
     roster = load_roster(made.version)
-    unknown, inactive = roster.split_uncalled(made.unknown)
+    uncalled = split_uncalled_names(made, roster=roster)
     return {
         "id": str(made.pk),
         "status": made.status,
@@ -178,8 +178,8 @@ def serialize_round(made: Round) -> dict[str, Any]:
         "hops": made.hops,
         "hop_limit": made.version.hop_limit,
         "tokens": made.tokens,
-        "unknown_names": unknown,
-        "inactive_names": inactive,
+        "unknown_names": uncalled.unknown,
+        "inactive_names": uncalled.inactive,
         "started_at": made.started_at,
         "finished_at": made.finished_at,
     }

@@ -280,7 +280,7 @@ class RoundOut(serializers.Serializer[Any]):
     inactive_names = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "Names of inactive agents that the user's messages or replies address. They do not "
+            "Names of inactive members that the user's messages or replies address. They do not "
             "reply until they are active in the team."
         ),
     )

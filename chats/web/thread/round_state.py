@@ -8,7 +8,7 @@ from django.utils.translation import gettext, ngettext
 from chats.models import Chat, Round
 from chats.teams import play
 from chats.turns import lanes, round_again
-from chats.turns.roster import Roster, load_roster
+from chats.turns.roster import Roster, load_roster, split_uncalled_names
 from chats.web.words import format_number, format_token_count
 from contextpolicy.wording import join_items, join_sentences
 
@@ -45,21 +45,30 @@ def round_state(chat: Chat) -> RoundState | None:
 
 
 def describe_uncalled_names(made: Round, *, roster: Roster) -> list[str]:
-    """Return a sentence about names without an agent, and one about inactive agents."""
-    unknown, inactive = roster.split_uncalled(list(dict.fromkeys(made.unknown)))
+    """Return sentences about names without an agent, inactive agents and inactive people."""
+    found = split_uncalled_names(made, roster=roster)
     said = []
-    if unknown:
+    if found.unknown:
         text = gettext("This chat has no agent named {names}.")
-        said.append(text.format(names=join_items(unknown)))
-    if inactive:
+        said.append(text.format(names=join_items(found.unknown)))
+    if found.inactive_agents:
         text = ngettext(
             "The agent {names} is inactive and does not reply. To call it, make it active in the "
             "team.",
             "The agents {names} are inactive and do not reply. To call them, make them active in "
             "the team.",
-            len(inactive),
+            len(found.inactive_agents),
         )
-        said.append(text.format(names=join_items(inactive)))
+        said.append(text.format(names=join_items(found.inactive_agents)))
+    if found.inactive_people:
+        text = ngettext(
+            "The person {names} is inactive, so the round does not wait for an answer. To be "
+            "asked, make this person active in the team.",
+            "The people {names} are inactive, so the round does not wait for their answers. To be "
+            "asked, make these people active in the team.",
+            len(found.inactive_people),
+        )
+        said.append(text.format(names=join_items(found.inactive_people)))
     return said
 
 
