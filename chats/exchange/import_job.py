@@ -232,8 +232,8 @@ def import_draft(
 
 def request_indexing_of_chat(chat: Chat) -> None:
     """Request indexing of an imported chat, unless it was erased in between."""
-    branch = Branch.objects.select_related("chat").filter(pk=chat.active_branch_id).first()
-    if branch is not None:
+    found = Branch.objects.select_related("chat").filter(chat=chat.pk, pk=F("chat__active_branch"))
+    if (branch := found.first()) is not None:
         index_schedule.request_indexing(branch)
 
 

@@ -43,7 +43,7 @@ class UnnotedUses:
         while not is_over:
             time.sleep(AGAIN)
             self.note_all()
-            close_connections()
+            close_thread_connections()
             with self.lock:
                 is_over = not self.waiting
                 if is_over:
@@ -65,7 +65,7 @@ class UnnotedUses:
                 self.waiting.pop(use, None)
 
 
-def close_connections() -> None:
+def close_thread_connections() -> None:
     """Close the thread's database connections. Errors are logged, so that the thread continues."""
     try:
         connections.close_all()

@@ -12,7 +12,7 @@ from chats.ground.sentences import localize_sentence
 from chats.models import FileImport, ImportOutcome
 
 CHINESE = "zh-hans"
-ENTRY = "archived/1-4-1.json"
+OF_IMPORTS = [each for each in RENAMED if "{name}" in each]
 
 
 def list_placeholders(template: str) -> set[str]:
@@ -20,16 +20,11 @@ def list_placeholders(template: str) -> set[str]:
 
 
 @pytest.mark.parametrize("model", [FileImport, ImportOutcome])
-@pytest.mark.parametrize(
-    ("template", "name"),
-    [
-        ("{name} contains no list of chats.", bounds.WHOLE),
-        ("The file {name} contains no list.", ENTRY),
-    ],
-)
+@pytest.mark.parametrize("template", OF_IMPORTS)
 def test_an_old_reason_of_an_import_is_shown_in_chinese(
-    model: type[FileImport | ImportOutcome], template: str, name: str
+    model: type[FileImport | ImportOutcome], template: str
 ) -> None:
+    name = bounds.WHOLE
     values = {"template": template, "values": {"name": name}}
     row = model(reason=template.format(name=name), reason_values=values)
 
@@ -41,8 +36,8 @@ def test_an_old_reason_of_an_import_is_shown_in_chinese(
 
 
 def test_a_renamed_sentence_inside_another_is_shown_in_chinese() -> None:
-    inner = {"template": "The file {name} contains no list.", "values": {"name": ENTRY}}
-    values = {"template": "In {place}: {problem}", "values": {"place": "x", "problem": inner}}
+    inner = {"template": OF_IMPORTS[0], "values": {"name": bounds.WHOLE}}
+    values = {"template": "{place}: {problem}", "values": {"place": "x", "problem": inner}}
 
     with translation.override(CHINESE):
         assert "contain" not in localize_sentence("stored", values)
