@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
-from django.db import InterfaceError, OperationalError
+from django.db import InterfaceError, OperationalError, connections
 
 from chats.models import ApiKey
 from chats.people import key_uses, keys
@@ -117,7 +117,7 @@ def test_the_thread_continues_if_connections_cannot_be_closed(
     unnoted = key_uses.UnnotedUses()
     monkeypatch.setattr(threading, "Thread", Thread)
     monkeypatch.setattr(key_uses, "AGAIN", 0.0)
-    monkeypatch.setattr(key_uses.connections, "close_all", fail)
+    monkeypatch.setattr(connections, "close_all", fail)
     attempts = iter((False, True))
     unnoted.add(ApiKey().pk, now.date(), lambda: next(attempts))
     unnoted.run()

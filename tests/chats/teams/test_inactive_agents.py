@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 
-from chats.models import Agent, Team, TeamVersion
+from chats.models import Agent, TeamVersion
 from chats.web.thread.round_state import round_state
 from tests.chats.api.conftest import of_alice, program
 from tests.chats.api.programs import Program
@@ -54,7 +54,8 @@ def test_a_resting_agent_that_is_called_during_a_round_is_told(play: Plays) -> N
 
 def publish_version(game: TeamPlay, *, inactive: str) -> None:
     """Publish a version of the team in which this agent is inactive. A new name is added."""
-    team = Team.objects.select_related("current").get(pk=game.chat.team_id)
+    team = game.chat.team
+    assert team is not None
     agents = list(team.current.agents.order_by("place")) if team.current else []
     version = TeamVersion.objects.create(
         team=team, number=2, name="Team", created_at=game.now, routing=TeamVersion.Routing.ALL
