@@ -204,10 +204,10 @@ def test_a_password_set_for_someone_offers_to_revoke_their_keys(
     revoked: bool, owner: Client, bob: User
 ) -> None:
     url = reverse("admin:auth_user_password_change", args=[bob.pk])
-    assert "Revoke" not in opened(owner, url).words
+    assert "revoke_keys" not in owner.get(url).content.decode()
     now = timezone.now()
     keys.create_key(owner=bob, name="k", scopes=["chats:read"], now=now)
-    assert "Revoke 1 API key of this person" in opened(owner, url).words
+    assert 'name="revoke_keys"' in owner.get(url).content.decode()
     new = {
         "usable_password": "true",
         "password1": PASSWORD * 2,

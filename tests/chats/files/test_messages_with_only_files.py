@@ -1,5 +1,6 @@
 """Messages that have files and no text: page, REST, gateway, titles, search, editing, erasure."""
 
+import html
 import time
 import uuid
 from collections.abc import Callable
@@ -138,7 +139,8 @@ def test_documents_name_the_picture(picture: str, work: Work, of_alice: Program,
     turn = turn_of(of_alice.post("chats", {"title": "T", "files": [picture]}))
     work(turn)
     answer = of_alice.get(f"chats/{turn.branch.chat_id}/export", form=form)
-    assert "chart of sales.png (Image: image/png, " in read_stream(answer).decode()
+    line = 'Image: "chart of sales.png", image/png, 30 × 20 pixels, '
+    assert line in html.unescape(read_stream(answer).decode())
 
 
 def test_a_search_finds_a_picture_by_its_name(picture: str, work: Work, of_alice: Program) -> None:
