@@ -176,7 +176,7 @@ def test_every_form_keeps_its_text_and_can_be_sent_again(admin: Person) -> None:
     for path in (*PAGES, chat, *(f"{chat}{page}" for page in CHAT_PAGES), *of_message):
         admin.open(path)
         tried += fail_each_form(admin, tried)
-    assert tried > 35
+    assert tried > 34
 
 
 @pytest.mark.timeout(900)
