@@ -172,15 +172,14 @@ def render_team_choice(
 ) -> HttpResponse:
     """Render the page. Forms that are given keep their values and their refusal."""
     chosen = {"team": str(chat.team_id or "")}
-    form = form or ResponderForm(initial=chosen, teams=list_selectable_teams(request))
-    # The first choice is the chat's model.
-    has_teams = len(form.fields["team"].choices) > 1  # type: ignore[attr-defined]  # a choice field
+    teams = list_selectable_teams(request)
+    form = form or ResponderForm(initial=chosen, teams=teams)
     task_form = task_form or TaskForm(initial={"task": chat.team_task or ""})
     refusal = form.refusal or task_form.refusal
     context = {
         "chat": chat,
         "form": form,
-        "has_teams": has_teams,
+        "has_teams": bool(teams),
         "task_form": task_form,
         "notice": notice,
         "refusal": refusal,
