@@ -54,20 +54,25 @@ def list_outcomes(turn: Turn) -> list[tuple[str, str]]:
 
 
 @pytest.fixture
+def begin(
+    connect: Connect, allow: Allow, alice: User, chat: Chat, now: datetime
+) -> Callable[..., Turn]:
+    """Start a turn that may call tools of a server; `asks`: with consent."""
+
+    def beginning(*, asks: bool = False) -> Turn:
+        connect(asks=asks)
+        allow(tools=["files/*"])
+        return start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+
+    return beginning
+
+
+@pytest.fixture
 def interrupted(
-    connect: Connect,
-    allow: Allow,
-    alice: User,
-    chat: Chat,
-    work: Work,
-    now: datetime,
-    server: FakeToolServer,
-    monkeypatch: pytest.MonkeyPatch,
+    begin: Callable[..., Turn], work: Work, server: FakeToolServer, monkeypatch: pytest.MonkeyPatch
 ) -> Turn:
     """A turn whose worker died after its call reached the server."""
-    connect()
-    allow(tools=["files/*"])
-    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    turn = begin()
     with monkeypatch.context() as patch:
         patch.setattr("chats.turns.tool_steps.store_call_ending", die)
         with pytest.raises(WorkerDied):
@@ -119,17 +124,12 @@ def test_a_turn_whose_next_attempt_fails_before_its_calls(
 
 
 def test_a_turn_that_fails_while_its_call_runs(
-    connect: Connect,
-    allow: Allow,
-    alice: User,
-    chat: Chat,
+    begin: Callable[..., Turn],
     work: Work,
     now: datetime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    connect()
-    allow(tools=["files/*"])
-    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    turn = begin()
 
     def fail(*_args: Any, **_named: Any) -> str:
         raise RuntimeError("a fault in the format")
@@ -142,18 +142,14 @@ def test_a_turn_that_fails_while_its_call_runs(
 
 
 def test_locks_of_the_branch_and_the_memory_come_before_the_ledger(
-    connect: Connect,
-    allow: Allow,
+    begin: Callable[..., Turn],
     alice: User,
-    chat: Chat,
     work: Work,
     now: datetime,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """Otherwise an erasure or a summary can deadlock with the end of the turn."""
-    connect(asks=True)
-    allow(tools=["files/*"])
-    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    turn = begin(asks=True)
     work(turn, call_echo("a", "b"))
     turn.refresh_from_db()
     call = list_waiting_calls(turn)[0]
@@ -176,18 +172,14 @@ def test_locks_of_the_branch_and_the_memory_come_before_the_ledger(
 
 @pytest.mark.parametrize("allowed", [0, 1])
 def test_a_turn_that_is_stopped_while_it_waits_for_consent(
-    connect: Connect,
-    allow: Allow,
+    begin: Callable[..., Turn],
     alice: User,
-    chat: Chat,
     work: Work,
     now: datetime,
     server: FakeToolServer,
     allowed: int,
 ) -> None:
-    connect(asks=True)
-    allow(tools=["files/*"])
-    turn = start_turn(user=alice, chat=chat, text="Do it", now=now).turn
+    turn = begin(asks=True)
     work(turn, call_echo("a", "b"))
     turn.refresh_from_db()
     for call in list_waiting_calls(turn)[:allowed]:
