@@ -235,7 +235,7 @@ together: $(VENV)/.for-testing
 		--chats $(or $(CHATS),50) --steps $(or $(STEPS),25) --seed $(or $(SEED),1)
 
 # Time to the first words, without and with background work, on either database; fails if replies wait:
-# make beside [DURING=summaries,catch-up,verify,index,uploads] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
+# make beside [DURING=summaries,uploads,busy-cores,…] [LAYOUT=laptop|queues|two] [DATABASE=postgres]
 beside: $(VENV)/.for-testing
 	@$(ON_DATABASE) $(BIN)/python -m benchmarks.beside \
 		$(if $(DURING),--during $(DURING)) --layout $(or $(LAYOUT),laptop)

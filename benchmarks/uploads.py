@@ -1,17 +1,15 @@
 """Uploads many files at once, each on its own connection.
 
 `python -m benchmarks.uploads --socket PATH [--number 200] [--mib 5]` sends text files with the API
-key of the environment variable KEY. It prints the duration and the number of each status.
+key of the environment variable KEY. It prints the duration and the number of each status. One
+thread writes to all connections, because this program shares its cores with the measured server.
 """
 
 import argparse
+import asyncio
 import os
-import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
-
-import httpx2
 
 PIECE = 64 * 1024
 EDGE = "a-line-between-parts"
@@ -19,32 +17,36 @@ HEAD = (
     f"--{EDGE}\r\n"
     'Content-Disposition: form-data; name="file"; filename="large {number}.txt"\r\n\r\n'
 )
+END = f"\r\n--{EDGE}--\r\n".encode()
+REQUEST = (
+    "POST /api/v1/files HTTP/1.1\r\nHost: localhost\r\nConnection: close\r\n"
+    "Authorization: Bearer {key}\r\nContent-Length: {length}\r\n"
+    f"Content-Type: multipart/form-data; boundary={EDGE}\r\n\r\n"
+)
 
 
-def iter_body(number: int, *, size: int) -> Iterator[bytes]:
-    """Yield the body of an upload of a text that no other upload has."""
-    yield HEAD.format(number=number).encode()
+async def upload_file(socket: str, number: int, *, pieces: int) -> str:
+    """Upload a text that no other upload has; return the status of the response."""
+    reader, writer = await asyncio.open_unix_connection(socket)
+    head = HEAD.format(number=number).encode()
     line = f"Upload {number} has this line in each of its pieces.\n".encode()
     piece = (line * (PIECE // len(line) + 1))[:PIECE]
-    for _ in range(size // PIECE):
-        yield piece
-    yield f"\r\n--{EDGE}--\r\n".encode()
+    length = len(head) + pieces * PIECE + len(END)
+    request = REQUEST.format(key=os.environ["KEY"], length=length).encode()
+    for sent in [request, head, *[piece] * pieces, END]:
+        writer.write(sent)
+        await writer.drain()
+    status = await reader.readline()
+    await reader.read()
+    writer.close()
+    return status.split()[1].decode()
 
 
-def upload_file(socket: str, number: int, *, size: int, seen: Counter[str]) -> None:
-    """Upload one file and count its status, or its error."""
-    headers = {
-        "Authorization": f"Bearer {os.environ['KEY']}",
-        "Content-Type": f"multipart/form-data; boundary={EDGE}",
-    }
-    transport = httpx2.HTTPTransport(uds=socket)
-    try:
-        with httpx2.Client(transport=transport, headers=headers, timeout=300) as client:
-            body = iter_body(number, size=size)
-            answer = client.post("http://localhost/api/v1/files", content=body)
-            seen[str(answer.status_code)] += 1
-    except httpx2.HTTPError as error:
-        seen[type(error).__name__] += 1
+async def upload_all(socket: str, *, number: int, pieces: int) -> Counter[str]:
+    """Upload all files at once; count each status and each kind of error."""
+    uploads = [upload_file(socket, each, pieces=pieces) for each in range(number)]
+    ended = await asyncio.gather(*uploads, return_exceptions=True)
+    return Counter(end if isinstance(end, str) else type(end).__name__ for end in ended)
 
 
 def main() -> None:
@@ -54,20 +56,9 @@ def main() -> None:
     parser.add_argument("--number", type=int, default=200)
     parser.add_argument("--mib", type=int, default=5)
     asked = parser.parse_args()
-    seen: Counter[str] = Counter()
     begun = time.perf_counter()
-    threads = [
-        threading.Thread(
-            target=upload_file,
-            args=(asked.socket, number),
-            kwargs={"size": asked.mib * 1024 * 1024, "seen": seen},
-        )
-        for number in range(asked.number)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
+    pieces = asked.mib * 1024 * 1024 // PIECE
+    seen = asyncio.run(upload_all(asked.socket, number=asked.number, pieces=pieces))
     print(f"{time.perf_counter() - begun:.1f} s: {dict(seen)}", flush=True)  # noqa: T201  # the result
 
 
