@@ -28,7 +28,8 @@ def one_of_both(row: str) -> str:
 
 def is_of_today(name: str) -> bool:
     """Return True if it is the day of this name, or if all of them run."""
-    return EVERY_ROW or (DAY > 0 and zlib.crc32(name.encode()) % PARTS == DAY % PARTS)
+    # The prefix puts the two longest files, those of the engine's laws, on different days.
+    return EVERY_ROW or (DAY > 0 and zlib.crc32(f"day {name}".encode()) % PARTS == DAY % PARTS)
 
 
 def rows_of_other_days(items: Iterable[pytest.Item]) -> set[pytest.Item]:
