@@ -201,7 +201,10 @@ class UISubmission(UIAction):
                     model=lifecycle.find_model(slug) if slug else None,
                     client_id=self.request.chat_id,
                 )
-            return chat, self.send(chat, text)
+                return chat, self.send(chat, text)
+        # A concurrent request created it. Its row is locked before the person's, as everywhere.
+        self.choose_model(chat)
+        return chat, self.submit_to(chat, text)
 
     def submit_to(self, chat: Chat, text: str) -> Turn:
         """Send a message to an existing chat: at its end, after a message, or in place of it.

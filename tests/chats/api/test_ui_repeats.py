@@ -4,6 +4,7 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from django.db import transaction
 
 from chats.exchange import ui_chats, ui_lookup
 from chats.models import Branch, Chat, Message, Turn
@@ -120,6 +121,26 @@ def test_two_identical_edits_at_once_make_one_branch(
     assert (Branch.objects.count(), Turn.objects.count()) == (2, 2)
     reply("Two.")
     assert texts(listed(of_alice)) == ["other", "Two."]
+
+
+def test_two_first_messages_at_once_make_one_chat_and_lock_it_before_the_person(
+    send: Callable[..., Any],
+    overtake: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    opened: list[list[Any]] = []
+    submit_to = ui_chats.UISubmission.submit_to
+
+    def submitting(*given: Any) -> Turn:
+        opened.append(list(transaction.get_connection().savepoint_ids))
+        return submit_to(*given)
+
+    monkeypatch.setattr(ui_chats.UISubmission, "submit_to", submitting)
+    overtake(lambda: send(build_user_message("one")))
+    assert send(build_user_message("one")).status_code == 200
+    assert (Chat.objects.count(), Turn.objects.count()) == (1, 1)
+    # The transaction with the lock on the person has ended.
+    assert opened == [[]]
 
 
 @pytest.mark.parametrize("is_running", [True, False])
