@@ -26,10 +26,13 @@ def save_user_account(
     """Save an account. Return the number of ended sessions and API keys.
 
     Deactivating an account ends its sessions and revokes its API keys. So does activating it,
-    because older versions left them valid on deactivation. Raises `LastOwner`.
+    because older versions left them valid on deactivation. Both, and a change of the superuser
+    status, end its sign-in links: others may have seen them. Raises `LastOwner`.
     """
     with transaction.atomic():
         roles.save_person(person=person, changed=changed, actor=actor, now=now)
+        if {"is_active", "is_superuser"} & set(changed):
+            signin.end_links(person, now=now)
         if "is_active" not in changed:
             return EndedAccess()
         return EndedAccess(
@@ -68,7 +71,11 @@ def change_password(
 
 @transaction.atomic
 def note_password(*, user: User, revoke_keys: bool, actor: str, now: datetime) -> None:
-    """Record that a password was set, and revoke the person's API keys if requested."""
+    """Record that a password was set, and revoke the person's API keys if requested.
+
+    Earlier sign-in links stop working.
+    """
+    signin.end_links(user, now=now)
     ledger.record_event("password.changed", actor=actor, now=now, data={"user": user.pk})
     if revoke_keys:
         keys.revoke_keys(owner=user, actor=actor, now=now)

@@ -20,6 +20,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.ground import secrets
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import LoginLink
+from chats.people import signin
 from chats.people.signin import LinkInvalid, create_link
 from contextpolicy import roles
 
@@ -99,20 +100,27 @@ lazy_words = lazy(join_error_messages, str)
 def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
     """Create a new invitation link. Return the person and the token; older links stop working.
 
-    Raises `NotFound` if the person was not invited, is deactivated or already has a password.
+    Raises `NotFound` if the person was not invited, is deactivated or a superuser, or already has
+    a password.
     """
     person = select_passwordless_users().select_for_update(of=("self",)).filter(pk=user_id).first()
     if person is None:
         raise NotFound
-    LoginLink.objects.filter(user=person, used_at=None).update(used_at=now)
+    signin.end_links(person, now=now)
     return person, link_for(person, actor=actor, now=now)
 
 
 def select_passwordless_users() -> QuerySet[User]:
-    """Return the active invited people without a usable password, who need a sign-in link."""
+    """Return the active invited people without a usable password, who need a sign-in link.
+
+    Superusers are left out: whoever creates their link could sign in as a superuser.
+    """
     invited = LoginLink.objects.filter(invitation=True).values("user")
     return User.objects.filter(
-        pk__in=invited, is_active=True, password__startswith=UNUSABLE_PASSWORD_PREFIX
+        pk__in=invited,
+        is_active=True,
+        is_superuser=False,
+        password__startswith=UNUSABLE_PASSWORD_PREFIX,
     )
 
 

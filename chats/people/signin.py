@@ -120,6 +120,11 @@ def create_link(
     return token
 
 
+def end_links(user: User, *, now: datetime) -> None:
+    """End the unused sign-in links of a person."""
+    LoginLink.objects.filter(user=user, used_at=None).update(used_at=now)
+
+
 def use_link(
     *, token: str, address: str, now: datetime, only: AbstractBaseUser | None = None
 ) -> User:

@@ -1,7 +1,7 @@
 """Invitations: permission, link, password and renewal."""
 
 import re
-from datetime import timedelta
+from datetime import datetime, timedelta
 
 import pytest
 from django.contrib.auth.models import Group, User
@@ -9,7 +9,7 @@ from django.test import Client
 from django.utils import timezone
 
 from chats.models import LoginLink
-from chats.people import invitations, signin
+from chats.people import accounts, invitations, signin
 from chats.people.sessions import SIGNED_IN_AT
 from contextpolicy.models import AuditEvent
 from contextpolicy.roles import AUDITOR, OPERATOR, OWNER, POLICY_ADMIN
@@ -145,3 +145,16 @@ def test_another_link_that_is_over_says_nothing_about_invitations(alice: User) -
         page = Client().post(f"/login/link/{wrong}/").content.decode()
         assert signin.LinkInvalid().sentence in page
         assert "invitation" not in page
+
+
+def test_an_owner_gets_no_link_of_a_superuser(owner: Client, now: datetime) -> None:
+    first = link_in(owner.post(PAGE, {"username": "nina", "role": OPERATOR}))
+    nina = User.objects.get(username="nina")
+    nina.is_superuser = True
+    accounts.save_user_account(person=nina, changed={"is_superuser"}, actor="user:1", now=now)
+    assert "nina" not in opened(owner, PAGE).words
+    links = LoginLink.objects.count()
+    owner.post(PAGE, {"renew": str(nina.pk)})
+    assert LoginLink.objects.count() == links
+    # The owner saw the first link.
+    assert Client().post(first).headers.get("Location") is None

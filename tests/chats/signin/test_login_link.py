@@ -11,7 +11,7 @@ from django.test import Client
 from pytest_django.fixtures import Settings
 
 from chats.models import LoginLink
-from chats.people import signin
+from chats.people import accounts, signin
 from contextpolicy import roles
 from contextpolicy.models import AuditEvent
 from project import trouble
@@ -50,6 +50,25 @@ def test_S30_expired_unknown_and_inactive_links_get_the_same_sentence(
         sentences.add((refused.value.code, refused.value.sentence))
     assert len(sentences) == 1
     assert sentences.pop()[0] == "login_link_invalid"
+
+
+def test_a_new_password_and_a_deactivation_end_earlier_links(
+    alice: User, bob: User, now: datetime
+) -> None:
+    alice.is_superuser = True
+    alice.save()
+    first = signin.create_link(user=bob, now=now)
+    accounts.note_password(user=bob, revoke_keys=False, actor="user:1", now=now)
+    second = signin.create_link(user=bob, now=now)
+    for is_active in (False, True):
+        bob.is_active = is_active
+        accounts.save_user_account(person=bob, changed={"is_active"}, actor="user:1", now=now)
+    for token in (first, second):
+        with pytest.raises(signin.LinkInvalid):
+            signin.use_link(token=token, address="192.0.2.1", now=now)
+    third = signin.create_link(user=bob, now=now)
+    accounts.save_user_account(person=bob, changed={"email"}, actor="user:1", now=now)
+    assert signin.use_link(token=third, address="192.0.2.1", now=now) == bob
 
 
 def test_opening_a_link_uses_nothing_and_its_button_signs_in(alice: User, client: Client) -> None:
