@@ -458,8 +458,12 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         *FILES,
     ),
     "usage": (BAD_VALUE,),
-    "webhooks_change": WEBHOOK,
-    "webhooks_create": (*WEBHOOK, managing.TooManyWebhooks),
+    "webhooks_change": (*WEBHOOK, ReauthenticationRequired),
+    "webhooks_create": (
+        *WEBHOOK,
+        managing.TooManyWebhooks,
+        ReauthenticationRequired,
+    ),
     "webhooks_deliveries_send": (managing.WebhookIsOff, managing.DeliveryWaits),
     "webhooks_test": (managing.WebhookIsOff,),
 }

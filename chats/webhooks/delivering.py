@@ -224,12 +224,15 @@ def select_claimable_webhooks(*, lane: str, now: datetime) -> QuerySet[Webhook]:
 def fail_forbidden_deliveries(
     webhook: Webhook, waiting: Iterable[WebhookDelivery], *, now: datetime
 ) -> list[WebhookDelivery]:
-    """Fail the deliveries whose event the owner may no longer receive; return the others."""
+    """Fail the deliveries whose event the owner may no longer receive; return the others.
+
+    Their bodies are deleted.
+    """
     rows = list(waiting)
     allowed = [row for row in rows if outbox.can_receive_event(webhook.owner, row.event)]
     if len(allowed) < len(rows):
         ended = {row.pk for row in rows} - {row.pk for row in allowed}
-        changes = {"status": Status.FAILED, "ended_at": now, "problem": "not_allowed"}
+        changes = {"status": Status.FAILED, "ended_at": now, "problem": "not_allowed", "body": ""}
         WebhookDelivery.objects.filter(pk__in=ended).update(**changes)
     return allowed
 

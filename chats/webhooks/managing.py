@@ -10,7 +10,7 @@ from urllib.parse import urlsplit
 from django.conf import settings
 from django.contrib.auth.models import User
 from django.db import transaction
-from django.db.models import QuerySet
+from django.db.models import Q, QuerySet
 from django.utils.translation import gettext, gettext_noop
 
 from chats.ground import queue, secrets
@@ -218,16 +218,20 @@ def get_webhook(*, user: User, webhook_id: uuid.UUID) -> Webhook:
 
 
 def get_delivery(*, webhook: Webhook, public_id: uuid.UUID) -> WebhookDelivery:
-    """Return a delivery of the webhook. Raises `NotFound`."""
-    delivery = webhook.deliveries.filter(public_id=public_id).first()
+    """Return a delivery of the log. Raises `NotFound`, also for a delivery without its body."""
+    delivery = list_delivery_log(webhook).exclude(body="").filter(public_id=public_id).first()
     if delivery is None:
         raise NotFound
     return delivery
 
 
 def list_delivery_log(webhook: Webhook) -> QuerySet[WebhookDelivery]:
-    """Return the webhook's finished and pending deliveries, newest first."""
-    return webhook.deliveries.order_by("-pk")
+    """Return the webhook's finished and pending deliveries, newest first.
+
+    Bodies of events that its owner may no longer receive are left out with their rows.
+    """
+    events = [name for name in outbox.NEEDED if not outbox.can_receive_event(webhook.owner, name)]
+    return webhook.deliveries.exclude(~Q(body=""), event__in=events).order_by("-pk")
 
 
 def list_available_events(user: User) -> dict[str, str]:

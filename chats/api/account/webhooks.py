@@ -1,7 +1,8 @@
 """Webhooks of a user: create, update, test, and the delivery log."""
 
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
+from datetime import datetime
 from typing import Any
 
 from django.db.models import QuerySet
@@ -12,15 +13,19 @@ from rest_framework.decorators import action
 from rest_framework.request import Request
 from rest_framework.response import Response
 
-from chats.api.core.base import Endpoint
+from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
 from chats.models import Webhook, WebhookDelivery
-from chats.record.outbox import EVENTS
+from chats.people import sessions
+from chats.people.keys import InsufficientScope
+from chats.record.outbox import AUDIT, CHECKPOINT, EVENTS
 from chats.webhooks import managing
 
 SCOPE = "webhooks"
+# Events that an API key may receive only with the scope that reads the same data.
+EVENT_SCOPES = {"policy.changed": "policy:read", CHECKPOINT: "audit:read", AUDIT: "audit:read"}
 
 
 class EventName(PlainText):
@@ -156,7 +161,9 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
             "`secret_unreadable`. Empty: none."
         )
     )
-    body = serializers.CharField(help_text="Body as sent and signed: JSON in UTF-8.")
+    body = serializers.CharField(
+        help_text="Body as sent and signed: JSON in UTF-8. Empty for the error `not_allowed`."
+    )
 
     @extend_schema_field(serializers.DateTimeField(allow_null=True))
     def get_next_at(self, row: WebhookDelivery) -> Any:
@@ -164,6 +171,26 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
         is_waiting = row.status == WebhookDelivery.Status.WAITING
         field = serializers.DateTimeField()
         return field.to_representation(row.next_at) if is_waiting else None
+
+
+def list_missing_scopes(request: Request, events: Iterable[str]) -> dict[str, str]:
+    """Return the events whose scope the request's API key lacks, with that scope."""
+    key = get_request_key(request)
+    needed = {event: EVENT_SCOPES[event] for event in events if event in EVENT_SCOPES}
+    return {event: scope for event, scope in needed.items() if key and scope not in key.scopes}
+
+
+def check_event_rights(
+    request: Request, events: Iterable[str], *, is_new_address: bool, now: datetime
+) -> None:
+    """Check that the request may send these events to an address.
+
+    Raises `InsufficientScope`, and in a session `ReauthenticationRequired` for a new address.
+    """
+    if is_new_address and get_request_key(request) is None:
+        sessions.require_recent(session=request.session, now=now)
+    for scope in list_missing_scopes(request, events).values():
+        raise InsufficientScope(scope=scope)
 
 
 class WebhookViewSet(ConditionalEndpoint):
@@ -183,9 +210,16 @@ class WebhookViewSet(ConditionalEndpoint):
 
     @extend_schema(summary="Create a webhook", request=NewWebhook, responses=NewWebhookOut)
     def create(self, request: Request) -> Response:
-        """Create a webhook. Only this response contains `secret`, which signs its deliveries."""
+        """Create a webhook. Only this response contains `secret`, which signs its deliveries.
+
+        In a session, you must have signed in within the last 15 minutes. For `policy.changed`, an
+        API key also needs the scope `policy:read`; for `checkpoint.signed` and `ledger.recorded`,
+        `audit:read`.
+        """
         values = NewWebhook.read(request.data)
-        webhook, secret = managing.create_webhook(owner=self.user, now=timezone.now(), **values)
+        now = timezone.now()
+        check_event_rights(request, values["events"], is_new_address=True, now=now)
+        webhook, secret = managing.create_webhook(owner=self.user, now=now, **values)
         return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
 
     @extend_schema(operation_id="webhooks_retrieve", summary="Get a webhook")
@@ -198,11 +232,16 @@ class WebhookViewSet(ConditionalEndpoint):
         """Change the URL or the events of a webhook, or enable or disable it.
 
         If the webhook is enabled, a change resets `failing_since`, and pending deliveries are sent
-        immediately.
+        immediately. A new URL needs a recent sign-in, and a new URL or new events need the scopes
+        of the events, as for a new webhook.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
-        return self.respond(managing.update_webhook(webhook=webhook, now=timezone.now(), **values))
+        now = timezone.now()
+        if values.keys() & {"url", "events"}:
+            events = values.get("events") or webhook.events
+            check_event_rights(request, events, is_new_address="url" in values, now=now)
+        return self.respond(managing.update_webhook(webhook=webhook, now=now, **values))
 
     @extend_schema(summary="Delete a webhook")
     def destroy(self, request: Request, webhook_id: uuid.UUID) -> Response:
@@ -235,11 +274,14 @@ class DeliveryViewSet(Endpoint):
     def list(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """List the deliveries, newest first, including pending ones.
 
-        Finished deliveries are deleted after 30 days.
+        Finished deliveries are deleted after 30 days. With an API key, the list has only events
+        whose scopes the key has.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         name = f"deliveries:{webhook.pk}"
-        return self.respond_page(managing.list_delivery_log(webhook), order=("-id",), name=name)
+        hidden = list_missing_scopes(request, EVENT_SCOPES)
+        log = managing.list_delivery_log(webhook).exclude(event__in=hidden)
+        return self.respond_page(log, order=("-id",), name=name)
 
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])

@@ -1,22 +1,29 @@
 """Webhooks over REST: create, events of the client's own messages, test delivery, redelivery."""
 
 import json
+from datetime import timedelta
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
+import time_machine
+from django.contrib.auth.models import Group, User
 from django.utils import timezone
 from pytest_django import Settings
 
 from chats.models import Chat, Webhook
+from chats.record import outbox
 from chats.webhooks import delivering, managing
+from contextpolicy import ledger, roles
 from contextpolicy.models import AuditEvent
 from tests.chats.api.programs import MakeProgram, Program
 from tests.fakes.receiver import Receiver
 from tests.support.error_codes import read_status_and_code
 from tests.support.team_endpoints import PLANNER, build_team_message
 
-NEW = {"url": "https://example.org/told?key=1", "events": ["message.added", "task.changed"]}
+NEW: dict[str, Any] = {
+    "url": "https://example.org/told?key=1",
+    "events": ["message.added", "task.changed"],
+}
 
 
 def code(answer: Any) -> str:
@@ -151,3 +158,45 @@ def test_a_key_without_the_scope_sees_no_webhook(program: MakeProgram, alice: Us
     client = program(alice, scopes=("chats:read", "chats:write"))
     assert client.get("webhooks").status_code == 403
     assert client.post("webhooks", NEW).status_code == 403
+
+
+AUDIT = {"url": "https://example.org/told", "events": ["ledger.recorded"]}
+
+
+def test_a_key_gets_audit_events_only_with_the_scope_that_reads_them(
+    program: MakeProgram, bob: User
+) -> None:
+    roles.seed_roles()
+    bob.groups.add(Group.objects.get(name=roles.AUDITOR))
+    narrow = program(bob, scopes=["webhooks"])
+    wide = program(bob, scopes=["webhooks", "audit:read"])
+    assert code(narrow.post("webhooks", AUDIT)) == "insufficient_scope"
+    policies = {**AUDIT, "events": ["policy.changed"]}
+    assert code(wide.post("webhooks", policies)) == "insufficient_scope"
+    made = wide.post("webhooks", AUDIT)
+    assert made.status_code == 201
+    path = f"webhooks/{made.json()['id']}"
+    outbox.SUBSCRIBERS.known_until = 0.0
+    ledger.record_event("chat.exported", actor="user:1", now=timezone.now(), data={})
+    assert wide.get(f"{path}/deliveries").json()["data"]
+    # Neither the log nor another address leads around it.
+    assert narrow.get(f"{path}/deliveries").json()["data"] == []
+    moved = {"url": "https://example.net/told"}
+    assert code(narrow.call("PATCH", path, moved)) == "insufficient_scope"
+    assert narrow.call("PATCH", path, {"is_on": False}).status_code == 200
+    own = narrow.post("webhooks", NEW).json()
+    more = {"events": ["ledger.recorded"]}
+    assert code(narrow.call("PATCH", f"webhooks/{own['id']}", more)) == "insufficient_scope"
+
+
+def test_a_session_needs_a_recent_sign_in_for_a_new_address(browser: Program, alice: User) -> None:
+    with time_machine.travel(timezone.now() + timedelta(minutes=16)):
+        answer = browser.post("webhooks", NEW)
+        assert code(answer) == "reauthentication_required"
+        webhook, _ = managing.create_webhook(
+            owner=alice, now=timezone.now(), url=NEW["url"], events=NEW["events"]
+        )
+        path = f"webhooks/{webhook.pk}"
+        answer = browser.call("PATCH", path, {"url": "https://example.net/"})
+        assert code(answer) == "reauthentication_required"
+        assert browser.call("PATCH", path, {"is_on": False}).status_code == 200

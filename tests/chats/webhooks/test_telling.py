@@ -16,6 +16,7 @@ from django.utils import timezone
 
 from chats.actions import lifecycle
 from chats.ground import queue
+from chats.ground.refusals import NotFound
 from chats.models import Chat, Webhook, WebhookDelivery
 from chats.providers.base import Finished, TextDelta
 from chats.record import outbox
@@ -166,10 +167,21 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
         own = {name: data[name] for name in data if name not in ("hash", "previous_hash")}
         line = json.dumps(own, sort_keys=True, separators=(",", ":"))
         assert hashlib.sha256((data["previous_hash"] + line).encode()).hexdigest() == data["hash"]
+    waiting = managing.list_delivery_log(webhook)[0]
     bob.groups.clear()
+    webhook = managing.get_webhook(user=bob, webhook_id=webhook.pk)
+    assert list(managing.list_delivery_log(webhook)) == []
+    with pytest.raises(NotFound):
+        managing.get_delivery(webhook=webhook, public_id=waiting.public_id)
     assert delivering.send_due_deliveries(lane="fast", clock=clock) == 0
     assert receiver.came == []
-    assert set(webhook.deliveries.values_list("status", "problem")) == {("failed", "not_allowed")}
+    told = managing.list_delivery_log(webhook).values_list("status", "problem", "body")
+    assert set(told) == {("failed", "not_allowed", "")}
+    # With the permission again, the log has no more than the result.
+    webhook = managing.get_webhook(user=auditor(bob), webhook_id=webhook.pk)
+    assert list(managing.list_delivery_log(webhook))
+    with pytest.raises(NotFound):
+        managing.get_delivery(webhook=webhook, public_id=waiting.public_id)
 
 
 def test_a_process_hears_of_a_webhook_within_seconds(webhook: Webhook) -> None:
