@@ -39,6 +39,7 @@ from chats.models import (
     KeptText,
     Message,
     MessageFile,
+    PendingErasure,
     Receipt,
     Turn,
     TurnReference,
@@ -158,6 +159,7 @@ def erase_locked_message(
 ) -> Proof:
     """Erase one message of a locked chat with all copies, and certify it. Raises `UnderHold`."""
     holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    PendingErasure.objects.filter(message=message).delete()
     end_turns_waiting_on(message=message, actor=by, now=now)
     marks = ErasureMarks(now)
     title_text = get_title_text(message)
@@ -285,6 +287,8 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
             return erase_locked_chat(lock_chat_for_erasure(chat.pk), by=by, reason="asked", now=now)
     except UnderHold:
         with transaction.atomic():
+            # Before the ledger's head.
+            lock_chat_for_erasure(chat.pk)
             holds.keep_pending_erasure(owner_id=int(user.pk), chat=chat, now=now)
             delete_chat(chat=chat, actor=by, now=now)
         raise UnderHold(meanwhile=holds.CHAT_HIDDEN) from None

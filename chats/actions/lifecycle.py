@@ -23,6 +23,7 @@ from chats.record import access, kept_texts, locking, notices
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.follow_up_turns import retry_turn
 from chats.turns.start import Accepted, replay_request, start_turn
+from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger, resolution
 from contextpolicy.engine.text import names
 from contextpolicy.models import ModelSpec
@@ -273,8 +274,10 @@ def retry_with(*, user: AbstractBaseUser, turn: Turn, model_slug: str, now: date
     Raises the refusals of `turns.follow_up_turns.retry_turn` and `choose_model`.
     """
     if model_slug:
-        actor = f"user:{user.pk}"
-        choose_model(chat=turn.branch.chat, model_slug=model_slug, actor=actor, now=now)
+        # The owner is locked before the ledger, as in `branching.lock_for_branching`.
+        chat = locking.lock_chat_for_writing(turn.branch.chat_id)
+        PERSON_LOCK.hold(owner=chat.owner_id)
+        choose_model(chat=chat, model_slug=model_slug, actor=f"user:{user.pk}", now=now)
     return retry_turn(user=user, turn=turn, now=now)
 
 

@@ -3,14 +3,17 @@
 import uuid
 from contextlib import suppress
 from datetime import datetime
+from typing import cast
 
 from django.db import transaction
 
 from chats.actions import erasure, memory
-from chats.models import Chat, PendingErasure
+from chats.memory.preferences.memory_settings import lock_memory_settings
+from chats.models import Chat, Message, PendingErasure, Preference
 from chats.record import holds
 from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
+from chats.turns.statements import PERSON_LOCK
 
 
 def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
@@ -21,9 +24,7 @@ def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
     """
     busy = (erasure.StillAnswering, erasure.StillReferred)
     with suppress(PendingErasure.DoesNotExist, Chat.DoesNotExist, UnderHold, *busy):
-        pending = PendingErasure.objects.select_related("message__branch", "preference").get(
-            pk=erasure_id
-        )
+        pending = PendingErasure.objects.select_related("message__branch").get(pk=erasure_id)
         with transaction.atomic():
             erase_pending_content(pending, now=now)
             return True
@@ -33,21 +34,37 @@ def run_pending_erasure(*, erasure_id: uuid.UUID, now: datetime) -> bool:
 def erase_pending_content(pending: PendingErasure, *, now: datetime) -> None:
     """Erase the content and the pending erasure, in the caller's transaction.
 
-    Raises `UnderHold`, `StillAnswering` and `StillReferred`.
+    The erasure may have been cancelled, or the content erased, before the content is locked. Raises
+    PendingErasure.DoesNotExist, `UnderHold`, `StillAnswering` and `StillReferred`.
     """
     by = f"user:{pending.owner_id}"
-    if pending.preference is not None:
-        memory.erase_preference(pending.preference, now=now)
+    if pending.preference_id is not None:
+        PERSON_LOCK.hold(owner=pending.owner_id)
+        lock_memory_settings(pending.owner_id)
+        memory.erase_preference(cast(Preference, lock_pending(pending).preference), now=now)
     elif pending.message is not None:
         chat = lock_chat_for_erasure(pending.message.branch.chat_id)
-        erasure.check_over(pending.message)
-        more = {"wished_at": pending.asked_at.isoformat(), "quoted_by": []}
-        erasure.erase_locked_message(pending.message, chat=chat, by=by, now=now, more=more)
-        pending.delete()
+        message = cast(Message, lock_pending(pending).message)
+        if message.erased_at:
+            pending.delete()
+            return
+        erasure.check_over(message)
+        quotes = [str(quote.message.pk) for quote in erasure.list_quotes(message)]
+        more = {"wished_at": pending.asked_at.isoformat(), "quoted_by": quotes}
+        erasure.erase_locked_message(message, chat=chat, by=by, now=now, more=more)
     elif pending.chat_id is not None:
-        erasure.erase_locked_chat(
-            lock_chat_for_erasure(pending.chat_id), by=by, reason="asked", now=now
-        )
+        chat = lock_chat_for_erasure(pending.chat_id)
+        lock_pending(pending)
+        erasure.erase_locked_chat(chat, by=by, reason="asked", now=now)
+
+
+def lock_pending(pending: PendingErasure) -> PendingErasure:
+    """Lock a pending erasure after its content, and return it with the content.
+
+    Raises PendingErasure.DoesNotExist if it was cancelled.
+    """
+    rows = PendingErasure.objects.select_related("message__branch", "preference")
+    return rows.select_for_update(of=("self",)).get(pk=pending.pk)
 
 
 def cancel_pending_erasure(*, owner_id: int, erasure_id: uuid.UUID, now: datetime) -> bool:

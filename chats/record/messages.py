@@ -362,7 +362,8 @@ def erase_message_content(message: Message, *, now: datetime) -> Proof:
     message.addressees = []
     source = message.metadata.get("source") or {}
     # Prevents a newer file from importing the message again.
-    digest = digest_of_id(str(source["id"])) if source.get("id") else ""
+    known = message.metadata.get(ERASED_ID, "")
+    digest = digest_of_id(str(source["id"])) if source.get("id") else known
     message.metadata = {ERASED_ID: digest} if digest else {}
     message.token_count = 0
     message.erased_at = now

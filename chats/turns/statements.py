@@ -85,7 +85,9 @@ SERVED = prepared.Select(
 
 
 WAITING = prepared.Select(
-    lambda at: Message.objects.filter(branch=at("branch"), seq=None).values_list("pk")
+    lambda at: Message.objects.filter(branch=at("branch"), seq=None, erased_at=None).values_list(
+        "pk"
+    )
 )
 
 

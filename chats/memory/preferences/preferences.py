@@ -32,6 +32,7 @@ from chats.models import (
     ForgottenPreference,
     MemorySettings,
     Message,
+    PendingErasure,
     Preference,
     PreferenceEvidence,
 )
@@ -297,12 +298,12 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     """Delete preferences. The caller has locked the settings of their owners.
 
-    `reopen`: preferences that they replaced become active again if their slot is free. Returns the
-    deleted rows.
+    `reopen`: preferences that active ones of them replaced become active again if their slot is
+    free and no erasure of them is pending. Returns the deleted rows.
     """
     removed = list(rows)
     ids = [row.pk for row in removed]
-    closed = list(Preference.objects.filter(superseded_by__in=ids).exclude(pk__in=ids))
+    closed = list_replaced_preferences(removed)
     Preference.objects.filter(pk__in=ids).delete()
     for row in sorted(closed, key=lambda row: row.valid_from, reverse=True) if reopen else ():
         row.status, row.superseded_by = Preference.Status.CURRENT, None
@@ -310,6 +311,23 @@ def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Pref
         if not select_current_preferences(row).filter(build_replacement_filter(row)).exists():
             row.save(update_fields=["status", "superseded_by", "valid_to", "closed_at"])
     return removed
+
+
+def list_replaced_preferences(removed: Iterable[Preference]) -> list[Preference]:
+    """Return the remaining preferences that the active ones of `removed` replaced.
+
+    This includes those replaced by others of `removed` that the active ones replaced. Without an
+    active one, nothing was in use, for example because the person deleted the successor.
+    """
+    rows = {row.pk: row for row in removed}
+    active = {pk for pk, row in rows.items() if row.status == Preference.Status.CURRENT}
+    while replaced := {
+        pk for pk, row in rows.items() if row.superseded_by_id in active and pk not in active
+    }:
+        active |= replaced
+    pending = PendingErasure.objects.exclude(preference=None).values("preference")
+    left = Preference.objects.filter(superseded_by__in=active).exclude(pk__in=rows)
+    return list(left.exclude(pk__in=pending))
 
 
 def check_preference_limit(owner_id: int) -> None:

@@ -268,3 +268,14 @@ def test_full_queue_is_409_with_a_time_to_come_back(
     answer = of_alice.post(f"chats/{chat.pk}/messages", {"text": "two"})
     assert (answer.status_code, answer["Retry-After"]) == (409, "5")
     assert answer.json()["error"]["code"] == "chat_busy"
+
+
+def test_erased_messages_do_not_wait(of_alice: Program, chat: Chat, settings: Settings) -> None:
+    settings.WAITING_PER_CHAT = 1
+    for text in ("one", "two"):
+        sent = of_alice.post(f"chats/{chat.pk}/messages", {"text": text})
+        assert sent.status_code == 202
+        turn = sent.json()["turn"]
+        of_alice.post(f"chats/{chat.pk}/turns/{turn['id']}/stop", {})
+        message = Message.objects.get(erased_at=None)
+        assert of_alice.post(f"chats/{chat.pk}/messages/{message.pk}/erase", {}).status_code == 200

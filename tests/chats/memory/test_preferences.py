@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import transaction
 
 from chats.actions import erasure, lifecycle, memory, organising
 from chats.ground.refusals import NotFound
@@ -19,10 +20,20 @@ from chats.memory.preferences import (
 )
 from chats.memory.preferences.preference_patterns import Telling
 from chats.memory.preferences.proposals import MOST_PROPOSED, expire_oldest
-from chats.models import Chat, Folder, Message, Preference, PreferenceEvidence, Turn
+from chats.models import (
+    Chat,
+    Folder,
+    Message,
+    PendingErasure,
+    Preference,
+    PreferenceEvidence,
+    Turn,
+)
 from chats.prompt import person
 from chats.providers.base import Finished, TextDelta
+from chats.record.holds import UnderHold
 from chats.turns.start import start_turn
+from contextpolicy import holds
 from contextpolicy.models import AuditEvent
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
@@ -220,6 +231,51 @@ def test_nothing_told_replaces_what_is_written(agreed: User, ask: Ask, chat: Cha
 
     assert current(agreed, "name") == ["Doctor Who"]
     assert Preference.objects.get(text="Bob").status == "proposed"
+
+
+def test_an_erasure_revives_nothing_that_was_out_of_use(
+    agreed: User, chat: Chat, ask: Ask, now: datetime
+) -> None:
+    ask("Call me Bob")
+    told = ask("Call me Robert")
+    ask("Call me Rob")
+    rob = Preference.objects.get(text="Rob")
+    memory.delete_saved_preference(owner=agreed, preference_id=rob.pk, now=later(chat))
+    assert current(agreed, "name") == []
+    trigger = Message.objects.select_related("branch__chat").get(triggered=told)
+    erasure.erase_message(user=agreed, message=trigger, now=later(chat))
+    assert current(agreed, "name") == []
+    assert Preference.objects.get().text == "Bob"
+
+
+def test_an_erasure_revives_no_preference_whose_own_erasure_is_pending(
+    agreed: User, chat: Chat, ask: Ask, now: datetime
+) -> None:
+    ask("Call me Bob")
+    bob = Preference.objects.get()
+    told = ask("Call me Robert", another_chat(agreed, later(chat)))
+    holds.place_hold(
+        level="chat", chat_id=chat.pk, case="1", reason="Dispute", actor="user:1", now=now
+    )
+    with pytest.raises(UnderHold):
+        memory.delete_saved_preference(owner=agreed, preference_id=bob.pk, now=later(chat))
+    trigger = Message.objects.select_related("branch__chat").get(triggered=told)
+    erasure.erase_message(user=agreed, message=trigger, now=later(chat))
+    assert current(agreed, "name") == []
+    assert PendingErasure.objects.get().preference == bob
+
+
+def test_an_erasure_of_two_values_puts_the_value_before_both_back(
+    agreed: User, chat: Chat, ask: Ask, now: datetime
+) -> None:
+    ask("Call me Bob")
+    ask("Call me Robert")
+    ask("Call me Rob")
+    rows = Preference.objects.exclude(text="Bob")
+    with transaction.atomic():
+        memory_settings.lock_memory_settings(agreed.pk)
+        preferences.remove_preferences(rows, reopen=True)
+    assert current(agreed, "name") == ["Bob"]
 
 
 @pytest.mark.memory_case(14)

@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Mapping
 from datetime import datetime, timedelta
+from functools import partial
 from typing import Any
 
 import pytest
@@ -19,6 +20,7 @@ from chats.memory.preferences import memory_settings, preferences
 from chats.models import Chat, Folder, Message, PendingErasure, Preference, Turn
 from chats.record import holds as record_holds
 from chats.record.holds import UnderHold
+from chats.record.locking import lock_chat_for_erasure
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent, LegalHold
 from tests.support.chat_pages import get_chat_url
@@ -128,6 +130,94 @@ def test_messages_that_quote_it_are_wished_too(
     where = get_chat_url(chat, f"messages/{said.pk}/erase")
     assert fresh.post(where, {"also": str(quote.pk)}).status_code == 409
     assert {pending.message for pending in PendingErasure.objects.all()} == {said, quote}
+
+
+def test_the_certificate_of_a_held_message_names_its_quotes(
+    fresh: Client, chat: Chat, talk: Talk, sent: Sent
+) -> None:
+    secret = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
+    talk(secret, f"Noted: {secret}")
+    said, quote = Message.objects.order_by("seq")
+    row = hold(chat_id=chat.pk)
+    fresh.post(get_chat_url(chat, f"messages/{said.pk}/erase"))
+    ended(row)
+    fulfilled(sent)
+    said.refresh_from_db()
+    assert AuditEvent.objects.get(type="message.erased").data["quoted_by"] == [str(quote.pk)]
+    assert [found.message for found in erasure.list_quotes(said)] == [quote]
+
+
+@pytest.fixture
+def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
+    """Let another action run while a pending erasure waits for its chat."""
+
+    def overtaking(act: Callable[[], Any]) -> None:
+        def lock(chat_id: Any) -> Chat:
+            act()
+            return lock_chat_for_erasure(chat_id)
+
+        monkeypatch.setattr(pending_erasures, "lock_chat_for_erasure", lock)
+
+    return overtaking
+
+
+@pytest.mark.parametrize("kind", ["message", "chat", "restored chat"])
+def test_what_is_cancelled_while_it_waits_for_the_chat_is_not_erased(
+    chat: Chat, talk: Talk, overtake: Callable[..., None], now: datetime, kind: str
+) -> None:
+    talk("The door code is 7781.")
+    said = Message.objects.get(role="user")
+    row = hold(chat_id=chat.pk)
+    if kind == "message":
+        erase: Callable[..., Any] = partial(erasure.erase_message, message=said)
+    else:
+        erase = partial(erasure.erase_chat, chat=chat)
+    with pytest.raises(UnderHold):
+        erase(user=chat.owner, now=now)
+    pending = PendingErasure.objects.get()
+    ended(row)
+    chat.refresh_from_db()
+
+    def cancel() -> None:
+        if kind == "restored chat":
+            deletion.restore_chat(chat=chat, actor=f"user:{chat.owner_id}", now=timezone.now())
+        else:
+            assert pending_erasures.cancel_pending_erasure(
+                owner_id=chat.owner_id, erasure_id=pending.pk, now=timezone.now()
+            )
+
+    overtake(cancel)
+    assert not pending_erasures.run_pending_erasure(erasure_id=pending.pk, now=timezone.now())
+    said.refresh_from_db()
+    assert said.erased_at is None
+    kinds = AuditEvent.objects.filter(type__in=["message.erased", "chat.erased"])
+    assert not kinds.exists()
+
+
+def test_a_message_that_was_erased_meanwhile_is_certified_once(
+    chat: Chat, talk: Talk, now: datetime
+) -> None:
+    talk("The door code is 7781.")
+    said = Message.objects.get(role="user")
+    said.metadata = {"source": {"id": "of the file"}}
+    said.save(update_fields=["metadata"])
+    row = hold(chat_id=chat.pk)
+    with pytest.raises(UnderHold):
+        erasure.erase_message(user=chat.owner, message=said, now=now)
+    pending = PendingErasure.objects.get()
+    ended(row)
+    erasure.erase_message(user=chat.owner, message=said, now=timezone.now())
+    assert not pending_erasures.run_pending_erasure(erasure_id=pending.pk, now=timezone.now())
+    assert not PendingErasure.objects.exists()
+    # A version that left the row of an erased message did not lose its mark either.
+    said.refresh_from_db()
+    marked = dict(said.metadata)
+    left = PendingErasure.objects.create(message=said, owner_id=chat.owner_id, asked_at=now)
+    assert pending_erasures.run_pending_erasure(erasure_id=left.pk, now=timezone.now())
+    said.refresh_from_db()
+    assert said.metadata == marked
+    assert marked.keys() == {"erasedId"}
+    assert AuditEvent.objects.filter(type="message.erased").count() == 1
 
 
 @pytest.mark.parametrize("level", ["instance", "group", "user", "chat"])
