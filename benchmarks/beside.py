@@ -50,7 +50,7 @@ LAYOUTS: dict[str, list[tuple[str, ...]]] = {
 }
 WORDS = "The order 4711 of 3 May 2026 goes to Anna Berg in Oslo, as we said. "
 LONG = 10_000
-# Fewer than those after which a chat is summarised.
+# A chat with more messages would be summarised.
 MESSAGES_PER_CHAT = 8
 NAME = "palimpsest_beside"
 

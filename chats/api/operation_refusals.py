@@ -278,6 +278,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_turns_request_file": (RequestNotWhole,),
     "chats_turns_retry": (
         *REPLY,
+        TeamGone,
         follow_up_turns.TurnNotOver,
         follow_up_turns.NotTheLastTurn,
         follow_up_turns.TurnIsCompleted,

@@ -113,7 +113,7 @@ def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, 
 def select_passwordless_users() -> QuerySet[User]:
     """Return the active invited people without a usable password, who need a sign-in link.
 
-    Superusers are left out: whoever creates their link could sign in as a superuser.
+    Superusers are left out, because the creator of a link could sign in with it.
     """
     invited = LoginLink.objects.filter(invitation=True).values("user")
     return User.objects.filter(

@@ -17,6 +17,8 @@ from chats.record import messages
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
 from chats.turns.events import record_turn_started
+from chats.turns.roster import load_roster
+from chats.turns.rounds import start_parallel_turns
 from chats.turns.start import check_turn_limits
 
 
@@ -139,7 +141,7 @@ def start_follow_up(
             status=Turn.Status.ABSORBED
         ):
             raise NotTheLastTurn
-        return create_turn(
+        new = create_turn(
             user=user,
             chat=chat,
             branch_id=turn.branch_id,
@@ -147,6 +149,13 @@ def start_follow_up(
             now=now,
             api_key=api_key,
         )
+        if turn.agent is None and new.agent is not None and new.round is not None:
+            roster = load_roster(new.round.version)
+            actor = f"user:{user.pk}"
+            start_parallel_turns(new, roster=roster, chat=chat, actor=actor, now=now)
+            new.round.save(update_fields=["queue"])
+            chat.save(update_fields=["accepted_count"])
+        return new
 
 
 def create_turn(

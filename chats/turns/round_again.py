@@ -12,14 +12,16 @@ from chats.models.turns import UNFINISHED
 from chats.record import messages
 from chats.record.locking import lock_branch
 from chats.turns.events import record_turn_started
-from chats.turns.roster import load_roster
+from chats.turns.roster import load_current_roster, load_roster
 from chats.turns.rounds import (
     ONLY_THIS,
     assign_turn,
     find_newest_branch_round,
+    has_unfinished_agents,
     list_opening_roles,
     record_round_event,
     start_parallel_turns,
+    start_round,
 )
 
 # Statuses of rounds that a person can resume.
@@ -90,10 +92,12 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
     """Reopen the round of an agent's turn, and return the fields that a retry inherits.
 
     The turn's reply no longer counts as a hop of the round; its tokens still count.
-    Returns no fields if the turn belongs to no round.
+    Returns no fields if the turn belongs to no round. Raises `TeamGone`.
     """
-    if turn.round is None or turn.agent is None:
+    if turn.round is None:
         return {}
+    if turn.agent is None:
+        return assign_message_again(turn, now=now)
     made = turn.round
     made.status, made.finished_at = Round.Status.RUNNING, None
     # A round opened for a single reply stays limited to it.
@@ -106,6 +110,24 @@ def prepare_round_retry(turn: Turn, *, now: datetime) -> dict[str, Any]:
         made.speakers = [*made.speakers[:last], *made.speakers[last + 1 :]]
     made.save()
     return {"round": made, "agent": turn.agent, "hop": turn.hop, "seen_to": find_retry_cutoff(turn)}
+
+
+def assign_message_again(turn: Turn, *, now: datetime) -> dict[str, Any]:
+    """Return the fields of a retry for a message that was stopped before its agent was chosen.
+
+    While the round runs, the next agent answers it; otherwise it opens a new round. Returns no
+    fields if the chat no longer has a team. Raises `TeamGone`.
+    """
+    chat = turn.branch.chat
+    if not chat.team_id:
+        return {}
+    if turn.round and has_unfinished_agents(turn.round):
+        return {"round": turn.round}
+    new = Turn(branch=turn.branch, trigger=turn.trigger)
+    roster = load_current_roster(chat)
+    by = f"user:{chat.owner_id}"
+    start_round(new, roster=roster, opening=turn.trigger, addressees=(), actor=by, now=now)
+    return {"round": new.round, "agent": new.agent, "hop": new.hop}
 
 
 def open_regeneration_round(

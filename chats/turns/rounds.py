@@ -13,6 +13,7 @@ from typing import Any
 from chats.ground import queue
 from chats.ground.refusals import Refusal
 from chats.models import Agent, Branch, Chat, Message, Round, Turn
+from chats.models.turns import UNFINISHED
 from chats.prompt import model_choice, statements
 from chats.record import messages
 from chats.turns import lanes
@@ -189,6 +190,9 @@ def advance_round(
     roster = load_roster(made.version)
     if turn.agent is not None:
         count_reply(made, agent=turn.agent, reply=reply, usage=usage)
+    elif has_unfinished_agents(made):
+        # A message that waited for its agent was stopped. The round continues without it.
+        return
     others = list(lanes.select_unfinished_lanes(made).exclude(pk=turn.pk).select_related("agent"))
     if made.status == Round.Status.RUNNING and (behind is None or behind.agent_id is None):
         if others:
@@ -219,6 +223,11 @@ def advance_round(
         chat.save(update_fields=["accepted_count"])
         # The turn's first task ran before the turn had an agent, and did nothing.
         queue.enqueue(queue.RUN_TURN, turn_id=behind.pk)
+
+
+def has_unfinished_agents(made: Round) -> bool:
+    """Return True if an agent's turn of the round is queued or running."""
+    return made.turns.filter(status__in=UNFINISHED, agent__isnull=False).exists()
 
 
 def note_calls(

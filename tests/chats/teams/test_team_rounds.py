@@ -180,6 +180,45 @@ def test_what_a_person_writes_meanwhile_is_taken_up_by_the_next_agent(
     assert Round.objects.count() == 1
 
 
+@pytest.mark.parametrize("routing", ["all", "independent"])
+@pytest.mark.parametrize("again", ["meanwhile", "afterwards", "never"])
+def test_a_message_that_is_stopped_before_its_agent_is_chosen_ends_no_round(
+    play: Callable[..., TeamPlay], alice: User, again: str, routing: str
+) -> None:
+    values = {"independent": True} if routing == "independent" else {}
+    game = play("Planner", **values) if values else play("Planner", "Critic")
+    first = game.ask("Go.")
+    waits: list[Turn] = []
+
+    def interrupt() -> None:
+        waits.append(game.ask("Also."))
+        assert waits[0].agent is None
+        stop_turn(user=alice, turn=waits[0], now=game.now)
+        if again == "meanwhile":
+            waits.append(retry_turn(user=alice, turn=waits[0], now=game.now))
+
+    async def interrupts(worker: Any) -> None:
+        await worker.db(interrupt)
+
+    game.work(first, [TextDelta("One."), interrupts, Finished("stop")])
+    assert game.round().hops <= 1
+    if not values:
+        assert game.answer("Two.") == ["Critic"]
+        assert game.round().status == Round.Status.SETTLED
+        assert "Also." in str(game.prompts)
+        return
+    if again == "meanwhile":
+        assert game.answer("Two.") == ["Planner"]
+    elif again == "afterwards":
+        waits[0].refresh_from_db()
+        turn = retry_turn(user=alice, turn=waits[0], now=game.now)
+        assert turn.agent is not None
+        assert game.answer("Two.") == ["Planner"]
+        assert "Also." in str(game.prompts)
+    assert game.queued() is None
+    assert game.round().status == Round.Status.SETTLED
+
+
 @pytest.mark.team_case(18)
 def test_a_message_with_an_addressee_replaces_those_who_were_to_follow(
     play: Callable[..., TeamPlay],
