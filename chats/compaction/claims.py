@@ -7,7 +7,7 @@ lease expires, and the row shows that the attempt did not end.
 import logging
 import uuid
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from datetime import datetime
 from typing import Any, cast
 
@@ -18,6 +18,7 @@ from django.db.models import F, Q
 from chats.compaction import pauses, summary_slots
 from chats.compaction.coverage import (
     IN_THE_MAKING,
+    WORKER,
     close_attempt,
     get_active_summary,
     retire_pending_summary,
@@ -52,6 +53,9 @@ Clock = Callable[[], datetime]
 CLAIMS = Job(Compaction, is_open=Q(status=Compaction.Status.PREPARING))
 # Maximum planning attempts of a claim, because the branch may change during planning.
 LOOKS = 3
+WORKER_LOST = "worker_lost"
+# Lost workers after which a person's request is not repeated.
+MOST_LOST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -263,7 +267,7 @@ def store_claim(
         source_count=len(plan.sources),
         source_digest=plan.sources_digest,
         trigger=trigger,
-        asked_by=asked.by if asked else "worker",
+        asked_by=asked.by if asked else WORKER,
         focus=asked.focus if asked else "",
         rung=cast(str, attempt.rung),
         attempt=attempt.number,
@@ -314,7 +318,29 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
     dead = claims.filter(leases.match_expired_leases(), status=Compaction.Status.PREPARING).first()
     if dead is None:
         return
-    close_attempt(row=dead, status=Compaction.Status.FAILED, reason="worker_lost", now=now)
+    close_attempt(row=dead, status=Compaction.Status.FAILED, reason=WORKER_LOST, now=now)
+    if dead.asked_by != WORKER:
+        repeat_request(branch, dead, now=now)
+
+
+def repeat_request(branch: Branch, dead: Compaction, *, now: datetime) -> None:
+    """Store a person's request again whose worker was lost, unless there is a newer one.
+
+    After `MOST_LOST` lost workers it ends, because the request may be the cause.
+    """
+    lost = branch.compactions.filter(reason=WORKER_LOST, asked_by=dead.asked_by)
+    if lost.filter(focus=dead.focus, revises=dead.revises_id).count() >= MOST_LOST:
+        return
+    specs = ModelSpec.objects.filter(name=dead.model_name).values_list("slug", flat=True)
+    asked = CompactionRequest(
+        by=dead.asked_by,
+        focus=dead.focus,
+        model="" if dead.model_name == EXTRACTIVE else specs.first(),
+        compaction=str(dead.revises_id or ""),
+        after=(branch.request_outcome or {}).get("after", 0),
+    )
+    rows = Branch.objects.filter(pk=branch.pk, asked_at=None)
+    rows.update(asked=asdict(asked), asked_at=now, request_outcome=None)
 
 
 def sweep_dead(*, now: datetime) -> int:

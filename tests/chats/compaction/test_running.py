@@ -3,17 +3,20 @@
 import asyncio
 import threading
 import uuid
-from datetime import datetime
+from datetime import datetime, timedelta
 from typing import Any
 
 import pytest
+from django.contrib.auth.models import User
 from django.db import DatabaseError
 
 from chats.compaction import claims, maintain, pauses, running_summaries
+from chats.compaction.people import controls
 from chats.ground import queue
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, TextDelta
 from contextpolicy.engine.messages.tokens import ApproximateCounter
+from contextpolicy.models import ModelSpec
 from tests.support.chat_summaries import (
     SetPolicy,
     Writes,
@@ -126,6 +129,27 @@ def test_a_summary_that_is_handed_back_is_asked_for_again_and_counts_as_no_failu
     maintain.maintain_chat_context(chat_id=long_chat.pk, counter=COUNTER, now=add_minutes(now, 2))
     assert branch.compactions.filter(status__in=["prepared", "published"]).exists()
     assert Branch.objects.get(pk=branch.pk).summary_due_at is None
+
+
+@pytest.mark.parametrize("options", [{"focus": "the order"}, {"model": ""}, {"model": "writer"}])
+def test_a_request_whose_worker_is_lost_is_repeated_with_its_options_but_not_for_ever(
+    alice: User, roomy: Chat, writer: ModelSpec, now: datetime, options: dict[str, Any]
+) -> None:
+    controls.compact_now(user=alice, chat=roomy, now=now, **options)
+    asked = reload_branch(roomy).asked
+    for _ in range(claims.MOST_LOST):
+        claimed = claims.claim_compaction(chat_id=roomy.pk, counter=COUNTER, now=now)
+        assert claimed is not None
+        assert reload_branch(roomy).asked_at is None
+        past = now - timedelta(days=365)
+        Compaction.objects.filter(pk=claimed.row.pk).update(lease_until=past)
+        assert maintain.sweep_summaries(now=now) == 1
+        branch = reload_branch(roomy)
+        if branch.asked:
+            assert {**branch.asked, **options} == branch.asked
+            assert (branch.asked["by"], branch.asked["after"]) == (asked["by"], asked["after"])
+    assert branch.asked == {}
+    assert branch.compactions.count() == claims.MOST_LOST
 
 
 def test_what_follows_a_call_to_a_model_reads_the_clock_again(
