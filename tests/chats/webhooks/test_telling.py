@@ -175,8 +175,8 @@ def test_policies_and_the_ledger_are_told_to_those_who_may_see_them(
         managing.get_delivery(webhook=webhook, public_id=waiting.public_id)
     assert delivering.send_due_deliveries(lane="fast", clock=clock) == 0
     assert receiver.came == []
-    told = managing.list_delivery_log(webhook).values_list("status", "problem", "body")
-    assert set(told) == {("failed", "not_allowed", "")}
+    failed = managing.list_delivery_log(webhook).values_list("status", "problem", "body")
+    assert set(failed) == {("failed", "not_allowed", "")}
     # With the permission again, the log has no more than the result.
     webhook = managing.get_webhook(user=auditor(bob), webhook_id=webhook.pk)
     assert list(managing.list_delivery_log(webhook))
