@@ -31,6 +31,8 @@ def find_room_chat(sent: Sent, *, room: str) -> uuid.UUID | None:
     if not sent.is_named:
         return None
     rows = GatewayChat.objects.filter(room=room, chat__owner=sent.user, chat__deleted_at=None)
+    # Clients continue no chats of teams. If the owner added a team, another chat is opened.
+    rows = rows.filter(chat__team=None)
     return rows.order_by("-chat__created_at").values_list("chat", flat=True).first()
 
 

@@ -10,7 +10,7 @@ from chats.gateway.choice import NamedModel
 from chats.gateway.matching.conversation import Conversation
 from chats.gateway.matching.hashes import build_room_key
 from chats.gateway.matching.identity import INVALID, Identity
-from chats.gateway.matching.side_calls import is_side_call
+from chats.gateway.matching.side_calls import SIDE, is_side_call
 from chats.models import ApiKey, Branch, Chat, GatewayChat, Turn
 from chats.record.idempotency import IdempotentRequest
 from contextpolicy.models import ContextPolicy
@@ -88,7 +88,7 @@ class Sent:
             )
         source = "" if known.source.startswith(INVALID) else known.source
         if is_side_call(self.conversation, tools=self.client.get("tools")):
-            source = f"side:{source}"
+            source = f"{SIDE}{source}"
         return build_room_key(
             owner_id=self.user.pk, end_user=known.end_user, source=source, value=known.value
         )

@@ -10,6 +10,8 @@ from typing import Any
 
 from chats.gateway.matching.conversation import Conversation
 
+# The prefix of the rooms of side calls.
+SIDE = "side:"
 _ABOUT = r"(?:conversation|chat|session|thread|discussion|dialogue|message|query|prompt)s?"
 _THIS = r"(?:this|the|our)(?: following| above)? (?:conversation|chat|session|thread|discussion)"
 _ABOUT_CJK = "(?:对话|会话|聊天|對話|聊天記錄|会話|チャット|대화)"

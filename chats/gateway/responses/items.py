@@ -51,11 +51,11 @@ def parse_input_items(
     """Parse `input` and append it to the messages of a previous response, if any (`earlier`).
 
     `known`: the stored items that an item reference may name. `is_optional`: `input` may be
-    missing. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
+    missing or empty. `field`: the name of the field. Raises `InvalidRequest`, naming the field,
     `ItemNotFound`, and the errors of `unseal` for a compaction item.
     """
     items = [{"role": "user", "content": said}] if isinstance(said, str) else said
-    if is_optional and items is None:
+    if is_optional and items in (None, []):
         items = []
     elif not isinstance(items, list) or not items:
         problem = f"{field} must be a text, or a list with at least one item."

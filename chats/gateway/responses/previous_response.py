@@ -19,6 +19,7 @@ from chats.gateway.files import GivenFile, get_document_hash
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.matching.hashes import build_room_key
 from chats.gateway.matching.identity import INVALID, Identity
+from chats.gateway.matching.side_calls import SIDE
 from chats.ground import secrets
 from chats.models import Branch, Chat, GatewayChat, Message, Turn
 from chats.record import access, history
@@ -115,7 +116,9 @@ def is_of(chat: Chat, user: User, wanted: NamedModel, identity: Identity) -> boo
     source = "" if identity.source.startswith(INVALID) else identity.source
     rooms = {
         build_room_key(owner_id=user.pk, end_user=identity.end_user, source=name, value=value)
-        for name, value in ((source, identity.value), ("", ""))
+        for known, value in ((source, identity.value), ("", ""))
+        # A request that looks like one for a title has its own room.
+        for name in (known, f"{SIDE}{known}")
     }
     return row is None or row.room in rooms
 

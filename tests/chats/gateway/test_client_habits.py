@@ -14,12 +14,15 @@ from chats.gateway.matching.hashes import hash_messages, normalise_reply
 from chats.gateway.matching.side_calls import is_side_call
 from chats.models import Branch, Chat, Compaction
 from chats.providers.base import Finished, ReasoningDelta, TextDelta
+from chats.teams import rosters
 from chats.turns.derived_titles import find_first_text
 from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import ModelSpec
 from tests.support.chat_summaries import SetPolicy
 from tests.support.gateway_clients import TOOLS, GatewayClient, assistant, system, user
+from tests.support.gateway_responses import create_response, parse_response
+from tests.support.team_rounds import draft_team
 
 SESSION = {"X-Session-Id": "ses_1"}
 TITLE_CALLS = [
@@ -58,6 +61,38 @@ TITLE_CALLS = [
     [user("Name this chat thread in at most 4 words. Output only the name.")],
     [user("Analyze this conversation and provide:\n1. The language\n2. A concise title")],
 ]
+
+
+def test_a_session_whose_chat_got_a_team_gets_another_chat(program: GatewayClient) -> None:
+    first = program.ask([user("How do I bake bread?")], headers=SESSION)
+    now, owner = timezone.now(), first.chat.owner
+    made = rosters.create_team(user=owner, draft=draft_team("Baker"), shared=False, now=now)
+    rosters.set_chat_team(user=owner, chat=first.chat, team_id=made.team.pk, now=now)
+    said = [user("How do I bake bread?"), assistant(first.text), user("With rye?")]
+    second = program.ask(said, headers=SESSION)
+    assert second.status == 200
+    assert second.chat != first.chat
+    assert Branch.objects.filter(chat=first.chat).count() == 1
+    third = program.ask([*said, assistant(second.text), user("And?")], headers=SESSION)
+    assert third.chat == second.chat
+
+
+@pytest.mark.parametrize("headers", [{}, SESSION])
+def test_a_response_that_looks_like_a_title_call_is_continued_by_its_id(
+    program: GatewayClient, headers: dict[str, str]
+) -> None:
+    said = "Write a short title for a discussion about bees."
+    first = parse_response(create_response(program, said, headers=headers))
+    second = create_response(
+        program, "Shorter please", previous_response_id=first.id, headers=headers
+    )
+    assert second.headers["X-Context-Decision"] == "continue"
+    assert Chat.objects.count() == 1
+    other = {"X-Session-Id": "another"}
+    refused = create_response(
+        program, "Longer please", previous_response_id=first.id, headers={**SESSION, **other}
+    )
+    assert refused.status == (404 if headers else 200)
 
 
 @pytest.mark.parametrize("asked", TITLE_CALLS, ids=range(len(TITLE_CALLS)))

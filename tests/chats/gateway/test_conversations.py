@@ -49,6 +49,14 @@ def get_code(told: Any) -> tuple[str, str | None]:
     return told["error"]["code"], told["error"]["param"]
 
 
+def test_no_items_are_an_empty_list_too(program: GatewayClient) -> None:
+    named = create_conversation(program, items=[])
+    assert create_response(program, "Hi", conversation=named).status == 200
+    assert create_response(program, [], instructions="Say hello.").status == 200
+    refused = create_response(program, [], conversation=named)
+    assert (refused.status, refused.json["error"]["code"]) == (400, "unsupported_content")
+
+
 def test_a_conversation_continues_by_its_id(program: GatewayClient) -> None:
     named = create_conversation(program, metadata={"topic": "trip"})
     first = create_response(program, "Hello", conversation=named)

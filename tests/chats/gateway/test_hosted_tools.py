@@ -11,6 +11,7 @@ from chats.providers.wire import build_openai_body
 from chats.web.receipts.wording import note_words
 from contextpolicy.models import ModelSpec
 from tests.support.gateway_clients import TOOLS, GatewayClient, assistant, user
+from tests.support.gateway_responses import create_response
 
 pytestmark = pytest.mark.django_db
 
@@ -41,6 +42,16 @@ def test_an_allowed_type_is_sent_unchanged(program: GatewayClient, stream: bool)
     second = program.ask(said, tools=[SEARCH], stream=stream)
     assert second.headers["X-Context-Decision"] == "continue"
     assert build_openai_body(program.requests[-1])["tools"] == [SEARCH]
+
+
+@pytest.mark.usefixtures("hosted")
+@pytest.mark.parametrize("kind", [[], {}, None, 1e300, ["web_search"]])
+def test_a_tool_choice_without_a_name_of_a_type_is_refused(
+    program: GatewayClient, kind: Any
+) -> None:
+    tools = [{"type": "web_search"}]
+    answer = create_response(program, "Hi", tools=tools, tool_choice={"type": kind})
+    assert (answer.status, answer.json["error"]["param"]) == (400, "tool_choice")
 
 
 @pytest.mark.usefixtures("hosted")
