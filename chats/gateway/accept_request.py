@@ -87,7 +87,8 @@ def accept_request(
     known: dict[str, Any] = {"turn": str(turn.pk), "message": str(trigger.pk), "chat": str(chat.pk)}
     if sent.end is not None:
         # A repetition starts at the same place.
-        known |= {"first": sent.end.first, "last": sent.end.last}
+        end = sent.end
+        known |= {"first": end.first, "last": end.last, "open": end.is_open}
     sent.keyed.replace(result=known, now=now)
     return Placed(turn, place.decision)
 

@@ -159,7 +159,7 @@ def requeue_request(
 def fork_request_branch(
     branch: Branch, *, chat: Chat, last: int, user: User, now: datetime
 ) -> Branch:
-    """Fork a branch after the last message of a request, for another reply to it.
+    """Fork a branch after the message at seq `last`, for another continuation.
 
     Raises `TooManyBranches`.
     """
@@ -191,25 +191,44 @@ def continue_conversation(
 ) -> Placed:
     """Store a request at the end of a conversation that it names by id.
 
-    Raises `ConversationLocked` if the conversation has a running reply or changed since its end was
-    read, and the refusals of `accept_request`.
+    Raises the refusals of `place_at_end` and `accept_request`.
     """
     chat = lock_chat_for_writing(end.branch.chat_id)
     PERSON_LOCK.hold(owner=sent.user.pk)
     if known := find_repeated_turn(sent, now=now):
         return Placed(known, "repeat", count_request_repeat(sent))
-    branch = lock_conversation_branch(chat)
-    if branch.pk != end.branch.pk or branch.last_seq != end.last:
-        raise ConversationLocked
+    place = place_at_end(chat, end, user=sent.user, now=now)
     if GatewayChat.objects.filter(chat=chat, proven=False).update(proven=True):
         # Conversations are archived until their first reply.
         chat.archived = False
     if not chat.title:
         chat.title = derive_request_title(sent.conversation)
     prepared.save_row_fields(chat, "archived", "title")
-    shared = end.last - end.first + 1
-    place = Placement(branch, shared, end.first - 1, "continue", completes=end.is_open)
     return accept_request(sent, request, place, chat=chat, counter=counter, now=now)
+
+
+def place_at_end(chat: Chat, end: BranchEnd, *, user: User, now: datetime) -> Placement:
+    """Return the place after the end of a conversation, whose chat is locked.
+
+    A reply with open calls that the active branch shares with its parent does not change: a new
+    branch starts before it, where it is stored again with its results. Raises `ConversationLocked`
+    if the conversation has a running reply or changed since its end was read, and
+    `TooManyBranches`.
+    """
+    branch = lock_conversation_branch(chat)
+    if (branch.pk, branch.last_seq) != (end.branch.pk, end.last):
+        raise ConversationLocked
+    shared, offset = end.last - end.first + 1, end.first - 1
+    if not end.is_open:
+        return Placement(branch, shared, offset, "continue")
+    reply = history.select_path_messages(branch, after=end.last - 1, before=end.last + 1).get()
+    is_completed = any(part["type"] == "tool_result" for part in reply.parts)
+    if is_completed or reply.excluded or reply.erased_at is not None:
+        raise ConversationLocked
+    if branch.last_seq > branch.fork_seq:
+        return Placement(branch, shared, offset, "continue", completes=True)
+    made = fork_request_branch(branch, chat=chat, last=end.last - 1, user=user, now=now)
+    return Placement(made, shared - 1, offset, "branch")
 
 
 def lock_conversation_branch(chat: Chat) -> Branch:

@@ -17,10 +17,9 @@ from django.db import transaction
 from django.db.models import QuerySet
 
 from chats.actions import lifecycle, marks
-from chats.gateway.append_request import lock_conversation_branch
+from chats.gateway.append_request import place_at_end
 from chats.gateway.choice import choose_with_key_policy, list_usable_models
 from chats.gateway.errors import (
-    ConversationLocked,
     ConversationNotFound,
     InvalidRequest,
     ItemNotFound,
@@ -28,7 +27,7 @@ from chats.gateway.errors import (
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.gateway.matching.hashes import build_room_key
 from chats.gateway.request_chats import derive_request_title
-from chats.gateway.request_types import BranchEnd
+from chats.gateway.request_types import BranchEnd, Placement
 from chats.gateway.responses.previous_response import remove_later_results, select_client_parts
 from chats.gateway.responses.stored_responses import (
     CONVERSATIONS,
@@ -48,11 +47,14 @@ from chats.record.message_commitments import Sealed, build_stored_data
 from chats.turns.start import get_active_branch
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
+from contextpolicy.engine.messages.messages import ToolCallPart
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.models import ContextPolicy
 from speed import prepared
 
 ID = re.compile(r"conv_([0-9a-f]{32})")
+# The finish reasons of replies that their clients did not receive.
+UNSEEN = (Message.Finish.STOPPED, Message.Finish.INCOMPLETE)
 # Maximum items of one request, pairs of metadata, and characters of their names and values.
 MOST_ITEMS = 20
 MOST_PAIRS, LONGEST_NAME, LONGEST_VALUE = 16, 64, 512
@@ -176,8 +178,8 @@ def create_conversation(
         row = GatewayChat(chat=chat, room=room, source=CONVERSATIONS, metadata={**metadata})
         prepared.insert_row(row)
         if new.choice is not None:
-            branch = get_active_branch(chat)
-            store_new_items(chat, branch, new, choice=new.choice, counter=counter, now=now)
+            place = Placement(get_active_branch(chat), 0, 0, "new")
+            store_new_items(chat, place, new, choice=new.choice, counter=counter, now=now)
         result = {"conversation": format_conversation_id(chat.pk), "chat": str(chat.pk)}
         new.keyed.remember(result=result, now=now)
     return chat
@@ -226,12 +228,31 @@ def load_conversation_end(
     rows = list(
         history.select_path_messages(branch, after=first - 1, before=last + 1).order_by("seq")
     )
-    items = [Item(history.get_engine_role(row), select_client_parts(row.parts)) for row in rows]
-    is_call = bool(rows) and rows[-1].finish == Message.Finish.TOOL_CALLS
-    if is_call and "first" in known:
-        items[-1] = remove_later_results(items[-1])
-    is_open = is_call and not items[-1].results
+    items = [build_end_item(row) for row in rows]
+    if rows and known.get("open"):
+        # The first request completed this reply.
+        whole = Item(items[-1].role, select_client_parts(rows[-1].parts))
+        items[-1] = remove_later_results(whole)
+    is_open = bool(items) and has_open_calls(items[-1])
     return BranchEnd(branch, first, last, is_open), tuple(items)
+
+
+def build_end_item(row: Message) -> Item:
+    """Return the item of a stored message, without open calls that get no results.
+
+    The client did not receive the calls of a stopped or failed reply, and prompts leave out an
+    excluded reply.
+    """
+    item = Item(history.get_engine_role(row), select_client_parts(row.parts))
+    if item.results or not (row.excluded or row.finish in UNSEEN):
+        return item
+    kept = tuple(part for part in item.parts if not isinstance(part, ToolCallPart))
+    return Item(item.role, kept)
+
+
+def has_open_calls(item: Item) -> bool:
+    """Return True if an item has calls, and no results yet."""
+    return not item.results and any(isinstance(part, ToolCallPart) for part in item.parts)
 
 
 def find_latest_user_seq(branch: Branch) -> int:
@@ -246,8 +267,8 @@ def add_items(
 ) -> list[dict[str, Any]]:
     """Add items to the end of a conversation, and return them as stored.
 
-    The items of the request begin with those of `end`. Raises `ConversationLocked`,
-    `IdempotencyKeyReused`, `ChatFull`, and the refusals of `store_items`.
+    The items of the request begin with those of `end`. Raises `IdempotencyKeyReused`, `ChatFull`,
+    and the refusals of `place_at_end` and `store_items`.
     """
     with transaction.atomic():
         chat = lock_chat_for_writing(end.branch.chat_id)
@@ -256,13 +277,9 @@ def add_items(
         if known is not None:
             ids = [uuid.UUID(pk) for pk in known["messages"]]
         else:
-            branch = lock_conversation_branch(chat)
-            if (branch.pk, branch.last_seq) != (end.branch.pk, end.last):
-                raise ConversationLocked
+            place = place_at_end(chat, end, user=new.user, now=now)
             choice = new.choice or choose_item_policy(chat)
-            ids = store_new_items(
-                chat, branch, new, choice=choice, end=end, counter=counter, now=now
-            )
+            ids = store_new_items(chat, place, new, choice=choice, counter=counter, now=now)
             result = {"chat": str(chat.pk), "messages": [str(pk) for pk in ids]}
             new.keyed.remember(result=result, now=now)
     rows = Message.objects.filter(pk__in=ids, erased_at=None).order_by("accepted")
@@ -271,11 +288,10 @@ def add_items(
 
 def store_new_items(
     chat: Chat,
-    branch: Branch,
+    place: Placement,
     new: NewItems,
     *,
     choice: ChosenModel,
-    end: BranchEnd | None = None,
     counter: TokenCounter,
     now: datetime,
 ) -> list[uuid.UUID]:
@@ -283,15 +299,15 @@ def store_new_items(
 
     Returns the ids of the new and completed messages.
     """
+    branch, shared = place.branch, place.shared
     branch.chat = chat
-    shared = end.last - end.first + 1 if end else 0
     items = new.conversation.items
     check_chat_room(branch, number=len(items) - shared)
     rows, completed = store_items(
         items[shared:],
         source=ItemSource(new.user, new.conversation, choice, "items"),
         branch=branch,
-        completed=items[shared - 1] if end and end.is_open else None,
+        completed=items[shared - 1] if place.completes else None,
         counter=counter,
         now=now,
     )

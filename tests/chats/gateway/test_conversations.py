@@ -1,5 +1,6 @@
 """Conversations by id: items, replies, metadata, deletion, end users and repetitions."""
 
+import asyncio
 import uuid
 from typing import Any
 from urllib.parse import urlencode
@@ -12,9 +13,10 @@ from openai.types.conversations.conversation_item import ConversationItem
 from openai.types.responses import Response
 from pydantic import TypeAdapter
 
-from chats.actions import erasure, marks
+from chats.actions import branching, erasure, marks
 from chats.models import Chat, GatewayChat, KeptText, Message, Turn
-from chats.providers.base import Finished, TextDelta
+from chats.providers.base import Finished, ProviderError, TextDelta
+from chats.turns import attempt_state
 from contextpolicy import holds
 from contextpolicy.models import AuditEvent
 from tests.support.gateway_clients import GatewayClient, MakeClient, calling, user
@@ -127,6 +129,126 @@ def test_results_complete_the_calls_of_a_reply(program: GatewayClient) -> None:
     create_response(program, "More?", *calling("d"), conversation=named, tools=[FUNCTION_TOOL])
     missing = create_response(program, "Never mind", conversation=named, tools=[FUNCTION_TOOL])
     assert (missing.status, missing.json["error"]["code"]) == (400, "invalid_value")
+
+
+async def press_stop(worker: Any) -> None:
+    """Stop all turns of a worker, and wait until their model calls are cancelled."""
+    for attempt in worker.runs.values():
+        attempt.interrupt(attempt_state.STOP)
+    await asyncio.sleep(60)
+
+
+@pytest.mark.parametrize("is_stopped", [True, False])
+def test_a_conversation_continues_after_a_cut_call(
+    program: GatewayClient, is_stopped: bool
+) -> None:
+    named = create_conversation(program)
+    body = {"model": "demo", "input": "Weather?", "conversation": named, "tools": [FUNCTION_TOOL]}
+    waiting = program.open(body, path="responses")
+    turn_id = waiting["X-Context-Report-Id"]
+    last = press_stop if is_stopped else ProviderError("provider_unavailable")
+    program.work(turn_id, TextDelta("Let me see."), *calling("a")[:-1], last)
+    assert program.close(waiting).status != 200
+    reply = Message.objects.get(role="assistant")
+    assert reply.finish == ("stopped" if is_stopped else "incomplete")
+    assert reply.parts[-1]["type"] == "tool_call"
+    answer = create_response(program, "Hi", conversation=named, tools=[FUNCTION_TOOL])
+    assert answer.status == 200, answer.body
+    assert program.prompt[-1] == ("user", "Hi")
+
+
+def test_a_conversation_continues_without_a_deleted_call(program: GatewayClient) -> None:
+    named = create_conversation(program)
+    called = create_response(
+        program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL]
+    )
+    item_id = called.json["output"][0]["id"]
+    assert item_id.startswith("fc_")
+    assert call_conversations(program, "DELETE", f"/{named}/items/{item_id}")[0] == 200
+    answer = create_response(program, "Never mind", conversation=named, tools=[FUNCTION_TOOL])
+    assert answer.status == 200, answer.body
+    assert [text for _, text in program.prompt] == ["Weather?", "Never mind"]
+
+
+@pytest.mark.parametrize("adds_items", [True, False])
+def test_an_erased_call_is_not_sealed_again(
+    program: GatewayClient, alice: User, adds_items: bool
+) -> None:
+    named = create_conversation(program)
+    create_response(program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL])
+    reply = Message.objects.get(role="assistant")
+    # Messages of older versions have no commitment.
+    Message.objects.filter(pk=reply.pk).update(commitment="")
+    erasure.erase_message(user=alice, message=reply, now=timezone.now())
+    if adds_items:
+        path = f"/{named}/items"
+        status, _ = call_conversations(program, "POST", path, {"items": [user("Never mind")]})
+        assert status == 200
+    else:
+        answer = create_response(program, "Never mind", conversation=named)
+        assert answer.status == 200, answer.body
+    reply.refresh_from_db()
+    assert (reply.salt, reply.commitment, reply.parts) == ("", "", [])
+
+
+def test_results_of_a_reply_at_the_output_limit_are_stored(program: GatewayClient) -> None:
+    named = create_conversation(program)
+    script = (*calling("a")[:-1], Finished("length"))
+    cut = create_response(program, "Weather?", *script, conversation=named, tools=[FUNCTION_TOOL])
+    assert (cut.json["status"], cut.json["output"][0]["call_id"]) == ("incomplete", "a")
+    once = {"Idempotency-Key": "one"}
+    for decision in ("continue", "repeat"):
+        given = [build_tool_output("a", "rain")]
+        body = {"model": "demo", "input": given, "conversation": named, "tools": [FUNCTION_TOOL]}
+        waiting = program.open(body, path="responses", **once)
+        if decision == "continue":
+            program.work(waiting["X-Context-Report-Id"])
+        answer = program.close(waiting)
+        assert (answer.status, answer.headers["X-Context-Decision"]) == (200, decision)
+    assert [text for _, text in program.prompt] == ["Weather?", "", "rain"]
+
+
+@pytest.mark.parametrize("adds_items", [True, False])
+def test_results_after_branching_from_their_reply(
+    program: GatewayClient, alice: User, adds_items: bool
+) -> None:
+    named = create_conversation(program)
+    create_response(program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL])
+    reply = Message.objects.get(role="assistant")
+    branching.branch_from_message(user=alice, message=reply, now=timezone.now())
+    given = [build_tool_output("a", "rain")]
+    if adds_items:
+        status, told = call_conversations(program, "POST", f"/{named}/items", {"items": given})
+        assert status == 200, told
+        assert [i["type"] for i in told["data"]] == ["function_call", "function_call_output"]
+        create_response(program, "So?", conversation=named, tools=[FUNCTION_TOOL])
+    else:
+        once = {"Idempotency-Key": "one"}
+        first, second = (
+            create_response(program, given, conversation=named, tools=[FUNCTION_TOOL], headers=once)
+            for _ in range(2)
+        )
+        assert first.headers["X-Context-Decision"] == "branch"
+        assert second.headers["X-Context-Decision"] == "repeat"
+    assert [text for _, text in program.prompt][:3] == ["Weather?", "", "rain"]
+    # The reply on the other branch has no results.
+    before = reply.parts
+    reply.refresh_from_db()
+    assert reply.parts == before
+
+
+def test_a_request_after_results_is_repeated(program: GatewayClient) -> None:
+    named = create_conversation(program)
+    create_response(program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL])
+    given = {"items": [build_tool_output("a", "rain")]}
+    assert call_conversations(program, "POST", f"/{named}/items", given)[0] == 200
+    body = {"model": "demo", "input": "So?", "conversation": named, "tools": [FUNCTION_TOOL]}
+    once = {"Idempotency-Key": "one"}
+    waiting = program.open(body, path="responses", **once)
+    program.work(waiting["X-Context-Report-Id"])
+    first = program.close(waiting)
+    again = program.close(program.open(body, path="responses", **once))
+    assert (again.status, again.json["output"]) == (200, first.json["output"])
 
 
 def test_a_repeated_request_is_stored_once(program: GatewayClient) -> None:
