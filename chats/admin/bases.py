@@ -18,9 +18,52 @@ else:
 LONGEST = 200
 # Attribute of a request whose form was refused.
 REFUSED = "palimpsest_form_refused"
+# Lookups that the filters of a list may use.
+FILTER_LOOKUPS = frozenset(
+    {
+        "exact",
+        "in",
+        "isnull",
+        "gt",
+        "gte",
+        "lt",
+        "lte",
+        "year",
+        "month",
+        "day",
+        "id__exact",
+        "id__in",
+    }
+)
 
 
-class DomainAdmin(ModelAdmin):
+class FilteredAdmin(ModelAdmin):
+    """A list whose URL can only filter by the filters that the list shows."""
+
+    # Further lookups that links of other pages use.
+    linked_lookups: frozenset[str] = frozenset()
+
+    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
+        """Return True for lookups of the list's filters, its date hierarchy and links to it."""
+        # Django allows every field of the model. The rows found would then reveal texts and keys
+        # letter by letter.
+        parameters, fields = set(self.linked_lookups), set[str]()
+        for listed in self.get_list_filter(request):
+            if isinstance(listed, str):
+                fields.add(listed)
+            elif isinstance(listed, (list, tuple)):
+                fields.add(str(listed[0]))
+            else:
+                parameters.add(str(getattr(listed, "parameter_name", "")))
+        if self.date_hierarchy:
+            fields.add(self.date_hierarchy)
+        return lookup in parameters | fields or any(
+            lookup.startswith(f"{name}__") and lookup.removeprefix(f"{name}__") in FILTER_LOOKUPS
+            for name in fields
+        )
+
+
+class DomainAdmin(FilteredAdmin):
     """An admin page that saves through domain functions and shows their refusals as messages."""
 
     # The refusals that a domain function of this page may raise.
@@ -108,7 +151,7 @@ class DomainAdmin(ModelAdmin):
         return actions
 
 
-class ReadOnlyAdmin(ModelAdmin):
+class ReadOnlyAdmin(FilteredAdmin):
     """Records that cannot be changed here, not even by superusers."""
 
     list_per_page = 50

@@ -8,6 +8,7 @@ from datetime import datetime
 
 import pytest
 from django.contrib.auth.models import Group, User
+from django.db.models import CharField, JSONField, TextField
 from django.test import Client
 from django.urls import reverse
 from django.urls.resolvers import URLPattern, URLResolver
@@ -76,6 +77,11 @@ OF_A_ROW = {
     "admin:contextpolicy_evaluation_compare": ("contextpolicy_evaluation", {P, A, S}),
     "admin:chats_retention_certificate": ("chats_retentionrun", {P, A, S}),
 }
+
+# Lists that ignore the lookups of the URL.
+OWN_LISTS = {"contextpolicy_auditevent", "chats_dailycount"}
+# Lookups that find a text piece by piece.
+PROBES = ("startswith", "icontains", "regex", "has_key", "0__text__contains")
 
 
 @pytest.fixture
@@ -327,3 +333,77 @@ def test_S02_ids_that_do_not_exist_tell_nothing(rows: dict[str, object]) -> None
 
     assert answer.status_code == 200
     assert CANARY not in answer.content.decode()
+
+
+def is_refused(client: Client, model: str, lookup: str) -> bool:
+    """Return True if the list refuses this lookup."""
+    return client.get(reverse(f"admin:{model}_changelist"), {lookup: "c"}).status_code == 400
+
+
+@pytest.mark.parametrize(
+    ("role", "model"),
+    [
+        (role, model)
+        for model in sorted(set(ROLE_TABLE) - OWN_LISTS)
+        for role in ROLES
+        if role in ROLE_TABLE[model][0]
+    ],
+)
+def test_S02_no_list_can_be_searched_for_a_text(role: str, model: str) -> None:
+    [kind] = [m for m in site._registry if f"{m._meta.app_label}_{m._meta.model_name}" == model]
+    fields = [
+        field.name
+        for field in kind._meta.get_fields()
+        if isinstance(field, CharField | JSONField | TextField)
+    ]
+    client = browser(role)
+
+    probes = [f"{name}__{probe}" for name in fields for probe in PROBES]
+    assert [each for each in probes if not is_refused(client, model, each)] == []
+
+
+@pytest.mark.parametrize(
+    ("model", "lookup"),
+    [
+        ("chats_compaction", "text__gte"),
+        ("chats_compaction", "branch__chat__title__startswith"),
+        ("chats_turn", "trigger__parts__icontains"),
+        ("chats_kepttext", "text"),
+        ("chats_kepttext", "kind__regex"),
+        ("chats_team", "current__task__startswith"),
+        ("chats_provideraccount", "encrypted_key__gte"),
+        ("auth_user", "groups__user__password__startswith"),
+    ],
+)
+def test_S02_no_list_is_filtered_by_what_no_filter_shows(model: str, lookup: str) -> None:
+    assert is_refused(browser(S), model, lookup)
+
+
+def test_S02_every_filter_and_order_that_a_list_offers_works(rows: dict[str, object]) -> None:
+    client, followed = browser(S), 0
+    for model in sorted(set(ROLE_TABLE) - OWN_LISTS):
+        address = reverse(f"admin:{model}_changelist")
+        listed = client.get(address).context["cl"]
+        offered = [
+            choice["query_string"]
+            for spec in listed.filter_specs
+            for choice in spec.choices(listed)
+        ]
+        offered += [f"?o={column}" for column in range(1, len(listed.list_display))]
+        for query in offered:
+            answer = client.get(f"{address}{query}")
+            assert (answer.status_code, CANARY in answer.content.decode()) == (200, False), query
+            followed += 1
+    assert followed > 100
+
+
+def test_S02_no_search_or_order_reads_what_a_person_wrote() -> None:
+    written = {"parts", "partial_text", "partial_reasoning", "tail", "text", "sections"}
+    written |= {"retention", "focus", "remark", "title", "task", "instruction"}
+    for model in (Compaction, KeptText, Receipt, Team, Turn):
+        listed = site._registry[model]
+        used = {str(name) for name in (*listed.search_fields, *listed.list_display)}
+        used |= {
+            str(getattr(getattr(listed, name, None), "admin_order_field", "")) for name in used
+        }
+        assert not written & {part for name in used for part in name.lstrip("=^-@").split("__")}

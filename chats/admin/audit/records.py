@@ -50,6 +50,7 @@ class TurnAdmin(ReadOnlyAdmin):
 
     list_display = ("id", "chat", "status", "model_name", "queued_at", "finished_at", "error_code")
     list_filter = ("status", "queued_at", ("error_code", CodeFilter))
+    linked_lookups = DASHBOARD_LOOKUPS
     search_fields = ("=id", "=branch__chat__id")
     list_select_related = ("branch",)
     ordering = ("-queued_at",)
@@ -74,9 +75,6 @@ class TurnAdmin(ReadOnlyAdmin):
         "sentence",
         "after_it",
     )
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Turn]:
         """Defer the texts, so that no page can show them by mistake."""

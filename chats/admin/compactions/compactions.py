@@ -50,6 +50,7 @@ class CompactionAdmin(SummaryReviewAdmin):
         "created_at",
     )
     list_filter = ("kind", "status", "needs_approval", "trigger", "rung", "created_at")
+    linked_lookups = DASHBOARD_LOOKUPS
     search_fields = ("=id", "=branch__chat__id")
     list_select_related = ("branch",)
     ordering = ("-created_at",)
@@ -97,9 +98,6 @@ class CompactionAdmin(SummaryReviewAdmin):
         "published_at",
         "erased_at",
     )
-
-    def lookup_allowed(self, lookup: str, value: str, request: HttpRequest) -> bool:
-        return lookup in DASHBOARD_LOOKUPS or super().lookup_allowed(lookup, value, request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[Compaction]:
         """Defer the texts, so that no page can show them by mistake."""
