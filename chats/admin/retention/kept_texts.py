@@ -5,11 +5,11 @@ from typing import Any, ClassVar
 
 from django.conf import settings
 from django.contrib import admin, messages
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.db.models import Model, QuerySet
 from django.http import Http404, HttpRequest, HttpResponse
 from django.template.response import TemplateResponse
-from django.urls import URLPattern, path
 from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
@@ -32,12 +32,24 @@ class KeptTextAdmin(ReadOnlyAdmin):
     search_help_text = gettext_lazy("Enter the user name, or the ID of the chat.")
     list_select_related = ("owner",)
     ordering: ClassVar = ("-replaced_at", "-pk")
+    exclude = ("text",)
 
-    def get_urls(self) -> list[URLPattern]:
-        """Replace the page of one row with the page that requests a reason."""
-        page = self.admin_site.admin_view(self.read_text)
-        address = path("<uuid:text_id>/change/", page, name="chats_kepttext_change")
-        return [address, *super().get_urls()]
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show the page that requests a reason, for any spelling of the id.
+
+        Raises PermissionDenied, and Http404 for an erased text or what is not an id.
+        """
+        try:
+            text_id = uuid.UUID(unquote(object_id))
+        except ValueError:
+            raise Http404 from None
+        return self.read_text(request, text_id)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
         """Return True if the person may read receipts and the audit log."""

@@ -6,11 +6,12 @@ from uuid import uuid4
 
 import pytest
 from django.contrib.auth.models import Group, User
-from django.test import Client
+from django.test import Client, RequestFactory
 from django.utils import timezone
 from pytest_django import Settings
 
 from chats.actions import erasure, lifecycle, organising
+from chats.admin.site import site
 from chats.background import due_jobs
 from chats.models import Chat, Folder, KeptText
 from chats.people import keys
@@ -167,6 +168,40 @@ def test_an_auditor_reads_it_after_a_recorded_reason(
         "text": str(renamed.pk),
         "reason": REASON,
     }
+
+
+def test_no_spelling_of_the_address_avoids_the_reason(auditor: User, renamed: KeptText) -> None:
+    browser, key = signed_in(auditor), str(renamed.pk)
+    for spelled in (key.upper(), key.replace("-", ""), f"{{{key}}}", f"urn:uuid:{key}"):
+        address = f"{LIST}{spelled}/change/"
+        asked, refused = browser.get(address), browser.post(address, {"reason": ""})
+        assert asked.status_code == refused.status_code == 200
+        assert 'name="reason"' in asked.content.decode()
+        assert "Bribes" not in asked.content.decode() + refused.content.decode()
+        assert message_codes(refused) == ["reason_needed"]
+    for spelled in (f"%20{key}", f"{key}%20", f"{key}/x", f"0{key}", "x", "_5F"):
+        assert browser.get(f"{LIST}{spelled}/change/").status_code == 404
+    assert not AuditEvent.objects.filter(type="kept_text.read").exists()
+
+    shown = browser.post(f"{LIST}{key.upper()}/change/", {"reason": REASON})
+
+    assert "Bribes" in shown.content.decode()
+    assert AuditEvent.objects.filter(type="kept_text.read").count() == 1
+
+
+def test_no_other_page_of_a_text_shows_it(auditor: User, renamed: KeptText) -> None:
+    browser, key = signed_in(auditor), str(renamed.pk)
+    for spelled in (key, key.upper(), key.replace("-", "")):
+        for page in ("", "history/", "delete/", "change/"):
+            answer = browser.get(f"{LIST}{spelled}/{page}", follow=True)
+            assert answer.status_code == (403 if page == "delete/" else 200)
+            assert "Bribes" not in answer.content.decode()
+
+
+def test_the_form_of_the_model_has_no_text(auditor: User, rf: RequestFactory) -> None:
+    request = rf.get(LIST)
+    request.user = auditor
+    assert "text" not in site._registry[KeptText].get_fields(request)
 
 
 def test_others_do_not_read_it(
