@@ -142,6 +142,22 @@ class TestFinding:
         assert {row.data["search"] for row in read} == {"", f"actor:user:{alice.pk}"}
         assert read.count() == 2
 
+    def test_no_method_reads_without_a_row(self, browser: Client) -> None:
+        read = AuditEvent.objects.filter(type="ledger.read")
+        for method in ("POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE", "QUERY"):
+            answer = browser.generic(method, f"{LIST}?q=actor:worker")
+            assert (answer.status_code, answer["Allow"]) == (405, "GET, HEAD")
+        for form in ("pdf", "", "CSV"):
+            answer = browser.post(f"{LIST}export/?q=actor:worker", {"q": "", "form": form})
+            assert (answer.status_code, answer.content) == (302, b"")
+        assert browser.put(f"{LIST}export/?q=actor:worker").status_code == 405
+        assert not read.exists()
+
+        browser.head(LIST, {"q": "actor:worker"})
+        browser.get(f"{LIST}export/", {"q": "event:turn"})
+
+        assert [row.data["search"] for row in read.order_by("pk")] == ["actor:worker", "event:turn"]
+
     def test_a_person_is_named_beside_the_id(self, browser: Client, alice: User) -> None:
         assert f"alice (user:{alice.pk})" in opened(browser, LIST).words
 
@@ -360,7 +376,8 @@ class TestExporting:
     def test_what_is_not_understood_is_not_exported(self, browser: Client) -> None:
         answer = browser.post(f"{LIST}export/", {"q": "foo:1", "form": "csv"})
         assert answer["Location"].endswith("?q=foo%3A1")
-        assert browser.post(f"{LIST}export/", {"q": "", "form": "pdf"}).status_code == 200
+        unknown = browser.post(f"{LIST}export/", {"q": "actor:alice", "form": "pdf"})
+        assert unknown["Location"] == "../?q=actor%3Aalice"
         assert browser.get(f"{LIST}export/").context["title"] == "Audit log"
         assert not AuditEvent.objects.filter(type="ledger.export_started").exists()
 

@@ -10,7 +10,7 @@ from urllib.parse import urlencode
 
 from django.contrib import admin
 from django.core.exceptions import PermissionDenied
-from django.http import HttpRequest, HttpResponse
+from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.loader import render_to_string
 from django.template.response import TemplateResponse
 from django.urls import URLPattern, path
@@ -30,6 +30,8 @@ from contextpolicy.ledger import compute_event_hash, find_ledger_breaks
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
 
 PAGE = 50
+# Methods that show the list. Each use is recorded.
+READS = ("GET", "HEAD")
 # The search keys that have a separate field on the page.
 FIELDS = ("person", "object")
 
@@ -94,17 +96,20 @@ class AuditEventAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Show a page of the results of the search `?q=`, newest first, and record the access.
 
-        Raises PermissionDenied without the permission to read the audit log.
+        Refuses other methods than GET and HEAD. Raises PermissionDenied without the permission to
+        read the audit log.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
+        if request.method not in READS:
+            return HttpResponseNotAllowed(READS)
         text = merge_search_fields(request.GET)
         problem, reason, search = "", "", parse_search_line("")
         try:
             search = parse_search_line(text)
         except SearchNotUnderstood as refusal:
             problem, reason = str(refusal), refusal.reason
-        if not problem and request.method == "GET":
+        if not problem:
             record_ledger_read(
                 actor=get_request_actor(request), search=search.text, now=timezone.now()
             )

@@ -126,19 +126,22 @@ class VerifiedLedgerAdmin(AuditEventAdmin):
     def export(self, request: HttpRequest) -> HttpResponseBase:
         """Stream the rows that match the search as a file.
 
-        Raises PermissionDenied without the permission to read the ledger.
+        Redirects to the list for an unknown form or search. Raises PermissionDenied without
+        the permission to read the ledger.
         """
         if not self.has_view_permission(request):
             raise PermissionDenied
-        form = request.POST.get("form", "")
-        if request.method != "POST" or form not in FORMS:
+        if request.method != "POST":
             return self.changelist_view(request)
-        text = request.POST.get("q", "")
+        form, text = request.POST.get("form", ""), request.POST.get("q", "")
+        # The list shows why a search is not understood, and records the access.
+        listed = HttpResponseRedirect(f"../?{urlencode({'q': text})}")
+        if form not in FORMS:
+            return listed
         try:
             search = parse_search_line(text)
         except SearchNotUnderstood:
-            # The list shows the reason.
-            return HttpResponseRedirect(f"../?{urlencode({'q': text})}")
+            return listed
         made = start_ledger_export(
             search=search, form=form, actor=get_request_actor(request), now=timezone.now()
         )
