@@ -43,7 +43,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
     ) -> HttpResponse:
         """Show the page that requests a reason, for any spelling of the id.
 
-        Raises PermissionDenied, and Http404 for an erased text or what is not an id.
+        Raises PermissionDenied, and Http404 for an erased text or a malformed id.
         """
         try:
             text_id = uuid.UUID(unquote(object_id))
