@@ -21,6 +21,7 @@ from chats.admin.policies.form_fields import (
     build_yes_no_field,
 )
 from chats.admin.policies.form_values import YES_OR_NO, is_empty
+from chats.ground.form_fields import JSONTextField
 from contextpolicy import plugins
 
 # The key of the whole config, if its schema names no properties.
@@ -39,14 +40,7 @@ class ConfigField:
     show: Callable[[Any], Any]
 
 
-class JsonField(forms.JSONField):
-    """A JSON field that is empty instead of `null` if nothing is set."""
-
-    def prepare_value(self, value: Any) -> Any:
-        return "" if value is None else super().prepare_value(value)
-
-
-class ObjectField(JsonField):
+class ObjectField(JSONTextField):
     def validate(self, value: Any) -> None:
         """Raise ValidationError if the config is not an object."""
         super().validate(value)
@@ -159,7 +153,7 @@ def _kind(
             "\n".join,
         )
     options["help_text"] = " ".join([told, gettext("Enter the value as JSON.")]).strip()
-    json_field = ObjectField if kind == "object" else JsonField
+    json_field = ObjectField if kind == "object" else JSONTextField
     return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 
 

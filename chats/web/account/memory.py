@@ -2,7 +2,7 @@
 
 import json
 import uuid
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -88,6 +88,8 @@ class PreferenceView:
     row: Preference
     sources: Sequence[SourceView]
     more: int
+    # The refused new text, or None.
+    typed: str | None = None
 
     @property
     def slot(self) -> str:
@@ -98,11 +100,11 @@ class PreferenceView:
         return str(Preference.Kind(self.row.kind).label)
 
 
-def build_preference_view(row: Preference) -> PreferenceView:
+def build_preference_view(row: Preference, *, typed: str | None) -> PreferenceView:
     alive = [m for m in (item.message for item in row.evidence.all()) if is_alive(m)]
     alive.sort(key=lambda message: message.created_at, reverse=True)
     sources = [SourceView(message.branch.chat, message) for message in alive[:MOST_SOURCES]]
-    return PreferenceView(row, sources, more=len(alive) - len(sources))
+    return PreferenceView(row, sources, more=len(alive) - len(sources), typed=typed)
 
 
 def is_alive(message: Message) -> bool:
@@ -194,7 +196,8 @@ def preference(request: PersonRequest, preference_id: uuid.UUID) -> HttpResponse
                 reopen=act == "undo",
             )
     except Refusal as refusal:
-        return render_memory_page(request, refusal=refusal)
+        edited = {preference_id: request.POST.get("text", "")} if act == "save" else {}
+        return render_memory_page(request, refusal=refusal, edited=edited)
     return redirect(get_return_path(request))
 
 
@@ -229,10 +232,17 @@ def render_memory_page(
     refusal: Refusal | None = None,
     form: InstructionsForm | None = None,
     added: PreferenceForm | None = None,
+    edited: Mapping[uuid.UUID, str] | None = None,
 ) -> HttpResponse:
-    """Render the page. `form`, `added`: a refused form, which keeps its values."""
+    """Render the page. `form`, `added`: a refused form, which keeps its values.
+
+    `edited`: the refused text of a preference, by its id.
+    """
     settings: MemorySettings = memory_settings.get_memory_settings(request.user.pk)
-    rows = [build_preference_view(row) for row in preferences.list_preferences(request.user.pk)]
+    rows = [
+        build_preference_view(row, typed=(edited or {}).get(row.pk))
+        for row in preferences.list_preferences(request.user.pk)
+    ]
     status = Preference.Status
     form = form or InstructionsForm(initial={"instructions": settings.instructions})
     added = added or PreferenceForm()

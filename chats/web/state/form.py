@@ -8,6 +8,7 @@ from django import forms
 from django.forms.fields import InvalidJSONInput
 from django.utils.translation import gettext
 
+from chats.ground.form_fields import JSONTextField
 from chats.record.states import Kept
 from contextpolicy.engine.strategies.entity_state import LARGEST_STATE
 
@@ -50,16 +51,12 @@ class StateForm(forms.Form):
         return [name for name in self.names.values() if name not in said]
 
 
-class Value(forms.JSONField):
+class Value(JSONTextField):
     """A JSON form field, for schemas that need more than one line."""
 
     def bound_data(self, data: Any, initial: Any) -> Any:
         """Return invalid input unchanged, so that the field shows it as typed."""
         return InvalidJSONInput(data or "")
-
-    def prepare_value(self, value: Any) -> Any:
-        """Return the text of the control; empty for null."""
-        return "" if value is None else super().prepare_value(value)
 
 
 def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:

@@ -8,6 +8,7 @@ from datetime import datetime
 import pytest
 from django.contrib.auth.models import User
 from django.test import Client
+from django.utils.html import escape
 
 from chats.memory.preferences import preferences
 from chats.memory.preferences.memory_settings import InstructionsTooLong
@@ -118,6 +119,19 @@ def test_what_cannot_be_kept_comes_back_with_a_sentence(agreed: Client) -> None:
     refusal = PreferenceInvalid(limit=200)
     assert f'id="refusal" data-reason="{refusal.code}"' in refused.content.decode()
     assert refusal.localized in refused.content.decode()
+
+
+def test_a_refused_change_keeps_the_typed_text(agreed: Client) -> None:
+    agreed.post(PAGE + "preferences", {"slot": "note", "text": "I like tea."})
+    row = Preference.objects.get()
+    typed = "I like <coffee>. " * 13
+    refused = agreed.post(f"{PAGE}preferences/{row.pk}", {"act": "save", "text": typed})
+    assert refused.status_code == 422
+    found = re.search(rf'<input[^>]* id="text-{row.pk}"[^>]*>', refused.content.decode())
+    assert found is not None
+    assert f'value="{escape(typed)}"' in found[0]
+    assert 'aria-invalid="true"' in found[0]
+    assert Preference.objects.get().text == "I like tea."
 
 
 def test_without_consent_nothing_is_added(page: Client) -> None:

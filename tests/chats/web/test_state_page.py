@@ -152,13 +152,15 @@ def test_a_state_that_changed_meanwhile_is_not_written_over(
         ({"f4": "two"}, "whole number"),
         ({"f0": '"third"'}, "Select a valid choice"),
         ({"f5": "no json"}, "valid JSON"),
+        ({"f5": "[" * 2_000}, "valid JSON"),
+        ({"f5": "1" * 5_000}, "valid JSON"),
         ({"f5": '{"a": 1}'}, "must be of type array"),
         ({"f5": '["%s"]' % ("x" * 17_000)}, "16,384 are allowed"),
         ({"f5": r'["\u0000"]'}, "NUL"),
         ({"f5": r'["\ud83d"]'}, "surrogate"),
         ({"f2": "a\0b"}, "Null characters"),
     ],
-    ids=range(11),
+    ids=range(13),
 )
 def test_what_does_not_fit_is_refused_and_stays_in_the_form(
     page: Client, chat: Chat, kept: ChatState, said: dict[str, str], sentence: str

@@ -1,0 +1,22 @@
+"""Form fields that several pages share."""
+
+from typing import Any
+
+from django import forms
+from django.core.exceptions import ValidationError
+
+
+class JSONTextField(forms.JSONField):
+    """A JSON field that is empty for null, and that refuses every text that is not valid JSON."""
+
+    def to_python(self, value: Any) -> Any:
+        """Return the value. Raises ValidationError, also for deep nesting and very long numbers."""
+        try:
+            return super().to_python(value)
+        except (RecursionError, ValueError) as error:
+            message = self.error_messages["invalid"]
+            raise ValidationError(message, code="invalid", params={"value": value}) from error
+
+    def prepare_value(self, value: Any) -> Any:
+        """Return the text of the control; empty for null."""
+        return "" if value is None else super().prepare_value(value)
