@@ -231,7 +231,7 @@ def _options(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any
 def _output(parameters: Mapping[str, object], *, thinks: bool) -> dict[str, Any]:
     output: dict[str, Any] = {}
     effort = parameters.get("reasoning_effort")
-    if thinks and effort in {"low", "medium", "high", "xhigh"}:
+    if thinks and effort in ("low", "medium", "high", "xhigh"):
         output["effort"] = effort
     form = parameters.get("response_format")
     given = form.get("json_schema") if isinstance(form, dict) else None

@@ -150,7 +150,7 @@ def parse_tool_choice(
         )
     if choice in ("none", "auto", "required"):
         return {"tool_choice": choice}
-    if isinstance(choice, dict) and request_tools.get_tool_type(choice) in hosted:
+    if request_tools.get_tool_type(choice) in hosted:
         return {"tool_choice": choice}
     if isinstance(choice, dict) and choice.get("type") in ("function", "custom"):
         name = tools.join_function_name(choice.get("namespace"), choice.get("name"))

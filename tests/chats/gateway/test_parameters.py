@@ -1,11 +1,15 @@
 """Request fields that are forwarded to the model server."""
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from chats.gateway import body, parameters
-from chats.models import Chat
+from chats.models import Chat, Turn
+from chats.providers.anthropic_wire import build_anthropic_body
+from contextpolicy.models import ModelSpec
 from tests.support.gateway_clients import GatewayClient, user
 
 pytestmark = pytest.mark.django_db
@@ -49,6 +53,42 @@ ROUTING = [
     "litellm_params",
     "mock_response",
 ]
+# Stands for a malformed value.
+ODD = "<odd>"
+SEARCH = {"type": "web_search"}
+CALL = {"type": "function", "function": {"name": "f", "arguments": "{}"}}
+# Fields by path that are compared with known names or looked up by them.
+NAMED: dict[str, list[dict[str, Any]]] = {
+    "responses": [
+        {"tools": [SEARCH], "tool_choice": {"type": ODD}},
+        {"tools": [SEARCH], "tool_choice": ODD},
+        {"tools": [{"type": ODD}]},
+        {"tools": [{"type": "custom", "name": ODD}]},
+        {"input": [{"type": ODD}]},
+        {"input": [{"role": ODD, "content": "x"}]},
+        {"input": [{"role": "user", "content": [{"type": ODD, "text": "x"}]}]},
+        {"input": [{"type": "item_reference", "id": ODD}]},
+        {"input": [{"type": "function_call_output", "call_id": ODD, "output": "x"}]},
+        {"text": {"format": {"type": ODD}}},
+        *({name: ODD} for name in ("truncation", "previous_response_id", "conversation", "n")),
+    ],
+    "chat/completions": [
+        {"messages": [{"role": ODD, "content": "x"}]},
+        {"messages": [user([{"type": ODD, "text": "x"}])]},
+        {
+            "messages": [
+                user([{"type": "image_url", "image_url": {"url": "https://a", "detail": ODD}}])
+            ]
+        },
+        {"messages": [{"role": "assistant", "tool_calls": [{**CALL, "id": ODD}]}]},
+        {"messages": [{"role": "tool", "tool_call_id": ODD, "content": "x"}]},
+        {"tools": [{"type": ODD}]},
+        {"stream_options": {"include_usage": ODD}, "stream": True},
+        *({name: ODD} for name in ("modalities", "model", "n", "functions")),
+    ],
+    "completions": [{name: ODD} for name in ("prompt", "best_of", "suffix", "logprobs")],
+    "conversations": [{"items": [{"role": ODD, "content": "x"}]}, {"metadata": {"a": ODD}}],
+}
 UNKNOWN = ["user_configuration", "client_metadata", "keep_alive", "cache", "tags", "top_K", "ü"]
 
 
@@ -98,3 +138,28 @@ def test_names_that_no_header_takes_are_not_named() -> None:
 def test_no_known_option_looks_like_routing() -> None:
     for allowed in (parameters.CHAT, parameters.EMBEDDINGS):
         assert not [name for name in allowed if parameters.is_routing(name, allowed=allowed)]
+
+
+@pytest.mark.parametrize("odd", ["[]", "{}", '{"type": []}', "1e400"])
+@pytest.mark.parametrize("path", NAMED)
+def test_malformed_names_are_refused(program: GatewayClient, path: str, odd: str) -> None:
+    """Lists and objects cannot be looked up in sets, and no number is infinite."""
+    ModelSpec.objects.update(hosted_tools="web_search")
+    usual: dict[str, Any] = {
+        "responses": {"model": "demo", "input": "x"},
+        "chat/completions": {"model": "demo", "messages": [user("x")]},
+        "completions": {"model": "demo", "prompt": "x"},
+        "conversations": {},
+    }[path]
+    for fields in NAMED[path]:
+        data = json.dumps({**usual, **fields}).replace(json.dumps(ODD), odd).encode()
+        answer = program.close(program.open(data, path=path))
+        assert answer.status // 100 == 4, (fields, answer.body)
+    assert not Turn.objects.exists()
+
+
+@pytest.mark.parametrize("effort", [[], {}, 10**400])
+def test_a_malformed_effort_is_left_out(program: GatewayClient, effort: Any) -> None:
+    program.ask([user("hi")], reasoning_effort=effort)
+    request = replace(program.requests[-1], thinking="adaptive")
+    assert "output_config" not in build_anthropic_body(request)
