@@ -86,8 +86,7 @@ async def stream_relayed_reply(asker: Asker, held: WaitingHead) -> AsyncIterator
             yield text.encode()
     finally:
         group = asker.group or ChoiceGroup()
-        # The failure of a choice stops the others; a restarting server does not.
-        group.goes_on |= relay.goes_on and not relay.is_over
+        group.goes_on |= relay.goes_on
         if not (relay.is_over or group.goes_on or connection.STREAMS.closing.is_set()):
             with suppress(OperationalError, InterfaceError):
                 await call_database(partial(stop_disconnected_turn, asker))

@@ -187,19 +187,6 @@ def test_a_repeated_request_writes_only_a_failed_reply_again(
     assert Message.objects.filter(role="user").count() == 1
 
 
-@pytest.mark.parametrize("stream", [False, True])
-def test_a_failed_choice_stops_those_that_are_still_written(
-    program: GatewayClient, stream: bool
-) -> None:
-    body = {"model": "demo", "n": 3, "messages": [user("Hi")], "stream": stream}
-    response = program.open(body)
-    turns = list_turns(response)
-    program.work(turns[1], ProviderError("provider_rejected"))
-    Turn.objects.filter(pk=turns[2]).update(attempt=1, step=1, partial_text="Three")
-    program.close(response)
-    assert sorted(turn.status for turn in Turn.objects.all()) == ["failed", "stopped", "stopped"]
-
-
 def test_a_client_that_leaves_stops_all_replies(program: GatewayClient) -> None:
     body = {"model": "demo", "n": 2, "messages": [user("Hi")], "stream": True}
     response = program.open(body)
