@@ -115,7 +115,7 @@ class Relay:
         self.pieces: list[str] = []
         self.has_begun = False
         self.is_open = self.is_over = False
-        # The response ends before the turn, for a reason other than a disconnect.
+        # The response ends before the turns, for a reason other than a disconnect or a failed turn.
         self.goes_on = False
         # The finished turn with its reply, and the status of its prompt.
         self.ended: tuple[Turn | None, str] = (None, "")
@@ -135,11 +135,20 @@ class Relay:
                 if await self.is_silent():
                     yield PING
         except Refusal as refusal:
-            self.goes_on = not isinstance(refusal, keys.InvalidKey)
+            self.goes_on = self.is_continued_after(refusal)
             yield self.failure(refusal)
         except (OperationalError, InterfaceError) as error:
             self.goes_on = True
             yield self.failure(databases.build_database_refusal(error))
+
+    def is_continued_after(self, refusal: Refusal) -> bool:
+        """Return True if the turns of the response go on after this refusal.
+
+        If this turn failed, the other choices are stopped. A repeated request gets the replies of
+        turns that go on.
+        """
+        has_failed = self.is_over and refusal.code != RESTARTED_CODE
+        return not (has_failed or isinstance(refusal, keys.InvalidKey))
 
     async def updates(self) -> AsyncIterator[list[Update]]:
         """Yield the updates of the turn until it ends.
@@ -205,7 +214,7 @@ class Relay:
                 self.thought = 0
                 if self.sent:
                     # Sent text cannot be withdrawn.
-                    raise TurnFailed(code="reply_restarted", reason=RESTARTED)
+                    raise TurnFailed(code=RESTARTED_CODE, reason=RESTARTED)
                 return ""
             case Done():
                 return self.end()
@@ -258,7 +267,7 @@ class Relay:
             moved = self.sent + len(rest) - len(reply.text)
             return self.more(rest) + self.more_logprobs(reply, moved=moved) + form.ending(reply)
         if len(reply.text) < self.sent:
-            raise TurnFailed(code="reply_restarted", reason=RESTARTED)
+            raise TurnFailed(code=RESTARTED_CODE, reason=RESTARTED)
         thoughts = self.more_thoughts(reply.thoughts[self.thought :])
         rest = self.more(reply.text[self.sent :]) + self.more_logprobs(reply)
         return thoughts + rest + self.opening() + form.ending(reply)
@@ -301,6 +310,7 @@ RESTARTING = (
     "The server is restarting, and the reply continues. Send the request again with the same "
     "Idempotency-Key."
 )
+RESTARTED_CODE = "reply_restarted"
 RESTARTED = (
     "The reply was restarted after its first words were sent, and it continues. Send the "
     "request again with the same Idempotency-Key."

@@ -159,6 +159,42 @@ def test_a_later_failure_ends_the_stream(program: GatewayClient) -> None:
     assert "[DONE]" not in answer.body
 
 
+@pytest.mark.parametrize("stream", [False, True])
+@pytest.mark.parametrize("failed", [0, 1])
+def test_a_failed_reply_stops_the_others(program: GatewayClient, failed: int, stream: bool) -> None:
+    body = {"model": "demo", "n": 3, "messages": [user("Hi")], "stream": stream}
+    response = program.open(body, **KEY)
+    made = list_turns(response)
+    program.work(made.pop(failed), ProviderError("provider_rejected"))
+    Turn.objects.filter(pk=made[0]).update(attempt=1, step=1, partial_text="Two")
+    answer = program.close(response)
+    assert "provider_rejected" in answer.body
+    assert [Turn.objects.get(pk=pk).status for pk in made] == ["stopped", "stopped"]
+    # A repeated request gets all replies.
+    response = program.open(body, **KEY)
+    for turn_id, text in zip(list_turns(response), ("One", "Two", "Three"), strict=True):
+        program.work(turn_id, *say(text))
+    again = program.close(response)
+    assert all(f'"{text}"' in again.body for text in ("One", "Two", "Three"))
+
+
+def test_a_restarted_reply_stops_no_other(program: GatewayClient) -> None:
+    """The repeated request gets all replies, also if the restarted one has ended."""
+    body = {"model": "demo", "n": 2, "messages": [user("Hi")], "stream": True}
+    response = program.open(body, **KEY)
+    made = list_turns(response)
+    Turn.objects.filter(pk=made[0]).update(attempt=1, step=1, partial_text="A longer start")
+    pieces = response.streaming_content
+
+    async def read() -> bytes:
+        first = await anext(pieces)
+        await sync_to_async(program.work)(made[0], *say("New"))
+        return first + b"".join([piece async for piece in pieces])
+
+    assert b"reply_restarted" in async_to_sync(read)()
+    assert [Turn.objects.get(pk=pk).status for pk in made] == ["completed", "queued"]
+
+
 def test_a_repeated_request_gets_the_same_replies(program: GatewayClient) -> None:
     first = ask_for(program, [user("Hi")], say("One"), say("Two"), headers=KEY)
     body = {"model": "demo", "n": 2, "messages": [user("Hi")]}
