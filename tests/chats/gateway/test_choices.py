@@ -187,9 +187,9 @@ def test_a_restarted_reply_stops_no_other(program: GatewayClient) -> None:
     pieces = response.streaming_content
 
     async def read() -> bytes:
-        first = await anext(pieces)
+        read = [await anext(pieces)]
         await sync_to_async(program.work)(made[0], *say("New"))
-        return first + b"".join([piece async for piece in pieces])
+        return b"".join([*read, *[piece async for piece in pieces]])
 
     assert b"reply_restarted" in async_to_sync(read)()
     assert [Turn.objects.get(pk=pk).status for pk in made] == ["completed", "queued"]

@@ -145,14 +145,14 @@ def test_no_known_option_looks_like_routing() -> None:
 def test_malformed_names_are_refused(program: GatewayClient, path: str, odd: str) -> None:
     """Lists and objects cannot be looked up in sets, and no number is infinite."""
     ModelSpec.objects.update(hosted_tools="web_search")
-    usual: dict[str, Any] = {
+    bodies: dict[str, dict[str, Any]] = {
         "responses": {"model": "demo", "input": "x"},
         "chat/completions": {"model": "demo", "messages": [user("x")]},
         "completions": {"model": "demo", "prompt": "x"},
         "conversations": {},
-    }[path]
+    }
     for fields in NAMED[path]:
-        data = json.dumps({**usual, **fields}).replace(json.dumps(ODD), odd).encode()
+        data = json.dumps({**bodies[path], **fields}).replace(json.dumps(ODD), odd).encode()
         answer = program.close(program.open(data, path=path))
         assert answer.status // 100 == 4, (fields, answer.body)
     assert not Turn.objects.exists()
