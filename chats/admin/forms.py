@@ -3,6 +3,7 @@
 from django import forms
 from django.contrib.admin.widgets import AdminTextInputWidget
 from django.forms.renderers import TemplatesSetting
+from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
 from chats.record import audit_access
@@ -33,3 +34,8 @@ class ReadingReasonForm(AdminForm):
             "characters. The audit log records it permanently."
         ),
     )
+
+
+def build_reason_field(request: HttpRequest) -> forms.BoundField:
+    """Return the field for the reason. It contains the reason of a refused request."""
+    return ReadingReasonForm(initial={"reason": request.POST.get("reason", "")})["reason"]

@@ -24,7 +24,7 @@ from chats.actions.auditing import (
     read_summary_request,
 )
 from chats.admin.audit.records import ReceiptAdmin
-from chats.admin.forms import ReadingReasonForm
+from chats.admin.forms import build_reason_field
 from chats.admin.site import get_request_actor
 from chats.admin.words import LEFT_OUT
 from chats.compaction.reconstruction import build_summary_request_file, number_in
@@ -98,13 +98,14 @@ class ReadReceiptAdmin(ReceiptAdmin):
                 request, call=None, waiting=list_waiting_requests(actor=actor, now=now)
             )
         until = audit_access.get_reading_expiry(chat_id=call.chat_id, actor=actor, now=now)
-        if request.method == "POST" and (until is None or END in request.POST):
-            change = self.opened if until is None else self.ended
-            return change(request, chat_id=call.chat_id, actor=actor)
+        if request.method == "POST" and until is not None and END in request.POST:
+            return self.ended(request, chat_id=call.chat_id, actor=actor)
         if until is None:
+            if request.method == "POST" and self.opened(request, chat_id=call.chat_id, actor=actor):
+                return HttpResponseRedirect(request.get_full_path())
             own = audit_access.find_waiting_request(chat_id=call.chat_id, actor=actor, now=now)
             two = settings.TWO_PERSONS
-            reason = ReadingReasonForm()["reason"]
+            reason = build_reason_field(request)
             return self.shown(request, call=call, own=own, two_persons=two, reason=reason)
         return self.read(request, call=call, actor=actor, until=until)
 
@@ -160,8 +161,8 @@ class ReadReceiptAdmin(ReceiptAdmin):
         audit_access.close_reading(chat_id=chat_id, actor=actor, now=timezone.now())
         return HttpResponseRedirect(request.get_full_path())
 
-    def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> HttpResponse:
-        """Record the reason and redirect to the page; a refusal is shown there.
+    def opened(self, request: HttpRequest, *, chat_id: uuid.UUID, actor: str) -> bool:
+        """Record the reason. Returns False after a refusal, which the page shows.
 
         The reason opens the chat, or requests the approval of a second auditor.
         """
@@ -174,7 +175,8 @@ class ReadReceiptAdmin(ReceiptAdmin):
             )
         except Refusal as refusal:
             self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
-        return HttpResponseRedirect(request.get_full_path())
+            return False
+        return True
 
     def shown(self, request: HttpRequest, **context: Any) -> HttpResponse:
         """Render the page with `Cache-Control: no-store`."""

@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions import summary_review
 from chats.admin.compactions.actions import CompactionDeeds, get_request_user
-from chats.admin.forms import ReadingReasonForm
+from chats.admin.forms import build_reason_field
 from chats.admin.site import get_request_actor
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
@@ -83,6 +83,7 @@ class SummaryReviewAdmin(CompactionDeeds):
                 )
             except Refusal as refusal:
                 self.message_user(request, refusal.localized, messages.ERROR, refusal.code)
+                return self.shown(request, row)
             return HttpResponseRedirect(request.get_full_path())
         self.message_user(request, said, messages.SUCCESS, code)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
@@ -101,7 +102,7 @@ class SummaryReviewAdmin(CompactionDeeds):
         if until is not None:
             context["review"] = summary_review.read_summary(row, user=user, now=now)
         else:
-            context["reason"] = ReadingReasonForm()["reason"]
+            context["reason"] = build_reason_field(request)
             chat_id, actor = row.branch.chat_id, get_request_actor(request)
             context["own"] = audit_access.find_waiting_request(
                 chat_id=chat_id, actor=actor, now=now

@@ -14,7 +14,7 @@ from django.utils import timezone
 from django.utils.translation import gettext_lazy
 
 from chats.admin.bases import ReadOnlyAdmin
-from chats.admin.forms import ReadingReasonForm
+from chats.admin.forms import build_reason_field
 from chats.admin.site import get_request_actor
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import KeptText
@@ -75,7 +75,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
         row = self.get_queryset(request).filter(pk=text_id).first()
         if row is None:
             raise Http404
-        reason = ReadingReasonForm()["reason"]
+        reason = build_reason_field(request)
         context: dict[str, Any] = {"row": row, "text": None, "reason": reason}
         if request.method == "POST":
             try:

@@ -101,12 +101,19 @@ def webhook(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
 
 
 def render_webhook_page(
-    request: PersonRequest, row: Webhook, *, refusal: Refusal | None = None
+    request: PersonRequest,
+    row: Webhook,
+    *,
+    form: EventsForm | None = None,
+    refusal: Refusal | None = None,
 ) -> HttpResponse:
+    """Render the page of a webhook. `form`: a refused form, which keeps its values."""
+    form = form or EventsForm(user=request.user, initial={"events": row.events})
+    refusal = refusal or form.refusal
     log = list(managing.list_delivery_log(row)[:SHOWN])
     context = {
         "webhook": row,
-        "form": EventsForm(user=request.user, initial={"events": row.events}),
+        "form": form,
         "log": [(told, DELIVERY_PROBLEMS.get(told.problem, "")) for told in log],
         "shown": SHOWN,
         "is_cut": len(log) == SHOWN,
@@ -131,13 +138,12 @@ def run_webhook_action(
 @signed_in
 def webhook_events(request: PersonRequest, webhook_id: uuid.UUID) -> HttpResponse:
     """Save the events of a webhook and redirect to its page."""
-    events = EventsForm(request.POST, user=request.user).read_values()["events"]
-    now = timezone.now()
-    return run_webhook_action(
-        request,
-        webhook_id,
-        lambda row: managing.update_webhook(webhook=row, events=events, now=now),
-    )
+    row = managing.get_webhook(user=request.user, webhook_id=webhook_id)
+    form = EventsForm(request.POST, user=request.user)
+    with form.catch_refusal():
+        managing.update_webhook(webhook=row, now=timezone.now(), **form.read_values())
+        return redirect("chats:webhook", webhook_id)
+    return render_webhook_page(request, row, form=form)
 
 
 @require_POST

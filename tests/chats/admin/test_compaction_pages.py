@@ -297,8 +297,9 @@ def test_an_approver_reads_summary_and_sources_after_a_reason(
     closed = policy_admin.get(address).content.decode()
     assert 'name="reason"' in closed
     assert row.text[:40] not in closed
-    refused = policy_admin.post(address, {"reason": "short"}, follow=True)
+    refused = policy_admin.post(address, {"reason": "short"})
     assert message_codes(refused) == ["reason_needed"]
+    assert 'value="short"' in refused.content.decode()
     assert 'name="reason"' in refused.content.decode()
     assert not AuditEvent.objects.filter(type__startswith="content.").exists()
 

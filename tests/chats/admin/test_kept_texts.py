@@ -154,6 +154,7 @@ def test_an_auditor_reads_it_after_a_recorded_reason(
     refused = browser.post(address, {"reason": "." * 20})
     assert "Bribes" not in refused.content.decode()
     assert message_codes(refused) == ["reason_needed"]
+    assert f'value="{"." * 20}"' in refused.content.decode()
     assert not AuditEvent.objects.filter(type="kept_text.read").exists()
 
     shown = browser.post(address, {"reason": REASON})

@@ -143,6 +143,16 @@ def test_a_changed_message_is_no_prompt_that_was_sent(
         )
 
 
+def test_a_refused_reason_stays_in_its_field(chat: Chat, talk: Callable[..., Turn]) -> None:
+    receipt = Receipt.objects.get(turn=talk("Hello", "an answer"))
+    words = f"/admin/chats/receipt/words/?receipt={receipt.pk}"
+
+    answer = signed_in(person("priya", AUDITOR)).post(words, {"reason": "because"}, follow=True)
+
+    assert 'class="reason_needed error"' in answer.content.decode()
+    assert 'value="because"' in answer.content.decode()
+
+
 @pytest.mark.policy_case(26)
 def test_an_auditor_reads_after_a_reason_one_chat_for_half_an_hour(
     chat: Chat, talk: Callable[..., Turn], monkeypatch: pytest.MonkeyPatch, alice: User

@@ -80,6 +80,15 @@ def test_it_is_tried_out_and_the_log_tells(
     assert fresh.post(f"{one}deliveries/{told.public_id}/send").status_code == 409
 
 
+def test_refused_events_stay_chosen(fresh: Client, webhook: Webhook) -> None:
+    said = {"events": ["turn.finished", "no.such"]}
+    response = fresh.post(f"{PAGE}{webhook.pk}/events", said)
+    assert response.status_code == 422
+    html = response.content.decode()
+    assert re.findall(r'value="([\w.]+)"[^>]*\schecked', html) == ["turn.finished"]
+    assert Webhook.objects.get().events == ["task.changed"]
+
+
 def test_events_are_chosen_it_is_switched_off_and_deleted(fresh: Client, webhook: Webhook) -> None:
     one = f"{PAGE}{webhook.pk}/"
     fresh.post(f"{one}events", {"events": ["turn.finished"]})
