@@ -199,7 +199,7 @@ def test_a_message_that_was_erased_meanwhile_is_certified_once(
 ) -> None:
     talk("The door code is 7781.")
     said = Message.objects.get(role="user")
-    said.metadata = {"source": {"id": "of the file"}}
+    said.metadata = {"source": {"id": "imported-1"}}
     said.save(update_fields=["metadata"])
     row = hold(chat_id=chat.pk)
     with pytest.raises(UnderHold):
