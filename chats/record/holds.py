@@ -93,8 +93,7 @@ def keep_pending_erasure(
 def cancel_pending_erasures(erasures: QuerySet[PendingErasure], *, now: datetime) -> int:
     """Cancel pending erasures, in the caller's transaction. Return the count."""
     # Locked before the ledger's head, as by the job that runs them.
-    locked = erasures.select_related("message__branch").select_for_update(of=("self",))
-    rows = list(locked)
+    rows = list(erasures.select_related("message__branch").select_for_update(of=("self",)))
     for pending in rows:
         record_erasure_event("erasure.withdrawn", pending, now=now)
         pending.delete()

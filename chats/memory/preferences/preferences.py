@@ -298,8 +298,8 @@ def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
 def remove_preferences(rows: Iterable[Preference], *, reopen: bool) -> list[Preference]:
     """Delete preferences. The caller has locked the settings of their owners.
 
-    `reopen`: preferences that active ones of them replaced become active again if their slot is
-    free and no erasure of them is pending. Returns the deleted rows.
+    `reopen`: preferences that the active ones replaced become active again if their slot is free
+    and their own erasure is not pending. Returns the deleted rows.
     """
     removed = list(rows)
     ids = [row.pk for row in removed]
