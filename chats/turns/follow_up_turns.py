@@ -17,8 +17,6 @@ from chats.record import messages
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
 from chats.turns.events import record_turn_started
-from chats.turns.roster import load_roster
-from chats.turns.rounds import start_parallel_turns
 from chats.turns.start import check_turn_limits
 
 
@@ -149,12 +147,8 @@ def start_follow_up(
             now=now,
             api_key=api_key,
         )
-        if turn.agent is None and new.agent is not None and new.round is not None:
-            roster = load_roster(new.round.version)
-            actor = f"user:{user.pk}"
-            start_parallel_turns(new, roster=roster, chat=chat, actor=actor, now=now)
-            new.round.save(update_fields=["queue"])
-            chat.save(update_fields=["accepted_count"])
+        if turn.agent is None:
+            round_again.start_opening_turns(new, chat=chat, actor=f"user:{user.pk}", now=now)
         return new
 
 

@@ -130,6 +130,20 @@ def assign_message_again(turn: Turn, *, now: datetime) -> dict[str, Any]:
     return {"round": new.round, "agent": new.agent, "hop": new.hop}
 
 
+def start_opening_turns(turn: Turn, *, chat: Chat, actor: str, now: datetime) -> None:
+    """Start the other first agents of the round that `assign_message_again` opened for a retry.
+
+    Nothing happens if the retry belongs to no round or got no agent.
+    """
+    made = turn.round
+    if made is None or turn.agent is None:
+        return
+    roster = load_roster(made.version)
+    start_parallel_turns(turn, roster=roster, chat=chat, actor=actor, now=now)
+    made.save(update_fields=["queue"])
+    chat.save(update_fields=["accepted_count"])
+
+
 def open_regeneration_round(
     turn: Turn, *, branch: Branch, play_on: bool, actor: str, now: datetime
 ) -> dict[str, Any]:
