@@ -120,12 +120,17 @@ def split_prefill(said: Conversation, *, last: Any) -> Conversation:
     return replace(said, items=said.items[:-1], prefill=item.text, is_marked=is_marked)
 
 
-def check_conversation(said: Conversation, *, field: str) -> Conversation:
+def check_conversation(
+    said: Conversation, *, field: str, has_stored_start: bool = False
+) -> Conversation:
     """Return the conversation if a reply can follow it. Raises `InvalidRequest`.
 
-    If the request has only system texts, an empty user message is added.
+    If the request has only system texts, an empty user message is added. This is not possible if
+    the first messages are stored (`has_stored_start`), because it would come before them.
     """
     if not any(item.role == "user" for item in said.items):
+        if has_stored_start:
+            raise InvalidRequest(f"{field} needs a user message.", param=field)
         if not any(said.system):
             raise InvalidRequest(f"{field} needs a user message or a system text.", param=field)
         said = replace(said, items=(NO_QUESTION, *said.items))

@@ -72,10 +72,14 @@ def item_list(request: HttpRequest, key: ApiKey, conversation_id: str) -> HttpRe
     if not sent.get("items"):
         problem = "items must be a list with at least one item."
         raise InvalidRequest(problem, param="items", code="missing_field")
+    now = timezone.now()
     keyed = build_keyed(request, sent, key=key)
-    end, earlier = stored_conversations.load_conversation_end(chat, keyed=keyed, now=timezone.now())
-    new = build_new_items(request, sent, key=key, chat=chat, earlier=earlier)
-    made = stored_conversations.add_items(new, end=end, counter=O200kCounter(), now=timezone.now())
+    # A repeated result has no open call any more, so it would not be accepted again.
+    made = stored_conversations.find_added_items(keyed, now=now)
+    if made is None:
+        end, earlier = stored_conversations.load_conversation_end(chat, keyed=keyed, now=now)
+        new = build_new_items(request, sent, key=key, chat=chat, earlier=earlier)
+        made = stored_conversations.add_items(new, end=end, counter=O200kCounter(), now=now)
     return build_json_response(
         {
             "object": "list",

@@ -21,7 +21,7 @@ from chats.gateway.matching.hashes import build_room_key
 from chats.gateway.matching.identity import INVALID, Identity
 from chats.gateway.matching.side_calls import SIDE
 from chats.ground import secrets
-from chats.models import Branch, Chat, GatewayChat, Message, Turn
+from chats.models import Branch, Chat, GatewayChat, Turn
 from chats.record import access, history
 from chats.record.images import parse_data_url
 from contextpolicy.engine.messages.messages import (
@@ -75,7 +75,8 @@ def find_previous_response(
         Item(history.get_engine_role(row), select_client_parts(row.parts))
         for row in rows.order_by("seq")
     ]
-    if turn.reply.finish == Message.Finish.TOOL_CALLS and items:
+    # All calls of a client's turn are the client's, also those of a reply at its output limit.
+    if turn.client is not None and items:
         items[-1] = remove_later_results(items[-1])
     return Earlier(turn.branch, tuple(item for item in items if item.parts))
 

@@ -79,7 +79,11 @@ def responses(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     said = build_input_conversation(sent, earlier=earlier, known=known, user=user)
     given = sent.get("input")
     last = given[-1] if isinstance(given, list) and given else None
-    said = check_conversation(split_prefill(said, last=last), field="input")
+    said = check_conversation(
+        split_prefill(said, last=last),
+        field="input",
+        has_stored_start=end is not None and bool(earlier),
+    )
     if before is not None:
         who = Identity(PREVIOUS, sent[PREVIOUS], who.end_user)
     read_request = request_types.Sent(

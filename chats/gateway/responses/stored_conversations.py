@@ -7,7 +7,7 @@ to them as to all messages. Changes by the owner on the chat page apply to the c
 import json
 import re
 import uuid
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
@@ -225,9 +225,8 @@ def load_conversation_end(
         last = branch.last_seq
         first = find_latest_user_seq(branch)
     branch.chat = chat
-    rows = list(
-        history.select_path_messages(branch, after=first - 1, before=last + 1).order_by("seq")
-    )
+    path = history.select_path_messages(branch, after=first - 1, before=last + 1)
+    rows = list(path.select_related("turn").order_by("seq"))
     items = [build_end_item(row) for row in rows]
     if rows and known.get("open"):
         # The first request completed this reply.
@@ -240,11 +239,12 @@ def load_conversation_end(
 def build_end_item(row: Message) -> Item:
     """Return the item of a stored message, without open calls that get no results.
 
-    The client did not receive the calls of a stopped or failed reply, and prompts leave out an
-    excluded reply.
+    The client did not receive the calls of a stopped or failed reply, nor those of a reply on the
+    chat page that reached its output limit. Prompts leave out an excluded reply.
     """
     item = Item(history.get_engine_role(row), select_client_parts(row.parts))
-    if item.results or not (row.excluded or row.finish in UNSEEN):
+    is_of_page = row.turn is not None and row.turn.client is None
+    if item.results or not (row.excluded or row.finish in UNSEEN or is_of_page):
         return item
     kept = tuple(part for part in item.parts if not isinstance(part, ToolCallPart))
     return Item(item.role, kept)
@@ -262,6 +262,21 @@ def find_latest_user_seq(branch: Branch) -> int:
     return asked.order_by("-seq").values_list("seq", flat=True).first() or 1
 
 
+def find_added_items(keyed: IdempotentRequest, *, now: datetime) -> list[dict[str, Any]] | None:
+    """Return the items that an earlier request with the same idempotency key added, or None.
+
+    Raises `IdempotencyKeyReused`.
+    """
+    known = keyed.find(now=now)
+    return None if known is None else build_added_items(known["messages"])
+
+
+def build_added_items(ids: Sequence[str]) -> list[dict[str, Any]]:
+    """Return the items of messages, without those of erased ones."""
+    rows = Message.objects.filter(pk__in=ids, erased_at=None).order_by("accepted")
+    return [item for row in rows for item in build_message_items(row)]
+
+
 def add_items(
     new: NewItems, *, end: BranchEnd, counter: TokenCounter, now: datetime
 ) -> list[dict[str, Any]]:
@@ -274,16 +289,13 @@ def add_items(
         chat = lock_chat_for_writing(end.branch.chat_id)
         PERSON_LOCK.hold(owner=new.user.pk)
         known = new.keyed.find(now=now)
-        if known is not None:
-            ids = [uuid.UUID(pk) for pk in known["messages"]]
-        else:
+        if known is None:
             place = place_at_end(chat, end, user=new.user, now=now)
             choice = new.choice or choose_item_policy(chat)
             ids = store_new_items(chat, place, new, choice=choice, counter=counter, now=now)
-            result = {"chat": str(chat.pk), "messages": [str(pk) for pk in ids]}
-            new.keyed.remember(result=result, now=now)
-    rows = Message.objects.filter(pk__in=ids, erased_at=None).order_by("accepted")
-    return [item for row in rows for item in build_message_items(row)]
+            known = {"chat": str(chat.pk), "messages": [str(pk) for pk in ids]}
+            new.keyed.remember(result=known, now=now)
+    return build_added_items(known["messages"])
 
 
 def store_new_items(

@@ -251,6 +251,53 @@ def test_a_request_after_results_is_repeated(program: GatewayClient) -> None:
     assert (again.status, again.json["output"]) == (200, first.json["output"])
 
 
+def test_repeated_results_are_added_once(program: GatewayClient) -> None:
+    named = create_conversation(program)
+    create_response(program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL])
+    given = {"items": [build_tool_output("a", "rain"), user("So?")]}
+    added = [
+        call_conversations(program, "POST", f"/{named}/items", given, **{"Idempotency-Key": "one"})
+        for _ in range(2)
+    ]
+    assert added[0][0] == 200
+    assert added[0] == added[1]
+    assert Message.objects.count() == 3
+
+
+def test_other_results_of_a_reply_at_the_output_limit(program: GatewayClient) -> None:
+    script = (*calling("a")[:-1], Finished("length"))
+    cut = create_response(program, "Weather?", *script, tools=[FUNCTION_TOOL])
+    for weather in ("rain", "snow"):
+        given = [build_tool_output("a", weather)]
+        answer = create_response(
+            program, given, previous_response_id=cut.json["id"], tools=[FUNCTION_TOOL]
+        )
+        assert answer.status == 200, answer.body
+        assert [text for _, text in program.prompt] == ["Weather?", "", weather]
+        assert answer.chat == cut.chat
+
+
+def test_a_conversation_continues_after_a_cut_call_of_the_page(program: GatewayClient) -> None:
+    named = create_conversation(program)
+    script = (TextDelta("Let me see."), *calling("a")[:-1], Finished("length"))
+    cut = create_response(program, "Weather?", *script, conversation=named, tools=[FUNCTION_TOOL])
+    # The calls of a reply that was requested on the page are those of its own tool servers.
+    Turn.objects.filter(pk=cut.turn.pk).update(client=None)
+    answer = create_response(program, "Hi", conversation=named)
+    assert answer.status == 200, answer.body
+    assert program.prompt[-1] == ("user", "Hi")
+
+
+def test_a_conversation_without_a_question_needs_one(program: GatewayClient) -> None:
+    call = {"type": "function_call", "call_id": "a", "name": "weather", "arguments": "{}"}
+    items = [call, build_tool_output("a", "rain")]
+    named = create_conversation(program, items=items)
+    refused = create_response(program, [], conversation=named, instructions="Say it.")
+    assert (refused.status, get_code(refused.json)) == (400, ("invalid_value", "input"))
+    assert create_response(program, "So?", conversation=named).status == 200
+    assert Message.objects.count() == 3
+
+
 def test_a_repeated_request_is_stored_once(program: GatewayClient) -> None:
     named = create_conversation(program)
     create_response(program, "Weather?", *calling("a"), conversation=named, tools=[FUNCTION_TOOL])
