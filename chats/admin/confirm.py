@@ -12,6 +12,7 @@ from django.urls import reverse
 from django.utils.translation import gettext
 
 from chats.admin.bases import ModelAdmin
+from chats.admin.forms import AdminForm
 from chats.ground.refusals import Refusal
 
 Row = TypeVar("Row", bound=Model)
@@ -24,10 +25,16 @@ def render_confirmation(
     *,
     title: str,
     sentence: str,
-    asks_reason: bool = False,
+    form: type[AdminForm] | None = None,
 ) -> HttpResponse | None:
-    """Return the confirmation page, or None once the user has confirmed."""
-    if request.POST.get("confirmed") == "yes":
+    """Return the confirmation page, or None once the user has confirmed.
+
+    `form`: its fields are part of the page. The page returns with the entered values if one of
+    them is refused.
+    """
+    is_confirmed = request.POST.get("confirmed") == "yes"
+    shown = form(request.POST if is_confirmed else None) if form else None
+    if is_confirmed and (shown is None or shown.is_valid()):
         return None
     opts = page.opts
     found = list(rows)
@@ -35,7 +42,7 @@ def render_confirmation(
         **page.admin_site.each_context(request),
         "title": title,
         "sentence": sentence,
-        "asks_reason": asks_reason,
+        "form": shown,
         "opts": opts,
         "back": reverse(f"admin:{opts.app_label}_{opts.model_name}_changelist"),
         "names": [str(row) for row in found],
@@ -57,15 +64,13 @@ def apply_confirmed(
     done: str,
     targets: QuerySet[Any] | None = None,
     name: Callable[[Any], str] = str,
-    asks_reason: bool = False,
+    form: type[AdminForm] | None = None,
 ) -> HttpResponse | None:
     """Return the confirmation page or, once confirmed, run the action on each row.
 
     `targets`: the rows to change, if they are not the rows that the page names.
     """
-    asked = render_confirmation(
-        page, request, rows, title=title, sentence=sentence, asks_reason=asks_reason
-    )
+    asked = render_confirmation(page, request, rows, title=title, sentence=sentence, form=form)
     if asked is None:
         found = rows if targets is None else targets
         apply_to_rows(page, request, found, action=action, done=done, name=name)

@@ -2,10 +2,13 @@
 
 from django import forms
 from django.contrib.admin.widgets import AdminTextInputWidget
+from django.core.exceptions import ValidationError
 from django.forms.renderers import TemplatesSetting
 from django.http import HttpRequest
 from django.utils.translation import gettext_lazy
 
+from chats.compaction.people import approve
+from chats.ground.refusals import Refusal
 from chats.record import audit_access
 
 
@@ -34,6 +37,22 @@ class ReadingReasonForm(AdminForm):
             "characters. The audit log records it permanently."
         ),
     )
+
+
+class RejectionForm(AdminForm):
+    """The optional reason for rejecting summaries."""
+
+    reason = forms.CharField(
+        label=gettext_lazy("Reason for a rejection"),
+        required=False,
+        widget=AdminTextInputWidget(attrs={"maxlength": approve.REASON_LENGTH}),
+    )
+
+    def clean_reason(self) -> str:
+        try:
+            return approve.check_rejection_reason(self.cleaned_data["reason"])
+        except Refusal as refusal:
+            raise ValidationError(refusal.localized, code=refusal.code) from None
 
 
 def build_reason_field(request: HttpRequest) -> forms.BoundField:

@@ -20,6 +20,7 @@ from chats.admin.audit.records import DASHBOARD_LOOKUPS
 from chats.admin.compactions.actions import DEEDS, OPERATES, format_chat_name, get_request_user
 from chats.admin.compactions.summary_review import SummaryReviewAdmin
 from chats.admin.confirm import apply_confirmed
+from chats.admin.forms import RejectionForm
 from chats.admin.site import get_request_actor
 from chats.admin.words import RUNGS, render_balance_table, render_table
 from chats.compaction import pauses
@@ -174,7 +175,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             sentence=gettext(
                 "Rejects these summaries. They are never sent, and prompts do not change."
             ),
-            asks_reason=True,
+            form=RejectionForm,
             action=lambda row: approve.reject_summary(
                 user=user, compaction=row, reason=reason, now=now
             ),

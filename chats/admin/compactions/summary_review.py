@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.actions import summary_review
 from chats.admin.compactions.actions import CompactionDeeds, get_request_user
-from chats.admin.forms import build_reason_field
+from chats.admin.forms import RejectionForm, build_reason_field
 from chats.admin.site import get_request_actor
 from chats.compaction.people import approve
 from chats.compaction.people.rights import EDITS_POLICIES
@@ -72,7 +72,10 @@ class SummaryReviewAdmin(CompactionDeeds):
             approve.approve_summary(user=user, compaction=row, now=now)
             said, code = gettext("The summary was approved."), "summary_approved"
         elif "reject" in request.POST:
-            remark = request.POST.get("remark", "")
+            rejection = RejectionForm(request.POST)
+            if not rejection.is_valid():
+                return self.shown(request, row, rejection=rejection)
+            remark = rejection.cleaned_data["reason"]
             approve.reject_summary(user=user, compaction=row, reason=remark, now=now)
             said, code = gettext("The summary was rejected."), "summary_rejected"
         else:
@@ -88,8 +91,13 @@ class SummaryReviewAdmin(CompactionDeeds):
         self.message_user(request, said, messages.SUCCESS, code)
         return HttpResponseRedirect(reverse("admin:chats_compaction_changelist"))
 
-    def shown(self, request: HttpRequest, row: Compaction) -> HttpResponse:
-        """Show the summary with its sources, or the form for the reason."""
+    def shown(
+        self, request: HttpRequest, row: Compaction, *, rejection: RejectionForm | None = None
+    ) -> HttpResponse:
+        """Show the summary with its sources, or the form for the reason.
+
+        `rejection`: the form of a refused rejection.
+        """
         user, now = get_request_user(request), timezone.now()
         until = summary_review.find_review_expiry(row, user=user, now=now)
         context: dict[str, Any] = {
@@ -98,6 +106,7 @@ class SummaryReviewAdmin(CompactionDeeds):
             "opts": self.opts,
             "row": row,
             "until": until,
+            "rejection": rejection or RejectionForm(),
         }
         if until is not None:
             context["review"] = summary_review.read_summary(row, user=user, now=now)

@@ -66,18 +66,24 @@ def approve_summary(*, user: AbstractBaseUser, compaction: Compaction, now: date
     return row
 
 
+def check_rejection_reason(reason: str) -> str:
+    """Return a reason without surrounding spaces. Raises `ReasonTooLong`, `InvalidCharacter`."""
+    reason = reason.strip()
+    if len(reason) > REASON_LENGTH:
+        raise ReasonTooLong(length=len(reason), limit=REASON_LENGTH)
+    check_characters(reason)
+    return reason
+
+
 @transaction.atomic
 def reject_summary(
     *, user: AbstractBaseUser, compaction: Compaction, reason: str, now: datetime
 ) -> Compaction:
     """Reject a summary that waits for approval; the row stores the reason.
 
-    Raises `NotWaiting`, `NotAllowedByPolicy`, `ReasonTooLong` and `InvalidCharacter`.
+    Raises `NotWaiting`, `NotAllowedByPolicy`, and the refusals of `check_rejection_reason`.
     """
-    reason = reason.strip()
-    if len(reason) > REASON_LENGTH:
-        raise ReasonTooLong(length=len(reason), limit=REASON_LENGTH)
-    check_characters(reason)
+    reason = check_rejection_reason(reason)
     _, row = lock_waiting_summary(user=user, compaction=compaction)
     close_attempt(
         row=row,
