@@ -159,7 +159,10 @@ def search_model(request: PersonRequest) -> HttpResponse:
 
 
 def search_page(request: PersonRequest, *, refusal: Refusal | None = None) -> HttpResponse:
-    context = {"meaning": embedding_overview.build_embedding_overview(), "refusal": refusal}
+    meaning = embedding_overview.build_embedding_overview()
+    # After a refusal, the choice of the request stays.
+    chosen = request.POST.get("model", meaning.chosen)
+    context = {"meaning": meaning, "chosen": chosen, "refusal": refusal}
     status = refusal.status if refusal else 200
     return render(request, "search_by_meaning.html", context, status=status)
 

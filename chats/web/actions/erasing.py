@@ -105,6 +105,7 @@ def render_message_erasure(
         "pending": PendingErasure.objects.filter(message=row).first(),
         "message": row,
         "quotes": quotes,
+        "selected": parse_selected_messages(request),
         "proofs": (proofs or {}).items(),
         "lock": lock_of(lambda: erasure.check_over(row)),
         "refusal": refusal,

@@ -615,6 +615,7 @@ def test_without_numpy_there_are_no_vectors_and_setup_says_so(
     assert "make semantic" in operators_page.get("/setup/search-model").content.decode()
     refused = operators_page.post("/setup/search-model", {"model": "near-two"})
     assert refused.status_code == 409
+    assert '<option value="near-two" selected>' in refused.content.decode()
 
 
 @pytest.fixture
