@@ -21,10 +21,10 @@ from typing import Any
 
 from django.conf import settings
 from django.db import transaction
-from django.db.models import F, Q
+from django.db.models import F, Q, QuerySet
 from django.utils import timezone
 
-from chats.files import extractors, scanning
+from chats.files import extractors, request_waits, scanning
 from chats.files.encryption import FileDamaged
 from chats.files.scanning import scan_file
 from chats.files.storage import (
@@ -292,11 +292,25 @@ def pause() -> None:
 
 
 def wait_until_read(file_ids: Collection[uuid.UUID], *, seconds: float) -> None:
-    """Wait until workers have read the files, for at most `seconds`."""
-    end = time.monotonic() + seconds
+    """Wait until workers have read the files, for at most `seconds`.
+
+    If too many requests of this process are waiting, this one waits only briefly.
+    """
+    begin = time.monotonic()
     rows = StoredFile.objects.filter(pk__in=file_ids, state=State.PENDING)
-    while rows.exists() and time.monotonic() < end:
+    if not wait_until_empty(rows, end=begin + min(seconds, request_waits.BRIEFLY)):
+        with request_waits.hold_waiting_place(seconds=0) as has_place:
+            if has_place:
+                wait_until_empty(rows, end=begin + seconds)
+
+
+def wait_until_empty(rows: QuerySet[StoredFile], *, end: float) -> bool:
+    """Wait until no row is left. Return False if some are left at `end`, a monotonic time."""
+    while rows.exists():
+        if time.monotonic() >= end:
+            return False
         pause()
+    return True
 
 
 def enqueue_unread_files(*, now: datetime) -> int:

@@ -11,7 +11,7 @@ from typing import NamedTuple
 from django.conf import settings
 from django.contrib.auth.models import User
 
-from chats.files import attach, reading, uploads
+from chats.files import attach, reading, request_waits, uploads
 from chats.files.attach import FileFacts, FileNotFound, FileNotReady
 from chats.files.detection import UNNAMED, clean_file_name
 from chats.gateway.files import (
@@ -118,14 +118,27 @@ def is_file_ready(row: StoredFile) -> bool:
 def check_given_images(said: Conversation, *, user: User) -> None:
     """Scan the images in a request's data with the operator's malware scanner.
 
-    Raises `FileNotRead`.
+    Raises `FileNotRead`, and `FileNotReady` if too many requests are waiting.
     """
-    if not settings.FILE_SCAN:
+    if not (settings.FILE_SCAN and said.images):
         return
-    for image in said.images.values():
-        row = StoredFile(owner_id=user.pk, name=IMAGE, kind=IMAGE, size=len(image.data))
-        reading.scan_without_storing(row, image.data)
-        attach.check_file_state(row, unread=False)
+    with hold_reading_place(IMAGE):
+        for image in said.images.values():
+            row = StoredFile(owner_id=user.pk, name=IMAGE, kind=IMAGE, size=len(image.data))
+            reading.scan_without_storing(row, image.data)
+            attach.check_file_state(row, unread=False)
+
+
+@contextmanager
+def hold_reading_place(name: str) -> Iterator[None]:
+    """Hold a waiting place while the request itself reads a file.
+
+    Raises `FileNotReady` if too many requests of this process are waiting.
+    """
+    with request_waits.hold_waiting_place(seconds=request_waits.BRIEFLY) as has_place:
+        if not has_place:
+            raise FileNotReady(name=name)
+        yield
 
 
 def read_given(
@@ -133,8 +146,8 @@ def read_given(
 ) -> tuple[StoredFile, str]:
     """Return an unsaved row and the text of a document.
 
-    Raises `FileNotReady` for an upload whose text is not available, and the refusals of
-    `uploads.check_content`.
+    Raises `FileNotReady` for an upload whose text is not available or if too many requests are
+    waiting, and the refusals of `uploads.check_content`.
     """
     if given.file_id is not None:
         raise FileNotReady(name=given.name)
@@ -148,7 +161,8 @@ def read_given(
         size=size,
         sha256=sha256,
     )
-    return row, reading.read_without_storing(row, given.data, counter=counter)
+    with hold_reading_place(name):
+        return row, reading.read_without_storing(row, given.data, counter=counter)
 
 
 def replace_file_ids(said: Conversation, *, user: User, choice: ChosenModel) -> Conversation:

@@ -1,6 +1,8 @@
 """Documents in requests: stored, read, counted, recognised, refused, passed through."""
 
 import uuid
+from collections.abc import Iterator
+from contextlib import ExitStack
 from typing import Any
 
 import pytest
@@ -10,7 +12,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import erasure
-from chats.files import reading, storage
+from chats.files import reading, request_waits, storage
 from chats.models import ApiKey, Chat, FileChunk, Message, MessageFile, StoredFile
 from tests.chats.files.conftest import own_folder
 from tests.chats.files.sample_files import make_docx, make_pdf, make_png
@@ -195,6 +197,43 @@ def test_a_file_that_no_worker_reads_is_refused_for_now(
     assert (answer.status, answer.json["error"]["code"]) == (409, "file_not_ready")
     assert answer.headers["Retry-After"] == "1"
     assert Message.objects.count() == 0
+
+
+@pytest.fixture
+def taken_places(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Other requests hold all waiting places."""
+    monkeypatch.setattr(request_waits, "BRIEFLY", 0.0)
+    with ExitStack() as held:
+        for _ in range(request_waits.PLACES):
+            assert held.enter_context(request_waits.hold_waiting_place(seconds=0))
+        yield
+
+
+@pytest.mark.usefixtures("taken_places")
+@pytest.mark.parametrize("is_dry", [True, False])
+def test_a_request_does_not_wait_without_a_place(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch, is_dry: bool
+) -> None:
+    monkeypatch.setattr(reading, "pause", lambda: pytest.fail("waited"))
+    headers = {"X-Context-Dry-Run": "true"} if is_dry else {}
+    answer = program.ask([build_file_message()], headers=headers)
+    assert (answer.status, answer.json["error"]["code"]) == (409, "file_not_ready")
+    assert answer.headers["Retry-After"] == "1"
+
+
+def test_a_file_that_was_read_needs_no_place(
+    program: GatewayClient, request: pytest.FixtureRequest
+) -> None:
+    program.ask([build_file_message()])
+    request.getfixturevalue("taken_places")
+    assert program.ask([build_file_message(), user("And next year?")]).status == 200
+
+
+def test_places_are_free_after_a_request(program: GatewayClient) -> None:
+    for number in range(request_waits.PLACES + 1):
+        message = build_file_message(file_data=build_pdf_url(f"{number}".encode(), "text/plain"))
+        headers = {"X-Context-Dry-Run": "true"}
+        assert program.ask([message], headers=headers).status == 200
 
 
 @pytest.mark.parametrize("header", ["X-Context-Dry-Run", "key"])
