@@ -60,8 +60,9 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
         raise CannotComeBack
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
-        ledger.record_event("chat.restored", actor=actor, now=now, chat_id=chat.pk)
+        # First: it locks the pending erasures, which come before the ledger's head.
         holds.cancel_pending_erasures(PendingErasure.objects.filter(chat=chat), now=now)
+        ledger.record_event("chat.restored", actor=actor, now=now, chat_id=chat.pk)
     chat.refresh_from_db()
     return chat
 

@@ -29,6 +29,7 @@ from chats.compaction.coverage import (
 from chats.files import uploads
 from chats.ground.commitments import compute_iterable_commitment, new_salt
 from chats.ground.refusals import Refusal
+from chats.memory.preferences.memory_settings import lock_memory_settings
 from chats.memory.search import archive
 from chats.memory.search.clearing import clear_index, truncate_log
 from chats.models import (
@@ -113,7 +114,7 @@ def erase_message(
     rows: list[Message] = []
     try:
         with transaction.atomic():
-            chat = lock_chat_for_erasure(message.branch.chat_id)
+            chat = lock_for_erasure(message.branch.chat_id)
             message = Message.objects.select_related("branch").get(pk=message.pk)
             quotes = list_quotes(message)
             chosen = [quote.message for quote in quotes if with_quotes or quote.message.pk in also]
@@ -121,20 +122,32 @@ def erase_message(
             rows = chosen if message.erased_at else [message, *chosen]
             for row in rows:
                 check_over(row)
-            proofs = {}
-            for row in rows:
-                more: dict[str, object] = {"quotes": str(message.pk)}
-                if row is message:
-                    more = {"quoted_by": [str(quote.message.pk) for quote in left]}
-                proofs[row] = erase_locked_message(
-                    row, chat=chat, by=f"user:{user.pk}", now=now, more=more
-                )
+            more: dict[Message, dict[str, object]] = {
+                row: {"quotes": str(message.pk)} for row in rows
+            }
+            if message in more:
+                more[message] = {"quoted_by": [str(quote.message.pk) for quote in left]}
+            proofs = erase_locked_messages(more, chat=chat, by=f"user:{user.pk}", now=now)
     except UnderHold:
         with transaction.atomic():
+            lock_for_erasure(message.branch.chat_id)
             for row in rows:
                 holds.keep_pending_erasure(owner_id=int(user.pk), message=row, now=now)
         raise UnderHold(meanwhile=holds.MESSAGE_STAYS) from None
     return Erased(message, left, proofs)
+
+
+def lock_for_erasure(chat_id: uuid.UUID) -> Chat:
+    """Return the chat, locked with all rows that its erasures may delete later.
+
+    Those are the owner's memory settings, and the pending erasures of the chat and its messages. A
+    reply that ends and a cancelled erasure lock them before the ledger's head, so an erasure does
+    too. Raises Chat.DoesNotExist.
+    """
+    chat = lock_chat_for_erasure(chat_id)
+    lock_memory_settings(chat.owner_id)
+    holds.lock_pending_erasures_of(chat)
+    return chat
 
 
 def list_quotes(message: Message) -> list[Quote]:
@@ -154,14 +167,34 @@ def list_quotes(message: Message) -> list[Quote]:
     return [Quote(row, words="") for row in rows.order_by("accepted")]
 
 
-def erase_locked_message(
-    message: Message, *, chat: Chat, by: str, now: datetime, more: Mapping[str, object]
-) -> Proof:
-    """Erase one message of a locked chat with all copies, and certify it. Raises `UnderHold`."""
+def erase_locked_messages(
+    rows: Mapping[Message, Mapping[str, object]], *, chat: Chat, by: str, now: datetime
+) -> dict[Message, Proof]:
+    """Erase messages of a chat locked by `lock_for_erasure`, and certify each.
+
+    The values of `rows` are added to the certificates. Returns the proofs. Raises `UnderHold`.
+    """
     holds.check_legal_hold(owner_id=chat.owner_id, chats=[chat.pk], now=now)
+    marks = ErasureMarks(now)
+    proofs = {
+        row: erase_with_copies(row, chat=chat, by=by, marks=marks, more=more)
+        for row, more in rows.items()
+    }
+    marks.record_deferred()
+    transaction.on_commit(truncate_log)
+    return proofs
+
+
+def erase_with_copies(
+    message: Message, *, chat: Chat, by: str, marks: ErasureMarks, more: Mapping[str, object]
+) -> Proof:
+    """Erase one message of a locked chat with all copies, and certify it.
+
+    The caller has checked the legal holds, and writes the deferred entries of `marks`.
+    """
+    now = marks.now
     PendingErasure.objects.filter(message=message).delete()
     end_turns_waiting_on(message=message, actor=by, now=now)
-    marks = ErasureMarks(now)
     title_text = get_title_text(message)
     withdrawn, changed = retire_covering_summaries(
         message, chat=chat, reason="message_erased", now=now, actor=by
@@ -195,7 +228,6 @@ def erase_locked_message(
             **more,
         },
     )
-    transaction.on_commit(truncate_log)
     return proof
 
 
@@ -284,11 +316,10 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
     by = f"user:{user.pk}"
     try:
         with transaction.atomic():
-            return erase_locked_chat(lock_chat_for_erasure(chat.pk), by=by, reason="asked", now=now)
+            return erase_locked_chat(lock_for_erasure(chat.pk), by=by, reason="asked", now=now)
     except UnderHold:
         with transaction.atomic():
-            # Before the ledger's head.
-            lock_chat_for_erasure(chat.pk)
+            lock_for_erasure(chat.pk)
             holds.keep_pending_erasure(owner_id=int(user.pk), chat=chat, now=now)
             delete_chat(chat=chat, actor=by, now=now)
         raise UnderHold(meanwhile=holds.CHAT_HIDDEN) from None
@@ -303,7 +334,7 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """
     left = (Chat.DoesNotExist, StillAnswering, StillReferred, UnderHold)
     with suppress(*left), transaction.atomic():
-        chat = lock_chat_for_erasure(chat_id)
+        chat = lock_for_erasure(chat_id)
         if select_expired_chats(now=now).filter(pk=chat_id).exists():
             reason = "temporary" if chat.temporary else "deleted"
             erase_locked_chat(chat, by="system", reason=reason, now=now)
@@ -312,9 +343,9 @@ def erase_expired(*, chat_id: uuid.UUID, now: datetime) -> bool:
 
 
 def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more: object) -> Proof:
-    """Erase a locked chat and certify it in the ledger. `more` is added to the certificate.
+    """Erase a chat locked by `lock_for_erasure`, and certify it in the ledger.
 
-    Raises `StillAnswering`, `StillReferred` and `UnderHold`.
+    `more` is added to the certificate. Raises `StillAnswering`, `StillReferred` and `UnderHold`.
     """
     end_waiting_turns(chat=chat, actor=by, now=now)
     check_chat_over(chat)
@@ -329,7 +360,7 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
         "frames": chat_copies.forget_all_frames(chat, marks=marks),
         "preferences": chat_copies.erase_all_preferences(chat, marks=marks),
         "references": chat_copies.erase_all_references(chat, marks=marks),
-        "import_files": imports.release_import_files(chat, now=now),
+        "import_files": imports.release_import_files(chat, now=now, record=marks.defer_event),
         # Deleted with the chat's rows.
         "states": ChatState.objects.filter(branch__chat=chat).count(),
         "receipts": Receipt.objects.filter(turn__branch__chat=chat).count(),
@@ -340,7 +371,9 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
     Chat.objects.filter(pk=chat_id).update(active_branch=None)
     archive.remove_indexed_chat(chat_id)
     chat.delete()
-    counted["files"] = uploads.release_files({pk for (pk,) in files}, now=now)
+    counted["files"] = uploads.release_files(
+        {pk for (pk,) in files}, now=now, record=marks.defer_event
+    )
     marks.discard(chat_id)
     marks.record(actor=by, erased="chat", source=chat_id)
     data: dict[str, object] = {
@@ -350,6 +383,7 @@ def erase_locked_chat(chat: Chat, *, by: str, reason: str, now: datetime, **more
         **more,
     }
     record_certificate("chat.erased", chat_id=chat_id, actor=by, now=now, data=data)
+    marks.record_deferred()
     transaction.on_commit(clear_index)
     transaction.on_commit(truncate_log)
     return proof

@@ -312,13 +312,15 @@ def erase_files(message: Message, summaries: list[Compaction], marks: ErasureMar
         had = Receipt.objects.filter(turn__in=set(parts.values_list("turn", flat=True)))
         receipts.mark_erased_receipts(had, gone=is_references, marks=marks)
         parts.delete()
-    return uploads.release_files(ids, now=marks.now)
+    return uploads.release_files(ids, now=marks.now, record=marks.defer_event)
 
 
 def erase_import_files(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete files that may contain the message, if its chat was imported."""
     del summaries
-    return imports.release_import_files(message.branch.chat, now=marks.now)
+    return imports.release_import_files(
+        message.branch.chat, now=marks.now, record=marks.defer_event
+    )
 
 
 # Each function deletes its copies of a message and of summaries made from it, and returns the

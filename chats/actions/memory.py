@@ -9,7 +9,7 @@ from django.db import transaction
 from chats.actions import erasure_targets
 from chats.memory.preferences import memory_settings, preferences
 from chats.memory.search.clearing import truncate_log
-from chats.models import Chat, Folder, Preference
+from chats.models import Chat, Folder, PendingErasure, Preference
 from chats.record import holds, notices
 from chats.record.erasure_marks import ErasureMarks
 from chats.record.holds import UnderHold
@@ -44,6 +44,7 @@ def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) ->
     PERSON_LOCK.hold(owner=owner_id)
     memory_settings.lock_memory_settings(owner_id)
     row = preferences.get_preference(owner_id=owner_id, preference_id=row.pk)
+    holds.lock_pending_erasures(PendingErasure.objects.filter(preference=row))
     preferences.check_preference_holds([row], now=now)
     erasure_targets.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
     marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)

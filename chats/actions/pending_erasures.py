@@ -12,7 +12,6 @@ from chats.memory.preferences.memory_settings import lock_memory_settings
 from chats.models import Chat, Message, PendingErasure, Preference
 from chats.record import holds
 from chats.record.holds import UnderHold
-from chats.record.locking import lock_chat_for_erasure
 from chats.turns.statements import PERSON_LOCK
 
 
@@ -43,7 +42,7 @@ def erase_pending_content(pending: PendingErasure, *, now: datetime) -> None:
         lock_memory_settings(pending.owner_id)
         memory.erase_preference(cast(Preference, lock_pending(pending).preference), now=now)
     elif pending.message is not None:
-        chat = lock_chat_for_erasure(pending.message.branch.chat_id)
+        chat = erasure.lock_for_erasure(pending.message.branch.chat_id)
         message = cast(Message, lock_pending(pending).message)
         if message.erased_at:
             pending.delete()
@@ -51,9 +50,9 @@ def erase_pending_content(pending: PendingErasure, *, now: datetime) -> None:
         erasure.check_over(message)
         quotes = [str(quote.message.pk) for quote in erasure.list_quotes(message)]
         more = {"wished_at": pending.asked_at.isoformat(), "quoted_by": quotes}
-        erasure.erase_locked_message(message, chat=chat, by=by, now=now, more=more)
+        erasure.erase_locked_messages({message: more}, chat=chat, by=by, now=now)
     elif pending.chat_id is not None:
-        chat = lock_chat_for_erasure(pending.chat_id)
+        chat = erasure.lock_for_erasure(pending.chat_id)
         lock_pending(pending)
         erasure.erase_locked_chat(chat, by=by, reason="asked", now=now)
 

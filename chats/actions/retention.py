@@ -24,7 +24,6 @@ from chats.ground.jobs import JobLease
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.holds import UnderHold
-from chats.record.locking import lock_chat_for_erasure
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerHead
 
@@ -141,7 +140,7 @@ def erase_message_batch(
     `StillAnswering`, `StillReferred` and `LeaseLost`.
     """
     try:
-        chat = lock_chat_for_erasure(chat_id)
+        chat = erasure.lock_for_erasure(chat_id)
     except Chat.DoesNotExist:
         save_retention_progress(lease, **ending)
         return False
@@ -166,8 +165,8 @@ def erase_message_batch(
     else:
         counted, is_whole, is_more = min(len(rows), AT_ONCE), False, len(rows) > AT_ONCE
         more = {"reason": "retention", "run": run, "days": days}
-        for row in rows[:AT_ONCE]:
-            erasure.erase_locked_message(row, chat=chat, by="system", now=now, more=more)
+        erased = dict.fromkeys(rows[:AT_ONCE], more)
+        erasure.erase_locked_messages(erased, chat=chat, by="system", now=now)
     entry = create_retention_entry(lease, chat_id=chat_id, messages=counted, days=days, after=known)
     save_retention_progress(
         lease,

@@ -1,7 +1,7 @@
 """Accepts uploads; lists, loads and deletes a person's files; deletes unused files."""
 
 import uuid
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from contextlib import suppress
 from datetime import datetime, timedelta
 from typing import IO, Any
@@ -306,22 +306,32 @@ def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) ->
         delete_file_row(row, actor=f"user:{user.pk}", reason="asked", now=now)
 
 
-def delete_file_row(row: StoredFile, *, actor: str, reason: str, now: datetime) -> None:
-    """Delete a locked file, with its bytes after the commit."""
+def delete_file_row(
+    row: StoredFile,
+    *,
+    actor: str,
+    reason: str,
+    now: datetime,
+    record: Callable[..., object] = ledger.record_event,
+) -> None:
+    """Delete a locked file, with its bytes after the commit. `record` writes the ledger entry."""
     data = {"file": str(row.pk), "bytes": row.size, "reason": reason}
     row.delete()
-    ledger.record_event("file.deleted", actor=actor, now=now, data=data)
+    record("file.deleted", actor=actor, now=now, data=data)
 
 
-def release_files(file_ids: Iterable[uuid.UUID], *, now: datetime) -> int:
+def release_files(
+    file_ids: Iterable[uuid.UUID], *, now: datetime, record: Callable[..., object]
+) -> int:
     """Delete files that no message uses any longer, in the transaction of an erasure.
 
-    Returns the count. The caller has checked the legal holds.
+    `record` writes the ledger entries, which belong to the instance's chain. Returns the count. The
+    caller has checked the legal holds.
     """
     rows = StoredFile.objects.select_for_update().filter(pk__in=list(file_ids)).order_by("pk")
     unused = [row for row in rows if not MessageFile.objects.filter(file=row).exists()]
     for row in unused:
-        delete_file_row(row, actor="system", reason="erased", now=now)
+        delete_file_row(row, actor="system", reason="erased", now=now, record=record)
     return len(unused)
 
 

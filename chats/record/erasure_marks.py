@@ -5,8 +5,11 @@ Verification accepts a mark only if an event in the receipt's own chain names it
 
 import uuid
 from collections import defaultdict
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
+from typing import Any
 
 from contextpolicy import ledger
 
@@ -19,11 +22,13 @@ MOST = 500
 class ErasureMarks:
     """The receipts that can no longer be rebuilt after an erasure, by chat.
 
-    Each chat gets one ledger entry for up to `MOST` receipts.
+    Each chat gets one ledger entry for up to `MOST` receipts. Entries of the instance's chain come
+    last: a reply that fails locks its chat's chain before the instance's.
     """
 
     now: datetime
     by_chat: dict[uuid.UUID, list[str]] = field(default_factory=lambda: defaultdict(list))
+    deferred: list[Callable[[], object]] = field(default_factory=list)
 
     def add(self, receipt_id: uuid.UUID, *, chat_id: uuid.UUID) -> None:
         self.by_chat[chat_id].append(str(receipt_id))
@@ -45,7 +50,9 @@ class ErasureMarks:
         `erased` is the kind of the erased object (message, chat, preference), `source` its id. The
         caller holds the owner's lock, because two erasures of one person affect the same chains.
         """
-        for chat_id, marked in sorted(self.by_chat.items()):
+        by_chat = sorted(self.by_chat.items())
+        self.by_chat.clear()
+        for chat_id, marked in by_chat:
             for start in range(0, len(marked), MOST):
                 ledger.record_event(
                     EVENT,
@@ -58,3 +65,17 @@ class ErasureMarks:
                         "receipts": marked[start : start + MOST],
                     },
                 )
+
+    def defer_event(
+        self, event: str, *, actor: str, now: datetime, data: Mapping[str, Any]
+    ) -> None:
+        """Write an entry of the instance's chain later, in `record_deferred`."""
+        self.deferred.append(
+            partial(ledger.record_event, event, actor=actor, now=now, data=dict(data))
+        )
+
+    def record_deferred(self) -> None:
+        """Write the deferred entries. The erasure then writes nothing to the chain of a chat."""
+        deferred, self.deferred = self.deferred, []
+        for write in deferred:
+            write()

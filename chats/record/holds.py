@@ -92,12 +92,25 @@ def keep_pending_erasure(
 
 def cancel_pending_erasures(erasures: QuerySet[PendingErasure], *, now: datetime) -> int:
     """Cancel pending erasures, in the caller's transaction. Return the count."""
-    # Locked before the ledger's head, as by the job that runs them.
-    rows = list(erasures.select_related("message__branch").select_for_update(of=("self",)))
+    rows = lock_pending_erasures(erasures.select_related("message__branch"))
     for pending in rows:
         record_erasure_event("erasure.withdrawn", pending, now=now)
         pending.delete()
     return len(rows)
+
+
+def lock_pending_erasures(erasures: QuerySet[PendingErasure]) -> list[PendingErasure]:
+    """Lock pending erasures until the transaction ends, and return them.
+
+    Every transaction that deletes some locks them before the ledger's head.
+    """
+    return list(erasures.select_for_update(of=("self",)).order_by("pk"))
+
+
+def lock_pending_erasures_of(chat: Chat) -> None:
+    """Lock the pending erasures of a chat and of its messages."""
+    mine = Q(chat=chat) | Q(message__branch__chat=chat)
+    lock_pending_erasures(PendingErasure.objects.filter(mine))
 
 
 def list_pending_erasures(*, owner_id: int) -> QuerySet[PendingErasure]:

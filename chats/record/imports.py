@@ -3,6 +3,7 @@
 The import itself is in `chats.exchange`. A due job and erasures call this module.
 """
 
+from collections.abc import Callable
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -37,10 +38,11 @@ def end_import(
     now: datetime,
     code: str = "",
     reason: str | Promise = "",
+    record: Callable[..., object] = ledger.record_event,
 ) -> None:
     """End a locked import. Deletes its file and keeps its report.
 
-    `code` and `reason`: why it ended early.
+    `code` and `reason`: why it ended early. `record` writes the ledger entry.
     """
     FilePiece.objects.filter(file=row).delete()
     row.state, row.code, row.finished_at = state, code, now
@@ -67,7 +69,7 @@ def end_import(
         "not_taken": row.not_taken,
         "messages": row.messages,
     }
-    ledger.record_event("import.ended", actor=actor, now=now, data=data)
+    record("import.ended", actor=actor, now=now, data=data)
 
 
 def build_reason_columns(reason: str | Promise) -> dict[str, Any]:
@@ -76,11 +78,14 @@ def build_reason_columns(reason: str | Promise) -> dict[str, Any]:
     return {"reason": text, "reason_values": values}
 
 
-def release_import_files(chat: Chat, *, now: datetime) -> int:
+def release_import_files(
+    chat: Chat, *, now: datetime, record: Callable[..., object] = ledger.record_event
+) -> int:
     """Release import files that may contain the text of an erased, imported chat.
 
-    Stops the owner's running imports, and deletes the hashes of files they uploaded before. Returns
-    the number of changes.
+    Stops the owner's running imports, and deletes the hashes of files they uploaded before.
+    `record` writes the ledger entries, which belong to the instance's chain. Returns the number of
+    changes.
     """
     brought = ImportedChat.objects.filter(chat=chat).first()
     if brought is None:
@@ -98,6 +103,7 @@ def release_import_files(chat: Chat, *, now: datetime) -> int:
             now=now,
             code="import_erased",
             reason=ERASED,
+            record=record,
         )
     return len(rows) + idempotency.forget_of_files(owner_id=chat.owner_id)
 

@@ -1,6 +1,7 @@
 """Locks a chat and its branches until the end of the transaction.
 
-Lock order: the chat's row, its owner's row, its branches, the ledger's head. Rows are locked with
+Lock order: the chat's row, its owner's row, its branches, the owner's memory settings, pending
+erasures, the heads of the chats' chains, the head of the instance's chain. Rows are locked with
 `no_key`. References to a locked row are checked at commit, when the transaction already holds the
 ledger's head. A key lock could then cause a deadlock.
 """

@@ -269,14 +269,14 @@ def test_a_chat_that_fails_holds_up_no_other(
     ninety: None, alice: User, demo_model: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first, second = sorted([aged(alice, 200, 10), aged(alice, 200, 10)], key=pk_of)
-    take = erasure.erase_locked_message
+    take = erasure.erase_locked_messages
 
-    def fails_at_first(message: Message, **more: Any) -> Any:
-        if message.branch.chat_id == first.pk:
+    def fails_at_first(rows: Any, *, chat: Chat, **more: Any) -> Any:
+        if chat.pk == first.pk:
             raise ValueError("a fault")
-        return take(message, **more)
+        return take(rows, chat=chat, **more)
 
-    monkeypatch.setattr(erasure, "erase_locked_message", fails_at_first)
+    monkeypatch.setattr(erasure, "erase_locked_messages", fails_at_first)
     run = run_all()
     assert (left(first), left(second)) == ([1, 2], [2])
     assert (run.chats_failed, run.messages_erased, run.chats) == (1, 1, 2)

@@ -156,7 +156,7 @@ def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
             act()
             return lock_chat_for_erasure(chat_id)
 
-        monkeypatch.setattr(pending_erasures, "lock_chat_for_erasure", lock)
+        monkeypatch.setattr(erasure, "lock_chat_for_erasure", lock)
 
     return overtaking
 
