@@ -51,7 +51,7 @@ from chats.record.erasure_marks import ErasureMarks
 from chats.record.holds import UnderHold
 from chats.record.locking import lock_chat_for_erasure
 from chats.record.messages import Proof
-from chats.record.quotes import Quote, find_quotes
+from chats.record.quotes import Quote, find_quotes, find_quoting_ids
 from chats.turns.derived_titles import get_title_text, is_derived_title
 from chats.turns.stop import end_turns_waiting_on, end_waiting_turns
 from contextpolicy import ledger
@@ -122,11 +122,13 @@ def erase_message(
             rows = chosen if message.erased_at else [message, *chosen]
             for row in rows:
                 check_over(row)
+            quoting = find_remaining_quotes(chosen, gone=rows)
             more: dict[Message, dict[str, object]] = {
-                row: {"quotes": str(message.pk)} for row in rows
+                row: {"quotes": str(message.pk), "quoted_by": quoting[row.pk]}
+                if row in chosen
+                else {"quoted_by": [str(quote.message.pk) for quote in left]}
+                for row in rows
             }
-            if message in more:
-                more[message] = {"quoted_by": [str(quote.message.pk) for quote in left]}
             proofs = erase_locked_messages(more, chat=chat, by=f"user:{user.pk}", now=now)
     except UnderHold:
         with transaction.atomic():
@@ -165,6 +167,16 @@ def list_quotes(message: Message) -> list[Quote]:
     named = [pk for event in certificates for pk in event.data.get("quoted_by", ())]
     rows = Message.objects.filter(pk__in=named, erased_at=None).select_related("branch")
     return [Quote(row, words="") for row in rows.order_by("accepted")]
+
+
+def find_remaining_quotes(
+    rows: Sequence[Message], *, gone: Sequence[Message]
+) -> dict[uuid.UUID, list[str]]:
+    """Map the id of each message to the ids of the messages that quote it, except `gone`."""
+    others = Message.objects.filter(branch__chat__in={row.branch.chat_id for row in rows})
+    others = others.exclude(pk__in=[row.pk for row in gone]).filter(erased_at=None)
+    others = others.order_by("accepted")
+    return find_quoting_ids(rows, others.iterator(chunk_size=erasure_targets.PAGE))
 
 
 def erase_locked_messages(

@@ -17,10 +17,11 @@ from django.db import IntegrityError, transaction
 from django.db.models import F
 
 from chats.actions import erasure, retention_rules
+from chats.actions.retention_quotes import ExpiredQuotes
 from chats.actions.retention_schedule import RUNS, is_retention_due
 from chats.ground import databases, queue
 from chats.ground.background_lock import alone
-from chats.ground.jobs import JobLease
+from chats.ground.jobs import JobLease, PacedRenewal
 from chats.ground.leases import LeaseLost
 from chats.models import Chat, RetentionEntry, RetentionRun
 from chats.record.holds import UnderHold
@@ -106,12 +107,14 @@ def erase_due_messages(
     so that it does not block the others. Raises `LeaseLost`.
     """
     ending: dict[str, Any] = {"place": chat.pk, "chats": passed}
+    quotes = ExpiredQuotes(chat, pace=PacedRenewal(lease))
     busy = (erasure.StillAnswering, erasure.StillReferred)
     more = True
     while more:
         try:
+            quotes.prepare(now=clock())
             with alone, transaction.atomic():
-                more = erase_message_batch(chat.pk, lease=lease, ending=ending, now=clock())
+                more = erase_message_batch(quotes, lease=lease, ending=ending, now=clock())
         except UnderHold:
             more = False
             save_retention_progress(lease, **ending, chats_held=1)
@@ -132,13 +135,15 @@ def erase_due_messages(
 
 
 def erase_message_batch(
-    chat_id: uuid.UUID, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
+    quotes: ExpiredQuotes, *, lease: RetentionLease, ending: dict[str, Any], now: datetime
 ) -> bool:
     """Erase a few messages of a chat, or the whole chat. Returns True if messages are left.
 
-    The retention period is checked again under the chat's lock. Raises `UnderHold`,
-    `StillAnswering`, `StillReferred` and `LeaseLost`.
+    The retention period is checked again under the chat's lock. The certificate of a message names
+    the messages that quote it. Raises `UnderHold`, `StillAnswering`, `StillReferred` and
+    `LeaseLost`.
     """
+    chat_id = quotes.chat.pk
     try:
         chat = erasure.lock_for_erasure(chat_id)
     except Chat.DoesNotExist:
@@ -165,7 +170,8 @@ def erase_message_batch(
     else:
         counted, is_whole, is_more = min(len(rows), AT_ONCE), False, len(rows) > AT_ONCE
         more = {"reason": "retention", "run": run, "days": days}
-        erased = dict.fromkeys(rows[:AT_ONCE], more)
+        named = quotes.name(rows[:AT_ONCE])
+        erased = {row: {**more, "quoted_by": named[row.pk]} for row in rows[:AT_ONCE]}
         erasure.erase_locked_messages(erased, chat=chat, by="system", now=now)
     entry = create_retention_entry(lease, chat_id=chat_id, messages=counted, days=days, after=known)
     save_retention_progress(

@@ -5,7 +5,8 @@ cannot be found by a rule.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+import uuid
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from chats.models import Message
@@ -43,6 +44,18 @@ def find_quotes(message: Message) -> list[Quote]:
     rows = Message.objects.filter(branch__chat=message.branch.chat_id, erased_at=None)
     found = rows.exclude(pk=message.pk).select_related("branch").order_by("accepted")
     return list(match_quotes(found.iterator(chunk_size=PAGE), index=index))
+
+
+def find_quoting_ids(
+    originals: Iterable[Message], rows: Iterable[Message]
+) -> dict[uuid.UUID, list[str]]:
+    """Map the id of each original to the ids of those of `rows` that quote it, in their order."""
+    index = JointIndex({row.pk: flatten_message_text(row) for row in originals})
+    found: dict[uuid.UUID, list[str]] = {pk: [] for pk in index.texts}
+    for row in rows if found else ():
+        for pk in index.quoted_in(flatten_message_text(row)):
+            found[pk].append(str(row.pk))
+    return found
 
 
 def match_quotes(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
@@ -101,3 +114,22 @@ class Index:
         while after < most and other[at + after] == self.text[start + after]:
             after += 1
         return other[at - before : at + after]
+
+
+class JointIndex:
+    """An index of several texts by id, which reads another text only once."""
+
+    def __init__(self, texts: Mapping[uuid.UUID, str]) -> None:
+        self.texts = {pk: Index(text) for pk, text in texts.items()}
+        # Texts without a whole block are compared one by one.
+        self.short = {pk for pk, text in texts.items() if len(text) < SHORTEST}
+        self.blocks: dict[str, set[uuid.UUID]] = {}
+        for pk, index in self.texts.items():
+            for block in index.places:
+                self.blocks.setdefault(block, set()).add(pk)
+
+    def quoted_in(self, other: str) -> Iterator[uuid.UUID]:
+        """Yield the ids of the texts that `other` quotes."""
+        blocks = {other[at : at + BLOCK] for at in range(len(other) - BLOCK + 1)}
+        found = self.short.union(*(self.blocks[block] for block in blocks & self.blocks.keys()))
+        yield from (pk for pk in found if self.texts[pk].shared(other))

@@ -2,6 +2,7 @@
 
 import json
 import subprocess
+import uuid
 from collections.abc import Callable, Iterator
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -252,6 +253,43 @@ def test_it_takes_what_was_made_of_the_messages(
     entry = run.entries.get()
     assert (entry.messages, entry.days, entry.last_hash) == (2, 90, events[1].hash)
     assert not certificates.list_certificate_faults(run)
+
+
+QUOTED = "The door in Prinsens gate 12 opens with the code 7781, then the blue key."
+
+
+@pytest.mark.parametrize("at_once", [1, 10])
+def test_the_certificate_of_a_message_names_its_quotes(
+    ninety: None, alice: User, chat: Chat, monkeypatch: pytest.MonkeyPatch, at_once: int
+) -> None:
+    monkeypatch.setattr(retention, "AT_ONCE", at_once)
+    first, second = f"First. {QUOTED}", "Second: the red key opens the door of the cellar, always."
+    texts = [first, f"{QUOTED} {second}", f"Quoted: {second}", "Nothing", f"Quoted: {QUOTED}"]
+    fill(chat, texts, now=timezone.now())
+    old = timezone.now() - timedelta(days=91)
+    Message.objects.filter(seq__lte=2).update(created_at=old)
+    ids = [str(pk) for pk in Message.objects.order_by("seq").values_list("pk", flat=True)]
+    late = list[str]()
+    take = retention.erase_message_batch
+
+    def after_another(*given: Any, **named: Any) -> bool:
+        if not late:
+            row = Message.objects.latest("seq")
+            row.pk, row.seq, row.accepted = uuid.uuid4(), 6, row.accepted + 1
+            row.save(force_insert=True)
+            late.append(str(row.pk))
+        return take(*given, **named)
+
+    monkeypatch.setattr(retention, "erase_message_batch", after_another)
+    run = run_all()
+
+    events = AuditEvent.objects.filter(type="message.erased").order_by("seq")
+    named = {event.data["message"]: event.data["quoted_by"] for event in events}
+    between = [ids[1]] if at_once == 1 else []
+    assert named == {ids[0]: [*between, ids[4], *late], ids[1]: [ids[2], ids[4], *late]}
+    assert not certificates.list_certificate_faults(run)
+    erased = Message.objects.get(pk=ids[0])
+    assert [str(quote.message.pk) for quote in erasure.list_quotes(erased)] == [ids[4], *late]
 
 
 def test_a_chat_in_which_a_reply_is_written_waits(

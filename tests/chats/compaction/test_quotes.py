@@ -143,3 +143,20 @@ def test_nothing_is_erased_while_one_that_quotes_is_being_answered(
     with pytest.raises(erasure.StillAnswering):
         erasure.erase_message(user=alice, message=secret, now=now, with_quotes=True)
     assert not Message.objects.filter(erased_at__isnull=False).exists()
+
+
+def test_the_certificate_of_a_quote_names_what_quotes_the_quote(
+    alice: User, chat: Chat, say: Say, now: datetime
+) -> None:
+    more = "The blue key hangs behind the third picture on the left, under the stairs."
+    say(chat, SECRET, f"Noted:\n> {SECRET}\n{more}")
+    say(chat, f"You wrote: {more}", "Yes.")
+    secret, reply, question, _ = Message.objects.select_related("branch").order_by("seq")
+
+    erased = erasure.erase_message(
+        user=alice, message=secret, now=add_minutes(now), also={reply.pk}
+    )
+
+    assert list(erased.proofs) == [secret, reply]
+    events = AuditEvent.objects.filter(type="message.erased").order_by("seq")
+    assert [event.data["quoted_by"] for event in events] == [[], [str(question.pk)]]
