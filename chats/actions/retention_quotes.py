@@ -5,7 +5,7 @@ SQLite's only writer. They only compare messages that were accepted since.
 """
 
 import uuid
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime
 
 from chats.actions import retention_rules
@@ -78,7 +78,7 @@ class ExpiredQuotes:
         return {pk: [each for each in ids if each in left] for pk, ids in found.items()}
 
 
-def take_up_to_limit(rows: Sequence[Message]) -> list[Message]:
+def take_up_to_limit(rows: Iterable[Message]) -> list[Message]:
     """Return the first messages, until their tokens reach `MOST_TOKENS`."""
     taken, tokens = [], 0
     for row in rows:
