@@ -1,4 +1,4 @@
-"""Records accesses to the audit log as events: the reader, and the search or the file."""
+"""Records accesses to the audit log as events: the reader, and the search, event or file."""
 
 from datetime import datetime, timedelta
 
@@ -7,7 +7,7 @@ from django.db import transaction
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
-# The same search by the same person within this time is not recorded again.
+# The same search or event, read by the same person within this time, is not recorded again.
 AGAIN = timedelta(minutes=30)
 
 
@@ -16,13 +16,23 @@ def record_ledger_read(*, actor: str, search: str, now: datetime) -> None:
 
     Writes nothing if the same person made the same search less than `AGAIN` ago.
     """
-    recent = AuditEvent.objects.filter(
-        type="ledger.read", actor=actor, at__gt=now - AGAIN, data__search=search
-    )
-    if recent.exists():
+    _record_once("search", search, actor=actor, now=now)
+
+
+def record_event_read(event: AuditEvent, *, actor: str, now: datetime) -> None:
+    """Record that a person opens an event, with its chain and its number there.
+
+    Writes nothing if the same person opened the same event less than `AGAIN` ago.
+    """
+    _record_once("event", f"{event.scope}#{event.seq}", actor=actor, now=now)
+
+
+def _record_once(name: str, value: str, *, actor: str, now: datetime) -> None:
+    recent = AuditEvent.objects.filter(type="ledger.read", actor=actor, at__gt=now - AGAIN)
+    if recent.filter(**{f"data__{name}": value}).exists():
         return
     with transaction.atomic():
-        ledger.record_event("ledger.read", actor=actor, now=now, data={"search": search})
+        ledger.record_event("ledger.read", actor=actor, now=now, data={name: value})
 
 
 def record_file_download(name: str, *, actor: str, now: datetime) -> None:

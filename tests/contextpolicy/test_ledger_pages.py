@@ -213,6 +213,26 @@ def test_one_event_shows_its_data_its_hashes_and_that_they_fit(
     assert 'alt="True"' in browser.get(url).content.decode()
 
 
+def test_opening_one_event_leaves_one_row(browser: Client, now: datetime) -> None:
+    event = record_event("chat.created", actor="system", now=now, chat_id=CHAT)
+    url = reverse("admin:contextpolicy_auditevent_change", args=[event.pk])
+    read = AuditEvent.objects.filter(type="ledger.read")
+
+    assert browser.post(url, {}).status_code == 403
+    assert signed_in(person("ada", POLICY_ADMIN)).get(url).status_code == 403
+    assert browser.get(f"{LIST}999999/change/").status_code == 302
+    assert browser.get(f"{LIST}x/change/").status_code == 302
+    assert not read.exists()
+    for method in ("get", "get", "head"):
+        assert getattr(browser, method)(url).status_code == 200
+    assert [row.data for row in read] == [{"event": f"chat:{CHAT}#1"}]
+
+    assert browser.get(url.replace("change", "history")).status_code == 200
+    other = read.get()
+    assert browser.get(url.replace(str(event.pk), str(other.pk))).status_code == 200
+    assert [row.data["event"] for row in read.order_by("pk")][1:] == [f"instance#{other.seq}"]
+
+
 def drop_triggers() -> None:
     """Remove the triggers that refuse changes of the audit log."""
     triggers = importlib.import_module("contextpolicy.migrations.0002_ledger_triggers")

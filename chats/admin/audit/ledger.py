@@ -9,6 +9,7 @@ from typing import Any
 from urllib.parse import urlencode
 
 from django.contrib import admin
+from django.contrib.admin.utils import unquote
 from django.core.exceptions import PermissionDenied
 from django.http import HttpRequest, HttpResponse, HttpResponseNotAllowed
 from django.template.loader import render_to_string
@@ -23,7 +24,7 @@ from chats.admin.audit.break_reasons import localize_break_reason
 from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.site import get_request_actor
 from contextpolicy import verification
-from contextpolicy.audit.reading import record_ledger_read
+from contextpolicy.audit.reading import record_event_read, record_ledger_read
 from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, parse_search_line
 from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.ledger import compute_event_hash, find_ledger_breaks
@@ -135,6 +136,33 @@ class AuditEventAdmin(ReadOnlyAdmin):
             **(extra_context or {}),
         }
         return TemplateResponse(request, self.change_list_template, context)
+
+    def change_view(
+        self,
+        request: HttpRequest,
+        object_id: str,
+        form_url: str = "",
+        extra_context: dict[str, Any] | None = None,
+    ) -> HttpResponse:
+        """Show one event, and record the access."""
+        self.record_opened_event(request, object_id)
+        return super().change_view(request, object_id, form_url, extra_context)
+
+    def history_view(
+        self, request: HttpRequest, object_id: str, extra_context: dict[str, Any] | None = None
+    ) -> HttpResponse:
+        """Show the empty history of an event, whose title names it, and record the access."""
+        self.record_opened_event(request, object_id)
+        return super().history_view(request, object_id, extra_context)
+
+    def record_opened_event(self, request: HttpRequest, object_id: str) -> None:
+        """Record that the user opens an event. Does nothing if the page will refuse to show it."""
+        # Django refuses a POST without the permission to change rows, which nobody has.
+        if request.method == "POST" or not self.has_view_permission(request):
+            return
+        event = self.get_object(request, unquote(object_id))
+        if event is not None:
+            record_event_read(event, actor=get_request_actor(request), now=timezone.now())
 
     @admin.display(description=gettext_lazy("Actor"), ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
