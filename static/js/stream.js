@@ -11,8 +11,10 @@ const longestSilence = 3000;
 const longestFrame = 100;
 // Replies on this page by ID.
 const replies = new Map();
-// Newest change of each chat that the page does not show yet.
+// Newest change of each chat that the page does not show yet. It stays until a response is shown.
 const wanted = new Map();
+// The change that a pending request was sent for.
+const covered = new WeakMap();
 let send = () => {};
 let looking;
 
@@ -67,7 +69,7 @@ function hear({ turn, kind, data, changed, at, lost }) {
 const parts = () => document.querySelectorAll("[data-chat]");
 
 function want(chat, at) {
-  wanted.set(chat, Math.max(at, wanted.get(chat) ?? 0));
+  wanted.set(chat, { at: Math.max(at, wanted.get(chat)?.at ?? 0) });
   lookSoon();
 }
 
@@ -76,15 +78,27 @@ function lookSoon() {
   if (wanted.size && !document.hidden) looking = setTimeout(look, patience);
 }
 
-// Ends a growing reply with a request for what follows it.
+// A growing reply ends with a request for what follows it. During a request, htmx would queue another
+// one for a part that the response replaces, and then drop it.
 function look() {
   for (const part of parts()) {
     const { chat, drawn } = part.dataset;
-    if (!wanted.has(chat) || find("#tail [data-live]")) continue;
-    const isNews = wanted.get(chat) > Number(drawn);
-    wanted.delete(chat);
-    if (isNews) window.htmx.trigger(part, "changed");
+    const change = wanted.get(chat);
+    if (!change || part.matches(".htmx-request") || find("#tail [data-live]")) continue;
+    if (change.at > Number(drawn)) window.htmx.trigger(part, "changed");
+    else wanted.delete(chat);
   }
+}
+
+function cover({ target, detail }) {
+  if (target.dataset?.chat) covered.set(detail.xhr, wanted.get(target.dataset.chat));
+}
+
+// A shown response includes all changes that were known when its request was sent.
+function shown({ detail: { xhr, shouldSwap, isError, requestConfig } }) {
+  const { chat } = requestConfig?.elt.dataset ?? {};
+  const isShown = !isError && (shouldSwap || xhr.status === 204);
+  if (chat && isShown && wanted.get(chat) === covered.get(xhr)) wanted.delete(chat);
 }
 
 function greet() {
@@ -128,7 +142,12 @@ if (settings) {
   greet();
   window.htmx.createEventSource = (address) => new Reply(address);
   document.addEventListener("visibilitychange", lookSoon);
+  document.addEventListener("htmx:beforeRequest", cover);
+  // After all handlers that can drop a response.
+  window.addEventListener("htmx:beforeSwap", shown);
   document.addEventListener("htmx:afterSettle", lookSoon);
+  // A failed request is sent again by another module.
+  document.addEventListener("htmx:afterRequest", ({ detail }) => detail.successful && lookSoon());
   addEventListener("pagehide", () => send({ bye: true }));
   addEventListener("pageshow", ({ persisted }) => {
     if (!persisted) return;

@@ -5,9 +5,9 @@ import time
 from collections.abc import Iterator
 
 import pytest
-from playwright.sync_api import BrowserContext, Page, Request, Route, expect
+from playwright.sync_api import APIResponse, BrowserContext, Page, Request, Route, expect
 
-from tests.browser.desk import Person, must_be_quiet
+from tests.browser.desk import Person, must_be_quiet, wait_until
 from tests.browser.product import Product
 from tests.faults.programs import until
 from tests.support.browser_chats import open_tab_at, start_chat_with_model
@@ -76,13 +76,46 @@ def test_marks_of_messages_come_to_another_tab(context: BrowserContext, product:
     person.wait_for_reply()
     other = open_tab_at(context, person.page.url)
     for place, act, mark in ((0, "pin", "pinned"), (3, "exclude", "excluded"), (0, "unpin", "")):
-        message = person.page.locator("article.msg").nth(place)
-        message.hover()
-        message.locator("details.menu > summary").click()
-        message.locator(f"[data-act={act}]").first.locator("button").click()
+        choose_mark(person.page, place=place, act=act)
         expect(other.locator("article.msg").nth(place)).to_have_attribute("data-marks", mark)
     expect(other.locator("article.msg")).to_have_count(4)
     must_be_quiet(person)
+
+
+def test_changes_during_an_update_come_to_another_tab(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    person.new_chat("The first question")
+    person.wait_for_reply()
+    other = open_tab_at(context, person.page.url)
+    held: list[tuple[Route, APIResponse]] = []
+
+    def hold_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        else:
+            held.append((route, route.fetch()))
+
+    other.route("**/changes*", hold_first)
+    choose_mark(person.page, place=0, act="pin")
+    wait_until(other, lambda: bool(held), "the first update")
+    choose_mark(person.page, place=1, act="exclude")
+    # The notice of this change comes to the tab before the response.
+    other.wait_for_timeout(1000)
+    [(route, response)] = held
+    route.fulfill(response=response)
+    expect(other.locator("article.msg").nth(1)).to_have_attribute("data-marks", "excluded")
+    expect(other.locator("article.msg").nth(0)).to_have_attribute("data-marks", "pinned")
+    must_be_quiet(person)
+
+
+def choose_mark(page: Page, *, place: int, act: str) -> None:
+    """Choose an action that marks the message at a place."""
+    message = page.locator("article.msg").nth(place)
+    message.hover()
+    message.locator("details.menu > summary").click()
+    message.locator(f"[data-act={act}]").first.locator("button").click()
 
 
 def test_an_idle_page_asks_for_nothing(context: BrowserContext, product: Product) -> None:
