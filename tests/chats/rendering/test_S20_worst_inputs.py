@@ -11,6 +11,7 @@ from django.test import Client
 
 from chats.models import Branch, Chat, Message, Rendering
 from chats.rendering import store
+from chats.rendering.blocks import find_closed_offset
 from chats.rendering.code import HIGHLIGHT_LIMIT, LANGUAGES, render_code_figure
 from chats.rendering.markdown import render_markdown
 from chats.turns.start import get_active_branch
@@ -20,6 +21,8 @@ pytestmark = pytest.mark.wide
 
 LIMIT = 1.5
 PAGE_LIMIT = 2.0
+# The blocks are searched for with each line of a stream.
+BLOCKS_LIMIT = 0.1
 # CPU seconds of `count` on the reference machine.
 COUNTED = 0.03
 
@@ -54,6 +57,12 @@ def taken(function: Callable[[], object]) -> float:
 @pytest.mark.parametrize("name", WORST_TEXTS)
 def test_S20_the_worst_text_is_rendered_in_time(name: str) -> None:
     assert quickest(lambda: render_markdown(WORST_TEXTS[name]), enough=LIMIT) < LIMIT
+
+
+@pytest.mark.parametrize("name", WORST_TEXTS)
+def test_S20_the_blocks_of_a_streamed_worst_text_are_found_at_once(name: str) -> None:
+    find = partial(find_closed_offset, WORST_TEXTS[name])
+    assert quickest(find, enough=BLOCKS_LIMIT) < BLOCKS_LIMIT
 
 
 @pytest.mark.parametrize("name", WORST_TEXTS)
