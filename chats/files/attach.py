@@ -16,6 +16,7 @@ from chats.record.images import Bytes, iter_part_hashes
 from chats.record.messages import AttachedFile
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages.files import (
+    CLEANED_LINE,
     Document,
     build_file_label,
     parse_document_reference,
@@ -266,7 +267,7 @@ def build_part(
             # Not the internal name of an image in a tool result.
             part = replace(part, name=part.name.replace(":", "-", 1))
     else:
-        document = Document(str(row.pk), row.sha256, row.size, row.pages, row.characters)
+        document = build_document(row)
         sent = ""
         if row.characters and tokens:
             most = max(row.characters * tokens // max(row.tokens, 1), 1)
@@ -292,6 +293,12 @@ def build_image(row: StoredFile, *, size: int) -> Image:
         width=row.width,
         height=row.height,
     )
+
+
+def build_document(row: StoredFile) -> Document:
+    """Return a stored document as a new message refers to it."""
+    own_id, line = str(row.pk), CLEANED_LINE
+    return Document(own_id, row.sha256, row.size, row.pages, row.characters, line)
 
 
 def is_cut(part: Mapping[str, str]) -> bool:

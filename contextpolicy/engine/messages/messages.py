@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 from typing import Literal, NamedTuple
 
 from contextpolicy.engine.messages.files import (
+    CLEANED_LINE,
     build_file_label,
     format_document,
     parse_document_reference,
@@ -239,8 +240,11 @@ def format_file_text(part: FilePart) -> str:
     if (image := part.image) is not None:
         told = f"{image.size:,} bytes" if image.sha256 else "at an address"
         return f"[Image: {_describe_image(part, image)}, {told}]"
-    named = " ".join(f"{part.name} ({part.media_type})".split())
-    return f"[Attached file: {named[:LONGEST_FILE_NAME]}]"
+    named = f"{part.name} ({part.media_type})"
+    document = parse_document_reference(part.reference)
+    if document is not None and document.line >= CLEANED_LINE:
+        return f"[Attached file: {build_file_label(named, limit=LONGEST_FILE_NAME)}]"
+    return f"[Attached file: {' '.join(named.split())[:LONGEST_FILE_NAME]}]"
 
 
 def format_file_content(part: FilePart) -> str:
