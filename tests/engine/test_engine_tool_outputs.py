@@ -22,8 +22,9 @@ def cut_result(name: str, *, limit: int, tools: tuple[str, ...]) -> str:
 
 
 @pytest.mark.requirement("S0.6")
-def test_a_cut_result_of_a_server_ends_with_its_id() -> None:
-    text = cut_result("files__read", limit=500, tools=("files/*",))
+@pytest.mark.parametrize("server", ["files", "our__files", "files_"])
+def test_a_cut_result_of_a_server_ends_with_its_id(server: str) -> None:
+    text = cut_result(f"{server}__read", limit=500, tools=(f"{server}/*",))
     assert OUTPUT_READ in text
     assert '"c1"' in text
     assert f"{len(LONG):,}" in text

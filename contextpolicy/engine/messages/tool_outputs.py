@@ -41,10 +41,10 @@ def is_tool_of_servers(name: str, *, allowed: Collection[str]) -> bool:
     """Return True if this is a tool of a server with an entry in the allow-list (`server/tool`).
 
     A client's own tool can have a similar name. A cut result of such a tool gets no id, because the
-    model cannot read the rest of it.
+    model cannot read the rest of it. The slug of a server can contain the separator.
     """
-    server = name.partition(SEPARATOR)[0]
-    return is_server_tool(name) and any(entry.partition("/")[0] == server for entry in allowed)
+    servers = {entry.partition("/")[0] for entry in allowed}
+    return any(name.startswith(f"{server}{SEPARATOR}") for server in servers)
 
 
 def format_output_pointer(call_id: str, *, characters: int) -> str:
