@@ -15,7 +15,7 @@ from django.core.management import CommandError, call_command
 from pytest_django.fixtures import Settings
 
 from chats.actions import branching, erasure
-from chats.exchange import bounds
+from chats.exchange import bounds, jsonstream
 from chats.models import (
     Branch,
     Chat,
@@ -147,6 +147,16 @@ def test_S4_8_a_bundle_comes_back_with_its_summary_in_force(
     context = of_alice.get(f"chats/{made['chat']}/context", form="text").json()
     assert "Conversation (summary):\n## Facts" in context["text"]
     assert Chat.objects.get(pk=made["chat"]).system_text == "Be kind."
+
+
+def test_a_bundle_with_large_archived_messages_comes_back(
+    told: Chat, of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = export_chat(of_alice, told.pk, form="bundle")
+    monkeypatch.setattr(jsonstream, "WHOLE", 64)
+    monkeypatch.setattr(jsonstream, "LARGE", 16)
+    made = brought(of_alice, first)
+    assert (made["messages"], made["losses"]) == (20, [])
 
 
 def test_S21_the_same_file_again_adds_nothing(told: Chat, of_alice: Program) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from chats.exchange import bounds
+from chats.exchange import bounds, jsonstream
 from chats.models import Branch, Compaction, Message
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
@@ -262,6 +262,16 @@ def test_each_start_of_aider_with_words_is_a_chat(of_alice: Program) -> None:
     grown = AIDER + b"\nYou are welcome.\n"
     assert bring(of_alice, grown).row["grown"] == 1
     assert list_path_texts(found.chats[1]["chat"])[1] == ("assistant", "You are welcome.")
+
+
+@pytest.mark.parametrize("messages", [UI[1:], PLAIN], ids=["ui", "plain"])
+def test_a_large_request_body_with_large_messages_is_imported(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch, messages: list[Any]
+) -> None:
+    monkeypatch.setattr(jsonstream, "WHOLE", 64)
+    monkeypatch.setattr(jsonstream, "LARGE", 16)
+    made = brought(of_alice, json.dumps({"id": "large", "messages": messages}).encode())
+    assert (made["messages"], made["messages_in_file"], made["losses"]) == (2, 2, [])
 
 
 def test_a_system_message_of_the_ai_sdk_is_reported(of_alice: Program) -> None:
