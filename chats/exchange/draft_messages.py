@@ -16,6 +16,7 @@ from chats.exchange.originals import set_document_ids
 from chats.ground.sentences import Sentence
 from chats.ground.texts import UNSTORABLE, sanitise_text
 from chats.models import Message
+from contextpolicy.engine.messages.given_parts import KEPT, build_kept_parts
 from contextpolicy.engine.messages.messages import serialize_parts
 from contextpolicy.engine.text import names
 
@@ -40,6 +41,7 @@ def build_draft_message(
     """
     parts = set_document_ids(serialize_parts(node.parts), ids=file_ids)
     kept = dict(node.metadata)
+    beside = build_kept_parts(node.given, node.parts) if node.given else {}
     if is_checked:
         check_storable(node.id, parts, kept)
     role = Message.Role.USER if node.role == "user" else Message.Role.ASSISTANT
@@ -57,7 +59,9 @@ def build_draft_message(
         pinned_at=now if pop_valid_metadata(kept, "pinned", lambda said: said is True) else None,
         excluded=bool(pop_valid_metadata(kept, "excluded", lambda said: said is True)),
         erased_at=now if erased else None,
-        metadata={"source": {"id": node.id, "metadata": kept}},
+        metadata={
+            "source": {"id": node.id, "metadata": kept, **({KEPT: beside} if beside else {})}
+        },
         created_at=time.at,
         undated=None if time.is_known else True,
     )

@@ -4,7 +4,7 @@ import uuid
 import zipfile
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from django.utils.functional import Promise
 
@@ -35,7 +35,8 @@ class Node:
     """One message of a draft.
 
     `parent` is the id of the previous message, None for the first of a path. `metadata` is stored
-    and exported again, except values that have a column.
+    and exported again, except values that have a column. `given`: the parts of the file as JSON
+    data, if `parts` cannot express all of them; they are kept and exported again.
     """
 
     id: str
@@ -43,6 +44,7 @@ class Node:
     parts: Sequence[Part]
     parent: str | None
     metadata: Mapping[str, object] = field(default_factory=dict)
+    given: Sequence[Any] = ()
 
 
 # The key in the metadata of a summary with the skills that it moves to the system text.

@@ -167,7 +167,7 @@ def read_archived_chat(
         folder=chat.folder,
         pinned=chat.pinned,
         archived=chat.archived,
-        images=found,
+        images=pictures.join_images(found, draft.images),
         originals=originals.select_originals(files, draft.nodes),
         losses=(*draft.losses, *losses),
     )

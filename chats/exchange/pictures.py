@@ -72,6 +72,32 @@ class Images(Mapping[str, Bytes]):
         return len(self.names)
 
 
+class JoinedImages(Mapping[str, Bytes]):
+    """Images from several places, by hash."""
+
+    def __init__(self, sources: Sequence[Mapping[str, Bytes]]) -> None:
+        self.sources = sources
+
+    def __getitem__(self, sha256: str) -> Bytes:
+        for source in self.sources:
+            # Not `in`, which would read the image twice.
+            if (image := source.get(sha256)) is not None:
+                return image
+        raise KeyError(sha256)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(dict.fromkeys(sha256 for source in self.sources for sha256 in source))
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+
+def join_images(*sources: Mapping[str, Bytes]) -> Mapping[str, Bytes]:
+    """Return the images of several places, by hash, without loading them."""
+    found = [source for source in sources if source]
+    return found[0] if len(found) == 1 else JoinedImages(found)
+
+
 def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
     """Return the bytes of an image. Raises `ImportRefused`."""
     return bounds.read_entry(archive, name, most=settings.GATEWAY_IMAGE_BYTES)

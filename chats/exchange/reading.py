@@ -1,6 +1,7 @@
 """Reads files and bundles of UI messages. Each is read completely or refused."""
 
 import hashlib
+import json
 import re
 import zipfile
 from collections.abc import Iterable, Mapping, Sequence
@@ -12,10 +13,14 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, pictures
+from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.inline_images import InlineImages
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
 from chats.exchange.thoughts import extract_reasoning_parts
 from chats.ground.sentences import Sentence
+from chats.ground.texts import sanitise_value
+from contextpolicy.engine.messages.given_parts import build_kept_parts
 from contextpolicy.engine.messages.messages import TextPart
 from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
@@ -34,12 +39,17 @@ MOST_REVISIONS = 10**9
 
 
 class LineReader:
-    """Collects messages in order. Their ids must be unique."""
+    """Collects messages in order. Their ids must be unique.
 
-    def __init__(self) -> None:
+    `splits`: separate the reasoning in the text of replies.
+    """
+
+    def __init__(self, *, splits: bool = False) -> None:
+        self.splits = splits
         self.messages: list[UIMessage] = []
         self.losses: list[str] = []
         self.ids: set[str] = set()
+        self.images = InlineImages()
         # Holds the content of all but the first messages on disk.
         self.shelf = Shelf()
 
@@ -57,11 +67,20 @@ class LineReader:
                 "The ID of the message in {place} is too long or contains control characters."
             )
             raise ImportRefused("import_malformed", Sentence(sentence, place=place))
-        self.losses += losses
         if all(isinstance(part, TextPart) and not part.text for part in message.parts):
             # An export writes an empty text for a message without parts.
-            return replace(message, parts=())
-        return message
+            message = replace(message, parts=())
+        parts = message.parts
+        if self.splits and message.role == "assistant":
+            message = replace(message, parts=extract_reasoning_parts(parts))
+        is_whole = message.parts is parts
+        stored, left_out = self.images.take(message.parts)
+        message = replace(message, parts=stored)
+        # A reply whose reasoning was separated is exported with separate reasoning.
+        given = find_given_parts(value, message) if is_whole else []
+        # Given parts are exported as they are, so nothing is lost.
+        self.losses += left_out if given else (*losses, *left_out)
+        return replace(message, given=given)
 
     def add(self, value: object, *, place: Promise) -> None:
         """Parse a message and append it to the list. Raises `ImportRefused`."""
@@ -77,9 +96,29 @@ class LineReader:
         if len(self.messages) >= IN_MEMORY:
             parts, metadata = message.parts, message.metadata
             message = replace(
-                message, parts=self.shelf.parts(parts), metadata=self.shelf.metadata(metadata)
+                message,
+                parts=self.shelf.parts(parts),
+                metadata=self.shelf.metadata(metadata),
+                given=self.shelf.values(message.given),
             )
         self.messages.append(message)
+
+
+def find_given_parts(value: Any, message: UIMessage) -> list[Any]:
+    """Return the parts of a message's JSON value if the parsed ones cannot express all of them.
+
+    Otherwise empty, as for parts that are too long to be kept.
+    """
+    given = sanitise_value([drop_address(part) for part in value["parts"]])
+    if not build_kept_parts(given, message.parts):
+        return []
+    return given if len(json.dumps(given, ensure_ascii=False)) <= LONGEST_MESSAGE else []
+
+
+def drop_address(part: Any) -> Any:
+    """Return a part, in a file without its address, which is that of the stored file."""
+    is_file = isinstance(part, Mapping) and part.get("type") == "file"
+    return {**part, "url": ""} if is_file else part
 
 
 def read_lines(file: IO[bytes]) -> ChatDraft:
@@ -95,7 +134,7 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
 
     System messages are not imported and are reported.
     """
-    reader = LineReader()
+    reader = LineReader(splits=True)
     lost = 0
     for place, value in enumerate(values, start=1):
         if isinstance(value, Mapping) and value.get("role") == "system":
@@ -104,11 +143,7 @@ def read_values(values: Iterable[Any], *, chat_id: object = None) -> ChatDraft:
             continue
         reader.add(value, place=Sentence(bounds.MESSAGE, number=place))
     draft = build_chat_draft(reader, {"chatId": chat_id} if isinstance(chat_id, str) else {})
-    nodes = tuple(
-        replace(node, parts=extract_reasoning_parts(node.parts)) if node.role != "user" else node
-        for node in draft.nodes
-    )
-    return replace(draft, nodes=nodes, counted=draft.counted + lost, lost=lost)
+    return replace(draft, counted=draft.counted + lost, lost=lost)
 
 
 def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
@@ -119,8 +154,9 @@ def build_chat_draft(reader: LineReader, meta: Mapping[str, Any]) -> ChatDraft:
         source=source,
         nodes=nodes,
         active=active,
-        losses=tuple(reader.losses),
+        losses=(*reader.losses, *reader.images.losses.values()),
         counted=len(nodes),
+        images=reader.images,
         has_id=not source.startswith(OF_IDS),
     )
 
@@ -169,6 +205,7 @@ def build_message_node(message: UIMessage, *, parent: str | None) -> Node:
         parts=message.parts,
         parent=parent,
         metadata=metadata,
+        given=message.given,
     )
 
 
@@ -218,7 +255,10 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
     images, losses = pictures.read_bundle_images(
         archive, wanted=pictures.collect_image_hashes(draft.nodes)
     )
-    return replace(draft, images=images, losses=(*draft.losses, *losses))
+    inline = [reader.images for reader in (now_read, then_read)]
+    lost = (loss for each in inline for loss in each.losses.values())
+    images = pictures.join_images(images, *inline)
+    return replace(draft, images=images, losses=(*draft.losses, *losses, *lost))
 
 
 def read_bounded_lines(file: IO[bytes]) -> Iterable[tuple[int, Any]]:

@@ -52,6 +52,10 @@ class Shelf:
         """Write the parts of a message. Return a sequence that reads them on access."""
         return ShelvedParts(self, self.put(serialize_parts(parts)), len(parts)) if parts else ()
 
+    def values(self, values: Sequence[Any]) -> Sequence[Any]:
+        """Write JSON values. Return a sequence that reads them on access."""
+        return ShelvedValues(self, self.put(list(values)), len(values)) if values else ()
+
     def metadata(self, metadata: Mapping[str, object]) -> Mapping[str, object]:
         """Write the metadata of a message. Return a mapping that reads it on access."""
         return ShelvedMetadata(self, self.put(dict(metadata)))
@@ -88,6 +92,26 @@ class ShelvedParts(Sequence[Part]):
 
     def read(self) -> tuple[Part, ...]:
         return parse_parts(self.shelf.value(self.place))
+
+
+class ShelvedValues(Sequence[Any]):
+    """JSON values, stored on a shelf."""
+
+    __slots__ = ("length", "place", "shelf")
+
+    def __init__(self, shelf: Shelf, place: int, length: int) -> None:
+        self.shelf = shelf
+        self.place = place
+        self.length = length
+
+    def __len__(self) -> int:
+        return self.length
+
+    def __getitem__(self, at: Any) -> Any:
+        return self.shelf.value(self.place)[at]
+
+    def __iter__(self) -> Iterator[Any]:
+        return iter(self.shelf.value(self.place))
 
 
 class ShelvedMetadata(Mapping[str, object]):

@@ -39,7 +39,7 @@ from chats.exchange.ui_repeats import (
     is_in_progress,
     matches_sent_message,
 )
-from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage
+from chats.exchange.ui_requests import UIRequest, UnsupportedUIMessage, join_message_texts
 from chats.files.attach import check_file_number, load_image_copies
 from chats.files.inline import InlineFile, store_inline_files
 from chats.ground.refusals import Refusal
@@ -49,6 +49,7 @@ from chats.record.idempotency import IdempotencyKeyReused
 from chats.record.images import Bytes
 from chats.record.locking import lock_chat_for_writing
 from chats.turns.start import replay_request, start_turn
+from contextpolicy.engine.messages.given_parts import KEPT
 from contextpolicy.engine.messages.messages import (
     FilePart,
     TextPart,
@@ -146,7 +147,7 @@ class UISubmission(UIAction):
             raise UnsupportedUIMessage
         if not all(isinstance(part, TextPart | FilePart) for part in last.parts):
             raise UnsupportedUIMessage
-        return "\n\n".join(part.text for part in last.parts if isinstance(part, TextPart))
+        return join_message_texts(last)
 
     def store_files(self) -> list[uuid.UUID]:
         """Store the files of the last message and return their ids, before any transaction.
@@ -342,9 +343,11 @@ class UISubmission(UIAction):
             raise UIMessageIdReused from None
 
     def metadata(self) -> dict[str, Any]:
-        """Return the client's id, metadata and data parts, to store with the message."""
+        """Return the client's id, metadata and further parts, to store with the message."""
         last = cast(UIMessage, self.request.last)
         own: dict[str, Any] = {"id": last.id, "metadata": dict(last.metadata), "sent": True}
         if self.request.extras:
             own["parts"] = list(self.request.extras)
+        if self.request.kept:
+            own[KEPT] = dict(self.request.kept)
         return {"source": own}

@@ -8,7 +8,7 @@ from typing import Any, cast
 from chats.exchange.ui_approvals import mark_denied_calls
 from chats.exchange.ui_files import name_file_addresses
 from chats.exchange.ui_lookup import load_branch, select_by_ui_id, select_path
-from chats.exchange.writing import order_metadata, to_milliseconds
+from chats.exchange.writing import order_metadata, restore_source_parts, to_milliseconds
 from chats.ground.refusals import NotFound
 from chats.models import Branch, Chat, Message, Turn
 from chats.models.turns import UNFINISHED
@@ -92,7 +92,7 @@ def serialize_one(row: Message) -> dict[str, Any]:
     made: dict[str, Any] = serialize_ui_message(
         UIMessage(own, cast(Any, role), parts, order_metadata(metadata))
     )
-    made["parts"] += list(source.get("parts") or [])
+    made["parts"] = restore_source_parts(row, made["parts"])
     return made
 
 

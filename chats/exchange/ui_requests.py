@@ -13,6 +13,8 @@ from chats.exchange.ui_approvals import (
     parse_approvals,
 )
 from chats.ground.refusals import Refusal
+from contextpolicy.engine.messages.given_parts import build_kept_parts, write_stored_parts
+from contextpolicy.engine.messages.messages import FilePart, Part, TextPart
 from contextpolicy.engine.messages.ui_messages import (
     MalformedUIMessage,
     UIMessage,
@@ -23,12 +25,14 @@ from contextpolicy.engine.text import names
 LONGEST_ID = 200
 
 
-# Bytes of a message's metadata and `data-…` parts, as JSON.
+# Bytes of a message's metadata and parts as JSON, without its texts and files.
 MOST_EXTRAS = 65_536
 
 
 # Types of parts that a user message can have, in addition to `data-…`.
-STORED_PARTS = frozenset({"text", "file", "step-start"})
+STORED_PARTS = frozenset({"text", "file", "step-start", "source-url", "source-document"})
+# Fields of parts that have their own limits.
+CONTENT: Mapping[str, Sequence[str]] = {"text": ("text",), "file": ("url", "text")}
 
 
 Trigger = Literal["submit-message", "regenerate-message"]
@@ -72,6 +76,9 @@ class UIRequest:
     count: int = 0
     # The `data-…` parts of the last message.
     extras: Sequence[Mapping[str, Any]] = field(default_factory=tuple)
+    # What restores the parts of the last message from the stored ones (`given_parts`). Empty: the
+    # stored parts, followed by the extras, are equal to them.
+    kept: Mapping[str, Any] = field(default_factory=dict)
     # The answers to requests for consent in the last message.
     approvals: Sequence[ToolApproval] = field(default_factory=tuple)
     # The ids of the tool calls in the last step of the last message.
@@ -111,7 +118,8 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
         for part in listed[-1]["parts"]
         if isinstance(part, dict) and str(part.get("type")).startswith("data-")
     ]
-    if len(json.dumps([last.metadata, extras])) > MOST_EXTRAS:
+    kept = listed[-1]["parts"] if last.role == "user" else extras
+    if len(json.dumps([last.metadata, *map(strip_content, kept)])) > MOST_EXTRAS:
         sentence = gettext_lazy(
             "the metadata and data parts of a message may have at most {limit:,} bytes in total."
         )
@@ -123,9 +131,45 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
         previous_id=previous,
         count=len(listed),
         extras=tuple(extras),
+        kept=find_kept_parts(last, kept, extras=extras) if last.role == "user" else {},
         approvals=parse_approvals(listed[-1]["parts"]) if last.role == "assistant" else (),
         calls=list_last_step_calls(listed[-1]["parts"]),
     )
+
+
+def strip_content(part: Any) -> Any:
+    """Return a part without the text and the address that have their own limits."""
+    if not isinstance(part, Mapping):
+        return part
+    own = CONTENT.get(str(part.get("type")), ())
+    return {name: value for name, value in part.items() if name not in own}
+
+
+def find_kept_parts(
+    message: UIMessage, given: Sequence[Any], *, extras: Sequence[Any]
+) -> dict[str, Any]:
+    """Return what restores the parts of a user message from those that are stored.
+
+    Empty if the stored parts, followed by the extras, are equal to the given ones.
+    """
+    stored: list[Part] = [part for part in message.parts if isinstance(part, FilePart)]
+    text = join_message_texts(message)
+    if text.strip() or not stored:
+        stored.append(TextPart(text))
+    usual = [*write_stored_parts(stored), *extras]
+    if [strip_address(part) for part in usual] == [strip_address(part) for part in given]:
+        return {}
+    return build_kept_parts(given, stored)
+
+
+def strip_address(part: Any) -> Any:
+    """Return a part without the address and the text of a file, which are those of the upload."""
+    return strip_content(part) if isinstance(part, dict) and part.get("type") == "file" else part
+
+
+def join_message_texts(message: UIMessage) -> str:
+    """Return the texts of a message as they are stored."""
+    return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 
 def list_last_step_calls(parts: Sequence[Any]) -> frozenset[str]:
@@ -140,7 +184,7 @@ def list_last_step_calls(parts: Sequence[Any]) -> frozenset[str]:
 
 
 def check_stored_parts(parts: Sequence[Any]) -> None:
-    """Raise `UnsupportedUIMessage` if a user message has parts other than text, files and data."""
+    """Raise `UnsupportedUIMessage` if a user message has parts that only replies have."""
     for part in parts:
         kind = str(part.get("type") if isinstance(part, dict) else "")
         if kind not in STORED_PARTS and not kind.startswith("data-"):

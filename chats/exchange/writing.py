@@ -20,6 +20,7 @@ from chats.exchange.drafts import LOADED_SKILLS
 from chats.models import Branch, Chat, Compaction, ImportedChat, Message
 from chats.record import access, history
 from contextpolicy import ledger
+from contextpolicy.engine.messages.given_parts import KEPT, restore_given_parts
 from contextpolicy.engine.messages.messages import TextPart, parse_parts
 from contextpolicy.engine.messages.ui_messages import METADATA, UIMessage, serialize_ui_message
 
@@ -145,7 +146,8 @@ class Writer:
         # Readers of UI messages require a part, so an erased message has an empty text.
         parts = parse_parts(row.parts) or (TextPart(""),)
         message = UIMessage(own_id, role, parts, order_metadata(metadata))  # type: ignore[arg-type]  # one of two roles
-        return serialize_ui_message(message)
+        written: dict[str, Any] = serialize_ui_message(message)
+        return {**written, "parts": restore_source_parts(row, written["parts"])}
 
     def known(self, row: Message) -> dict[str, object]:
         """Return the metadata of a message that was written here, not imported."""
@@ -226,6 +228,16 @@ class Writer:
         )
         own_id = str(kept.get("id") or row.pk)
         return serialize_ui_message(UIMessage(own_id, "assistant", (TextPart(row.text),), metadata))
+
+
+def restore_source_parts(row: Message, written: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    """Return the parts of a message as its file or its client gave them.
+
+    `written`: the stored parts as those of a UI message.
+    """
+    source = row.metadata.get("source") or {}
+    given = restore_given_parts(written, source.get(KEPT), count=len(row.parts))
+    return given if given is not None else [*written, *(source.get("parts") or [])]
 
 
 def to_milliseconds(moment: datetime) -> int:

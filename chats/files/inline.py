@@ -5,6 +5,7 @@ import binascii
 import io
 import uuid
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from datetime import datetime
 from typing import Any, NamedTuple
 
@@ -12,9 +13,12 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
 from chats.files import reading
-from chats.files.detection import UNNAMED
+from chats.files.detection import UNNAMED, clean_file_name
 from chats.files.uploads import MIB, accept_upload
 from chats.ground.refusals import Refusal
+from contextpolicy.engine.messages.files import build_file_label
+from contextpolicy.engine.messages.images import NAMED_LINE, compute_image_tokens
+from contextpolicy.engine.messages.messages import LONGEST_FILE_NAME, FilePart
 
 # The maximum total size of the inline files of a request in bytes, after decoding.
 INLINE_BYTES = 1 * MIB
@@ -105,3 +109,16 @@ def collect_file_ids(
     """
     given = [InlineFile(**file) for file in sent["inline_files"]]
     return [*sent["files"], *store_inline_files(given, owner=owner, now=now)]
+
+
+def name_image(part: FilePart, *, name: str) -> FilePart:
+    """Return an image with the file name that the client gave, if it gave one."""
+    image, own = part.image, clean_file_name(name) if name else ""
+    if image is None or not own:
+        return part
+    tokens = compute_image_tokens(
+        image.tokens, label=build_file_label(own, limit=LONGEST_FILE_NAME)
+    )
+    named = replace(image, line=NAMED_LINE, tokens=tokens)
+    # Not the internal name of an image in a tool result.
+    return replace(part, name=own.replace(":", "-"), reference=named.reference)

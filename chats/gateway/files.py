@@ -10,17 +10,15 @@ import hashlib
 import re
 import uuid
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
-from chats.files.detection import clean_file_name
-from chats.files.inline import decode_data_url
+from chats.files.inline import decode_data_url, name_image
 from chats.gateway.errors import InvalidRequest
 from chats.gateway.images import parse_image
 from chats.record.images import Bytes, detect_media_type, format_data_url
-from contextpolicy.engine.messages.files import build_file_label, parse_document_reference
-from contextpolicy.engine.messages.images import NAMED_LINE, compute_image_tokens
-from contextpolicy.engine.messages.messages import LONGEST_FILE_NAME, FilePart, Part
+from contextpolicy.engine.messages.files import parse_document_reference
+from contextpolicy.engine.messages.messages import FilePart, Part
 
 # The reference of a file part until the request is stored.
 _BY_HASH = re.compile(r"given:sha256=([0-9a-f]{64})")
@@ -90,19 +88,6 @@ def parse_file_data(
     sha256 = hashlib.sha256(data).hexdigest()
     files[sha256] = GivenFile(name, data)
     return name_by_hash(name, sha256)
-
-
-def name_image(part: FilePart, *, name: str) -> FilePart:
-    """Return an image with the file name that the client gave, if it gave one."""
-    image, own = part.image, clean_file_name(name) if name else ""
-    if image is None or not own:
-        return part
-    tokens = compute_image_tokens(
-        image.tokens, label=build_file_label(own, limit=LONGEST_FILE_NAME)
-    )
-    named = replace(image, line=NAMED_LINE, tokens=tokens)
-    # Not the internal name of an image in a tool result.
-    return replace(part, name=own.replace(":", "-"), reference=named.reference)
 
 
 def get_given_hash(part: Part) -> str:

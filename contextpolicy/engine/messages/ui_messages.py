@@ -50,12 +50,16 @@ _BESIDE = ("source-url", "source-document", "data-")
 
 @dataclass(frozen=True, slots=True)
 class UIMessage:
-    """A UI message with its parts as the engine's types."""
+    """A UI message with its parts as the engine's types.
+
+    `given`: the parts as JSON data if `parts` cannot express all of them; otherwise empty.
+    """
 
     id: str
     role: Role
     parts: Sequence[Part]
     metadata: Mapping[str, object] = field(default_factory=dict)
+    given: Sequence[object] = field(default=(), compare=False)
 
     @property
     def kind(self) -> Kind:

@@ -5,14 +5,24 @@ from datetime import datetime
 from typing import Any
 
 import pytest
+from pytest_django.fixtures import Settings
 
-from chats.exchange import bounds, jsonstream
-from chats.models import Branch, Compaction, Message
+from chats.exchange import bounds, jsonstream, reading
+from chats.models import Branch, Compaction, Message, MessageImage
+from chats.record.images import format_data_url
+from contextpolicy.models import AuditEvent
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 from tests.chats.api.bringing import bring, brought, refused
 from tests.chats.api.programs import Program
-from tests.support.exchange_files import join_json_lines, list_path_texts, zip_entries
+from tests.support.exchange_files import (
+    PNG,
+    export_chat,
+    join_json_lines,
+    list_path_texts,
+    zip_entries,
+)
+from tests.support.streamed_responses import read_content
 
 pytestmark = pytest.mark.usefixtures("streams")
 
@@ -262,6 +272,127 @@ def test_each_start_of_aider_with_words_is_a_chat(of_alice: Program) -> None:
     grown = AIDER + b"\nYou are welcome.\n"
     assert bring(of_alice, grown).row["grown"] == 1
     assert list_path_texts(found.chats[1]["chat"])[1] == ("assistant", "You are welcome.")
+
+
+# Parts of which a stored message has only a part, as `ai` 5, 6 and 7 write them.
+UNUSUAL = [
+    {
+        "id": "u1",
+        "role": "user",
+        "metadata": {"a": {"b": [1]}},
+        "parts": [
+            {"type": "data-mood", "id": "d", "data": {"m": 1}},
+            {"type": "text", "text": "Look", "providerMetadata": {"x": {"y": 1}}},
+            {"type": "file", "mediaType": "image/png", "url": "https://a.example/b", "size": 5},
+        ],
+    },
+    {
+        "id": "a1",
+        "role": "assistant",
+        "parts": [
+            {"type": "step-start"},
+            {"type": "reasoning", "text": "hm", "state": "done"},
+            {
+                "type": "tool-weather",
+                "toolCallId": "c1",
+                "state": "output-available",
+                "input": {"b": 2, "a": 1},
+                "output": {"z": 3, "list": [1, None]},
+                "callProviderMetadata": {"q": {}},
+            },
+            {
+                "type": "dynamic-tool",
+                "toolName": "search",
+                "toolCallId": "c2",
+                "state": "output-error",
+                "input": {"q": "x"},
+                "errorText": "Nothing found.",
+            },
+            {
+                "type": "tool-ask",
+                "toolCallId": "c3",
+                "state": "output-denied",
+                "input": {},
+                "approval": {"id": "ap", "approved": False, "reason": "no"},
+            },
+            {"type": "source-url", "sourceId": "s1", "url": "https://a.example", "title": "A"},
+            {"type": "source-document", "sourceId": "s2", "mediaType": "a/b", "title": "B"},
+            {"type": "step-start"},
+            {"type": "text", "text": "Done.", "state": "done"},
+            {"type": "data-x", "data": [1, "😀"]},
+        ],
+    },
+]
+
+
+@pytest.mark.parametrize("in_memory", [0, 2_000])
+@pytest.mark.parametrize("is_list", [True, False], ids=["list", "lines"])
+def test_ui_messages_come_back_without_loss(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch, in_memory: int, is_list: bool
+) -> None:
+    monkeypatch.setattr(reading, "IN_MEMORY", in_memory)
+    data = json.dumps(UNUSUAL).encode() if is_list else join_json_lines(*UNUSUAL)
+    made = brought(of_alice, data)
+    assert made["losses"] == []
+    back = of_alice.get(f"ui-chats/{made['chat']}").json()["messages"]
+    assert [each["parts"] for each in back] == [each["parts"] for each in UNUSUAL]
+    written = export_chat(of_alice, made["chat"])
+    again = brought(of_alice, written.replace(b'"id":"u1"', b'"id":"u9"'))
+    assert export_chat(of_alice, again["chat"]) == written.replace(b'"id":"u1"', b'"id":"u9"')
+    # An erasure erases all of it.
+    row = Message.objects.get(branch__chat=made["chat"], role="assistant")
+    assert "Nothing found." in json.dumps(row.metadata)
+    answer = of_alice.post(f"chats/{made['chat']}/messages/{row.pk}/erase", {})
+    row.refresh_from_db()
+    assert (answer.status_code, row.parts) == (200, []), answer.content
+    assert "Nothing found." not in json.dumps(row.metadata)
+
+
+def build_files_message(*urls: str) -> bytes:
+    """Return a list with one user message that has a text and files."""
+    files = [
+        {"type": "file", "mediaType": "image/x", "filename": "12:30.png", "url": url}
+        for url in urls
+    ]
+    parts = [*files, {"type": "text", "text": "Look"}]
+    return json.dumps([{"id": "u", "role": "user", "parts": parts}]).encode()
+
+
+def test_images_in_data_urls_become_images_of_the_message(of_alice: Program) -> None:
+    # Longer than the parts of a message may be.
+    data = PNG + b"0" * 2_000_000
+    made = brought(of_alice, build_files_message(format_data_url("image/x", data)))
+    assert made["losses"] == []
+    image = MessageImage.objects.get(message__branch__chat=made["chat"])
+    assert (image.media_type, bytes(image.data)) == ("image/png", data)
+    (message,) = of_alice.get(f"ui-chats/{made['chat']}").json()["messages"]
+    shown = message["parts"][0]
+    assert (shown["filename"], shown["mediaType"]) == ("12:30.png", "image/x")
+    content = of_alice.get(shown["url"].removeprefix("/api/v1/"))
+    assert read_content(content) == data
+
+
+def test_images_that_cannot_be_used_are_left_out_alone(
+    of_alice: Program, settings: Settings
+) -> None:
+    settings.GATEWAY_IMAGE_BYTES = len(PNG)
+    large, long = PNG + b"0", "data:application/pdf;base64," + "A" * 1_200_000
+    urls = [format_data_url("image/png", PNG), format_data_url("image/png", large), long]
+    made = brought(of_alice, build_files_message(*urls))
+    assert sorted(loss.partition(":")[0] for loss in made["losses"]) == [
+        "file_by_name_only",
+        "image_dropped",
+    ]
+    assert bytes(MessageImage.objects.get().data) == PNG
+    assert list_path_texts(made["chat"]) == [("user", "Look")]
+
+
+def test_images_in_data_urls_are_scanned(of_alice: Program, settings: Settings) -> None:
+    settings.FILE_SCAN = "/bin/false"
+    made = brought(of_alice, build_files_message(format_data_url("image/png", PNG)))
+    assert [loss.partition(":")[0] for loss in made["losses"]] == ["image_refused"]
+    assert not MessageImage.objects.exists()
+    assert AuditEvent.objects.filter(type="file.refused").count() == 1
 
 
 @pytest.mark.parametrize("messages", [UI[1:], PLAIN], ids=["ui", "plain"])

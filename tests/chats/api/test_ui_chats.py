@@ -131,6 +131,32 @@ def test_what_the_product_does_not_use_comes_back(
     assert line["metadata"]["channel"] == "palimpsest"
 
 
+def test_parts_come_back_in_their_order_and_with_all_fields(
+    send: Callable[..., Any], of_alice: Program, reply: Answer
+) -> None:
+    parts = [
+        {"type": "data-place", "data": {"city": "Oslo"}},
+        {"type": "step-start"},
+        {"type": "text", "text": "Where", "providerMetadata": {"x": {"cache": True}}},
+        {"type": "source-url", "sourceId": "1", "url": "https://example.com", "title": "A"},
+        {"type": "text", "text": "is it?"},
+    ]
+    message = {**build_user_message(""), "parts": parts}
+    send(message)
+    reply()
+    row = Message.objects.get(role="user")
+    assert row.text == "Where\n\nis it?"
+    assert listed(of_alice)[0]["parts"] == parts
+    exported = of_alice.get(f"chats/{row.branch.chat_id}/export", form="ui")
+    assert json.loads(read_stream(exported).decode().splitlines()[0])["parts"] == parts
+    # A repeated edit is recognised.
+    edit = {**message, "id": "m2", "parts": parts[::-1]}
+    send(edit, messageId="m1")
+    reply("Edited.")
+    assert join_text_chunks(read_chunks(send(edit, messageId="m1"))) == "Edited."
+    assert listed(of_alice)[0]["parts"] == parts[::-1]
+
+
 def test_a_repeated_message_is_stored_once(send: Callable[..., Any], reply: Answer) -> None:
     send(build_user_message("Good morning"))
     reply()
@@ -283,6 +309,17 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
         ),
         ({"id": "x", "messages": [build_user_message("x", "")]}, 422, "invalid_ui_request"),
         ({"id": "x/stream", "messages": [build_user_message("x")]}, 422, "invalid_ui_request"),
+        *(
+            (
+                {"id": "x", "messages": [{**build_user_message("x"), "parts": [part]}]},
+                422,
+                "invalid_ui_request",
+            )
+            for part in (
+                {"type": "text", "text": "x", "providerMetadata": {"a": "b" * 70_000}},
+                {"type": "source-url", "sourceId": "1", "url": "https://a" + "b" * 70_000},
+            )
+        ),
         (
             {"id": "x", "messages": [build_user_message("x", metadata={"a": "b" * 70_000})]},
             422,
@@ -333,10 +370,8 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
                 422,
                 "unsupported_ui_message",
             )
-            # Parts that would not be stored.
+            # Parts that only replies have.
             for part in (
-                {"type": "source-url", "sourceId": "1", "url": "https://example.com"},
-                {"type": "source-document", "sourceId": "1", "mediaType": "a/b", "title": "t"},
                 {"type": "tool-x", "toolCallId": "1", "state": "input-available", "input": {}},
                 {"type": "dynamic-tool", "toolName": "x", "toolCallId": "1", "state": "input-"},
                 {"type": "reasoning", "text": "Hm."},

@@ -1,0 +1,89 @@
+"""Images in data URLs of imported messages. They become images of the messages."""
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from django.conf import settings
+
+from chats.exchange.draft_messages import LONGEST_MESSAGE
+from chats.exchange.pictures import SCAN_LOSSES, build_image_loss
+from chats.exchange.shelf import Shelf
+from chats.files import scanning
+from chats.files.inline import decode_data_url, name_image
+from chats.record.images import Bytes, detect_media_type, format_data_url, parse_data_url
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, Part
+
+# The maximum total length of the other data URLs of a message, which are stored as text.
+MOST_ADDRESSES = LONGEST_MESSAGE // 2
+
+
+class InlineImages(Mapping[str, Bytes]):
+    """The images of a chat that are data URLs in its file, by hash. Their bytes are on disk.
+
+    `losses`: the images that are too large or that the operator's scanner did not accept.
+    """
+
+    def __init__(self) -> None:
+        self.shelf = Shelf()
+        self.places: dict[str, int] = {}
+        self.losses: dict[str, str] = {}
+
+    def __getitem__(self, sha256: str) -> Bytes:
+        return parse_data_url(self.shelf.value(self.places[sha256]))
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self.places)
+
+    def __len__(self) -> int:
+        return len(self.places)
+
+    def take(self, parts: Sequence[Part]) -> tuple[Sequence[Part], list[str]]:
+        """Store the images in the data URLs of a message.
+
+        Returns the parts with images instead, and the losses: data URLs of other files that are too
+        long to be stored are left out.
+        """
+        if not any(map(has_data_url, parts)):
+            return parts, []
+        room, found, losses = MOST_ADDRESSES, [], []
+        for part in map(self.take_part, parts):
+            if isinstance(part, FilePart) and has_data_url(part):
+                room -= len(part.reference)
+                if room < 0:
+                    losses.append("file_by_name_only")
+                    part = replace(part, reference="")
+            found.append(part)
+        return tuple(found), losses
+
+    def take_part(self, part: Part) -> Part:
+        """Return a part, or the image part for an image in a data URL."""
+        if not isinstance(part, FilePart) or not has_data_url(part):
+            return part
+        try:
+            data = decode_data_url(part.reference)
+        except ValueError:
+            return part
+        media_type = detect_media_type(data)
+        if not media_type:
+            return part
+        sha256 = hashlib.sha256(data).hexdigest()
+        if sha256 not in self.places and sha256 not in self.losses:
+            self.store(Bytes(media_type, data), sha256=sha256)
+        image = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(data))
+        return name_image(FilePart(media_type, "", image.reference), name=part.name)
+
+    def store(self, image: Bytes, *, sha256: str) -> None:
+        """Store the bytes of an image, or the loss."""
+        if len(image.data) > settings.GATEWAY_IMAGE_BYTES:
+            self.losses[sha256] = build_image_loss(sha256)
+        elif code := scanning.scan_bytes(image.data):
+            self.losses[sha256] = f"{SCAN_LOSSES[code]}:{sha256[:12]}"
+        else:
+            self.places[sha256] = self.shelf.put(format_data_url(image.media_type, image.data))
+
+
+def has_data_url(part: Part) -> bool:
+    """Return True if a part is a file whose address is a data URL."""
+    return isinstance(part, FilePart) and part.reference.startswith("data:")
