@@ -213,6 +213,8 @@ def convert_item_part(part: Any) -> Any:
     kind = part.get("type") if isinstance(part, dict) else None
     if kind in TEXTS:
         return {"type": "text", "text": part.get("text")}
+    if kind == "input_image" and part.get("file_id") is not None and not part.get("image_url"):
+        return {"type": "file", "file": {"file_id": part["file_id"]}}
     if kind == "input_image":
         url = {"url": part.get("image_url"), "detail": part.get("detail")}
         return {"type": "image_url", "image_url": url}

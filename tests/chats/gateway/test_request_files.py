@@ -53,6 +53,19 @@ def test_the_model_gets_the_text_of_a_pdf_as_data(program: GatewayClient) -> Non
     assert message.token_count > 20
 
 
+def test_an_input_image_names_an_upload(program: GatewayClient, alice: User) -> None:
+    row = upload_file(make_png(), alice, "chart.png")
+    part = {"type": "input_image", "file_id": str(row.pk), "detail": "auto"}
+    answer = respond_to_parts(program, part, {"type": "input_text", "text": "Describe it."})
+    assert answer.status == 200, answer.json
+    (image,) = program.requests[-1].messages[-1].images
+    row.refresh_from_db()
+    assert image[1].name == "chart.png"
+    assert row.copy_sha256 in image[1].reference
+    answer = respond_to_parts(program, {**part, "file_id": str(uuid.uuid4())})
+    assert (answer.status, answer.json["error"]["code"]) == (422, "file_not_found")
+
+
 def test_a_conversation_with_a_file_is_recognised_and_stored_once(program: GatewayClient) -> None:
     first = program.ask([build_file_message()])
     messages = [build_file_message(), assistant(first.text), user("And next year?")]
