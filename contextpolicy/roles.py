@@ -216,10 +216,10 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
         person.groups.set(groups)
         person.is_staff = person.is_superuser or bool(set(after) & (set(ROLES) - {USER}))
         person.save(update_fields=["is_staff"])
-        _keep_an_owner()
         if before != after:
             changed = {"user": person.pk, "groups": {"from": before, "to": after}}
             record_event("role.changed", actor=actor, now=now, data=changed)
+            _keep_an_owner()
 
 
 def check_membership(
@@ -298,11 +298,11 @@ def save_person(*, person: User, changed: Collection[str], actor: str, now: date
         if "username" in changed:
             check_username_free(person.username, but=person.pk)
         person.save()
-        _keep_an_owner()
         flags = {name: getattr(person, name) for name in ("is_active", "is_superuser")}
         data = {"user": person.pk, "fields": sorted(changed)}
         data |= {name: value for name, value in flags.items() if name in changed}
         record_event("user.changed", actor=actor, now=now, data=data)
+        _keep_an_owner()
 
 
 def save_group(*, group: Group, actor: str, now: datetime) -> None:
@@ -354,6 +354,10 @@ def delete_group(*, group: Group, actor: str, now: datetime) -> None:
 
 
 def _keep_an_owner() -> None:
+    """Raise `LastOwner` if no active Owner is left. Call it after the change was recorded.
+
+    The ledger's head then serialises concurrent changes, so each sees those before it.
+    """
     grants = Q(is_superuser=True) | Q(groups__name=OWNER)
     if not User.objects.filter(grants, is_active=True).exists():
         raise LastOwner
