@@ -155,8 +155,9 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 def delete_folder(*, folder: Folder, now: datetime) -> None:
     """Delete the folder. Its chats and its preferences under a hold stay, without a folder."""
     kept_texts.keep_folder_name(folder, actor=f"user:{folder.owner_id}", now=now)
-    preferences.deactivate_folder_preferences(folder, now=now)
+    # Chats are locked before the memory and the ledger, as by a reply.
     Chat.objects.filter(folder=folder).update(folder=None)
+    preferences.deactivate_folder_preferences(folder, now=now)
     notices.tell_of_list(folder.owner_id)
     folder.delete()
 

@@ -9,12 +9,13 @@ import pytest
 from django.contrib.auth.models import User
 from django.db import connection, connections, transaction
 
-from chats.actions import erasure, lifecycle
+from chats.actions import erasure, lifecycle, organising
 from chats.actions.deletion import delete_chat, restore_chat
 from chats.memory.preferences import memory_settings
 from chats.models import (
     Branch,
     Chat,
+    Folder,
     Message,
     MessageFile,
     PendingErasure,
@@ -23,6 +24,8 @@ from chats.models import (
     StoredFile,
 )
 from chats.record import holds, messages
+from chats.record.locking import lock_chat
+from contextpolicy import holds as legal_holds
 from contextpolicy import ledger
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.models import AuditEvent
@@ -158,3 +161,27 @@ def test_a_chat_is_restored_while_its_pending_erasure_is_cancelled(
     )
     assert not PendingErasure.objects.exists()
     assert Chat.objects.get(pk=chat.pk).deleted_at is None
+
+
+def test_a_folder_with_a_held_preference_is_deleted_while_a_reply_ends(
+    beside: Callable[..., None], quoted: Message, now: datetime
+) -> None:
+    chat, owner = quoted.branch.chat, quoted.branch.chat.owner
+    folder = Folder.objects.create(owner=owner, name="Home")
+    Chat.objects.filter(pk=chat.pk).update(folder=folder)
+    Preference.objects.update(folder=folder)
+    case: dict[str, Any] = {
+        "level": "user",
+        "user": owner,
+        "case": "7",
+        "reason": "Why",
+        "actor": "system",
+    }
+    legal_holds.place_hold(**case, now=now)
+    beside(
+        lambda: organising.delete_folder(folder=folder, now=now),
+        inside=lambda: lock_chat(chat.pk),
+        then=lambda: memory_settings.lock_memory_settings(owner.pk),
+    )
+    assert not Folder.objects.exists()
+    assert PendingErasure.objects.get().preference == Preference.objects.get()
