@@ -1,6 +1,7 @@
 """Actions on a user's memory that span several packages."""
 
 import uuid
+from contextlib import suppress
 from datetime import datetime
 
 from django.contrib.auth.models import AbstractBaseUser
@@ -40,17 +41,58 @@ def erase_preference(row: Preference, *, now: datetime, reopen: bool = False) ->
 
     Raises `NotFound` if it does not exist, and `UnderHold`.
     """
-    owner_id, marks = row.owner_id, ErasureMarks(now)
-    PERSON_LOCK.hold(owner=owner_id)
-    memory_settings.lock_memory_settings(owner_id)
+    owner_id = row.owner_id
+    lock_memory(owner_id)
     row = preferences.get_preference(owner_id=owner_id, preference_id=row.pk)
     holds.lock_pending_erasures(PendingErasure.objects.filter(preference=row))
     preferences.check_preference_holds([row], now=now)
-    erasure_targets.erase_of_person(owner_id, texts=[row.text], since=row.learned_at, marks=marks)
-    marks.record(actor=f"user:{owner_id}", erased="preference", source=row.pk)
+    erase_preference_text(row, now=now)
     # Last: it locks the instance's chain, and a reply that ends locks its chat's chain first.
     preferences.delete_preference(owner_id=owner_id, preference_id=row.pk, now=now, reopen=reopen)
     transaction.on_commit(truncate_log)
+
+
+def lock_memory(owner_id: int) -> None:
+    """Lock a person's row, then their memory settings."""
+    PERSON_LOCK.hold(owner=owner_id)
+    memory_settings.lock_memory_settings(owner_id)
+
+
+def erase_preference_text(row: Preference, *, now: datetime) -> None:
+    """Delete the text of a preference from the person's prompts."""
+    marks = ErasureMarks(now)
+    erasure_targets.erase_of_person(
+        row.owner_id, texts=[row.text], since=row.learned_at, marks=marks
+    )
+    marks.record(actor=f"user:{row.owner_id}", erased="preference", source=row.pk)
+
+
+def erase_folder_preferences(folder: Folder, *, now: datetime) -> None:
+    """Delete the preferences of a folder that is about to be deleted, as single ones are.
+
+    Preferences under a hold are deactivated, and no longer belong to the folder. Runs in the
+    caller's transaction.
+    """
+    lock_memory(folder.owner_id)
+    free = list_unheld_preferences(folder, now=now)
+    holds.lock_pending_erasures(PendingErasure.objects.filter(preference__in=free))
+    for row in free:
+        erase_preference_text(row, now=now)
+    # Last, as in `erase_preference`.
+    for row in free:
+        preferences.delete_preference(owner_id=folder.owner_id, preference_id=row.pk, now=now)
+    preferences.deactivate_folder_preferences(folder, now=now)
+    transaction.on_commit(truncate_log)
+
+
+def list_unheld_preferences(folder: Folder, *, now: datetime) -> list[Preference]:
+    """Return the preferences of a folder that no hold covers."""
+    found = []
+    for row in Preference.objects.filter(folder=folder).order_by("learned_at", "pk"):
+        with suppress(UnderHold):
+            preferences.check_preference_holds([row], now=now)
+            found.append(row)
+    return found
 
 
 def set_memory_of_chat(*, chat: Chat, remembers: bool) -> Chat:

@@ -12,8 +12,8 @@ from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
 from django.utils.translation import gettext_noop
 
+from chats.actions import memory
 from chats.ground.refusals import Refusal
-from chats.memory.preferences import preferences
 from chats.models import Chat, Folder
 from chats.record import kept_texts, notices
 from contextpolicy.engine.text import names
@@ -153,11 +153,14 @@ def rename_folder(*, folder: Folder, name: str, now: datetime) -> Folder:
 
 @transaction.atomic
 def delete_folder(*, folder: Folder, now: datetime) -> None:
-    """Delete the folder. Its chats and its preferences under a hold stay, without a folder."""
+    """Delete the folder with its preferences, and their texts in prompts.
+
+    Its chats and its preferences under a hold stay, without a folder.
+    """
     kept_texts.keep_folder_name(folder, actor=f"user:{folder.owner_id}", now=now)
     # Chats are locked before the memory and the ledger, as by a reply.
     Chat.objects.filter(folder=folder).update(folder=None)
-    preferences.deactivate_folder_preferences(folder, now=now)
+    memory.erase_folder_preferences(folder, now=now)
     notices.tell_of_list(folder.owner_id)
     folder.delete()
 

@@ -246,8 +246,8 @@ def deactivate_held_preference(row: Preference, *, now: datetime) -> None:
 def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:
     """Deactivate the held preferences of a folder before its deletion.
 
-    They no longer belong to a folder. The folder's other preferences are deleted with it.
-    Runs in the caller's transaction.
+    They no longer belong to a folder. The caller has deleted the others. Runs in the caller's
+    transaction.
     """
     for row in Preference.objects.filter(folder=folder):
         try:

@@ -410,6 +410,28 @@ def test_what_a_folders_chat_tells_holds_in_that_folder_alone(
     assert "Bob" in told_outside
 
 
+def test_the_preferences_of_a_deleted_folder_leave_the_prompts(
+    agreed: User, chat: Chat, ask: Ask
+) -> None:
+    folder = Folder.objects.create(owner=agreed, name="Work")
+    organising.organise_chat(chat=chat, user=agreed, folder=folder.pk)
+    ask("Remember that we use Zanzibar 5.")
+    ask("Call me Bob")
+    ask("What do we use?")
+    assert "PromptText" in list_tables_with("Zanzibar")
+    row = Preference.objects.get(slot="note")
+
+    organising.delete_folder(folder=folder, now=later(chat))
+
+    assert list_tables_with("Zanzibar") <= {"Message", "SearchText", "Chat"}
+    assert AuditEvent.objects.get(type="preference.deleted").data["preference"] == str(row.pk)
+    erased = AuditEvent.objects.get(type="receipt.erased", chat_id=chat.pk)
+    assert (erased.data["erased"], erased.data["source"]) == ("preference", str(row.pk))
+    assert current(agreed, "name") == ["Bob"]
+    ask("Remember that we use Zanzibar 5.")
+    assert current(agreed, "note") == []
+
+
 @pytest.mark.memory_case(19)
 @pytest.mark.memory_case(32)
 def test_another_persons_rows_are_never_reached(
