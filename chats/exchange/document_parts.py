@@ -50,7 +50,7 @@ def parse_session_chats(form: str, values: Iterable[Any]) -> list[Draft]:
 
     def objects() -> Iterator[Mapping[str, Any]]:
         nonlocal strays
-        for value in values:
+        for value in map(jsonstream.parse_lazy_value, values):
             if isinstance(value, dict):
                 yield value
             else:

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any, Literal
 
-from chats.exchange.jsonstream import get_list_items, is_json_list
+from chats.exchange.jsonstream import get_list_items, is_json_list, parse_lazy_value
 from chats.exchange.shelf import ShelvedParts
 from contextpolicy.engine.messages.messages import (
     Part,
@@ -77,7 +77,7 @@ def encode_as_json(value: object) -> str:
     """Return a value as JSON text. A string is returned unchanged, because it is JSON already."""
     if isinstance(value, str):
         return value
-    return json.dumps(value, ensure_ascii=False, separators=(",", ":"))
+    return json.dumps(parse_lazy_value(value), ensure_ascii=False, separators=(",", ":"))
 
 
 def parse_milliseconds(ts: object) -> int | None:

@@ -80,7 +80,7 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
 
 def parse_listed_chat(value: object, *, place: int, deleted: bool = False) -> ListedChat:
     """Return a chat of the list. Raises `ImportRefused` without a file or an id."""
-    fields: Mapping[str, Any] = value if isinstance(value, dict) else {}
+    fields: Mapping[str, Any] = value if isinstance(value, Mapping) else {}
     try:
         chat_id = str(uuid.UUID(get_text_value(fields, "id")))
     except ValueError:

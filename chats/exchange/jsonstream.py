@@ -268,6 +268,7 @@ class LazyObject(Mapping[str, Any]):
 
     def __init__(self, data: bytes | bytearray, start: int, place: str | Promise) -> None:
         self.data = data
+        self.start = start
         self.place = place
         # Start and end in one number, to save memory.
         self.places: dict[str, int] = {}
@@ -303,6 +304,7 @@ class LazyList(Sequence[Any]):
 
     def __init__(self, data: bytes | bytearray, start: int, place: str | Promise) -> None:
         self.data = data
+        self.start = start
         self.place = place
         self.places: list[int] = []
         at = start + 1
@@ -354,6 +356,14 @@ def _end_of(data: bytes | bytearray, start: int, place: str | Promise) -> int:
         if not depth:
             return at
     raise bounds.build_invalid_json_error(place, gettext_lazy("the data ends too early"))
+
+
+def parse_lazy_value(value: Any) -> Any:
+    """Return a value, parsed completely if it is lazy. Raises `ImportRefused`."""
+    if isinstance(value, LazyObject | LazyList):
+        end = _end_of(value.data, value.start, value.place)
+        return bounds.parse_bounded_json(value.data[value.start : end], place=value.place)
+    return value
 
 
 def is_json_list(value: object) -> bool:

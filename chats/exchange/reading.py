@@ -56,7 +56,7 @@ class LineReader:
     def read(self, value: object, *, place: Promise) -> UIMessage:
         """Parse a JSON value as a UI message. Raises `ImportRefused`."""
         try:
-            message, losses = parse_ui_message(value)
+            message, losses = parse_ui_message(jsonstream.parse_lazy_value(value))
         except MalformedUIMessage as error:
             problem = Sentence(
                 gettext_noop("In {place}: {problem}"), place=place, problem=str(error)

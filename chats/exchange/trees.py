@@ -291,7 +291,8 @@ def flatten_librechat_blocks(content: object) -> object:
         elif block.get("type") == "tool_call" and isinstance(block.get("tool_call"), Mapping):
             call = block["tool_call"]
             named = f"{call.get('name')}({encode_as_json(call.get('args'))})"
-            plain.append({"type": "text", "text": f"{named}\n{call.get('output') or ''}"})
+            output = extract_result_text(call.get("output"))
+            plain.append({"type": "text", "text": f"{named}\n{output}"})
         else:
             plain.append(block)
     return plain

@@ -5,6 +5,7 @@ import json
 import struct
 import tempfile
 import tracemalloc
+import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -14,7 +15,7 @@ import pytest
 from pytest_django.fixtures import Settings
 
 from benchmarks.imports import write_export
-from chats.exchange import bounds, importing
+from chats.exchange import bounds, everything, importing, jsonstream
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 
 MIB = 1024 * 1024
@@ -140,3 +141,79 @@ def test_a_list_of_entries_of_a_large_archive_is_counted_too(settings: Settings)
     with pytest.raises(ImportRefused) as refused:
         bounds.check_entry_count(io.BytesIO(data[:at] + record + locator + end))
     assert refused.value.code == "import_too_many"
+
+
+def write_bundle(messages: list[dict[str, object]]) -> IO[bytes]:
+    """Return a bundle with a summary of these messages, and one message after it."""
+    summary = {"id": "s", "role": "assistant", "parts": [{"type": "text", "text": "Both."}]}
+    lines = [{**summary, "metadata": {"kind": "summary"}}, ui_message("last", "And now?")]
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        archive.writestr("history.jsonl", "\n".join(map(json.dumps, lines)))
+        archive.writestr("meta.json", json.dumps({"version": 1, "chatId": "c"}))
+        archive.writestr("archive/1-1-2.json", json.dumps(messages))
+    return held
+
+
+def ui_message(own: str, text: str) -> dict[str, object]:
+    return {"id": own, "role": "user", "parts": [{"type": "text", "text": text}]}
+
+
+# A document above 2 MiB, in which values above 64 KiB are parsed on access.
+LONG = "x" * (jsonstream.LARGE + 1)
+FILL = "y" * jsonstream.WHOLE
+BODIES: dict[str, object] = {
+    "ui": {"messages": [ui_message("a", FILL), ui_message("b", LONG)]},
+    "plain": {"messages": [{"role": "user", "content": FILL}, {"role": "user", "content": LONG}]},
+    "claude": {
+        "uuid": "c",
+        "chat_messages": [
+            {"uuid": "a", "sender": "human", "text": FILL},
+            {
+                "uuid": "b",
+                "sender": "assistant",
+                "content": [
+                    {"type": "tool_use", "id": "t", "name": "draw", "input": {"text": LONG}},
+                    {"type": "tool_result", "tool_use_id": "t", "content": [{"found": LONG}]},
+                ],
+            },
+        ],
+    },
+    "librechat": {
+        "conversationId": "c",
+        "messages": [
+            {"messageId": "a", "isCreatedByUser": True, "text": FILL},
+            {
+                "messageId": "b",
+                "parentMessageId": "a",
+                "content": [
+                    {"type": "tool_call", "tool_call": {"name": "draw", "output": {"text": LONG}}}
+                ],
+            },
+        ],
+    },
+}
+
+
+@pytest.mark.parametrize("form", BODIES)
+def test_long_values_of_a_large_document_are_complete(form: str) -> None:
+    (draft,) = drafts_of(io.BytesIO(json.dumps(BODIES[form]).encode()))
+    assert isinstance(draft, ChatDraft)
+    assert (draft.losses, draft.lost, len(draft.nodes)) == ((), 0, 2)
+    for text, node in zip((FILL, LONG), draft.nodes, strict=True):
+        assert text in repr(tuple(node.parts))
+
+
+def test_a_bundle_with_long_messages_is_read_completely() -> None:
+    (draft,) = drafts_of(write_bundle([ui_message("a", FILL), ui_message("b", LONG)]))
+    assert isinstance(draft, ChatDraft)
+    assert [node.id for node in draft.nodes] == ["a", "b", "last"]
+
+
+def test_a_long_system_text_in_a_long_list_of_chats_is_complete() -> None:
+    chat = {"id": str(uuid.UUID(int=1)), "file": "chats/a.jsonl", "title": "A"}
+    account = {"chats": [{**chat, "system_text": LONG}, {**chat, "system_text": FILL}]}
+    with zipfile.ZipFile(io.BytesIO(), "w") as archive:
+        archive.writestr("account.json", json.dumps(account))
+        listed = everything.read_chat_list(archive)
+    assert [chat.system_text for chat in listed] == [LONG, FILL]
