@@ -13,6 +13,7 @@ from typing import Any
 
 from django.utils.translation import gettext_noop
 
+from chats.exchange.bounds import MOST_DIGITS
 from chats.exchange.citations import link_citation_numbers, remove_citation_cards
 from chats.exchange.draft_builder import Builder, Unreadable
 from chats.exchange.drafts import ChatDraft
@@ -136,7 +137,8 @@ def parse_grok_time(value: object) -> object:
     """Return a time from ISO 8601, or from milliseconds in MongoDB's extended JSON."""
     date = value.get("$date") if isinstance(value, Mapping) else value
     number = date.get("$numberLong") if isinstance(date, Mapping) else None
-    return int(number) if isinstance(number, str) and number.isdecimal() else date
+    is_number = isinstance(number, str) and number.isdecimal() and len(number) <= MOST_DIGITS
+    return int(number) if is_number else date
 
 
 def is_gemini_activity(value: object) -> bool:

@@ -5,6 +5,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from chats.exchange.jsonstream import get_list_items
 from chats.ground.texts import replace_tagged_blocks
 
 # The blanks before a mark. A match begins only at the first of a run, because otherwise a long run
@@ -47,8 +48,7 @@ def render_spaced_mark(found: re.Match[str]) -> str:
 
 def format_citation_links(reference: Mapping[str, Any]) -> str:
     """Return the links of a citation; empty if it does not name a page."""
-    items = reference.get("items")
-    found = [item for item in items or [] if isinstance(item, Mapping)]
+    found = [item for item in get_list_items(reference.get("items")) if isinstance(item, Mapping)]
     links = [link for item in (found or [reference]) if (link := format_citation_link(item))]
     return f"({', '.join(links)})" if links else ""
 
@@ -78,7 +78,7 @@ def extract_mark_text(mark: str) -> str:
             listed = json.loads(fields[0])
         except (ValueError, RecursionError):
             return ""
-        names = [name for name in listed[1:2] if isinstance(name, str)]
+        names = [name for name in get_list_items(listed)[1:2] if isinstance(name, str)]
         return names[0] if names else ""
     return fields[0] if found[1] in ("url", "link_title") and "turn0" not in fields[0] else ""
 

@@ -15,6 +15,7 @@ from chats.exchange.draft_builder import MOST_LOSSES
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.import_sources import (
     BUNDLE,
+    PARSER_FAULTS,
     THE_FILE,
     UI,
     WRAPPED,
@@ -22,6 +23,7 @@ from chats.exchange.import_sources import (
     Draft,
     Open,
     Work,
+    build_fault,
     build_sequential_part,
     sanitise_drafts,
 )
@@ -146,6 +148,8 @@ def parse_product_chat(
         (draft,) = sanitise_drafts([found])
     except ImportRefused as refusal:
         return NotTaken(title, refusal.code, refusal.full)
+    except PARSER_FAULTS as error:
+        return build_fault(error, title=title, what=f"chat {number} of a {product} file")
     return draft
 
 
@@ -258,6 +262,14 @@ def parse_list_messages(
         )
 
 
+def parse_gemini_chat(name: str, activities: Sequence[Mapping[str, Any]]) -> Draft:
+    """Parse the activities of one conversation or day, which has this name."""
+    try:
+        return next(sanitise_drafts([assistants.parse_gemini_activities(activities)]))
+    except PARSER_FAULTS as error:
+        return build_fault(error, title=name, what="a conversation of a gemini file")
+
+
 def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Work) -> ArchivePart:
     """Return the conversations in a list of activities. Raises `ImportRefused`."""
     held = work.kept.enter_context(tempfile.TemporaryFile())  # noqa: SIM115  # closed with the work
@@ -284,7 +296,7 @@ def read_gemini_part(again: Open, start: int, *, place: str | Promise, work: Wor
             for begin, length in groups[name]:
                 held.seek(begin)
                 activities.append(bounds.parse_bounded_json(held.read(length), place=place))
-            yield next(iter(sanitise_drafts([assistants.parse_gemini_activities(activities)]))), 0
+            yield parse_gemini_chat(name, activities), 0
         yield from ((missed, 0) for missed in too_large[max(behind - len(named), 0) :])
 
     return ArchivePart("gemini", len(named) + len(too_large), chats)

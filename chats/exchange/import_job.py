@@ -26,6 +26,7 @@ from chats.exchange import chat_writer, document_parts, import_sources, importin
 from chats.exchange.chat_writer import Imported
 from chats.exchange.document_parts import MOST_CHATS
 from chats.exchange.drafts import ImportRefused, NotTaken
+from chats.exchange.import_sources import FAULT, build_fault, log_import_error
 from chats.ground import databases
 from chats.ground.background_lock import give_way
 from chats.ground.jobs import JobLease, PacedRenewal, renewed_by_thread
@@ -49,9 +50,6 @@ IN_MEMORY = 4 * 1024 * 1024
 MANY_MESSAGES = 2_000
 # Longest time in seconds for which the lease of one chat is renewed while it is stored.
 LONGEST_STORING = 900.0
-FAULT = gettext_noop(
-    "A server error prevented the import of this chat. Ask an operator to check the server log."
-)
 INCOMPLETE = gettext_noop("The upload was incomplete. Upload the file again.")
 LOST = gettext_noop(
     "The worker stopped {times} times while importing the same chat, often because of a lack of "
@@ -221,8 +219,7 @@ def import_draft(
         record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
     except Exception as error:  # noqa: BLE001  # one chat holds up no other
         databases.raise_if_passing(error)
-        log_import_error(error, what=f"chat {place} of import {worker.row.pk}")
-        missed = NotTaken(draft.title, "import_fault", FAULT)
+        missed = build_fault(error, title=draft.title, what=f"chat {place} of {worker.row.pk}")
         record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)
     else:
         if worker.row.found == 1 and made.added:
@@ -296,8 +293,3 @@ def finish_import(worker: ImportWork, *, code: str = "", reason: str | Promise =
         state = FileImport.State.FAILED if code else FileImport.State.DONE
         now = worker.clock()
         imports.end_import(row, state=state, actor="system", now=now, code=code, reason=reason)
-
-
-def log_import_error(error: Exception, *, what: str) -> None:
-    """Log the type of an error without its text, because database errors contain row values."""
-    logger.error("%s was not taken: %s", what, type(error).__name__)

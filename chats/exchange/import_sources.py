@@ -1,17 +1,19 @@
 """The parts of an imported file. Chats are read when a worker needs them."""
 
+import logging
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack
 from dataclasses import dataclass
 from itertools import islice
 from typing import IO, Any
 
-from django.utils.translation import gettext_lazy
+from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.draft_builder import Unreadable
 from chats.exchange.draft_messages import clean_draft
 from chats.exchange.drafts import ChatDraft, NotTaken
 
+logger = logging.getLogger(__name__)
 UI = "ui"
 
 
@@ -33,6 +35,32 @@ Open = Callable[[], IO[bytes]]
 
 # The place of an error in a file outside an archive.
 THE_FILE = gettext_lazy("the file")
+
+
+FAULT = gettext_noop(
+    "A server error prevented the import of this chat. Ask an operator to check the server log."
+)
+# Errors of the parsers for values of an unexpected type. One chat holds up no other.
+PARSER_FAULTS = (
+    ArithmeticError,
+    AssertionError,
+    AttributeError,
+    LookupError,
+    RecursionError,
+    TypeError,
+    ValueError,
+)
+
+
+def build_fault(error: Exception, *, title: str, what: str) -> NotTaken:
+    """Log an unexpected error of a chat, and return the chat's result. `what` names the chat."""
+    log_import_error(error, what=what)
+    return NotTaken(title, "import_fault", FAULT)
+
+
+def log_import_error(error: Exception, *, what: str) -> None:
+    """Log the type of an error without its text, because database errors contain row values."""
+    logger.error("%s was not taken: %s", what, type(error).__name__)
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,6 +14,7 @@ from chats.exchange.document_parts import parse_session_chats, read_document_par
 from chats.exchange.drafts import ImportRefused, NotTaken
 from chats.exchange.import_sources import (
     BUNDLE,
+    PARSER_FAULTS,
     UI,
     ArchivePart,
     Draft,
@@ -22,6 +23,7 @@ from chats.exchange.import_sources import (
     Source,
     Tick,
     Work,
+    build_fault,
     build_sequential_part,
     sanitise_drafts,
 )
@@ -116,6 +118,10 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
             if named:
                 raise
             strange.append(NotTaken(name, refusal.code, refusal.full))
+        except PARSER_FAULTS as error:
+            if named:
+                raise
+            strange.append(build_fault(error, title=name, what="an entry of an archive"))
     if not parts and any(e.filename.endswith("MyActivity.html") for e in entries):
         problem = gettext_lazy(
             "The activities are stored as HTML. In Takeout, choose JSON for My Activity, and "

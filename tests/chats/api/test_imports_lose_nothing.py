@@ -201,6 +201,8 @@ REFERENCE = {
             "Built in 1893. ([lamps \\[old\\]](https://lamps.example/1893)) Next",
         ),
         ('By \ue200entity\ue202["people","Ada Keeper",0]\ue201.', "By Ada Keeper."),
+        ("By \ue200entity\ue2025\ue201.", "By."),
+        ('By \ue200entity\ue202{"people": 0}\ue201.', "By."),
         ("Seen \ue200cite\ue202turn9search1\ue201. End", "Seen. End"),
         ("Seen【12†source】 here", "Seen here"),
         ("A \ue203stray\ue206 mark", "A stray mark"),
@@ -216,8 +218,9 @@ def test_marks_of_citations_become_links_or_go(written: str, read: str, of_alice
     assert texts(brought(of_alice, json.dumps([chat]).encode())["chat"])[1] == read
 
 
-def test_a_link_of_a_citation_is_one_of_the_web(of_alice: Program) -> None:
-    bad = {"matched_text": "\ue200cite\ue202x\ue201", "items": [{"url": "javascript:alert(1)"}]}
+@pytest.mark.parametrize("items", [[{"url": "javascript:alert(1)"}], 5, {"url": 1}, "x"])
+def test_a_link_of_a_citation_is_one_of_the_web(items: object, of_alice: Program) -> None:
+    bad = {"matched_text": "\ue200cite\ue202x\ue201", "items": items}
     nodes = [build_chatgpt_node("u", None, [], "assistant", "A \ue200cite\ue202x\ue201.")]
     nodes[0]["message"]["metadata"]["content_references"] = [bad]
     chat = {"title": "t", "conversation_id": "c", "mapping": {"u": nodes[0]}}

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from pytest_django.fixtures import Settings
 
-from chats.exchange import bounds, jsonstream, reading
+from chats.exchange import aider, assistants, bounds, foreign, jsonstream, reading
 from chats.models import Branch, Compaction, Message, MessageImage
 from chats.record.images import format_data_url
 from contextpolicy.models import AuditEvent
@@ -532,3 +532,61 @@ def test_values_of_strange_types_are_refused_without_a_fault(
     found = bring(of_alice, json.dumps(document).encode())
     codes = {found.row["code"], *(code for _, code in found.not_taken)} - {""}
     assert codes == {"import_malformed"}
+
+
+def grok_chat(own: str, number: str) -> dict[str, Any]:
+    """Return a chat of Grok with one message, whose time is this number."""
+    time = {"$date": {"$numberLong": number}}
+    message = {"_id": "r", "sender": "human", "message": "Hi", "create_time": time}
+    about = {"id": own, "title": own}
+    return {"conversation": about, "responses": [{"response": message}]}
+
+
+def test_a_time_of_too_many_digits_is_no_time(of_alice: Program) -> None:
+    data = json.dumps({"conversations": [grok_chat("long", "9" * 5_000), grok_chat("b", "1")]})
+    found = bring(of_alice, data.encode())
+    assert (found.row["state"], found.row["added"]) == ("done", 2)
+
+
+@pytest.mark.parametrize(
+    ("name", "product"), [("parse_grok_chat", "grok"), ("parse_gemini_activities", "gemini")]
+)
+def test_a_fault_of_a_parser_holds_up_no_other_chat(
+    name: str, product: str, of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = getattr(assistants, name)
+
+    def read_or_fail(value: Any) -> Any:
+        if "bad" in json.dumps(value):
+            raise TypeError("bad words")
+        return read(value)
+
+    monkeypatch.setattr(assistants, name, read_or_fail)
+    monkeypatch.setitem(foreign.READERS, "grok", read_or_fail)  # type: ignore[misc]  # a dict
+    documents: dict[str, Any] = {
+        "grok": {"conversations": [grok_chat("bad", "1"), grok_chat("good", "1")]},
+        "gemini": [
+            activity("2026-05-01T10:00:00Z", "Prompted bad"),
+            activity("2026-05-02T10:00:00Z", "Prompted good"),
+        ],
+    }
+    found = bring(of_alice, json.dumps(documents[product]).encode())
+    assert (found.row["state"], found.row["added"]) == ("done", 1)
+    assert [code for _, code in found.not_taken] == ["import_fault"]
+
+
+def test_a_fault_at_one_entry_of_an_archive_holds_up_no_other(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    read = aider.is_aider_history
+
+    def read_or_fail(file: Any) -> bool:
+        if file.name.startswith("bad"):
+            raise KeyError("bad words")
+        return read(file)
+
+    monkeypatch.setattr(aider, "is_aider_history", read_or_fail)
+    line = join_json_lines({"role": "user", "content": "One?"})
+    found = bring(of_alice, zip_entries(bad_dot_jsonl=line, good_dot_jsonl=line))
+    assert (found.row["state"], found.row["added"]) == ("done", 1)
+    assert found.not_taken == [("bad.jsonl", "import_fault")]
