@@ -3,8 +3,11 @@
 import json
 import re
 from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from itertools import islice
 from typing import Any
 
+from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.jsonstream import get_list_items
 from chats.ground.texts import replace_tagged_blocks
 
@@ -19,7 +22,24 @@ OLD_MARK = re.compile(BLANKS + r"【\d+(?::\d+)?†[^】\n]{0,200}】")
 CARD_TAG = re.compile(BLANKS + r"<(?P<slash>/?)(?P<name>grok:render)\b[^<>]*>?")
 NUMBER = re.compile(BLANKS + r"\[citation:(\d{1,4})\]")
 LONGEST_TITLE = 100
+# The maximum references of a text, each of which takes time for the whole text. Marks of further
+# ones are removed.
+MOST_REFERENCES = 500
 SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
+
+
+@dataclass(slots=True)
+class LinkRoom:
+    """The characters of links that a text may still get. A short mark can stand for a long link."""
+
+    left: int = LONGEST_MESSAGE
+
+    def take(self, link: str) -> str:
+        """Return a link; empty if there is no room for it."""
+        if len(link) > self.left:
+            return ""
+        self.left -= len(link)
+        return link
 
 
 def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
@@ -29,15 +49,30 @@ def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
     """
     if "\ue200" not in text and "†" not in text and not STRAY.search(text):
         return text
-    for reference in references:
+    if len(text) > LONGEST_MESSAGE:
+        # Its chat is refused.
+        return text
+    room = LinkRoom()
+    for reference in islice(references, MOST_REFERENCES):
         if isinstance(reference, Mapping):
             mark = reference.get("matched_text")
             if isinstance(mark, str) and ("\ue200" in mark or "†" in mark):
                 words = format_citation_links(reference) or extract_mark_text(mark)
-                spaced = re.compile(rf"({BLANKS}){re.escape(mark)}")
-                text = spaced.sub(lambda found, words=words: words and found[1] + words, text)  # type: ignore[misc]  # bound now
+                text = replace_citation_mark(text, mark, words, room=room)
     text = MARK.sub(render_spaced_mark, text)
     return STRAY.sub("", OLD_MARK.sub("", text))
+
+
+def replace_citation_mark(text: str, mark: str, words: str, *, room: LinkRoom) -> str:
+    """Return a text with words in place of a mark. Without words, blanks before it go too."""
+    first, *rest = text.split(mark)
+    pieces = [first]
+    for piece in rest:
+        link = room.take(words)
+        if not link:
+            pieces[-1] = pieces[-1].rstrip(" \t")
+        pieces += [link, piece]
+    return "".join(pieces)
 
 
 def render_spaced_mark(found: re.Match[str]) -> str:
@@ -97,4 +132,7 @@ def link_citation_numbers(text: str, results: Iterable[Any]) -> str:
         for item in results
         if isinstance(item, Mapping) and (link := format_citation_link(item))
     }
-    return NUMBER.sub(lambda found: f" ({links[found[1]]})" if found[1] in links else "", text)
+    room = LinkRoom()
+    return NUMBER.sub(
+        lambda found: room.take(f" ({links[found[1]]})") if found[1] in links else "", text
+    )

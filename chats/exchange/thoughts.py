@@ -7,14 +7,16 @@ Other products store reasoning in the text, between tags such as `<think>`. Open
 import re
 from collections.abc import Sequence
 
+from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.messages.messages import Part, ReasoningPart, TextPart
 
-# The block of Open WebUI; each line of the reasoning is quoted.
-_DETAILS = re.compile(
-    r"\s*<details\s[^>]*type=\"reasoning\"[^>]*>\s*(?:<summary>.*?</summary>)?(.*?)</details>\s*",
-    re.DOTALL,
-)
+# The beginning of a block of Open WebUI; each line of the reasoning is quoted.
+_DETAILS = re.compile(r"\s*+<details(\s[^>]*+)>\s*+")
+_REASONING = 'type="reasoning"'
+_SUMMARY, _SUMMARY_END, _DETAILS_END = "<summary>", "</summary>", "</details>"
+# The maximum blocks of a text; others stay in it. Each takes time for the whole rest of the text.
+MOST_BLOCKS = 100
 _QUOTED = re.compile(r"^(?:>|&gt;) ?", re.MULTILINE)
 
 
@@ -29,6 +31,9 @@ def extract_reasoning_parts(parts: Sequence[Part]) -> Sequence[Part]:
         if not isinstance(part, TextPart):
             found.append(part)
             continue
+        if len(part.text) > LONGEST_MESSAGE:
+            # Its chat is refused.
+            return parts
         thoughts, answer = split_leading_reasoning(part.text, is_first=not has_text)
         has_text, has_thoughts = True, has_thoughts or answer != part.text
         found += [ReasoningPart(text) for text in thoughts]
@@ -43,7 +48,9 @@ def split_leading_reasoning(text: str, *, is_first: bool) -> tuple[list[str], st
     `is_first`: the text begins the reply, so the opening tag may be missing.
     """
     thoughts: list[str] = []
-    while found := match_reasoning_block(text) or match_reasoning_tags(text):
+    while len(thoughts) < MOST_BLOCKS and (
+        found := match_reasoning_block(text) or match_reasoning_tags(text)
+    ):
         thoughts.append(found[0])
         text = found[1]
     if not thoughts and is_first and (unopened := split_unopened(text)) is not None:
@@ -54,9 +61,15 @@ def split_leading_reasoning(text: str, *, is_first: bool) -> tuple[list[str], st
 def match_reasoning_block(text: str) -> tuple[str, str] | None:
     """Return the reasoning in an Open WebUI block at the beginning, and the rest; or None."""
     block = _DETAILS.match(text)
-    if block is None:
+    if block is None or _REASONING not in block[1]:
         return None
-    return _QUOTED.sub("", block.group(1).strip("\n")), text[block.end() :]
+    start, last = block.end(), text.rfind(_DETAILS_END)
+    if text.startswith(_SUMMARY, start) and (end := text.find(_SUMMARY_END, start, last)) >= 0:
+        start = end + len(_SUMMARY_END)
+    end = text.find(_DETAILS_END, start)
+    if end < 0:
+        return None
+    return _QUOTED.sub("", text[start:end].strip("\n")), text[end + len(_DETAILS_END) :].lstrip()
 
 
 def match_reasoning_tags(text: str) -> tuple[str, str] | None:

@@ -6,7 +6,7 @@ other letters, such as İ, may have another length.
 """
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
@@ -109,16 +109,26 @@ def find_block_end(text: str, *, closing: str, start: int) -> re.Match[str] | No
     tag.
     """
     found = [tag for tag in iter_closings(text) if tag.start() >= start]
+    # Searched once: a text can have many closing tags.
+    openings = {
+        name: find_tag(get_opening(name), text) for name in set(map(get_closing_name, found))
+    }
     own_line = re.compile(rf"^[ \t]*{re.escape(closing)}", re.IGNORECASE | re.MULTILINE | re.ASCII)
     end = next((tag for tag in found if get_closing_name(tag) == closing), None)
-    end = end or next((tag for tag in found if is_misnamed(tag, text, closing=closing)), None)
+    end = end or next((tag for tag in found if is_misnamed(tag, openings, closing=closing)), None)
     return end or own_line.search(text, start)
 
 
-def is_misnamed(tag: re.Match[str], text: str, *, closing: str) -> bool:
-    """Return True if a closing tag is not the expected one and closes no tag within the text."""
+def is_misnamed(
+    tag: re.Match[str], openings: Mapping[str, re.Match[str] | None], *, closing: str
+) -> bool:
+    """Return True if a closing tag is not the expected one and closes no tag within the text.
+
+    `openings`: the first opening tag of the text for each closing tag.
+    """
     name = get_closing_name(tag)
-    return name != closing and find_tag(get_opening(name), text[: tag.start()]) is None
+    opening = openings[name]
+    return name != closing and (opening is None or opening.end() > tag.start())
 
 
 def get_opening(closing: str) -> str:
