@@ -33,7 +33,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ImportedChat, Message
 from chats.record import images as image_store
 from chats.record import messages
-from chats.record.locking import lock_chat
+from chats.record.locking import lock_chat, lock_chat_row
 from chats.record.message_commitments import Sealed, build_stored_data, seal_message
 from chats.turns.derived_titles import derive_title, find_first_text
 from chats.turns.start import ChatFull
@@ -90,6 +90,8 @@ def store_draft(
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
+            if known is not None:
+                lock_chat_row(known.pk)
             # The lock makes the second of two parallel imports of a chat find the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
             found = find_imported_chat(draft, owner=owner, form=form)

@@ -34,6 +34,12 @@ def lock_chat(chat_id: uuid.UUID) -> Chat:
     return chat
 
 
+def lock_chat_row(chat_id: uuid.UUID) -> None:
+    """Lock the row of a chat, if it still exists, before its owner is locked."""
+    rows = Chat.objects.select_for_update(of=("self",), no_key=True).filter(pk=chat_id)
+    list(rows.values_list("pk"))
+
+
 def lock_branches(chat: Chat) -> None:
     list(
         Branch.objects.select_for_update(no_key=True)

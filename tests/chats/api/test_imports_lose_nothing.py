@@ -2,11 +2,14 @@
 
 import io
 import json
+import re
 import zipfile
 from datetime import UTC, datetime
 from typing import Any
 
 import pytest
+from django.db import connection
+from django.test.utils import CaptureQueriesContext
 
 from chats.exchange.entry_values import parse_milliseconds
 from chats.models import Branch, Chat, Message
@@ -238,6 +241,17 @@ def test_a_grown_chat_gets_what_is_new(of_alice: Program) -> None:
     assert Branch.objects.count() == 1
     third = bring(of_alice, json.dumps([gpt("grows", 8)]).encode())
     assert (third.row["messages"], Message.objects.count()) == (0, 8)
+
+
+@pytest.mark.skipif(connection.vendor != "postgresql", reason="SQLite has one writer at a time")
+def test_a_grown_chat_is_locked_before_its_person(of_alice: Program) -> None:
+    bring(of_alice, json.dumps([gpt("c", 2)]).encode())
+    with CaptureQueriesContext(connection) as asked:
+        assert bring(of_alice, json.dumps([gpt("c", 4)]).encode()).row["grown"] == 1
+    said = [row["sql"] for row in asked.captured_queries if "FOR NO KEY UPDATE" in row["sql"]]
+    tables = [re.search(r'FROM "(\w+)"', sql)[1] for sql in said]  # type: ignore[index]  # it matches
+    first = tables.index("chats_chat")
+    assert tables[first : first + 2] == ["chats_chat", "auth_user"]
 
 
 def test_a_grown_chat_that_went_on_here_gets_a_branch(
