@@ -115,6 +115,7 @@ def create_chat(
     """Create an empty chat with its first branch.
 
     With a `team`, its agents reply instead of a model. `client_id` is unique among the owner's
+    chats. The caller holds the lock of the owner, so that parallel requests count each other's
     chats.
 
     Raises `TooManyChats`, `TitleTooLong`, `InvalidTitle` and `TemporaryNotAllowed`.

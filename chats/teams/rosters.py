@@ -26,6 +26,7 @@ from chats.teams.draft_checks import (
 )
 from chats.teams.team_drafts import RULES, AgentDraft, TeamDraft, build_version_draft
 from chats.turns.roster import load_roster
+from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
 from contextpolicy.engine.team import team
 
@@ -82,6 +83,8 @@ def create_team(
         raise NotYours
     found, warnings = check_team_draft(draft, user=user, known=original, shared=shared)
     with transaction.atomic():
+        # Without this lock, parallel requests would not count each other's teams.
+        PERSON_LOCK.hold(owner=user.pk)
         if Team.objects.filter(owner=user, deleted_at=None).count() >= MOST_TEAMS:
             raise TooManyTeams(limit=MOST_TEAMS)
         made = Team.objects.create(owner=None if shared else user, created_at=now)

@@ -381,6 +381,22 @@ def test_a_person_has_so_many_teams_and_no_more(
     made("Critic")
 
 
+def test_a_team_that_is_created_at_the_same_time_counts(
+    made: Callable[..., Team], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(rosters, "MOST_TEAMS", 1)
+
+    class Waiting:
+        """A lock that another request holds until it has created its team."""
+
+        def hold(self, *, owner: int) -> None:
+            Team.objects.create(owner_id=owner, created_at=timezone.now())
+
+    monkeypatch.setattr(rosters, "PERSON_LOCK", Waiting())
+    with pytest.raises(rosters.TooManyTeams):
+        made("Planner")
+
+
 def test_a_team_is_chosen_between_replies_and_brings_its_task(
     made: Callable[..., Team], chat: Chat, alice: User, work: Work, now: datetime
 ) -> None:
