@@ -7,10 +7,14 @@ from typing import Any
 
 from django.utils.translation import gettext, gettext_lazy
 
+from contextpolicy.engine.strict_json import has_more_levels
 from contextpolicy.plugins import MalformedImport
 
 # Maximum characters of the JSON. A strategy takes a page or two; a policy can contain skills.
 LONGEST_IMPORT = 2_000_000
+
+# Maximum nested lists and objects, as in a request body of the REST API.
+MOST_LEVELS = 32
 
 
 CANNOT_BE_STORED = gettext_lazy(
@@ -18,11 +22,16 @@ CANNOT_BE_STORED = gettext_lazy(
 )
 
 
+def describe_level_limit(limit: int) -> str:
+    """Return the sentence for JSON with more than `limit` levels."""
+    return gettext("The JSON has more than {limit} levels. Use fewer levels.").format(limit=limit)
+
+
 def parse_import_json(text: str) -> object:
     """Parse the JSON of a policy or a strategy.
 
-    Raises `MalformedImport` if the text is too long or not JSON, has a duplicate key, or contains a
-    value that cannot be stored.
+    Raises `MalformedImport` if the text is too long or not JSON, has too many levels or a duplicate
+    key, or contains a value that cannot be stored.
     """
     if len(text) > LONGEST_IMPORT:
         raise MalformedImport(
@@ -33,6 +42,8 @@ def parse_import_json(text: str) -> object:
         )
     try:
         form = json.loads(text, object_pairs_hook=reject_import_duplicates)
+        if has_more_levels(form, limit=MOST_LEVELS):
+            raise RecursionError
         # Databases do not accept lone surrogates or infinite numbers.
         json.dumps(form, ensure_ascii=False, allow_nan=False).encode()
     except json.JSONDecodeError as error:
@@ -42,7 +53,9 @@ def parse_import_json(text: str) -> object:
         raise MalformedImport(sentence, reason="not_json") from error
     except MalformedImport:
         raise
-    except (ValueError, RecursionError) as error:
+    except RecursionError as error:
+        raise MalformedImport(describe_level_limit(MOST_LEVELS), reason="too_deep") from error
+    except ValueError as error:
         raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable") from error
     if any("\0" in found for found in collect_json_strings(form)):
         raise MalformedImport(str(CANNOT_BE_STORED), reason="not_storable")

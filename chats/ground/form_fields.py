@@ -4,6 +4,7 @@ from typing import Any
 
 from django import forms
 from django.core.exceptions import ValidationError
+from django.forms.fields import InvalidJSONInput
 
 
 class JSONTextField(forms.JSONField):
@@ -16,6 +17,10 @@ class JSONTextField(forms.JSONField):
         except (RecursionError, ValueError) as error:
             message = self.error_messages["invalid"]
             raise ValidationError(message, code="invalid", params={"value": value}) from error
+
+    def bound_data(self, data: Any, initial: Any) -> Any:
+        """Return the input as typed. Parsing it would fail for deep nesting."""
+        return InvalidJSONInput(data or "")
 
     def prepare_value(self, value: Any) -> Any:
         """Return the text of the control; empty for null."""

@@ -87,5 +87,20 @@ def has_more_values(data: bytes | bytearray, *, limit: int) -> bool:
     return values + sum(data.count(mark, place) for mark in _MARKS) > limit
 
 
+def has_more_levels(value: Any, *, limit: int) -> bool:
+    """Return True if a parsed JSON value has more than `limit` nested lists and objects."""
+    level, inner = 0, [value]
+    while containers := [item for item in inner if isinstance(item, dict | list)]:
+        level += 1
+        if level > limit:
+            return True
+        inner = [
+            item
+            for each in containers
+            for item in (each.values() if isinstance(each, dict) else each)
+        ]
+    return False
+
+
 def _refuse_constant(name: str) -> NoReturn:
     raise AmbiguousJSON("constant", name)

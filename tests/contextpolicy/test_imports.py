@@ -143,7 +143,9 @@ BAD: dict[str, tuple[str, str, str]] = {
     "endless digits": (json.dumps(FORM).replace("20", "9" * 5000), "not_storable", "JSON"),
     "half a pair": (json.dumps(FORM).replace("light", "\\ud800"), "not_storable", "JSON"),
     "a NUL": (json.dumps(FORM).replace("light", "\\u0000"), "not_storable", "JSON"),
-    "nested": ("[" * 90_000, "not_storable", "JSON"),
+    "nested": ("[" * 90_000, "too_deep", "JSON"),
+    "many levels": (json.dumps(FORM).replace('"light"', "[" * 30 + "]" * 30), "too_deep", "JSON"),
+    "levels below Python's limit": ("[" * 970 + "]" * 970, "too_deep", "JSON"),
     "too long": ('"' + "x" * LONGEST_IMPORT + '"', "too_long", f"{LONGEST_IMPORT + 2:,}"),
     "no name": (json.dumps(FORM["contextStrategy"]), "no_name", "ID"),
 }

@@ -1,5 +1,6 @@
 """The config form of a package's strategy is generated from its schema."""
 
+import json
 from collections.abc import Iterator
 from datetime import datetime
 from importlib.metadata import EntryPoint
@@ -9,8 +10,10 @@ import pytest
 from django.contrib.auth.models import User
 from django.test import Client
 from django.urls import reverse
+from django.utils import timezone
 
 from contextpolicy import plugins
+from contextpolicy.imports import export_policy, import_strategy
 from contextpolicy.models import ContextPolicy
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.publish import create_policy
@@ -195,6 +198,43 @@ def test_a_schema_without_properties_is_one_field(browser: Client) -> None:
 
     refused = submitted(browser, page_of("a"), **{whole: "[1]"})
     assert whole in refused.context["adminform"].form.errors
+
+
+@pytest.mark.usefixtures("offered")
+@pytest.mark.parametrize(
+    ("text", "code"),
+    [
+        (r'{"x": "\u0000"}', "not_storable"),
+        (r'{"x": "\ud800"}', "not_storable"),
+        (r'{"\udc00": 1}', "not_storable"),
+        ('{"x": NaN}', "not_storable"),
+        ('{"x": 1e999}', "not_storable"),
+        ('{"x": %s}' % ("[" * 29 + "]" * 29), "too_deep"),
+        ('{"x": %s}' % ("[" * 300 + "]" * 300), "too_deep"),
+        ("[" * 2_000, "invalid"),
+    ],
+    ids=range(8),
+)
+def test_json_that_cannot_be_stored_is_refused_in_its_field(
+    text: str, code: str, browser: Client
+) -> None:
+    whole = "config__anything__whole"
+    refused = submitted(browser, ADD, name="A", slug="a", strategy="anything", **{whole: text})
+    errors = refused.context["adminform"].form.errors.as_data()
+    assert [error.code for error in errors[whole]] == [code]
+    assert not ContextPolicy.objects.filter(slug="a").exists()
+    assert text in refused.content.decode().replace("&quot;", '"')
+
+
+@pytest.mark.usefixtures("offered")
+def test_a_config_with_the_most_levels_can_be_exported_and_imported(browser: Client) -> None:
+    config = '{"x": %s}' % ("[" * 28 + "]" * 28)
+    submitted(browser, ADD, name="A", slug="a", strategy="anything", config__anything__whole=config)
+    exported = export_policy(ContextPolicy.objects.get(slug="a"), with_skills=True)
+    made = import_strategy(
+        text=json.dumps({**exported, "slug": "b"}), actor="system", now=timezone.now(), name="B"
+    )
+    assert values_of(made) == values_of("a")
 
 
 def test_strategies_that_ship_have_no_config_group(browser: Client, alice: User) -> None:

@@ -22,10 +22,15 @@ from chats.admin.policies.form_fields import (
 )
 from chats.admin.policies.form_values import YES_OR_NO, is_empty
 from chats.ground.form_fields import JSONTextField
+from chats.ground.texts import sanitise_value
 from contextpolicy import plugins
+from contextpolicy.engine.strict_json import has_more_levels
+from contextpolicy.import_json import CANNOT_BE_STORED, MOST_LEVELS, describe_level_limit
 
 # The key of the whole config, if its schema names no properties.
 WHOLE = ""
+# Maximum levels of a JSON field. An exported policy has three more levels around it.
+CONFIG_LEVELS = MOST_LEVELS - 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,7 +45,19 @@ class ConfigField:
     show: Callable[[Any], Any]
 
 
-class ObjectField(JSONTextField):
+class ConfigJSONField(JSONTextField):
+    """A JSON value of a config, which databases can store."""
+
+    def validate(self, value: Any) -> None:
+        """Raise ValidationError for too many levels, NUL, a lone surrogate, NaN or infinity."""
+        super().validate(value)
+        if has_more_levels(value, limit=CONFIG_LEVELS):
+            raise forms.ValidationError(describe_level_limit(CONFIG_LEVELS), code="too_deep")
+        if sanitise_value(value) != value:
+            raise forms.ValidationError(str(CANNOT_BE_STORED), code="not_storable")
+
+
+class ObjectField(ConfigJSONField):
     def validate(self, value: Any) -> None:
         """Raise ValidationError if the config is not an object."""
         super().validate(value)
@@ -153,7 +170,7 @@ def _kind(
             "\n".join,
         )
     options["help_text"] = " ".join([told, gettext("Enter the value as JSON.")]).strip()
-    json_field = ObjectField if kind == "object" else JSONTextField
+    json_field = ObjectField if kind == "object" else ConfigJSONField
     return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping
 from typing import Any
 
 from django import forms
-from django.forms.fields import InvalidJSONInput
 from django.utils.translation import gettext
 
 from chats.ground.form_fields import JSONTextField
@@ -51,14 +50,6 @@ class StateForm(forms.Form):
         return [name for name in self.names.values() if name not in said]
 
 
-class Value(JSONTextField):
-    """A JSON form field, for schemas that need more than one line."""
-
-    def bound_data(self, data: Any, initial: Any) -> Any:
-        """Return invalid input unchanged, so that the field shows it as typed."""
-        return InvalidJSONInput(data or "")
-
-
 def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms.Field:
     common: dict[str, Any] = {
         "label": str(schema.get("title", name)),
@@ -95,7 +86,7 @@ def build_state_field(name: str, schema: Mapping[str, Any], value: Any) -> forms
     if kind == "string" and (value is None or isinstance(value, str)):
         return build_text_field(schema, value, common)
     attrs = {**TEXT, "rows": "4", "spellcheck": "false"}
-    return Value(initial=value, widget=forms.Textarea(attrs=attrs), **common)
+    return JSONTextField(initial=value, widget=forms.Textarea(attrs=attrs), **common)
 
 
 def build_text_field(
