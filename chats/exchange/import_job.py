@@ -169,7 +169,7 @@ def import_remaining_chats(worker: ImportWork) -> None:
                     worker, document_parts.build_chat_limit_error(), place=place, mark=read.mark
                 )
                 break
-            import_draft(worker, read, place=place, kept_as=source.kept_as)
+            import_draft(worker, read, place=place)
             give_way(REST)
             is_late = time.monotonic() > until and place < source.total
             if is_late or worker.is_closing():
@@ -188,9 +188,7 @@ def assemble_import_file(row: FileImport) -> IO[bytes]:
     return cast(IO[bytes], file)
 
 
-def import_draft(
-    worker: ImportWork, read: import_sources.FileRead, *, place: int, kept_as: str
-) -> None:
+def import_draft(worker: ImportWork, read: import_sources.FileRead, *, place: int) -> None:
     """Import one chat, or record the reason why it cannot be imported.
 
     Raises `LeaseLost`, and errors that end the whole import.
@@ -204,7 +202,7 @@ def import_draft(
             made = chat_writer.store_draft(
                 draft,
                 owner=worker.row.owner,
-                form=kept_as,
+                form=read.form,
                 counter=worker.counter,
                 now=worker.clock(),
                 between=PacedRenewal(worker.lease),
@@ -213,7 +211,7 @@ def import_draft(
     except LeaseLost:
         raise
     except Refusal as refusal:
-        if worker.row.form in document_parts.OF_ONE_CHAT:
+        if worker.row.form in document_parts.OF_ONE_CHAT and worker.row.found == 1:
             raise
         missed = NotTaken(draft.title, refusal.code, refusal.full)
         record_skipped_chat(worker, missed, place=place, mark=mark, in_file=draft.counted)

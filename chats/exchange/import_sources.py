@@ -75,9 +75,13 @@ class Work:
 
 @dataclass(frozen=True, slots=True)
 class FileRead:
-    """A chat in a file, and the position after it: the document, and the offset in it."""
+    """A chat in a file, and the position after it: the document, and the offset in it.
+
+    `form` is the format of the document, by which an imported chat is later recognised.
+    """
 
     draft: Draft
+    form: str
     mark: tuple[int, int] = (0, 0)
 
 
@@ -86,13 +90,12 @@ class Source:
     """The content of a file: its format, the number of its chats, and an iterator.
 
     `behind(place, mark)` yields the chats after `place`; with a mark, earlier ones are not read
-    again. `kept_as` is the format by which imported chats are later recognised.
+    again. The documents of an archive may have other formats than the first one.
     """
 
     form: str
     total: int
     behind: Callable[[int, tuple[int, int]], Iterable[FileRead]]
-    kept_as: str
 
 
 @dataclass(frozen=True, slots=True)

@@ -93,9 +93,10 @@ def read_import_archive(file: IO[bytes], *, work: Work) -> Source:
         chats = everything.read_chat_list(archive)
 
         def behind(place: int, _mark: tuple[int, int]) -> Iterable[FileRead]:
-            return map(FileRead, everything.read_drafts_after(archive, chats, place=place))
+            drafts = everything.read_drafts_after(archive, chats, place=place)
+            return (FileRead(draft, UI) for draft in drafts)
 
-        return Source(EVERYTHING, len(chats), behind, kept_as=UI)
+        return Source(EVERYTHING, len(chats), behind)
     return read_product_archive(archive, work=work)
 
 
@@ -199,12 +200,12 @@ def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTak
             done = min(max(place - before, 0), part.total)
             if done < part.total:
                 for draft, end in part.chats(done, offset if index == number else 0):
-                    yield FileRead(draft, (index, end))
+                    yield FileRead(draft, part.form, (index, end))
             before += part.total
         for missed in strange[max(place - before, 0) :]:
-            yield FileRead(missed, (len(parts), 0))
+            yield FileRead(missed, form, (len(parts), 0))
 
-    return Source(form, total, behind, kept_as=form)
+    return Source(form, total, behind)
 
 
 def build_single_source(form: str, draft: Draft) -> Source:

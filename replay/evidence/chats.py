@@ -209,7 +209,7 @@ def import_chat(conversation: QuestionedConversation, *, counter: TokenCounter) 
         made = chat_writer.store_draft(
             read.draft,
             owner=owner,
-            form=source.kept_as,
+            form=read.form,
             counter=counter,
             now=now,
             between=lambda: None,

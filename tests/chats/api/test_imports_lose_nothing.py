@@ -86,6 +86,24 @@ def test_an_archive_of_sessions_is_imported_file_by_file(of_alice: Program) -> N
     assert found.not_taken == [("d.json", "import_unknown_form")]
 
 
+def test_a_chat_of_an_archive_with_several_formats_is_recognised(of_alice: Program) -> None:
+    line = {"role": "user", "content": "One?"}
+    entries = {"a_dot_jsonl": join_json_lines(line), "b_dot_json": gpt("tree", 2)}
+    assert counts(bring(of_alice, archive(**entries))) == (3, 3)
+    alone = bring(of_alice, json.dumps([gpt("tree", 4)]).encode())
+    assert (alone.row["added"], alone.row["grown"], alone.row["messages"]) == (0, 1, 2)
+
+
+def test_a_chat_that_cannot_be_stored_holds_up_no_other_of_its_archive(of_alice: Program) -> None:
+    bad = {**build_ui_message("m", "x"), "metadata": {"note": "y" * 30_000}}
+    entries = {
+        f"{name}_dot_jsonl": join_json_lines(build_ui_message(name, "One?")) for name in ("a", "c")
+    }
+    found = bring(of_alice, archive(b_dot_jsonl=join_json_lines(bad), **entries))
+    assert (found.row["state"], found.row["added"]) == ("done", 2)
+    assert [code for _, code in found.not_taken] == ["import_too_large"]
+
+
 def test_a_tree_is_made_of_parents(of_alice: Program) -> None:
     found = bring(of_alice, json.dumps([gpt("bare", 6, children=False)]).encode())
     assert counts(found) == (6, 6)
