@@ -15,6 +15,7 @@ from chats.exchange.draft_builder import MOST_LOSSES
 from chats.exchange.drafts import ChatDraft, ImportRefused, NotTaken
 from chats.exchange.import_sources import (
     BUNDLE,
+    PARSED,
     PARSER_FAULTS,
     THE_FILE,
     UI,
@@ -24,7 +25,7 @@ from chats.exchange.import_sources import (
     Open,
     Work,
     build_fault,
-    build_sequential_part,
+    build_parsed_part,
     sanitise_drafts,
 )
 from chats.ground.sentences import Sentence
@@ -73,7 +74,7 @@ def read_document_part(again: Open, *, size: int, name: str, work: Work) -> Arch
     """
     place = name or THE_FILE
     key = name or "the file"
-    if key in work.outline:
+    if work.outline.get(key, [PARSED])[0] != PARSED:
         start, total, product = work.outline[key]
         return build_list_part(product, again, start, total=total, place=place, work=work)
     found_list = locate_json_list(again, place=place, work=work)
@@ -216,7 +217,7 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
     document = jsonstream.parse_lazy_json(again().read(size + 1), place=place)
     if product := foreign.detect_product(document):
         draft = next(iter(sanitise_drafts([foreign.READERS[product](document)])))
-        return build_sequential_part(product, 1, lambda: iter([draft]))
+        return build_parsed_part(product, [draft])
     listed = foreign.find_body_messages(document)
     if listed is None:
         names = jsonstream.describe_object_names(document)
@@ -228,9 +229,9 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
     whole = jsonstream.iter_whole_values(values)
     if form == UI:
         ui = reading.read_values(whole, chat_id=document.get("id"))
-        return build_sequential_part(UI, 1, lambda: iter([ui]))
+        return build_parsed_part(UI, [ui])
     drafts = parse_session_chats(form, whole)
-    return build_sequential_part(form, len(drafts), lambda: iter(drafts))
+    return build_parsed_part(form, drafts)
 
 
 def read_messages_part(
@@ -244,7 +245,7 @@ def read_messages_part(
         draft: Draft = reading.read_values(values)
     else:
         (draft,) = parse_session_chats(form, values)
-    return build_sequential_part(form, 1, lambda: iter([draft]))
+    return build_parsed_part(form, [draft])
 
 
 def parse_list_messages(

@@ -1,9 +1,9 @@
 """The parts of an imported file. Chats are read when a worker needs them."""
 
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import islice
 from typing import IO, Any
 
@@ -22,6 +22,10 @@ BUNDLE = "bundle"
 
 # Name of the chat list in an object that is not a chat.
 WRAPPED = "conversations"
+
+
+# Marks entries in an outline that are parsed completely when their chats are needed.
+PARSED = "parsed"
 
 
 Draft = ChatDraft | NotTaken
@@ -69,7 +73,8 @@ class Work:
 
     tick: Tick
     kept: ExitStack
-    # Start, length and product of each chat list that was scanned before.
+    # Start, length and product of each chat list that was scanned before. For other entries of an
+    # archive: `PARSED`, the number of chats and the format.
     outline: dict[str, Any]
 
 
@@ -103,11 +108,19 @@ class ArchivePart:
     """A document with chats: a file, or an entry of an archive.
 
     `chats(place, offset)` yields the chats after a position, each with the offset after it.
+    `is_in_memory`: the part holds its chats.
     """
 
     form: str
     total: int
     chats: Callable[[int, int], Iterator[tuple[Draft, int]]]
+    is_in_memory: bool = False
+
+
+def build_parsed_part(form: str, drafts: Sequence[Draft]) -> ArchivePart:
+    """Return a part that holds its chats."""
+    part = build_sequential_part(form, len(drafts), lambda: iter(drafts))
+    return replace(part, is_in_memory=True)
 
 
 def build_sequential_part(

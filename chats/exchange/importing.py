@@ -4,6 +4,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from functools import partial
 from typing import IO, Any, cast
 
 from django.conf import settings
@@ -14,6 +15,7 @@ from chats.exchange.document_parts import parse_session_chats, read_document_par
 from chats.exchange.drafts import ImportRefused, NotTaken
 from chats.exchange.import_sources import (
     BUNDLE,
+    PARSED,
     PARSER_FAULTS,
     UI,
     ArchivePart,
@@ -24,6 +26,7 @@ from chats.exchange.import_sources import (
     Tick,
     Work,
     build_fault,
+    build_parsed_part,
     build_sequential_part,
     sanitise_drafts,
 )
@@ -169,7 +172,24 @@ class ArchiveEntry:
 
 
 def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
-    """Return the chats of one document. Raises `ImportRefused`."""
+    """Return the chats of one document. Raises `ImportRefused`.
+
+    Entries of an archive are parsed again when their chats are needed, so that only one of them is
+    in memory. `name` is empty outside of archives.
+    """
+    read = partial(parse_archive_part, again, size=size, name=name, work=work)
+    known = work.outline.get(name)
+    if known is None or known[0] != PARSED:
+        part = read()
+        if not name or not part.is_in_memory:
+            return part
+        known = work.outline[name] = [PARSED, part.total, part.form]
+    _, total, form = known
+    return ArchivePart(form, total, lambda place, offset: read().chats(place, offset))
+
+
+def parse_archive_part(again: Open, *, size: int, name: str, work: Work) -> ArchivePart:
+    """Detect the format of a document and parse it. Raises `ImportRefused`."""
     if aider.is_aider_history(again()):
         total = sum(1 for _ in aider.read_aider_chats(again()))
         return build_sequential_part(
@@ -183,9 +203,8 @@ def read_archive_part(again: Open, *, size: int, name: str, work: Work) -> Archi
     if form := foreign.detect_session_format(first):
         lines = (v for _, v in bounds.read_json_lines(again(), name=name))
         drafts = parse_session_chats(form, lines)
-        return build_sequential_part(form, len(drafts), lambda: iter(drafts))
-    draft = reading.read_lines(again())
-    return build_sequential_part(UI, 1, lambda: iter([draft]))
+        return build_parsed_part(form, drafts)
+    return build_parsed_part(UI, [reading.read_lines(again())])
 
 
 def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTaken] = ()) -> Source:
@@ -210,4 +229,4 @@ def join_archive_parts(parts: Sequence[ArchivePart], *, strange: Sequence[NotTak
 
 def build_single_source(form: str, draft: Draft) -> Source:
     """Return a source with one chat, for formats with one chat per file."""
-    return join_archive_parts([build_sequential_part(form, 1, lambda: iter([draft]))])
+    return join_archive_parts([build_parsed_part(form, [draft])])

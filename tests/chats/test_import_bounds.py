@@ -56,6 +56,38 @@ def test_a_large_archive_is_read_chat_by_chat() -> None:
     assert (chats, memory < 5 * MIB) == (20, True)
 
 
+def write_sessions(*, number: int) -> IO[bytes]:
+    """Return an archive of sessions of Codex, each with a message of 1 MiB."""
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for session in range(number):
+            content = [{"type": "input_text", "text": f"{session}".ljust(MIB, "x")}]
+            item = {"type": "message", "role": "user", "content": content}
+            lines = [
+                {"type": "session_meta", "payload": {"id": f"s{session}"}},
+                {"type": "response_item", "payload": item},
+            ]
+            archive.writestr(f"{session:02}.jsonl", "\n".join(map(json.dumps, lines)))
+    return held
+
+
+def test_the_sessions_of_an_archive_are_read_one_by_one() -> None:
+    chats, memory = peak(write_sessions(number=24))
+    assert (chats, memory < 12 * MIB) == (24, True)
+
+
+def test_sessions_that_were_scanned_before_are_read_when_they_are_needed() -> None:
+    file, outline = write_sessions(number=3), {}
+    with ExitStack() as kept:
+        importing.read_import_file(file, kept=kept, outline=outline)
+        # As in the database between two tasks.
+        outline = json.loads(json.dumps(outline))
+        source = importing.read_import_file(file, kept=kept, outline=outline)
+        (read,) = source.behind(2, (1, 0))
+    assert isinstance(read.draft, ChatDraft)
+    assert (source.form, source.total, read.form, read.draft.source) == ("codex", 3, "codex", "s2")
+
+
 def test_a_chat_above_its_limit_is_reported_and_holds_up_no_other(settings: Settings) -> None:
     settings.IMPORT_CHAT_BYTES = 100_000
     listed = [
