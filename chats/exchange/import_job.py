@@ -26,7 +26,7 @@ from chats.exchange import chat_writer, document_parts, import_sources, importin
 from chats.exchange.chat_writer import Imported
 from chats.exchange.document_parts import MOST_CHATS
 from chats.exchange.drafts import ImportRefused, NotTaken
-from chats.exchange.import_sources import FAULT, build_fault, log_import_error
+from chats.exchange.import_sources import FAULT, build_fault, limit_losses, log_import_error
 from chats.ground import databases
 from chats.ground.background_lock import give_way
 from chats.ground.jobs import JobLease, PacedRenewal, renewed_by_thread
@@ -244,7 +244,7 @@ def record_imported_chat(
         was_here=made.was_here,
         in_file=made.counted,
         here=made.here,
-        losses=[sanitise_text(loss) for loss in made.losses],
+        losses=limit_losses(made.losses),
     )
     worker.lease.renew(
         place=place,

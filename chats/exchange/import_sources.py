@@ -1,6 +1,7 @@
 """The parts of an imported file. Chats are read when a worker needs them."""
 
 import logging
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
@@ -9,12 +10,15 @@ from typing import IO, Any
 
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.exchange.draft_builder import Unreadable
+from chats.exchange.draft_builder import MOST_LOSSES, Unreadable
 from chats.exchange.draft_messages import clean_draft
 from chats.exchange.drafts import ChatDraft, NotTaken
+from chats.ground.texts import sanitise_text
 
 logger = logging.getLogger(__name__)
 UI = "ui"
+# Maximum characters of a loss.
+LONGEST_LOSS = 200
 
 
 BUNDLE = "bundle"
@@ -65,6 +69,22 @@ def build_fault(error: Exception, *, title: str, what: str) -> NotTaken:
 def log_import_error(error: Exception, *, what: str) -> None:
     """Log the type of an error without its text, because database errors contain row values."""
     logger.error("%s was not taken: %s", what, type(error).__name__)
+
+
+def limit_losses(losses: Iterable[str]) -> list[str]:
+    """Return the losses of a chat for its report: up to `MOST_LOSSES` of each kind.
+
+    The others are counted.
+    """
+    kept: list[str] = []
+    kinds: Counter[str] = Counter()
+    for loss in losses:
+        kind = loss.partition(":")[0]
+        kinds[kind] += 1
+        if kinds[kind] <= MOST_LOSSES:
+            kept.append(sanitise_text(loss[:LONGEST_LOSS]))
+    more = sum(max(count - MOST_LOSSES, 0) for count in kinds.values())
+    return [*kept, f"further_losses:{more}"] if more else kept
 
 
 @dataclass(frozen=True, slots=True)

@@ -104,6 +104,14 @@ def test_a_chat_that_cannot_be_stored_holds_up_no_other_of_its_archive(of_alice:
     assert [code for _, code in found.not_taken] == ["import_too_large"]
 
 
+def test_a_report_lists_so_many_losses_and_counts_the_others(of_alice: Program) -> None:
+    parts = [{"type": "text", "text": "One?"}, *[{"type": f"data-{'x' * 900}"}] * 60]
+    found = bring(of_alice, join_json_lines({**build_ui_message("a", ""), "parts": parts}))
+    (outcome,) = found.outcomes
+    *losses, further = outcome["losses"]
+    assert (len(losses), further, max(map(len, losses))) == (50, "further_losses:10", 200)
+
+
 def test_a_tree_is_made_of_parents(of_alice: Program) -> None:
     found = bring(of_alice, json.dumps([gpt("bare", 6, children=False)]).encode())
     assert counts(found) == (6, 6)
