@@ -2,7 +2,7 @@
 
 import re
 from pathlib import Path
-from urllib.parse import parse_qsl, unquote
+from urllib.parse import parse_qsl, quote, unquote
 
 from project.env import Misconfigured, read_bool, read_positive_int, read_string
 
@@ -156,6 +156,11 @@ def build_sqlite_settings(path: Path) -> dict[str, object]:
             "PRAGMA secure_delete=ON",
         },
     }
+
+
+def format_sqlite_url(path: Path) -> str:
+    """Return the URL of a SQLite file with a full path, as `DATABASE_URL` names it."""
+    return f"sqlite://{quote(str(path))}"
 
 
 def parse_sqlite_path(rest: str) -> Path:

@@ -126,9 +126,10 @@ def dump_sqlite(writer: ArchiveWriter, *, place: Path | None) -> None:
     with tempfile.TemporaryDirectory(dir=place, prefix=".palimpsest-") as folder:
         copy = Path(folder) / "copy.sqlite3"
         copy.touch(mode=0o600)
-        name = settings.DATABASES["default"]["NAME"]
+        # Characters such as # and % of a path have a meaning in an address.
+        address = f"{Path(settings.DATABASES['default']['NAME']).as_uri()}?mode=ro"
         with (
-            closing(sqlite3.connect(f"file:{name}?mode=ro", uri=True, timeout=20)) as source,
+            closing(sqlite3.connect(address, uri=True, timeout=20)) as source,
             closing(sqlite3.connect(copy)) as target,
         ):
             source.backup(target)

@@ -70,7 +70,9 @@ def move_to_postgres(path: Path, *, replace: bool, tell: Tell) -> None:
     fingerprint = compute_fingerprint()
     if not is_begun(fingerprint, replace=replace):
         tell("Verifying the audit log in SQLite.")
-        if run_manage_command("ledger_verify", tell=tell, database_url=f"sqlite://{path}"):
+        if run_manage_command(
+            "ledger_verify", tell=tell, database_url=database_url.format_sqlite_url(path)
+        ):
             raise OperationRefused(
                 "ledger_broken",
                 "The audit log in SQLite does not match; the lines above say where. Nothing was"

@@ -2,9 +2,12 @@
 
 import io
 import json
+import sqlite3
 import zipfile
+from contextlib import closing
 from datetime import datetime
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -193,3 +196,22 @@ def test_a_stream_that_cannot_seek_is_enough() -> None:
         member.write(b"a" * 100)
     writer.close()
     assert zipfile.ZipFile(io.BytesIO(target.getvalue())).read("files/a") == b"a" * 100
+
+
+@pytest.mark.parametrize("name", ["plain", "a#b", "a%41", "a?mode=rw", "é ü"])
+def test_a_database_in_any_folder_is_copied(
+    name: str, tmp_path: Path, settings: Settings, monkeypatch: pytest.MonkeyPatch, now: datetime
+) -> None:
+    path = tmp_path / name / "chats.sqlite3"
+    path.parent.mkdir()
+    with closing(sqlite3.connect(path)) as database:
+        database.execute("CREATE TABLE kept (name text)")
+        database.commit()
+    monkeypatch.setitem(settings.DATABASES["default"], "NAME", str(path))
+    monkeypatch.setattr(backup, "connection", SimpleNamespace(close=lambda: None))
+    manifest = Manifest("0", now.isoformat(), "sqlite", [], "")
+    writer = ArchiveWriter(held := io.BytesIO(), manifest)
+    backup.dump_sqlite(writer, place=tmp_path)
+    writer.close()
+    with zipfile.ZipFile(held) as written:
+        assert b"kept" in written.read(DATABASE)

@@ -149,3 +149,9 @@ def test_pgbouncer_gets_neither_options_nor_cursors(monkeypatch: pytest.MonkeyPa
         2,
     )
     assert found["OPTIONS"]["server_side_binding"] is False
+
+
+@pytest.mark.parametrize("path", ["/var/lib/a.db", "/a#b/c.db", "/a%41/c.db", "/a?b/é ü.db"])
+def test_the_url_of_a_file_names_this_file(path: str) -> None:
+    _, _, rest = database_url.format_sqlite_url(Path(path)).partition("://")
+    assert database_url.parse_sqlite_path(rest) == Path(path)
