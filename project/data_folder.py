@@ -87,11 +87,16 @@ def create_key_file(path: Path, *, make: str) -> str:
 
 
 def read_key_file(path: Path) -> str:
-    """Return the key in a file; empty if there is none."""
+    """Return the key in a file; empty if there is none. Raises Misconfigured if it is no text."""
     try:
         return path.read_text(encoding="ascii").strip()
     except FileNotFoundError:
         return ""
+    except UnicodeDecodeError as error:
+        raise Misconfigured(
+            f"{path} is damaged: a key has only ASCII characters. Restore the key that belongs to"
+            " the data."
+        ) from error
 
 
 def read_encryption_keys(name: str, path: Path) -> list[str]:

@@ -8,6 +8,7 @@ import json
 import os
 import re
 import warnings
+from collections.abc import Collection
 from contextlib import suppress
 from pathlib import Path
 from urllib.parse import SplitResult, urlsplit
@@ -59,6 +60,19 @@ def read_bool(name: str, *, default: bool = False) -> bool:
     if value in {"0", "false", "no", "off"}:
         return False
     raise Misconfigured(f"{name} must be 1 or 0, not {value!r}.")
+
+
+def read_choice(name: str, choices: Collection[str], *, default: str) -> str:
+    """Read one of some words, ignoring case. An empty variable means the default.
+
+    Raises Misconfigured for any other value.
+    """
+    value = read_string(name) or default
+    found = next((choice for choice in choices if choice.lower() == value.strip().lower()), None)
+    if found is None:
+        *first, last = choices
+        raise Misconfigured(f"{name} must be {', '.join(first)} or {last}, not {value!r}.")
+    return found
 
 
 def read_positive_int(name: str, default: int) -> int:
@@ -204,7 +218,7 @@ def read_list(name: str, default: str = "") -> list[str]:
 def read_commands(name: str) -> dict[str, str]:
     """Read command lines by name as a JSON object. Raises Misconfigured for any other value."""
     try:
-        found = json.loads(read_string(name, "{}"))
+        found = json.loads(read_string(name) or "{}")
     except ValueError:
         found = None
     if not isinstance(found, dict) or not all(isinstance(line, str) for line in found.values()):

@@ -52,7 +52,11 @@ def read_file_storage(folder: Path) -> dict[str, Any]:
                 # Servers other than Amazon's do not know the newer checksums or host names.
                 request_checksum_calculation="when_required",
                 response_checksum_validation="when_required",
-                s3={"addressing_style": env.read_string("S3_ADDRESSING", "auto")},
+                s3={
+                    "addressing_style": env.read_choice(
+                        "S3_ADDRESSING", ("auto", "path", "virtual"), default="auto"
+                    )
+                },
             ),
         },
     }

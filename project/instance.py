@@ -5,7 +5,7 @@ It loads neither Django nor Celery.
 
 from pathlib import Path
 
-from project import data_folder, env, redis_url
+from project import data_folder, env, logs, redis_url
 
 BASE_DIR = Path(__file__).resolve().parent.parent
 DATA_DIR = data_folder.prepare_data_folder(BASE_DIR / "data")
@@ -16,5 +16,5 @@ REDIS_URL = redis_url.resolve_redis_url(DATA_DIR)
 WORKER_DRAIN_SECONDS = env.read_seconds("WORKER_DRAIN_SECONDS", 8.0)
 REPLIES_PER_WORKER = env.read_positive_int("REPLIES_PER_WORKER", 200)
 LEDGER_LINES = env.read_string("LEDGER_LINES")
-LOG_FORMAT = env.read_string("LOG_FORMAT", "line").lower()
-LOG_LEVEL = env.read_string("LOG_LEVEL", "INFO").upper()
+LOG_FORMAT = env.read_choice("LOG_FORMAT", logs.FORMS, default="line")
+LOG_LEVEL = env.read_choice("LOG_LEVEL", logs.LEVELS, default="INFO")

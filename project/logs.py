@@ -12,6 +12,7 @@ from typing import Any
 from chats.ground.request_ids import REQUEST
 
 FORMS = ("line", "json")
+LEVELS = ("DEBUG", "INFO", "WARNING", "ERROR", "CRITICAL")
 # Our API keys, the token of a sign-in link, and a row quoted by PostgreSQL.
 SECRETS = re.compile(r"(plm_|/login/link/)[A-Za-z0-9_-]+|(DETAIL:).*")
 

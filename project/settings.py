@@ -502,6 +502,4 @@ OTEL_EXPORTER_OTLP_ENDPOINT = env.read_string("OTEL_EXPORTER_OTLP_ENDPOINT")
 SENTRY_DSN = env.read_string("SENTRY_DSN")
 
 # --- Logs: never content ------------------------------------------------------------------------
-if instance.LOG_FORMAT not in logs.FORMS:
-    raise env.Misconfigured("LOG_FORMAT must be line or json.")
 LOGGING = logs.build_logging_config(instance.LOG_LEVEL, instance.LOG_FORMAT)

@@ -16,6 +16,7 @@ NAME = re.compile(r"[A-Z][A-Z0-9_]*[A-Z0-9]")
 READERS = {
     "read_string",
     "read_bool",
+    "read_choice",
     "read_positive_int",
     "read_percentage",
     "read_seconds",

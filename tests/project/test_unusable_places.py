@@ -14,7 +14,17 @@ import pytest
 from django.core.management import CommandError, call_command
 from django.db import ProgrammingError
 
-from project import addresses, data_folder, instance, launcher, redis_url, trouble, versions
+from project import (
+    addresses,
+    data_folder,
+    env,
+    instance,
+    launcher,
+    logs,
+    redis_url,
+    trouble,
+    versions,
+)
 from project.env import Misconfigured
 from tests.faults.programs import MANAGE, python
 from tests.support.repository import ROOT
@@ -149,6 +159,8 @@ def test_a_closed_terminal_ends_the_launcher_in_order(
         ("REDIS_URL", "http://:s3cret@db", redis_url.REDIS_URL_FORM),
         ("REDIS_URL", "redis://:s3cret@127.0.0.1:1/0", "The broker at 127.0.0.1:1/0 does not"),
         ("ENCRYPTION_KEYS", "s3cret", "ENCRYPTION_KEYS has a key that is not 32 bytes"),
+        ("LOG_LEVEL", "loud", "LOG_LEVEL must be DEBUG, INFO, WARNING, ERROR or CRITICAL"),
+        ("LOG_FORMAT", "xml", "LOG_FORMAT must be line or json"),
     ],
 )
 def test_a_setting_of_another_form_is_named_without_its_secret(
@@ -166,6 +178,10 @@ def test_a_damaged_key_or_database_ends_with_a_sentence(tmp_path: Path) -> None:
     code, lines = told(*python(MANAGE, "check"), folder=tmp_path)
     assert (code, len(lines)) == (1, 1)
     assert f"{tmp_path / 'encryption_key'}: the key is not 32 bytes" in lines[0]
+    (tmp_path / "encryption_key").write_bytes(b"\xff\x00")
+    code, lines = told(*python(MANAGE, "check"), folder=tmp_path)
+    assert (code, len(lines)) == (1, 1)
+    assert str(tmp_path / "encryption_key") in lines[0]
     (tmp_path / "encryption_key").unlink()
     (tmp_path / "palimpsest.sqlite3").write_bytes(b"no database" * 1_000)
     for command in ("setup", "migrate"):
@@ -216,6 +232,12 @@ def test_an_empty_variable_is_the_default(monkeypatch: pytest.MonkeyPatch) -> No
     monkeypatch.setenv("PALIMPSEST_PORT", "")
     addresses.add_arguments(parser)
     assert vars(parser.parse_args([])) == {"host": "127.0.0.1", "port": 8420}
+    monkeypatch.setenv("LOG_LEVEL", "")
+    assert env.read_choice("LOG_LEVEL", logs.LEVELS, default="INFO") == "INFO"
+    monkeypatch.setenv("LOG_LEVEL", "warning")
+    assert env.read_choice("LOG_LEVEL", logs.LEVELS, default="INFO") == "WARNING"
+    monkeypatch.setenv("TOOL_COMMANDS", "")
+    assert env.read_commands("TOOL_COMMANDS") == {}
 
 
 @pytest.mark.parametrize(
