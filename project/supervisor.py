@@ -88,7 +88,7 @@ class Child:
         )
 
     def tend(self) -> None:
-        """Start the process once it is needed, and restart it if it ended.
+        """Start the process once it is needed, and restart it if it ended or could not be started.
 
         If the process ends repeatedly, the pauses before a restart grow.
         """
@@ -105,10 +105,20 @@ class Child:
             logger.warning("%s ended (%s%s), restarting", self.name, code, killed)
             self.process = None
             self.pause = FIRST_PAUSE if now - self.started_at > STEADY else self.pause
-            self.start_at = now + self.pause
-            self.pause = min(self.pause * 2, LONGEST_PAUSE)
-        if now >= self.start_at:
+            self.postpone(now)
+        if now < self.start_at:
+            return
+        try:
             self.start()
+        except OSError as error:
+            # Memory or processes may be lacking for a moment.
+            logger.warning("%s could not be started (%s), trying again", self.name, error.strerror)
+            self.postpone(now)
+
+    def postpone(self, now: float) -> None:
+        """Wait before the next start, longer each time."""
+        self.start_at = now + self.pause
+        self.pause = min(self.pause * 2, LONGEST_PAUSE)
 
     def stop(self) -> None:
         """Ask the process to end, and kill it if it does not."""

@@ -1,5 +1,6 @@
 """Problems that stop a start or delay its link: a used port, a missing library, another page."""
 
+import errno
 import os
 import re
 import socket
@@ -217,3 +218,25 @@ def test_a_broker_program_that_does_not_run_is_named(
     monkeypatch.setattr(instance, "DATA_DIR", tmp_path)
     with pytest.raises(addresses.NotLaunched, match=rf"{program} could not be started: .*\. Re"):
         launcher.start_broker(Supervisor())
+
+
+def test_a_process_that_cannot_be_started_now_is_started_later(
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    errors = [OSError(errno.EAGAIN, "Resource temporarily unavailable"), None]
+    started: list[float] = []
+
+    def start(child: Child) -> None:
+        if error := errors.pop(0):
+            raise error
+        started.append(child.start_at)
+
+    monkeypatch.setattr(Child, "start", start)
+    child = Child(name="worker", command=["true"])
+    child.tend()
+    assert "worker could not be started (Resource temporarily unavailable)" in caplog.text
+    child.tend()
+    assert started == []
+    child.start_at = 0.0
+    child.tend()
+    assert started == [0.0]
