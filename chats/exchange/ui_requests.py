@@ -13,6 +13,7 @@ from chats.exchange.ui_approvals import (
     parse_approvals,
 )
 from chats.ground.refusals import Refusal
+from chats.ground.texts import sanitise_value
 from contextpolicy.engine.messages.given_parts import build_kept_parts, write_stored_parts
 from contextpolicy.engine.messages.messages import FilePart, Part, TextPart
 from contextpolicy.engine.messages.ui_messages import (
@@ -114,7 +115,7 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     if trigger == "submit-message" and last.role == "user":
         check_stored_parts(listed[-1]["parts"])
     extras = [
-        part
+        sanitise_value(part)
         for part in listed[-1]["parts"]
         if isinstance(part, dict) and str(part.get("type")).startswith("data-")
     ]
@@ -208,9 +209,13 @@ def check_id(value: object, *, name: str) -> str:
 
 
 def parse_last_message(value: Mapping[str, Any]) -> UIMessage:
-    """Parse the last message of a request. Raises `InvalidUIRequest`."""
+    """Parse the last message of a request. Raises `InvalidUIRequest`.
+
+    In its metadata, a NUL becomes U+FFFD, because PostgreSQL cannot store it.
+    """
     check_id(value.get("id"), name="messages")
     try:
-        return parse_ui_message(value)[0]
+        last = parse_ui_message(value)[0]
     except MalformedUIMessage as error:
         raise InvalidUIRequest(problem=str(error)) from error
+    return replace(last, metadata=sanitise_value(dict(last.metadata)))

@@ -107,6 +107,16 @@ def overtake(monkeypatch: pytest.MonkeyPatch) -> Callable[..., None]:
     return overtaking
 
 
+def test_data_of_a_client_is_stored_without_nul(send: Callable[..., Any]) -> None:
+    message = build_user_message("one")
+    data = {"type": "data-place", "data": {"x\0": ["a\0b"]}}
+    sent = {**message, "metadata": {"note": "a\0b"}, "parts": [*message["parts"], data]}
+    assert [send(sent).status_code, send(sent).status_code] == [200, 200]
+    (stored,) = Message.objects.all()
+    assert stored.metadata["source"]["metadata"] == {"note": "a\ufffdb"}
+    assert stored.metadata["source"]["parts"] == [{**data, "data": {"x\ufffd": ["a\ufffdb"]}}]
+
+
 def test_two_identical_edits_at_once_make_one_branch(
     send: Callable[..., Any],
     edit: Callable[..., Any],
