@@ -123,3 +123,13 @@ class NotTaken:
     title: str
     code: str
     reason: str | Promise
+
+
+def find_message_path(end: str, parents: Mapping[str, str | None]) -> list[str]:
+    """Return the ids from the first message to an end."""
+    path: list[str] = []
+    at: str | None = end
+    while at is not None and at in parents:
+        path.append(at)
+        at = parents[at]
+    return path[::-1]

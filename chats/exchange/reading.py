@@ -14,7 +14,13 @@ from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange import bounds, jsonstream, pictures
 from chats.exchange.draft_messages import LONGEST_MESSAGE
-from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, Node
+from chats.exchange.drafts import (
+    ChatDraft,
+    DraftSummary,
+    ImportRefused,
+    Node,
+    find_message_path,
+)
 from chats.exchange.inline_images import InlineImages
 from chats.exchange.shelf import IN_MEMORY, Shelf, ShelvedMetadata
 from chats.exchange.thoughts import extract_reasoning_parts
@@ -310,16 +316,22 @@ def merge_bundle_messages(
         problem = gettext_lazy("The bundle contains a duplicate ID. Export the chat again.")
         raise ImportRefused("import_malformed", problem)
     nodes, active = link_messages(messages)
+    losses = [*now_read.losses, *then_read.losses]
+    covered = [message.id for message in then_read.messages]
+    path = find_message_path(active, {node.id: node.parent for node in nodes})
+    start = path.index(covered[0]) if covered[0] in path else 0
+    if path[start : start + len(covered)] != covered:
+        losses.append("summary_left_out:not_on_path")
+        return build_bundle_draft(nodes, active=active, meta=meta, losses=losses, messages=nodes)
     text = "\n\n".join(part.text for part in said.parts if isinstance(part, TextPart))
     summary = DraftSummary(
         id=said.id,
         text=text,
-        first=then_read.messages[0].id,
-        last=then_read.messages[-1].id,
+        first=covered[0],
+        last=covered[-1],
         exceptions=frozenset(now_read.ids & then_read.ids),
         metadata=said.metadata,
     )
-    losses = [*now_read.losses, *then_read.losses]
     return build_bundle_draft(
         nodes, active=active, meta=meta, losses=losses, messages=nodes, summary=summary
     )

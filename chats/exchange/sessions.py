@@ -16,7 +16,7 @@ from django.utils.crypto import salted_hmac
 from django.utils.translation import gettext_noop
 
 from chats.exchange.draft_builder import Builder, Unreadable
-from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused
+from chats.exchange.drafts import ChatDraft, DraftSummary, ImportRefused, find_message_path
 from chats.exchange.entry_values import (
     Role,
     encode_as_json,
@@ -151,16 +151,6 @@ def add_draft_summary(found: ChatDraft, compact: tuple[str, str], *, before: str
         metadata={"kind": "summary"},
     )
     return replace(found, summary=summary)
-
-
-def find_message_path(end: str, parents: Mapping[str, str | None]) -> list[str]:
-    """Return the ids from the first message to an end."""
-    path: list[str] = []
-    at: str | None = end
-    while at is not None and at in parents:
-        path.append(at)
-        at = parents[at]
-    return path[::-1]
 
 
 def attach_tool_results(

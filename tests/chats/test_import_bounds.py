@@ -175,10 +175,11 @@ def test_a_list_of_entries_of_a_large_archive_is_counted_too(settings: Settings)
     assert refused.value.code == "import_too_many"
 
 
-def write_bundle(messages: list[dict[str, object]]) -> IO[bytes]:
-    """Return a bundle with a summary of these messages, and one message after it."""
+def write_bundle(messages: list[dict[str, object]], **metadata: object) -> IO[bytes]:
+    """Return a bundle with a summary of these messages, and one message with this metadata."""
     summary = {"id": "s", "role": "assistant", "parts": [{"type": "text", "text": "Both."}]}
-    lines = [{**summary, "metadata": {"kind": "summary"}}, ui_message("last", "And now?")]
+    last = {**ui_message("last", "And now?"), "metadata": metadata}
+    lines = [{**summary, "metadata": {"kind": "summary"}}, last]
     held = io.BytesIO()
     with zipfile.ZipFile(held, "w") as archive:
         archive.writestr("history.jsonl", "\n".join(map(json.dumps, lines)))
@@ -249,3 +250,14 @@ def test_a_long_system_text_in_a_long_list_of_chats_is_complete() -> None:
         archive.writestr("account.json", json.dumps(account))
         listed = everything.read_chat_list(archive)
     assert [chat.system_text for chat in listed] == [LONG, FILL]
+
+
+@pytest.mark.parametrize("metadata", [{}, {"parentId": "a"}, {"parentId": None}])
+def test_a_summary_covers_only_the_messages_that_it_summarises(metadata: dict[str, object]) -> None:
+    """Otherwise, it would cover the messages at the same positions of another branch."""
+    messages = [ui_message("a", "One?"), ui_message("b", "Two.")]
+    (draft,) = drafts_of(write_bundle(messages, **metadata))
+    assert isinstance(draft, ChatDraft)
+    is_left_out = draft.losses == ("summary_left_out:not_on_path",)
+    assert (draft.summary is None, is_left_out) == (bool(metadata), bool(metadata))
+    assert len(draft.nodes) == 3
