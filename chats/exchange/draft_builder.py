@@ -21,6 +21,7 @@ from chats.exchange.entry_values import (
 from chats.exchange.jsonstream import get_list_items, is_json_list
 from chats.exchange.shelf import IN_MEMORY, Shelf, shelve_node
 from chats.exchange.thoughts import extract_reasoning_parts
+from chats.ground.texts import sanitise_text
 from contextpolicy.engine.messages.messages import (
     FilePart,
     Part,
@@ -99,13 +100,21 @@ class Builder:
                 self.counted -= 1
                 return own_id
             self.losses.append(f"id_twice:{own_id[:80]}")
-            own_id = f"{own_id}~{len(self.entries)}"
+            own_id = self.find_free_id(own_id)
         if known is None or listed:
-            by = model[:200] if isinstance(model, str) and role == "assistant" else ""
+            is_named = isinstance(model, str) and role == "assistant"
+            by = sanitise_text(cast(str, model)[:200]) if is_named else ""
             self.entries[own_id] = SourceEntry(
                 own_id, parent, role, self.shelved(listed), parse_milliseconds(ts), intern(by)
             )
         return own_id
+
+    def find_free_id(self, own_id: str) -> str:
+        """Return an id that no entry has yet, for another entry with a known id."""
+        number = len(self.entries)
+        while (free := f"{own_id}~{number}") in self.entries:
+            number += 1
+        return free
 
     def shelved(self, parts: Sequence[Part]) -> Sequence[Part]:
         """Return the parts of an entry, moved to disk if the chat is large.
@@ -146,7 +155,7 @@ class Builder:
         self.counted += 1
         own_id = own_id or f"result-{len(self.entries)}"
         if own_id in self.entries:
-            own_id = f"{own_id}~{len(self.entries)}"
+            own_id = self.find_free_id(own_id)
         self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
         self.noted = len(self.losses)
 

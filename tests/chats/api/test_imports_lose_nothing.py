@@ -104,6 +104,25 @@ def test_a_chat_that_cannot_be_stored_holds_up_no_other_of_its_archive(of_alice:
     assert [code for _, code in found.not_taken] == ["import_too_large"]
 
 
+def test_a_new_id_for_a_duplicate_replaces_no_message(of_alice: Program) -> None:
+    said = [
+        {"uuid": own, "sender": "human", "text": text}
+        for own, text in (("a~2", "One."), ("a", "Two."), ("a", "Three."))
+    ]
+    chat = {"uuid": "c", "name": "c", "chat_messages": said}
+    found = brought(of_alice, json.dumps([chat]).encode())
+    assert texts(found["chat"]) == ["One.", "Two.", "Three."]
+
+
+def test_the_name_of_a_model_keeps_no_chat_out(of_alice: Program) -> None:
+    chat = gpt("c", 2)
+    for node in chat["mapping"].values():
+        if node.get("message"):
+            node["message"].setdefault("metadata", {})["model_slug"] = "gpt\0\ud800"
+    found = bring(of_alice, json.dumps([chat]).encode())
+    assert (found.row["added"], found.not_taken) == (1, [])
+
+
 def test_a_report_lists_so_many_losses_and_counts_the_others(of_alice: Program) -> None:
     parts = [{"type": "text", "text": "One?"}, *[{"type": f"data-{'x' * 900}"}] * 60]
     found = bring(of_alice, join_json_lines({**build_ui_message("a", ""), "parts": parts}))
