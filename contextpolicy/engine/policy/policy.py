@@ -28,6 +28,8 @@ LIMIT_FIELDS: Mapping[str, Combine] = {
 TEXT_FIELDS = frozenset(name for name, declared in FIELDS.items() if declared.is_private)
 _LISTS = tuple(name for name, declared in FIELDS.items() if declared.kind == "names")
 _SHARES = frozenset(name for name, declared in FIELDS.items() if declared.kind == "share")
+# The bounds of each field are far below. JSON numbers can have thousands of digits.
+LARGEST_PARSED = 10**15
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -136,7 +138,12 @@ def _check_value(name: str, value: object) -> object:
 
 
 def _is_integer(value: object) -> bool:
-    return isinstance(value, int) and not isinstance(value, bool)
+    return isinstance(value, int) and not isinstance(value, bool) and _is_readable(value)
+
+
+def _is_readable(number: float) -> bool:
+    """Return True unless a number is so large that its products exceed the range of floats."""
+    return abs(number) <= LARGEST_PARSED
 
 
 def _is_names(value: object) -> bool:
@@ -154,7 +161,9 @@ _ACCEPTS: Mapping[Kind, Callable[[object], bool]] = {
     "yes_no": lambda value: isinstance(value, bool),
     "integer": _is_integer,
     # Python's JSON parser accepts NaN and Infinity.
-    "share": lambda value: _is_integer(value) or (isinstance(value, float) and isfinite(value)),
+    "share": lambda value: (
+        _is_integer(value) or (isinstance(value, float) and isfinite(value) and _is_readable(value))
+    ),
     "choice": lambda value: isinstance(value, str),
     "text": lambda value: isinstance(value, str),
     "names": _is_names,

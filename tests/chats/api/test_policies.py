@@ -177,6 +177,11 @@ REFUSED: dict[str, tuple[dict[str, Any], int, str]] = {
     "a long description": ({"slug": "b", "description": "x" * 2001}, 400, "invalid_value"),
     "a NUL in the name": ({"slug": "b", "name": "a\0b"}, 422, "invalid_character"),
     "a NUL in a value": ({"slug": "b", "values": {"system_text": "\0"}}, 422, "invalid_character"),
+    "a number of 400 digits": (
+        {"slug": "b", "name": "B", "values": {"compact_at": 10**400}},
+        422,
+        "policy_impossible",
+    ),
     "values as a list": ({"slug": "b", "values": []}, 400, "invalid_value"),
     "too many locks": ({"slug": "b", "locks": ["layout"] * 101}, 400, "invalid_value"),
     "an id": ({"slug": "b", "id": 1}, 400, "unknown_field"),
