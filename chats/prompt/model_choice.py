@@ -148,7 +148,7 @@ def resolve_effective_policy(
         return resolution.resolve_policy(
             user_id=chat.owner_id,
             chat_id=chat.pk,
-            agent_policy=agent.policy if agent else get_client_policy(chat),
+            agent_policy=get_agent_policy(agent) if agent else get_client_policy(chat),
             model_window=min(known) if known else None,
             model_tools=model.tools if model else None,
             defaults=get_server_defaults(),
@@ -156,6 +156,12 @@ def resolve_effective_policy(
         )
     except PolicyImpossible as error:
         raise PolicyRefused(reason=str(error)) from error
+
+
+def get_agent_policy(agent: Agent) -> ContextPolicy | None:
+    """Return the policy of an agent. None if it has none or if the policy is retired."""
+    policy = agent.policy
+    return None if policy is None or policy.retired else policy
 
 
 def get_client_policy(chat: Chat) -> ContextPolicy | None:

@@ -106,6 +106,6 @@ def explain_for(viewpoint: PersonViewpoint) -> Explanation:
     layers = resolution.list_chat_layers(
         user_id=viewpoint.person.pk,
         chat_id=chat.pk if chat else None,
-        agent_policy=agent.policy if agent else asked,
+        agent_policy=model_choice.get_agent_policy(agent) if agent else asked,
     )
     return Explanation(viewpoint, model_choice.explain_policy_layers(layers, model=viewpoint.model))

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import Group, User
 
 from chats.models import Agent, Chat, Team
+from chats.prompt.model_choice import choose_chat_model
 from chats.prompt.policy_explanation import NotThere, explain_for, resolve_viewpoint
 from chats.teams import rosters
 from chats.teams.team_drafts import AgentDraft, TeamDraft
@@ -250,3 +251,21 @@ def test_an_agent_has_its_policy_between(
         resolve_viewpoint(alice, chat=chat, role_id="nobody")
     with pytest.raises(NotThere):
         resolve_viewpoint(alice, chat=chat, model="none")
+
+
+def test_a_retired_policy_no_longer_applies_to_an_agent(
+    alice: User, chat: Chat, policy: Any, team_of: Callable[..., Team], demo_model: ModelSpec
+) -> None:
+    policy("house", {"show_date": True}, level="instance")
+    team = team_of("Planner", "Critic")
+    planner = Agent.objects.get(version=team.current_id, name="Planner")
+    planner.policy = policy("planning", {"show_date": False})
+    planner.save()
+    chat.team = team
+    chat.save()
+    assert not choose_chat_model(chat=chat, agent=planner).values.show_date
+    planner.policy.retired = True
+    planner.policy.save()
+
+    assert choose_chat_model(chat=chat, agent=planner).values.show_date
+    assert explained(alice, chat, role_id=planner.role_id)["show_date"].value is True
