@@ -138,7 +138,7 @@ def compose_next_context(
     segments = [[*build_segment_row(segment)] for segment in found.sent.segments]
     sources = replace(
         sent_texts.load_segment_sources(segments), texts=collect_segment_texts(found, chat=chat)
-    )
+    ).with_notes(found.sent.notes)
     recent, notes = build_context_entries(found, segments=segments, sources=sources)
     summary = found.given.summary
     return NextContext(
@@ -207,7 +207,9 @@ def build_context_entries(
         if origin not in listed or message is None:
             continue
         values = found.choice.values
-        wires, _ = sent_texts.recreate_wire_messages(message, segment, values=values)
+        wires, _ = sent_texts.recreate_wire_messages(
+            message, segment, values=values, sources=sources
+        )
         entries = [wire.shown() for wire in wires if wire.role != "tool" and wire.shown()]
         if any(wire.role == "tool" or wire.tool_calls for wire in wires):
             notes.append(f"{seq}:tool_parts_left_out")

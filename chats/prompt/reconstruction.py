@@ -25,7 +25,11 @@ from contextpolicy.engine.compose.layouts import Maker, build_entry_block, enfor
 from contextpolicy.engine.compose.pieces import build_prompt_maker
 from contextpolicy.engine.compose.text_layouts import TextMaker
 from contextpolicy.engine.history.entries import Entry
-from contextpolicy.engine.history.tool_rules import find_stubbed_results
+from contextpolicy.engine.history.tool_rules import (
+    find_stubbed_results,
+    list_omittable_results,
+    parse_stub_notes,
+)
 from contextpolicy.engine.history.truncation import cut_text
 from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.messages import ToolSpec, WireMessage
@@ -196,7 +200,7 @@ class _Build:
             form=self.view.form if self.view else "",
             counter=COUNTER,
             scale=Scale(1, None),
-            stubbed=find_stubbed_results(history, values=self.values),
+            stubbed=self.stubbed(history),
         )
         asked = [*by_origin["question"], *by_origin["continue"]]
         parts = Parts(
@@ -225,6 +229,22 @@ class _Build:
             self.tools(by_origin["tools"]),
             tuple((block.segments, len(block.wires)) for block in blocks if block.segments),
         )
+
+    def stubbed(self, history: Sequence[engine.Message]) -> dict[int, frozenset[str]]:
+        """Return the results that the prompt omitted, by the seq of their message.
+
+        Receipts of older versions name only the messages. The call ids are then found by the rules.
+        """
+        noted = parse_stub_notes(self.receipt.notes)
+        if None not in noted.values():
+            return {seq: ids or frozenset() for seq, ids in noted.items()}
+        likely = find_stubbed_results(history, values=self.values)
+        return {
+            message.seq: likely.get(message.seq)
+            or list_omittable_results(message, values=self.values)
+            for message in history
+            if message.seq in noted
+        }
 
     def text(self, segment: Segment) -> str:
         """Return the stored text of a segment that is not a message. Raises `PartMissing`."""

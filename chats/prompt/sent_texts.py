@@ -2,18 +2,26 @@
 
 import uuid
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from chats.models import Message, PromptText, Receipt
 from chats.prompt.agents import AgentView
 from chats.record.history import build_engine_message
 from contextpolicy.engine.history.entries import build_prompt_entry
+from contextpolicy.engine.history.tool_rules import (
+    Stubbed,
+    list_omittable_results,
+    parse_stub_notes,
+)
+from contextpolicy.engine.messages import messages as engine
 from contextpolicy.engine.messages.messages import WireMessage, convert_parts_to_wires
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 
 # A segment in the receipt's format: origin, label, `seq`, tokens, cut, digest, cut of tool results.
 Row = Sequence[object]
+# Tool results that a prompt omitted, as its notes name them (see `parse_stub_notes`).
+NotedStubs = Mapping[int, frozenset[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -24,6 +32,12 @@ class SegmentSources:
     messages: Mapping[str, Message]
     # The agent that received the prompts.
     view: AgentView | None = None
+    # The tool results that the prompt omitted.
+    stubs: NotedStubs = field(default_factory=dict)
+
+    def with_notes(self, notes: Iterable[str]) -> "SegmentSources":
+        """Return the sources for the segments of one prompt with these notes."""
+        return replace(self, stubs=parse_stub_notes(notes))
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +84,7 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
     origin, label, _, _, _, digest, *_ = segment
     message = sources.messages.get(str(label))
     if message is not None:
-        return recreate_message_text(message, segment, values=values, view=sources.view)
+        return recreate_message_text(message, segment, values=values, sources=sources)
     text = sources.texts.get(str(digest or label), "")
     # In text forms, an agent's instructions and the task are sections of the text.
     is_system = origin == "system" or (origin == "tail" and label in ("agent", "task"))
@@ -80,28 +94,27 @@ def recreate_sent_text(segment: Row, *, sources: SegmentSources, values: PolicyV
 
 
 def recreate_message_text(
-    message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
+    message: Message, segment: Row, *, values: PolicyValues, sources: SegmentSources
 ) -> SentText:
-    """Return the text of a message as a segment sent it.
-
-    `view`: how the receiving agent sees the chat.
+    """Return the text of a message as a segment sent it, to the agent of the sources if there is
+    one.
 
     A cut is a pure function of the message, the limit and the policy's style, so it can be
     recreated. An erased message has no text.
     """
-    wires, whole = recreate_wire_messages(message, segment, values=values, view=view)
+    wires, whole = recreate_wire_messages(message, segment, values=values, sources=sources)
     return SentText(format_wire_messages(wires), whole)
 
 
 def recreate_wire_messages(
-    message: Message, segment: Row, *, values: PolicyValues, view: AgentView | None = None
+    message: Message, segment: Row, *, values: PolicyValues, sources: SegmentSources
 ) -> tuple[Sequence[WireMessage], int]:
     """Return the wire messages of a segment, and the message's uncut length in characters."""
     origin, _, _, _, cut_to, _, *rest = segment
     results_to = rest[0] if rest else None
     value = build_engine_message(message, counter=ApproximateCounter())
-    if view is not None:
-        value = view.seen(value, counter=ApproximateCounter())
+    if sources.view is not None:
+        value = sources.view.seen(value, counter=ApproximateCounter())
     wires = convert_parts_to_wires(value.role, value.parts)
     whole = len(format_wire_messages(wires))
     if cut_to is None and results_to is None:
@@ -113,8 +126,24 @@ def recreate_wire_messages(
         counter=ApproximateCounter(),
         whole=origin != "history",
         result_limit=limits[1],
+        stubbed=find_message_stubs(value, values=values, sources=sources)
+        if origin == "history"
+        else {},
     )
     return made.wires, whole
+
+
+def find_message_stubs(
+    message: engine.Message, *, values: PolicyValues, sources: SegmentSources
+) -> Stubbed:
+    """Return the results of a message that the prompt omitted.
+
+    If the prompt's notes do not name them, these are all results that the policy may omit.
+    """
+    if message.seq not in sources.stubs:
+        return {}
+    ids = sources.stubs[message.seq]
+    return {message.seq: list_omittable_results(message, values=values) if ids is None else ids}
 
 
 def format_wire_messages(wires: Sequence[WireMessage]) -> str:

@@ -193,7 +193,7 @@ def test_each_tool_has_its_own_rule_on_the_prompts_view_only() -> None:
         == ("[The result of grep, 900 characters, is left out here.]")
     )
     assert 200 < len(result(context, "c4")) <= 300
-    assert "3:results_left_out" in context.notes
+    assert '3:results_left_out:["c3"]' in context.notes
     assert context.truncated_count == 3
     assert isinstance(history[1].parts[1], ToolResultPart)
     assert len(history[1].parts[1].content) == 900

@@ -274,7 +274,7 @@ class ReceiptViewSet(Endpoint):
 
 def serialize_receipt(row: Receipt, *, sources: sent_texts.SegmentSources) -> dict[str, Any]:
     """Return a receipt with the text of each segment."""
-    values = load_policy_values(row.effective_policy)
+    values, sources = load_policy_values(row.effective_policy), sources.with_notes(row.notes)
     told = [
         serialize_text_segment(
             segment, sent=sent_texts.recreate_sent_text(segment, sources=sources, values=values)

@@ -98,7 +98,7 @@ def build_receipt_views(turn: Turn) -> list[ReceiptView]:
 
 
 def build_receipt_view(row: Receipt, *, sources: SegmentSources, many: bool) -> ReceiptView:
-    values = load_policy_values(row.effective_policy)
+    values, sources = load_policy_values(row.effective_policy), sources.with_notes(row.notes)
     has_form = any(note.startswith(f"{PROMPT_FORM}:") for note in row.notes)
     # A text form is one block of text including the question, like layout A.
     layout = "A" if has_form else values.layout
@@ -206,7 +206,7 @@ def build_segment_view(
     size = int(str(tokens))
     message = sources.messages.get(str(label))
     if message is not None:
-        text, cuts = get_segment_text(message, segment, values=values, view=sources.view)
+        text, cuts = get_segment_text(message, segment, values=values, sources=sources)
     else:
         text, cuts = sources.texts.get(str(digest or label), ""), ()
     origin_words = str(ORIGINS.get(str(origin), origin))

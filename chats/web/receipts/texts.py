@@ -5,8 +5,7 @@ from collections.abc import Sequence
 from django.utils.translation import gettext
 
 from chats.models import Message
-from chats.prompt.agents import AgentView
-from chats.prompt.sent_texts import recreate_message_text
+from chats.prompt.sent_texts import SegmentSources, recreate_message_text
 from chats.web.words import cut_words
 from contextpolicy.engine.policy.policy import PolicyValues
 
@@ -16,14 +15,11 @@ def get_segment_text(
     segment: Sequence[object],
     *,
     values: PolicyValues,
-    view: AgentView | None = None,
+    sources: SegmentSources,
 ) -> tuple[str, Sequence[str]]:
-    """Return the text of a message as a segment sent it, and labels for its cuts.
-
-    `view`: the perspective of the agent that received it.
-    """
+    """Return the text of a message as a segment sent it, and labels for its cuts."""
     cut_to, results_to = segment[4], segment[6]
-    sent = recreate_message_text(message, segment, values=values, view=view)
+    sent = recreate_message_text(message, segment, values=values, sources=sources)
     if cut_to is None and results_to is None:
         return sent.text, ()
     limits = [limit if isinstance(limit, int) else None for limit in (cut_to, results_to)]

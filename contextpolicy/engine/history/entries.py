@@ -4,7 +4,12 @@ from collections.abc import Callable, Sequence
 from types import MappingProxyType
 from typing import NamedTuple
 
-from contextpolicy.engine.history.tool_rules import Stubbed, apply_tool_rules, get_result_limit
+from contextpolicy.engine.history.tool_rules import (
+    Stubbed,
+    apply_tool_rules,
+    format_stub_note,
+    get_result_limit,
+)
 from contextpolicy.engine.history.truncation import cut_texts
 from contextpolicy.engine.messages.files import LONGEST_FRAME
 from contextpolicy.engine.messages.messages import (
@@ -73,7 +78,7 @@ def build_prompt_entry(
     if text_cut or result_cut or repairs:
         tokens = sum(count_wire_tokens(wire, counter=counter) for wire in sent)
     limit = values.tool_output_limit
-    notes = (*repairs, "results_left_out") if gone else repairs
+    notes = (*repairs, format_stub_note(message, gone)) if gone else repairs
     return Entry(
         message,
         sent,

@@ -4,8 +4,9 @@ A stub replaces an omitted result. Rules apply by tool name; `*` covers all othe
 `skill_load`. The stored result is never cut.
 """
 
+import json
 from collections import defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 from contextpolicy.engine.history.truncation import cut_tool_result
 from contextpolicy.engine.messages.messages import Message, ToolResultPart, WireMessage
@@ -16,6 +17,8 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 # Omitted results: the ids of their calls by the seq of their message.
 Stubbed = Mapping[int, frozenset[str]]
+# Begins the note about a message with omitted results.
+RESULTS_LEFT_OUT = "results_left_out"
 
 
 def format_result_stub(name: str, characters: int) -> str:
@@ -71,6 +74,36 @@ def find_stubbed_results(messages: Sequence[Message], *, values: PolicyValues) -
                     gone[seq] = gone.get(seq, frozenset()) | {call_id}
                 del kept[:border]
     return gone
+
+
+def format_stub_note(message: Message, gone: frozenset[str]) -> str:
+    """Return the note about the omitted results of a message: the ids of their calls as JSON."""
+    results = (part for part in message.parts if isinstance(part, ToolResultPart))
+    ids = dict.fromkeys(part.call_id for part in results if part.call_id in gone)
+    return f"{RESULTS_LEFT_OUT}:{json.dumps([*ids])}"
+
+
+def parse_stub_notes(notes: Iterable[str]) -> dict[int, frozenset[str] | None]:
+    """Return the omitted results that a prompt's notes name, by the seq of their message.
+
+    None for a message whose note has no ids, as in receipts of older versions.
+    """
+    found: dict[int, frozenset[str] | None] = {}
+    for note in notes:
+        seq, _, rest = note.partition(":")
+        name, _, ids = rest.partition(":")
+        if name == RESULTS_LEFT_OUT and seq.isdecimal():
+            found[int(seq)] = frozenset(json.loads(ids)) if ids else None
+    return found
+
+
+def list_omittable_results(message: Message, *, values: PolicyValues) -> frozenset[str]:
+    """Return the call ids of a message's results that the policy may omit (`keep_newest`)."""
+    return frozenset(
+        part.call_id
+        for part in message.parts
+        if isinstance(part, ToolResultPart) and "keep_newest" in _rule(values, part.name)
+    )
 
 
 def apply_tool_rules(

@@ -9,6 +9,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.models import Branch, Chat, Compaction, Message, Receipt
+from chats.prompt.sent_texts import load_receipt_sources, recreate_sent_text
 from chats.prompt.tools import registry as tools
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
 from chats.turns.start import start_turn
@@ -19,6 +20,8 @@ from contextpolicy.engine.messages.messages import ToolSpec
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.window import HistoryView, WindowChoice
 from contextpolicy.models import EffectivePolicy, ModelSpec
+from contextpolicy.resolution import load_policy_values
+from tests.chats.rebuilding import not_rebuilt
 from tests.support.compactions_on_pages import get_branch
 from tests.support.engine_inputs import STRATEGIES
 from tests.support.model_requests import Ask, Work, list_sent_messages
@@ -349,3 +352,68 @@ def test_a_strategy_that_is_gone_falls_back_and_the_receipt_says_so(
 
     assert [content for _, content in list_sent_messages(ask("Q2"))] == ["Q1", "A1", "Q2"]
     assert Receipt.objects.order_by("-last_seq")[0].notes == ["strategy", "strategy:missing"]
+
+
+@pytest.mark.usefixtures("tool")
+@pytest.mark.parametrize("names_ids", [True, False], ids=["now", "older"])
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"strategy": "simple", "window_size": 20, "window_turns": 3},
+        {"strategy": "entity_state", "state_schema": SCHEMA, "keep_last_messages": 5},
+    ],
+    ids=["window", "state"],
+)
+def test_results_that_a_window_left_out_are_known_from_the_receipt(
+    values: dict[str, Any],
+    names_ids: bool,
+    govern: Callable[..., None],
+    alice: User,
+    chat: Chat,
+    now: datetime,
+    work: Work,
+) -> None:
+    """The rule counts the results of messages that the prompt does not contain."""
+    govern(**values, tool_output_rules={"look_up": {"keep_newest": 1}})
+    extracted = [[TextDelta("{}"), Finished("stop")]] if "state_schema" in values else []
+    for number in range(7):
+        turn = start_turn(user=alice, chat=chat, text=f"Q{number}", now=now).turn
+        call = ToolCallDelta(index=0, call_id=f"c-{number}", name="look_up", arguments="{}")
+        work(turn, *extracted, [call, Finished("tool_calls")], [TextDelta("A."), Finished("stop")])
+    rows = Receipt.objects.exclude(notes=[])
+    assert rows
+    if not names_ids:
+        for row in rows:
+            row.notes = [":".join(note.split(":")[:2]) for note in row.notes]
+            row.save()
+
+    assert not_rebuilt() == []
+    row = rows.order_by("last_seq")[0]
+    sources = load_receipt_sources([row]).with_notes(row.notes)
+    texts = [
+        recreate_sent_text(
+            segment, sources=sources, values=load_policy_values(row.effective_policy)
+        ).text
+        for segment in row.segments
+    ]
+    assert [text for text in texts if "is left out here" in text] != []
+
+
+@pytest.mark.usefixtures("tool")
+def test_one_of_several_results_of_a_message_is_left_out(
+    govern: Callable[..., None], alice: User, chat: Chat, now: datetime, work: Work, ask: Ask
+) -> None:
+    govern(strategy="sliding_window", tool_output_rules={"look_up": {"keep_newest": 1}})
+    turn = start_turn(user=alice, chat=chat, text="Q", now=now).turn
+    calls = [
+        ToolCallDelta(index=place, call_id=f"c{place}", name="look_up", arguments="{}")
+        for place in range(3)
+    ]
+    work(turn, [*calls, Finished("tool_calls")], [TextDelta("Done."), Finished("stop")])
+
+    later = ask("Q2")
+
+    results = [m.content for m in later.messages if m.role == "tool"]
+    assert ["is left out here" in content for content in results] == [True, True, False]
+    assert Receipt.objects.order_by("-last_seq")[0].notes == ['2:results_left_out:["c0", "c1"]']
+    assert not_rebuilt() == []
