@@ -44,7 +44,7 @@ from contextpolicy.engine.messages.segments import (
 from contextpolicy.engine.messages.tokens import ApproximateCounter
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import build_state_request
-from contextpolicy.models import ModelSpec
+from contextpolicy.models import AuditEvent, ModelSpec
 from contextpolicy.resolution import load_policy_values
 
 COUNTER = ApproximateCounter()
@@ -85,7 +85,22 @@ def rebuild_request(receipt: Receipt) -> Rebuilt:
         found = _Build(receipt).made()
     except (PartMissing, ValueError, KeyError):
         return Rebuilt(receipt, fault="missing")
-    return found if found.sha256 == receipt.prompt_sha256 else replace(found, fault="differs")
+    if found.sha256 == receipt.prompt_sha256:
+        return found
+    return replace(found, fault="missing" if is_owner_renamed_since(receipt) else "differs")
+
+
+def is_owner_renamed_since(receipt: Receipt) -> bool:
+    """Return True if an agent's prompt may contain an earlier user name of the chat's owner.
+
+    User names are not stored with messages, and the audit log does not contain the earlier ones.
+    """
+    if receipt.turn.agent_id is None:
+        return False
+    events = AuditEvent.objects.filter(type="user.changed", at__gte=receipt.created_at)
+    owner = receipt.turn.branch.chat.owner_id
+    found = events.filter(data__user=owner).values_list("data", flat=True)
+    return any("username" in data.get("fields", ()) for data in found)
 
 
 def request_of(found: Rebuilt, *, with_images: bool = False) -> ProviderRequest:

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.utils import timezone
 
 from chats.actions import erasure, lifecycle, marks
 from chats.models import Chat, Message, Receipt, Turn
@@ -14,10 +15,13 @@ from chats.prompt import stored_messages
 from chats.turns.start import start_turn
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
-from contextpolicy.roles import AUDITOR
+from contextpolicy.roles import AUDITOR, OWNER, save_person
+from tests.chats.teams.conftest import play, team_of
 from tests.contextpolicy.people import person, signed_in
 from tests.support.stored_messages import change_stored_text, run_ledger_verify, verify_at_night
+from tests.support.team_rounds import Plays
 
+__all__ = ["play", "team_of"]
 Ask = Callable[[str], Turn]
 
 
@@ -138,3 +142,24 @@ def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
     assert (told[stored_messages.COMPARED], told[stored_messages.LATE]) == (2, 1)
     assert list(stored_messages.iter_chats_in_rotation()) == [*chats[2:], *chats[:2]]
     assert verify_at_night(now, seconds=-1.0).told[stored_messages.LATE] == 1
+
+
+def test_a_renamed_owner_of_a_teams_chat_is_no_break(
+    play: Plays, alice: User, chat: Chat, now: datetime
+) -> None:
+    """The agents' prompts contain the name, and the old one is not stored."""
+    person("olga", OWNER)
+    team = play("Planner", "Critic")
+    team.ask()
+    team.answer("Go north.", "Go south.")
+    assert f"{stored_messages.FITS}: " in run_ledger_verify()
+    alice.username = "alice.b"
+    save_person(person=alice, changed={"username"}, actor="user:1", now=timezone.now())
+
+    told = run_ledger_verify()
+
+    assert f"{stored_messages.NOT_BUILT}: " in told
+    assert "FAILED" not in told
+    # The ledger has a commitment to each message.
+    change_stored_text(Message.objects.get(branch__chat=chat, seq=2), "north", "west")
+    assert "FAILED" in run_ledger_verify()
