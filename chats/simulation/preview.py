@@ -64,12 +64,15 @@ class Side:
     due: tuple[str, str] = ("none", "")
     window_to: int = 0
     outlook: Outlook | None = None
+    # SHA-256 of the prompt. Two prompts of the same size can have different texts.
+    digest: str = ""
 
     @property
     def outcome(self) -> tuple[object, ...]:
         """The values that must be equal for two sides to count as the same."""
         left_out = sorted(self.left_out.items())
-        return (self.code, self.tokens, self.full, self.cut, self.summarised, left_out, self.due[0])
+        sizes = (self.tokens, self.full, self.cut, self.summarised, left_out)
+        return (self.code, self.digest, *sizes, self.due[0])
 
 
 @dataclass(frozen=True, slots=True)
@@ -206,6 +209,7 @@ def build_side(outlook: Outlook, *, label: str) -> Side:
         due=(needed.action, needed.reason),
         window_to=given.window_to,
         outlook=outlook,
+        digest=sent.prompt_sha256,
     )
 
 

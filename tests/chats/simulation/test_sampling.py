@@ -59,6 +59,18 @@ def test_outcomes_are_counted_and_not_chats_under_the_policy(
     assert all(each.now.outlook is None for each in found.worst)
 
 
+def test_a_text_of_the_same_length_is_a_change(chats: list[Chat], now: datetime) -> None:
+    values = {"strategy": "simple", "window_size": 30, "system_text": "Be brief."}
+    policy = create_policy(slug="trial", name="Trial", values=values, actor="system", now=now)
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
+    same = sample_chats(proposal=proposed(ASSIGNED, **values), now=now)
+    other = sample_chats(
+        proposal=proposed(ASSIGNED, **{**values, "system_text": "Be quick."}), now=now
+    )
+    assert (same.changed, other.changed) == (0, 6)
+    assert all(each.now.tokens == each.proposed.tokens for each in other.worst)
+
+
 def test_a_refusal_is_counted_apart_and_stands_first(chats: list[Chat], now: datetime) -> None:
     nothing = proposed(token_budget=900, reserve_tokens=880)
     found = sample_chats(proposal=nothing, now=now)
