@@ -10,14 +10,16 @@ summaries that were never written are estimates.
 import statistics
 import uuid
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from copy import copy
 from dataclasses import dataclass, field
+from typing import Any
 
 from chats.compaction.plan import AttemptSpec, find_summariser, plan_for
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel
+from chats.prompt.next_context import build_segment_row
 from chats.prompt.next_prompt import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
@@ -43,6 +45,8 @@ MARKS = (
 )
 # Number of summaries whose lengths predict the next one.
 RECENT = 50
+# The origins of segments that a text layout joins with the question.
+JOINED = frozenset({"summary", "pin", "history", "tail"})
 # A word that every tokenizer counts as one token.
 WORD = "word "
 
@@ -241,7 +245,10 @@ def compose_draft_prompt(
         return
     then = build_side(outlook, label="Then")
     row.tokens_then, row.full_then = outlook.sent.prompt_tokens, then.full
+    segments = [build_segment_row(segment) for segment in outlook.sent.segments]
+    sent = build_text_key(recorded.receipt.segments, values=recorded.values)
     is_same = build_comparison_key(then) == build_comparison_key(recorded.side)
+    is_same = is_same and build_text_key(segments, values=choice.values) == sent
     row.outcome = Outcome.EQUAL if is_same else Outcome.CHANGED
     moved = outlook.given.window_to > max(coverage.window_to, coverage.to_seq)
     coverage.window_to = max(coverage.window_to, outlook.given.window_to)
@@ -252,6 +259,29 @@ def compose_draft_prompt(
 def build_comparison_key(side: Side) -> tuple[object, ...]:
     """Return the values that must be equal for two sides to be the same, without token counts."""
     return (side.full, side.cut, side.summarised, sorted(side.left_out.items()), side.due[0])
+
+
+def build_text_key(
+    segments: Sequence[Sequence[Any]], *, values: PolicyValues
+) -> tuple[object, ...]:
+    """Return the texts and forms that a policy gives a prompt, as far as they can be compared.
+
+    `segments` have the format of a receipt. Texts of people are left out, because they may have
+    changed since the turn.
+    """
+    system = [(row[1], row[5]) for row in segments if row[0] == "system" and row[1] != "chat"]
+    days = [row[1] for row in segments if row[0] == "day"]
+    has_date = any(row[0] == "tail" and row[1] == "date" for row in segments)
+    has_block = any(row[0] in JOINED for row in segments)
+    is_text = has_block and values.layout in ("A", "C")
+    return (
+        system,
+        days,
+        has_date,
+        values.layout if has_block else "",
+        values.question_prefix if is_text else "",
+        values.cut_style if any(row[4] is not None for row in segments) else "",
+    )
 
 
 def find_draft_coverage(evaluation: Evaluation, branch: Branch) -> VirtualCoverage:

@@ -173,6 +173,38 @@ class TestJudgement:
         assert (row.turns, row.judged, row.changed) == (4, 4, 0)
         assert row.tokens_now == row.tokens_then > 0
 
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"system_text": "Be quick."},
+            {"layout": "C"},
+            {"show_date": True},
+            {"dates": True},
+            {"budget_note": True},
+            {"cut_style": "head_tail"},
+        ],
+        ids=str,
+    )
+    def test_a_draft_with_another_text_changes_replies(
+        self,
+        change: dict[str, Any],
+        chat: Chat,
+        policy: ContextPolicy,
+        now: datetime,
+        work: Work,
+    ) -> None:
+        """Even if it sends the same messages."""
+        values = {**WIDE, "system_text": "Be brief.", "max_chars_per_message": 60}
+        create_policy_version(
+            policy=policy, values=values, locks=[], note="", actor="user:7", now=now
+        )
+        row = evaluated(policy, {**values, **change}, now=now)
+        say(chat, 3, work=work)
+        row = judge_all(row, now)
+        # A first question without history has no form of its own.
+        has_history_only = {"layout", "cut_style"} & change.keys()
+        assert (row.judged, row.changed) == (3, 2 if has_history_only else 3)
+
     def test_its_own_history_is_carried_along(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
     ) -> None:
