@@ -7,7 +7,6 @@ that it would have summarised stay summarised. Otherwise it would compact at eve
 summaries that were never written are estimates.
 """
 
-import statistics
 import uuid
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -15,7 +14,7 @@ from copy import copy
 from dataclasses import dataclass, field
 from typing import Any
 
-from chats.compaction.plan import AttemptSpec, find_summariser, plan_for
+from chats.compaction.plan import AttemptSpec, plan_for
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt.model_choice import ChosenModel
@@ -23,7 +22,7 @@ from chats.prompt.next_context import build_segment_row
 from chats.prompt.next_prompt import compose_next_prompt
 from chats.prompt.tokenizer import O200kCounter
 from chats.record import history
-from chats.simulation.forecast import SHARE_OF_SUMMARY
+from chats.simulation.estimates import estimate_next_summary
 from chats.simulation.preview import Side, build_side
 from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.messages import messages as engine
@@ -43,8 +42,6 @@ MARKS = (
     "message.pinned",
     "message.unpinned",
 )
-# Number of summaries whose lengths predict the next one.
-RECENT = 50
 # The origins of segments that a text layout joins with the question.
 JOINED = frozenset({"summary", "pin", "history", "tail"})
 # A word that every tokenizer counts as one token.
@@ -371,7 +368,7 @@ def apply_draft_compaction(
                 "from_seq": found.from_seq,
                 "to_seq": found.to_seq,
                 "exceptions": list(found.exceptions),
-                "tokens": estimate_draft_summary(choice.values),
+                "tokens": estimate_next_summary(choice.values)[0] or 0,
             }
     if action != "swap" or coverage.ready is None:
         return False
@@ -380,24 +377,6 @@ def apply_draft_compaction(
         setattr(coverage, name, value)
     coverage.ready = None
     return True
-
-
-def estimate_draft_summary(values: PolicyValues) -> int:
-    """Estimate the token count of a summary: the median of this model's recent summaries.
-
-    Without summaries, a share of the policy's limit, which is also the maximum.
-    """
-    model = find_summariser(values)
-    rows = Compaction.objects.filter(
-        kind=Compaction.Kind.SUMMARY,
-        summary_tokens__isnull=False,
-        model_name=model.name if model else "",
-    )
-    lengths = rows.order_by("-created_at").values_list("summary_tokens", flat=True)[:RECENT]
-    known = [length for length in lengths if length]
-    usual = int(statistics.median(known)) if known else None
-    most = values.summary_max_tokens
-    return min(usual, most) if usual else int(most * SHARE_OF_SUMMARY)
 
 
 def is_in_share(branch_id: uuid.UUID, *, share: int) -> bool:

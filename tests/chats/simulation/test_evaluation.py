@@ -18,6 +18,7 @@ from chats.compaction import maintain
 from chats.ground import leases
 from chats.ground.leases import LeaseLost
 from chats.models import Branch, Chat, Message, Receipt, Turn
+from chats.models.compactions import EXTRACTIVE
 from chats.providers.base import Finished, TextDelta
 from chats.simulation import due, evaluating, shadow, upkeep
 from chats.simulation.evaluated import load_evaluation_findings
@@ -49,6 +50,7 @@ from contextpolicy.two_persons import SecondPersonNeeded
 from tests.chats.states import SCHEMA
 from tests.contextpolicy.pages import Page, message_codes, opened
 from tests.contextpolicy.people import person, signed_in
+from tests.support.chat_messages import activate_compaction
 from tests.support.ledger_events import list_events
 
 pytestmark = pytest.mark.django_db
@@ -220,6 +222,20 @@ class TestJudgement:
         assert 0 < coverage.to_seq < 28
         assert coverage.tokens == int(200 * 0.6)
         assert row.compactions_now == 0
+
+    def test_its_summaries_are_as_long_as_recent_ones_of_the_same_writer(
+        self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work, bob: User
+    ) -> None:
+        """The draft names no model, so the built-in extractor would write them."""
+        for tokens in (30, 40, 50):
+            other = lifecycle.create_chat(owner=bob, now=now).active_branch
+            assert other is not None
+            written = {"model_name": EXTRACTIVE, "summary_tokens": tokens}
+            activate_compaction(other, 2, now=now, **written)
+        row = evaluated(policy, SUMMARIES, now=now)
+        say(chat, 14, work=work)
+        judge_all(row, now)
+        assert VirtualCoverage.objects.get().tokens == 40
 
     def test_what_it_would_have_folded_is_about_what_a_run_folds(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work, bob: User
