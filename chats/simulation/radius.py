@@ -6,7 +6,6 @@ so a killed worker loses one page of work and counts nothing twice. The count be
 another version of the policy is published.
 """
 
-import logging
 import uuid
 from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
@@ -20,7 +19,7 @@ from django.db.models import F
 from django.utils.functional import lazy
 from django.utils.translation import gettext_noop
 
-from chats.ground import databases, queue
+from chats.ground import queue
 from chats.ground.background_lock import alone, give_way
 from chats.ground.jobs import JobLease, PacedRenewal
 from chats.ground.refusals import NotFound, Refusal
@@ -36,7 +35,6 @@ from contextpolicy.linter.errors import find_policy_errors
 from contextpolicy.models import BlastRadius, ContextPolicy
 from contextpolicy.policy_refusals import PolicyNotInUse, PolicyProblems
 
-logger = logging.getLogger(__name__)
 # Chats counted by one statement, and repeated after a killed worker.
 PAGE = 100
 # Maximum duration of one task in seconds.
@@ -264,12 +262,8 @@ def compare_page(
         try:
             with alone:
                 found = compare_chat(pk, proposal=proposal, now=clock())
-        except Exception as error:
-            if databases.is_retryable_error(error):
-                # Database error, not this chat's fault: let a later task retry.
-                raise
-            # Never log its text, because a database includes the row's values.
-            logger.error("chat %s was not judged: %s", pk, type(error).__name__)  # noqa: TRY400
+        except Exception as error:  # noqa: BLE001 - one chat must not prevent the count
+            sampling.log_failed_comparison(pk, error)
             page.failed += 1
             continue
         give_way(REST)

@@ -4,6 +4,7 @@ A chat counts as changed if its next prompt would differ or be refused, not mere
 policy applies to it. Both prompts are composed with the worker's functions.
 """
 
+import logging
 import math
 import time
 from collections.abc import Callable, Iterable
@@ -14,10 +15,12 @@ from typing import Any
 
 from django.db.models import QuerySet
 
+from chats.ground import databases
 from chats.models import Chat
 from chats.simulation.preview import Side, compose_both_sides, find_previewable_chat
 from chats.simulation.proposals import PolicyProposal
 
+logger = logging.getLogger(__name__)
 # A chat is in use if it changed within this period.
 IN_USE = timedelta(days=90)
 SAMPLE = 200
@@ -129,16 +132,31 @@ def compare_chats(
     until: float,
     guard: AbstractContextManager[Any],
 ) -> list[Judged]:
-    """Compare chats one after the other until the time limit; skip deleted ones."""
+    """Compare chats one after the other until the time limit.
+
+    Skips deleted chats, and those that cannot be compared because of an error.
+    """
     found = []
     for pk in list(ids):
         if clock() > until:
             break
-        with guard:
-            judged = compare_chat(pk, proposal=proposal, now=now)
+        try:
+            with guard:
+                judged = compare_chat(pk, proposal=proposal, now=now)
+        except Exception as error:  # noqa: BLE001 - one chat must not prevent the sample
+            log_failed_comparison(pk, error)
+            continue
         if judged is not None:
             found.append(judged)
     return found
+
+
+def log_failed_comparison(pk: Any, error: Exception) -> None:
+    """Log that a chat could not be compared. Raises a database error that a retry may solve."""
+    if databases.is_retryable_error(error):
+        raise error
+    # Never log its text, because a database includes the row's values.
+    logger.error("chat %s was not judged: %s", pk, type(error).__name__)
 
 
 def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:

@@ -198,9 +198,11 @@ class TestCount:
                 raise ValueError("words of a person")
             return judge(pk, **options)
 
-        monkeypatch.setattr("chats.simulation.radius.compare_chat", broken)
+        for module in ("radius", "sampling"):
+            monkeypatch.setattr(f"chats.simulation.{module}.compare_chat", broken)
         row = work(begun(policy, NARROW, now=now), now)
         assert (row.judged, row.changed, row.failed) == (6, 2, 1)
+        assert (row.sampled, row.sampled_changed) == (6, 2)
 
     def test_what_is_not_in_use_or_came_later_is_left_out(
         self, chats: list[Chat], policy: ContextPolicy, alice: User, now: datetime
