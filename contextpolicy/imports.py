@@ -27,6 +27,8 @@ from contextpolicy.policy_skills import (
     list_missing_skills,
 )
 
+# Maximum characters of a policy's description.
+LONGEST_POLICY_DESCRIPTION = 2_000
 # The prefix of history settings for chats stored as a list of UI messages.
 HISTORY = "context.history."
 
@@ -228,6 +230,8 @@ def import_policy(
 ) -> ContextPolicy:
     """Import an exported policy with values and locks, as a new one or the next version of `into`.
 
+    A new policy also gets the description.
+
     Raises `PolicyProblems` with all problems at once, `MalformedImport`, `ReservedName`,
     `PolicyExists`, `PolicyNameTaken` and `PolicyChangedMeanwhile`.
     """
@@ -239,7 +243,15 @@ def import_policy(
     note = f"Imported: {called}"[:500]
     if into is None:
         return create_imported_policy(
-            called, values=values, locks=locks, note=note, actor=actor, now=now
+            called,
+            values=values,
+            locks=locks,
+            note=note,
+            actor=actor,
+            now=now,
+            # A name without Latin letters and digits gives no slug.
+            slug=slugify(called)[:60] or slugify(str(form.get("slug", "")))[:60],
+            description=str(form.get("description", ""))[:LONGEST_POLICY_DESCRIPTION],
         )
     current = get_latest_version(into)
     publish.create_policy_version(

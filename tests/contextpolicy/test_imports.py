@@ -11,7 +11,7 @@ from django.test import Client
 
 from contextpolicy import policy_refusals, publish
 from contextpolicy.import_json import LONGEST_IMPORT
-from contextpolicy.imports import PolicyExists, import_strategy
+from contextpolicy.imports import PolicyExists, export_policy, import_strategy
 from contextpolicy.models import AuditEvent, ContextPolicy, ModelSpec, PolicyVersion
 from contextpolicy.plugins import MalformedImport
 from contextpolicy.roles import AUDITOR, POLICY_ADMIN
@@ -195,6 +195,26 @@ def test_a_new_policy_never_takes_the_place_of_another(admin: User) -> None:
     with pytest.raises(PolicyExists, match="my-complex-agent"):
         give()
     assert PolicyVersion.objects.count() == 1
+
+
+@pytest.mark.usefixtures("db")
+def test_an_exported_policy_keeps_its_description_and_a_slug(now: datetime) -> None:
+    """A name in another script gives no slug, so the exported one is used."""
+    made = publish.create_policy(
+        slug="support", name="客服", description="给客服组", values={}, actor="system", now=now
+    )
+    text = json.dumps(export_policy(made, with_skills=False))
+    ContextPolicy.objects.update(current=None)
+    PolicyVersion.objects.all().delete()
+    made.delete()
+
+    policy = import_strategy(text=text, actor="system", now=now)
+
+    assert (policy.slug, policy.name, policy.description) == ("support", "客服", "给客服组")
+    second = import_strategy(text=text, name="Second", actor="system", now=now)
+    assert (second.slug, second.description) == ("second", "给客服组")
+    with pytest.raises(PolicyExists):
+        import_strategy(text=text, name="客服二", actor="system", now=now)
 
 
 def test_of_two_at_once_the_second_is_told(
