@@ -167,7 +167,8 @@ def convert_history_form(form: object, *, into: ContextPolicy | None) -> dict[st
     fields: dict[str, Any] = {HISTORY_KEYS[key]: value for key, value in values.items()}
     if "token_budget" in fields:
         # The imported limit applies to the prompt alone, the policy's budget to prompt and reply.
-        before = into.current.values if into and into.current else {}
+        latest = get_latest_version(into) if into else None
+        before = latest.values if latest else {}
         usual = get_strategy_defaults("dynamic_summary").reserve_tokens
         fields["reserve_tokens"] = before.get("reserve_tokens", usual)
         fields["token_budget"] += fields["reserve_tokens"]

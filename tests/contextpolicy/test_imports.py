@@ -277,6 +277,21 @@ def test_settings_of_a_kept_history_become_a_policy(browser: Client, form: dict[
     }
 
 
+@pytest.mark.usefixtures("db")
+def test_settings_of_a_kept_history_keep_the_reserve_of_a_draft(now: datetime) -> None:
+    policy = publish.create_policy(slug="s", name="S", values={}, actor="system", now=now)
+    draft = {"reserve_tokens": 2_000, "token_budget": 8_000}
+    publish.create_policy_version(
+        policy=policy, values=draft, locks=[], note="", actor="system", now=now, is_draft=True
+    )
+    form = json.dumps({"context": {"history": {"maxInputTokensApprox": 9_000}}})
+
+    import_strategy(text=form, into=policy, actor="system", now=now)
+
+    values = policy.versions.latest("number").values
+    assert (values["reserve_tokens"], values["token_budget"]) == (2_000, 11_000)
+
+
 @pytest.mark.parametrize(
     "history", [{"keepLastMessages": "12"}, {"archiveOnCompact": 1}, {"keep": 3}]
 )
