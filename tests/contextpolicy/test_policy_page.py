@@ -138,6 +138,19 @@ def test_an_empty_field_says_what_holds_and_where_it_comes_from(
     assert row.hint == "Overridden. In effect: 6,000 · everyone · Strict v1, locked"
 
 
+def test_a_policy_is_seen_as_if_it_replaced_the_one_assigned_there(
+    browser: Client, now: datetime, support: Group
+) -> None:
+    """A group has one policy, so the limits of the current one end with the assignment."""
+    strict = made(now, {"token_budget": 6_000}, slug="strict", name="Strict")
+    assign_policy(policy=strict, level="group", group=support, actor="system", now=now)
+    policy = made(now, {"token_budget": 20_000})
+
+    editor = looked_at(browser, get_policy_page(policy), **{"seen-group": str(support.pk)})
+
+    assert next(row for row in editor.rows if row.name == "token_budget").hint == ""
+
+
 def test_what_is_typed_is_judged_and_not_saved(browser: Client, now: datetime) -> None:
     policy = made(now, SUMMARY)
     events = AuditEvent.objects.count()

@@ -145,8 +145,8 @@ def load_server_defaults() -> dict[str, object]:
 def merge_viewpoint_layers(ours: Layer, viewpoint: Viewpoint) -> Effective:
     """Merge a policy with the other policies of a viewpoint.
 
-    A policy that is assigned there keeps its position. Any other policy is inserted at the
-    viewpoint's level.
+    A policy that is assigned there keeps its position. Any other policy replaces the one that is
+    assigned at the viewpoint's level, as a new assignment would.
     """
     is_there = any(layer.slug == ours.slug for layer in viewpoint.layers)
     layers = [
@@ -154,6 +154,7 @@ def merge_viewpoint_layers(ours: Layer, viewpoint: Viewpoint) -> Effective:
         if layer.slug == ours.slug
         else layer
         for layer in viewpoint.layers
+        if is_there or layer.level != ours.level
     ]
     layers += [] if is_there else [ours]
     layers.sort(key=lambda layer: FAR_TO_NEAR.index(layer.level))
