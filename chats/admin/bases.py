@@ -84,6 +84,13 @@ class DomainAdmin(FilteredAdmin):
         """Show or save the form. A refusal is shown above the form and changes nothing."""
 
         def view() -> HttpResponse:
+            if self.saves_nothing(request):
+                # Without Django's transaction: on SQLite, it would block all writers until the page
+                # is complete.
+                shown: HttpResponse = self._changeform_view(  # type: ignore[attr-defined]  # the stubs leave it out
+                    request, object_id, form_url, extra_context
+                )
+                return shown
             return super(DomainAdmin, self).changeform_view(
                 request, object_id, form_url, extra_context
             )
@@ -99,6 +106,10 @@ class DomainAdmin(FilteredAdmin):
                 return view()
 
         return self.or_said(request, save_or_show_again)
+
+    def saves_nothing(self, request: HttpRequest) -> bool:
+        """Return True if a submitted form is only shown again, never saved."""
+        return False
 
     def get_form(
         self,

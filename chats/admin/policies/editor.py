@@ -17,7 +17,12 @@ from django.views.decorators.http import require_POST
 from chats.actions.skills import READS_SKILLS
 from chats.admin.policies.form_values import format_form_value
 from chats.admin.policies.importing import import_strategy_view
-from chats.admin.policies.policy_form import OF_THE_POLICY, PolicyForm, add_config_fields
+from chats.admin.policies.policy_form import (
+    OF_THE_POLICY,
+    UNSAVED,
+    PolicyForm,
+    add_config_fields,
+)
 from chats.admin.policies.policy_groups import build_policy_fieldsets
 from chats.admin.policies.policy_page import build_policy_editor
 from chats.admin.policies.preview_as import ViewpointForm
@@ -112,6 +117,10 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         if request.method == "GET" and "export" in request.GET and object_id:
             return self.as_file(request, object_id)
         return super().changeform_view(request, object_id, form_url, extra_context)
+
+    def saves_nothing(self, request: HttpRequest) -> bool:
+        """Return True if the form requests a redraw, a preview or a trial."""
+        return request.method == "POST" and not UNSAVED.isdisjoint(request.POST)
 
     def or_said(self, request: HttpRequest, view: Callable[[], HttpResponse]) -> HttpResponse:
         """Return the view's response. After a concurrent save, show both users' changes."""

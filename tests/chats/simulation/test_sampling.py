@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 from django.contrib.auth.models import User
+from django.db import connection
 from django.test import Client
 from hypothesis import given
 from hypothesis import strategies as st
@@ -13,7 +14,7 @@ from chats.actions import lifecycle
 from chats.models import Chat
 from chats.simulation import sampling
 from chats.simulation.proposals import ASSIGNED, PolicyProposal
-from chats.simulation.sampling import calculate_confidence_interval, sample_chats
+from chats.simulation.sampling import Sampled, calculate_confidence_interval, sample_chats
 from contextpolicy.models import AuditEvent, ContextPolicy, EffectivePolicy, ModelSpec
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
@@ -143,6 +144,24 @@ class TestPage:
         assert str(chats[0].pk) in words
         assert "asks for Eva" not in html
         assert policy.versions.count() == 1
+
+    @pytest.mark.usefixtures("chats")
+    def test_no_transaction_is_open_while_chats_are_compared(
+        self, now: datetime, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """On SQLite, it would block all writers for up to 20 seconds."""
+        depths = []
+
+        def noted(**options: Any) -> Sampled:
+            depths.append(len(connection.savepoint_ids))
+            return sample_chats(**options)
+
+        monkeypatch.setattr("chats.admin.policies.editor_preview.sample_chats", noted)
+        ines = signed_in(person("ines", POLICY_ADMIN))
+        policy = create_policy(slug="own", name="Own", values={}, actor="system", now=now)
+        self.asked(ines, policy)
+        # The transaction of the test has no savepoint.
+        assert depths == [0]
 
 
 class TestREST:
