@@ -67,7 +67,9 @@ document.addEventListener("htmx:afterSwap", bringWords);
 // Drops a response to a part that another response has already replaced: the page has its content,
 // and htmx would look for it in a removed element.
 function leaveOut(event) {
-  if (!event.target.isConnected) event.detail.shouldSwap = false;
+  if (event.target.isConnected) return;
+  event.detail.shouldSwap = false;
+  if (event.target.id === "tail") isMissed = true;
 }
 document.addEventListener("htmx:beforeRequest", (event) => {
   event.detail.target.addEventListener("htmx:beforeSwap", leaveOut);
@@ -97,6 +99,29 @@ document.addEventListener("htmx:beforeSwap", ({ detail }) => {
   detail.shouldSwap = false;
   isMissed = true;
 });
+
+// A response contains the thread from the start of the tail at the time of its request. If another
+// response has moved that start, it would repeat messages: only its other parts are used.
+const tails = new WeakMap();
+let isOutdated = false;
+const tail = () => ({ part: find("#tail"), from: find("#tail-from")?.value });
+
+document.addEventListener("htmx:beforeRequest", ({ detail }) => tails.set(detail.xhr, tail()));
+document.addEventListener("htmx:beforeSwap", ({ detail }) => {
+  const { part, from } = tails.get(detail.xhr) ?? {};
+  const isOther = detail.shouldSwap && detail.target.id === "tail" && detail.target !== part;
+  isOutdated = isOther && from !== tail().from;
+  if (isOutdated) detail.swapOverride = "none";
+  // The newer one of the two responses may have come first.
+  if (isOther) isMissed = true;
+});
+// It says which messages are above that start.
+document.addEventListener("htmx:oobBeforeSwap", (event) => {
+  if (!isOutdated || event.detail.target.id !== "standing") return;
+  event.detail.shouldSwap = false;
+  event.stopPropagation();
+}, { capture: true });
+
 // Identified by its request, because the response may replace the form.
 document.addEventListener("htmx:afterRequest", ({ detail }) => {
   if (detail.xhr === sent) sent = null;

@@ -6,10 +6,10 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import expect
+from playwright.sync_api import APIResponse, Route, expect
 
 from chats.web.reasons import LEFT_OUT
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.browser.product import Product
 from tests.fakes.fake_server import FakeServer
 from tests.support.browser_chats import SLOW_REPLY, start_chat_with_model
@@ -114,6 +114,32 @@ def test_a_message_sent_during_a_reply_waits_and_is_answered(admin: Person, conn
     assert admin.page.locator("article.msg").last.get_attribute("id") == admin.reply.get_attribute(
         "id"
     )
+
+
+def test_a_message_sent_at_the_end_of_a_reply_repeats_no_other(
+    admin: Person, connected: str
+) -> None:
+    start_chat_with_model(admin, "The first question [[fake tokens=20 ms=20]]")
+    ends: list[Route] = []
+    sent: list[tuple[Route, APIResponse]] = []
+    admin.page.route("**/tail?*", lambda route: ends.append(route))
+    admin.page.route("**/messages", lambda route: sent.append((route, route.fetch())))
+    wait_until(admin.page, lambda: bool(ends), "the end of the reply")
+    admin.type("The second question")
+    wait_until(admin.page, lambda: bool(sent), "the response to the message")
+    for route in ends:
+        route.continue_()
+    second = admin.page.locator("#messages .msg--user", has_text="The second question")
+    expect(second).to_have_count(1)
+    admin.page.unroute("**/tail?*")
+    [(route, response)] = sent
+    route.fulfill(response=response)
+    expect(admin.page.locator("#sending article")).to_have_count(0)
+    expect(admin.page.locator("#composer-text")).to_have_value("")
+    admin.wait_for_reply()
+    ids = admin.page.locator("article.msg").evaluate_all("(all) => all.map(({ id }) => id)")
+    assert len(ids) == len(set(ids)) == 4
+    expect(second).to_have_count(1)
 
 
 def test_a_reload_in_the_middle_keeps_the_text_and_goes_on(admin: Person, connected: str) -> None:
