@@ -1,6 +1,6 @@
 // Drafts: unsent text and uploads of each chat's message box, kept in this browser until sign-out.
 
-import { box, find } from "./page.js";
+import { box, find, store } from "./page.js";
 
 const beginning = "draft:";
 const person = find("#stream")?.dataset.person;
@@ -33,10 +33,10 @@ function checksum(text) {
 
 export function keep() {
   if (!person || !box()) return;
-  if (box().value) localStorage.setItem(keyOf(box().form), box().value);
+  if (box().value) store(localStorage, keyOf(box().form), box().value);
   else localStorage.removeItem(keyOf(box().form));
   const files = [...box().form.querySelectorAll("[name=files]")].map(({ value }) => value);
-  if (files.length) localStorage.setItem(filesOf(box().form), JSON.stringify(files));
+  if (files.length) store(localStorage, filesOf(box().form), JSON.stringify(files));
   else localStorage.removeItem(filesOf(box().form));
   localStorage.removeItem(sentFrom(box().form));
 }
@@ -49,7 +49,7 @@ export function unsentFiles() {
 export function send() {
   if (!person) return;
   const mark = { text: box().value, behind: own().at(-1)?.id ?? "" };
-  localStorage.setItem(sentFrom(box().form), JSON.stringify(mark));
+  store(localStorage, sentFrom(box().form), JSON.stringify(mark));
 }
 
 // Returns true if sent text appears in the thread after the messages present at sending.

@@ -15,6 +15,15 @@ export function say(sentence) {
   if (status && sentence) status.textContent = sentence;
 }
 
+// Stores a text in the browser. If the storage is full or off, the page works without it.
+export function store(storage, key, value) {
+  try {
+    storage.setItem(key, value);
+  } catch (error) {
+    console.warn(error);
+  }
+}
+
 const passing = ["open", "tabindex", "hx-swap-oob"];
 
 function drawn(part) {

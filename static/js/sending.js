@@ -1,7 +1,7 @@
 // Shows the user's message in the thread during sending, and an error if it fails.
 
 import { drop, keep, send } from "./drafts.js";
-import { box, find, say } from "./page.js";
+import { box, find, say, store } from "./page.js";
 import { gettext } from "./translation.js";
 
 const place = find("#sending");
@@ -80,7 +80,7 @@ document.addEventListener("form:sending", ({ target }) => {
   if (target.id !== "composer" || !place) return;
   keep();
   text = box().value;
-  sessionStorage.setItem(begun, target.action);
+  store(sessionStorage, begun, target.action);
   find("#welcome")?.setAttribute("hidden", "");
   show();
   box().readOnly = true;

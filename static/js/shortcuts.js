@@ -1,7 +1,7 @@
 // Keyboard shortcuts, and Escape for open elements.
 
 import { offer } from "./acts.js";
-import { box, find, isComposing, thread } from "./page.js";
+import { box, find, isComposing, store, thread } from "./page.js";
 
 const openOnes = () => document.querySelectorAll("details.menu[open], details.meter[open]");
 const areOn = () => localStorage.getItem("shortcuts") !== "off";
@@ -95,6 +95,6 @@ const choice = find("#shortcuts");
 if (choice) {
   choice.checked = areOn();
   choice.addEventListener("change", () => {
-    localStorage.setItem("shortcuts", choice.checked ? "on" : "off");
+    store(localStorage, "shortcuts", choice.checked ? "on" : "off");
   });
 }

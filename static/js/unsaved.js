@@ -1,6 +1,6 @@
 // Keeps the typed text of the other forms of a page when one of them is sent.
 
-import { isTyped } from "./page.js";
+import { isTyped, store } from "./page.js";
 
 const unsaved = "unsaved";
 
@@ -23,12 +23,7 @@ export function typeAgain(values) {
 
 // Stores the text for the reload of an address.
 export function keepForReload(address, values) {
-  if (!values.length) return;
-  try {
-    sessionStorage.setItem(unsaved, JSON.stringify([address, values]));
-  } catch {
-    // The storage is full or off. The form is saved, so the page still reloads.
-  }
+  if (values.length) store(sessionStorage, unsaved, JSON.stringify([address, values]));
 }
 
 const [address, values] = JSON.parse(sessionStorage.getItem(unsaved) ?? "[]");

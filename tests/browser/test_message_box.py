@@ -82,6 +82,21 @@ def test_what_was_on_its_way_when_the_page_was_left_is_no_draft_once_it_arrived(
     expect(page.locator(".msg--user", has_text="Twice")).to_have_count(1)
 
 
+def test_a_message_is_sent_once_if_the_storage_of_the_browser_is_full(admin: Person) -> None:
+    page, box = admin.page, admin.page.locator("#composer-text")
+    page.add_init_script(
+        "Storage.prototype.setItem = () => { throw new DOMException('', 'QuotaExceededError'); }"
+    )
+    admin.new_chat("The first message")
+    admin.wait_for_reply()
+    box.fill("The second message")
+    box.press("Enter")
+    expect(page.locator("#messages .msg--user")).to_have_count(2)
+    expect(page.locator("#sending")).to_be_empty()
+    expect(box).to_have_value("")
+    admin.wait_for_reply()
+
+
 def test_drafts_are_gone_after_signing_out(open_tab: Any, fresh: Product) -> None:
     person = open_tab(fresh)
     person.sign_in(fresh.printed_link())
