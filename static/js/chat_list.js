@@ -79,7 +79,8 @@ function reopen(old) {
 function show(title) {
   const heading = find(".chat__title");
   if (!title || !heading || heading.textContent === title.textContent) return;
-  document.title = document.title.replace(heading.textContent, title.textContent);
+  // A function, because "$" has a meaning in a replacement text.
+  document.title = document.title.replace(/^.*(?= · )/, () => title.textContent);
   heading.textContent = title.textContent;
 }
 

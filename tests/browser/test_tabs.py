@@ -258,10 +258,10 @@ def test_the_open_chat_of_another_tab_takes_its_new_title(
     person.wait_for_reply()
     other = open_tab_at(context, person.page.url)
     person.page.get_by_label("Chat actions").click()
-    person.page.get_by_label("Title").fill("Renamed")
+    person.page.get_by_label("Title").fill("Renamed for $$ · $&")
     person.page.get_by_role("button", name="Rename chat").click()
-    expect(other.locator("h1")).to_have_text("Renamed")
-    expect(other).to_have_title("Renamed · Palimpsest")
+    expect(other.locator("h1")).to_have_text("Renamed for $$ · $&")
+    expect(other).to_have_title("Renamed for $$ · $& · Palimpsest")
     must_be_quiet(person)
 
 
