@@ -118,7 +118,9 @@ function shared({ address, worker, person }) {
   // One worker per user, so a new sign-in gets its own stream.
   const all = new SharedWorker(url, { type: "module", name: person });
   const goAlone = () => {
-    all.port.onmessage = null;
+    // Only once: with a second stream, each text would be shown twice.
+    all.port.onmessage = all.onerror = null;
+    clearTimeout(silence);
     all.port.postMessage({ bye: true });
     alone(address);
     greet();
@@ -128,10 +130,7 @@ function shared({ address, worker, person }) {
     clearTimeout(silence);
     hear(data);
   };
-  all.onerror = () => {
-    clearTimeout(silence);
-    goAlone();
-  };
+  all.onerror = goAlone;
   send = (message) => all.port.postMessage(message);
 }
 

@@ -27,6 +27,17 @@ TAKE_AWAY = "Chat.objects.filter(title__startswith='Filed ').delete()"
 # Goes on until it is stopped: ten tabs take a minute to load on a busy machine.
 ENDLESS = "[[fake tokens=3000 ms=100]]"
 TABS = 10
+# A shared worker that never responds, and a list of all streams of the page.
+SILENT_WORKER = """
+window.SharedWorker = class {
+  port = { postMessage() {} };
+  constructor() { window.worker = this; }
+};
+window.sources = [];
+window.EventSource = class extends EventSource {
+  constructor(address) { super(address); sources.push(this); }
+};
+"""
 # The link that adds older chats to the list.
 MORE_CHATS = "#more-chats > a"
 
@@ -144,6 +155,20 @@ def test_a_browser_without_shared_workers_follows_too(
     person.send("Another question")
     person.wait_for_reply()
     expect(person.page.locator("article.msg")).to_have_count(4)
+    must_be_quiet(person)
+
+
+def test_a_worker_that_fails_late_causes_no_second_stream(
+    context: BrowserContext, product: Product
+) -> None:
+    context.add_init_script(SILENT_WORKER)
+    person = Person(context.new_page(), product)
+    person.open("/chats/new")
+    count = "sources.filter(({ readyState }) => readyState !== EventSource.CLOSED).length"
+    wait_until(person.page, lambda: person.value(count) == 1, "a stream of the page itself")
+    person.value("worker.onerror?.(new Event('error'))")
+    person.page.wait_for_timeout(500)
+    assert person.value(count) == 1
     must_be_quiet(person)
 
 
