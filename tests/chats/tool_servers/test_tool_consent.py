@@ -408,6 +408,9 @@ def test_the_page_asks_and_takes_the_decision(
     call = ToolCall.objects.get()
     assert f'id="consent-{call.pk}"' in html
     assert "secret words" in html
+    page.cookies["zone"] = "Asia/Kolkata"
+    elsewhere = page.get(f"/chats/{chat.pk}/").content.decode()
+    assert f"{call.asked_until:%Y-%m-%d %H:%M} UTC" in elsewhere
     address = f"/chats/{chat.pk}/turns/{waiting.pk}/consent"
     answer = page.post(
         address, {"call": call.pk, "decision": "once"}, headers={"hx-request": "true"}
