@@ -8,7 +8,8 @@ from typing import Any
 from django.conf import settings
 from django.utils.translation import gettext_noop
 
-from chats.api.core.errors import RequestTooLarge
+from chats.api.core.errors import MessageBodyTooLarge, RequestTooLarge
+from chats.gateway.errors import BodyTooLarge
 from chats.gateway.held_response import HELD, WaitingHead
 from chats.ground.refusals import Refusal
 from project.body_turns import LARGE, BodyTurns
@@ -22,6 +23,8 @@ Application = Callable[[Scope, Receive, Send], Awaitable[None]]
 REFUSED = "palimpsest.refused"
 # Requests with all messages of a chat.
 WHOLE_CHATS = re.compile(r"/api/v1/(chats/[0-9a-f-]{36}/team/snapshot|ui-chats)")
+# Requests with a message, whose files can be uploaded instead.
+WITH_FILES = re.compile(r"/api/v1/(chats|chats/[0-9a-f-]{36}/messages|ui-chats)")
 IMPORTS = frozenset({"/api/v1/imports", "/settings/exchange/import"})
 UPLOADS = frozenset({"/api/v1/files", "/files/attach"})
 # The size of the form fields around an uploaded file.
@@ -138,7 +141,7 @@ class RequestBody:
                 return message
             limit = get_body_limit(self.scope)
             if self.taken > limit:
-                self.scope[REFUSED] = RequestTooLarge(limit=limit)
+                self.scope[REFUSED] = build_size_refusal(self.scope, limit=limit)
             elif not self.scope[REFUSED]:
                 await self.take_turn(is_last=not message.get("more_body"))
                 return message
@@ -184,8 +187,16 @@ def check_request_size(scope: Scope) -> Refusal | None:
     lengths = [value for name, value in scope["headers"] if name == b"content-length"]
     limit = get_body_limit(scope)
     if any(value.isdigit() and int(value.lstrip(b"0")[:20] or 0) > limit for value in lengths):
-        return RequestTooLarge(limit=limit)
+        return build_size_refusal(scope, limit=limit)
     return None
+
+
+def build_size_refusal(scope: Scope, *, limit: int) -> Refusal:
+    """Return the refusal of a body of more than `limit` bytes. It names uploads if it has files."""
+    if scope["path"].startswith("/v1/"):
+        return BodyTooLarge(limit=limit)
+    has_files = WITH_FILES.fullmatch(scope["path"]) is not None
+    return (MessageBodyTooLarge if has_files else RequestTooLarge)(limit=limit)
 
 
 def get_body_limit(scope: Scope) -> int:

@@ -105,7 +105,10 @@ class BodyTooLarge(Refusal):
 
     code = "request_too_large"
     status = 413
-    sentence = "The request is larger than {limit:,} bytes. Send a smaller request."
+    sentence = (
+        "The request is larger than {limit:,} bytes. Upload its files with POST /api/v1/files and "
+        "send their ids as file_id, or send a smaller request."
+    )
 
 
 class PreviousResponseNotFound(Refusal):

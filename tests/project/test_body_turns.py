@@ -152,3 +152,22 @@ def test_a_body_with_all_messages_of_a_chat_may_have_sixteen_megabytes(
         length = (b"content-length", b"%d" % (megabytes * 2**20))
         refusal = check_request_size({**make_scope(path), "headers": [length]})
         assert (refusal is None) == allowed, megabytes
+
+
+@pytest.mark.parametrize(
+    ("path", "names_uploads"),
+    [
+        ("/api/v1/chats", True),
+        (f"/api/v1/chats/{'0' * 36}/messages", True),
+        ("/api/v1/ui-chats", True),
+        ("/v1/chat/completions", True),
+        ("/v1/responses", True),
+        ("/api/v1/policies", False),
+    ],
+)
+def test_the_refusal_of_a_large_message_names_uploads(path: str, names_uploads: bool) -> None:
+    length = (b"content-length", b"%d" % (41 * 2**20))
+    refusal = check_request_size({**make_scope(path), "headers": [length]})
+    assert refusal is not None
+    assert (refusal.status, refusal.code) == (413, "request_too_large")
+    assert ("/api/v1/files" in str(refusal.full)) == names_uploads

@@ -11,6 +11,7 @@ from rest_framework.response import Response
 
 from chats.api.chats.messages import EVENTS, EventsOrJSON, build_follower
 from chats.api.core.base import Endpoint, count_message_request, get_request_key
+from chats.api.core.errors import MessageBodyTooLarge
 from chats.api.core.idempotency import get_idempotency_key
 from chats.api.core.inputs import LARGEST_PAGE, EmptyBody, PlainText, Strict
 from chats.api.core.schema import MESSAGE_KEY
@@ -29,6 +30,7 @@ class UIRequestParser(SnapshotParser):
     """Parses a request with all messages of a chat. Lone surrogates become U+FFFD."""
 
     mends = True
+    refusal = MessageBodyTooLarge
 
 
 class ResumedOrJSON(EventsOrJSON):

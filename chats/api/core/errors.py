@@ -87,6 +87,15 @@ class RequestTooLarge(Refusal):
     sentence = gettext_noop("The request is larger than {limit:,} bytes. Send a smaller request.")
 
 
+class MessageBodyTooLarge(RequestTooLarge):
+    """The body of a message exceeds the size limit. Its files can be uploaded instead."""
+
+    sentence = gettext_noop(
+        "The request is larger than {limit:,} bytes. Upload its files with POST /api/v1/files and "
+        "refer to them, or send a smaller request."
+    )
+
+
 class InvalidField(Refusal):
     """A field is missing, unknown or invalid."""
 

@@ -9,7 +9,7 @@ from django.utils.text import format_lazy
 from django.utils.translation import gettext_lazy, gettext_noop
 from rest_framework.parsers import BaseParser
 
-from chats.api.core.errors import RequestTooLarge
+from chats.api.core.errors import MessageBodyTooLarge, RequestTooLarge
 from chats.ground.refusals import Refusal
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
@@ -51,6 +51,8 @@ class StrictJSONParser(BaseParser):
     media_type = "application/json"
     keys = KEYS
     mends = False
+    # The refusal of a body that is too large.
+    refusal: type[RequestTooLarge] = RequestTooLarge
 
     def parse(
         self,
@@ -65,7 +67,7 @@ class StrictJSONParser(BaseParser):
         limit = self.most()
         data = stream.read(limit + 1)
         if len(data) > limit:
-            raise RequestTooLarge(limit=limit)
+            raise self.refusal(limit=limit)
         return parse_json_object(data, keys=self.keys, mends=self.mends)
 
     def most(self) -> int:
@@ -87,6 +89,7 @@ class MessageParser(StrictJSONParser):
     """Parses a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
 
     mends = True
+    refusal = MessageBodyTooLarge
 
 
 def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:

@@ -95,6 +95,19 @@ def test_bad_message_is_refused_and_nothing_is_stored(
     assert not Message.objects.exists()
 
 
+@pytest.mark.parametrize("path", ["chats", "chats/{chat}/messages", "ui-chats"])
+def test_a_request_with_too_large_files_is_told_of_uploads(
+    of_alice: Program, chat: Chat, settings: Settings, path: str
+) -> None:
+    settings.SNAPSHOT_BYTES = settings.DATA_UPLOAD_MAX_MEMORY_SIZE
+    url = "data:text/plain;base64," + "A" * 3_000_000
+    body = {"text": "Read.", "inline_files": [{"name": "a.txt", "url": url}]}
+    answer = of_alice.post(path.format(chat=chat.pk), body)
+    error = answer.json()["error"]
+    assert (answer.status_code, error["code"]) == (413, "request_too_large")
+    assert "/api/v1/files" in error["message"]
+
+
 @pytest.mark.parametrize("kind", ["text/plain", "application/x-www-form-urlencoded", ""])
 def test_body_that_is_no_json_is_415(kind: str, of_alice: Program, chat: Chat) -> None:
     path = f"/api/v1/chats/{chat.pk}/messages"

@@ -453,6 +453,8 @@ def test_S17_who_may_not_is_told_so(
     assert status(program.secret, messages=too_long) == (422, "message_too_long")
     settings.GATEWAY_BYTES = 10
     assert status(program.secret) == (413, "request_too_large")
+    large = program.ask([user("hi")]).json["error"]["message"]
+    assert "/api/v1/files" in large
     settings.GATEWAY_BYTES, settings.GATEWAY_TURNS_PER_KEY = 10**6, 0
     assert status(program.secret) == (429, "too_many_runs")
     answer = Client(headers={"Authorization": f"Bearer {program.secret}"}).get(
