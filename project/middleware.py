@@ -167,11 +167,15 @@ class SecurityHeadersMiddleware(Around):
         return "; ".join(rules)
 
 
-CROSS_ORIGIN_PATHS = ("/v1/", "/api/v1/ui-chats")
+# The gateway, UI chats, and the files and images that UI messages refer to.
+CROSS_ORIGIN_PATHS = re.compile(
+    r"/v1/|/api/v1/(?:ui-chats|files)(?:/|$)"
+    r"|/api/v1/chats/[0-9a-f-]{36}/messages/[0-9a-f-]{36}/images/"
+)
 
 
 class GatewayOriginsMiddleware(Around):
-    """Lets scripts of the origins in GATEWAY_ORIGINS use /v1 and UI chats from a browser (CORS).
+    """Lets scripts of the origins in GATEWAY_ORIGINS use /v1, UI chats and files (CORS).
 
     An API key is still required: browsers send no cookie from another origin.
     """
@@ -194,7 +198,7 @@ class GatewayOriginsMiddleware(Around):
 
     def after(self, request: HttpRequest, response: HttpResponseBase) -> HttpResponseBase:
         """Add the origin that may read the response."""
-        if settings.GATEWAY_ORIGINS and request.path.startswith(CROSS_ORIGIN_PATHS):
+        if settings.GATEWAY_ORIGINS and CROSS_ORIGIN_PATHS.match(request.path):
             patch_vary_headers(cast(Any, response), ["Origin"])
         if self.is_allowed(request):
             response["Access-Control-Allow-Origin"] = request.headers["Origin"]
@@ -205,7 +209,8 @@ class GatewayOriginsMiddleware(Around):
     def is_allowed(self, request: HttpRequest) -> bool:
         """Return True if a request to these paths comes from an allowed origin."""
         origin = request.headers.get("Origin")
-        return request.path.startswith(CROSS_ORIGIN_PATHS) and origin in settings.GATEWAY_ORIGINS
+        is_open = CROSS_ORIGIN_PATHS.match(request.path) is not None
+        return is_open and origin in settings.GATEWAY_ORIGINS
 
 
 class CompressionMiddleware(GZipMiddleware):

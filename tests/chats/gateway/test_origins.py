@@ -10,6 +10,7 @@ from tests.support.gateway_clients import GatewayClient, user
 
 PAGE = "https://chat.example.org"
 ALLOW = "Access-Control-Allow-Origin"
+MISSING = "00000000-0000-4000-8000-000000000000"
 
 
 @pytest.fixture(autouse=True)
@@ -42,6 +43,21 @@ def test_a_listed_origin_may_ask_and_read(program: GatewayClient) -> None:
     assert (refused.status_code, refused[ALLOW]) == (401, PAGE)
 
 
+@pytest.mark.parametrize(
+    "path",
+    [
+        "/api/v1/ui-chats/x",
+        "/api/v1/files",
+        f"/api/v1/files/{MISSING}/content",
+        f"/api/v1/chats/{MISSING}/messages/{MISSING}/images/{'0' * 64}",
+    ],
+)
+def test_a_front_end_of_another_origin_loads_the_files_of_messages(db: None, path: str) -> None:
+    before = preflight(PAGE, path)
+    assert (before.status_code, before[ALLOW]) == (204, PAGE)
+    assert Client().get(path, headers={"Origin": PAGE})[ALLOW] == PAGE
+
+
 def test_a_page_can_read_each_header_of_the_gateway(program: GatewayClient) -> None:
     body = {"model": "demo", "messages": [user("Hi")], "keep_alive": 5}
     response = program.open(body, **{"Origin": PAGE, "Idempotency-Key": "one"})
@@ -59,6 +75,8 @@ def test_a_page_can_read_each_header_of_the_gateway(program: GatewayClient) -> N
         (f"{PAGE}.evil.org", "/v1/models"),
         ("null", "/v1/models"),
         (PAGE, "/api/v1/chats"),
+        (PAGE, "/api/v1/filesystem"),
+        (PAGE, f"/api/v1/chats/{MISSING}/messages/{MISSING}"),
         (PAGE, "/"),
     ],
 )
