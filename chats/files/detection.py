@@ -36,7 +36,8 @@ TEXT_TYPES = {
 # Beginnings of texts. Each comment is an atomic group: otherwise, the number of ways to match
 # repeated comments would double with each, and a file of 300 bytes would stop the process.
 HTML = re.compile(
-    rb"\s*+(?:(?><!--.*?-->)\s*+)*+<(?:!doctype\s+html|html)\b", re.IGNORECASE | re.DOTALL
+    rb"\s*+(?:(?><\?xml.*?\?>|<!--.*?-->)\s*+)*+<(?:!doctype\s+html|html)\b",
+    re.IGNORECASE | re.DOTALL,
 )
 SVG = re.compile(
     rb"\s*+(?:(?><\?xml.*?\?>|<!--.*?-->|<!doctype[^>\[]*(?:\[.*?\]\s*)?>)\s*+)*+"

@@ -11,6 +11,8 @@ import re
 SAMPLE_BYTES = 64 * 1024
 HEAD_BYTES = 4 * 1024
 STATED = re.compile(rb"""charset\s*=\s*["']?\s*([A-Za-z0-9_.:-]{2,40})""", re.IGNORECASE)
+# The encoding in the XML declaration of an XHTML page.
+DECLARED = re.compile(rb"""\s*<\?xml\s[^>]*?encoding\s*=\s*["']([A-Za-z0-9_.:-]{2,40})["']""")
 # The encodings of the HTML standard, by their names in Python. Others are ignored.
 PAGE_ENCODINGS = frozenset(
     [
@@ -56,7 +58,8 @@ def find_stated_encoding(page: bytes) -> str:
 
     Empty if it states none, or one that is unknown or not in `PAGE_ENCODINGS`.
     """
-    stated = STATED.search(page[:HEAD_BYTES])
+    head = page[:HEAD_BYTES]
+    stated = DECLARED.match(head) or STATED.search(head)
     if stated is None:
         return ""
     label = stated[1].decode("ascii").lower()

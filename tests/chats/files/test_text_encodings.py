@@ -47,6 +47,8 @@ def test_a_long_text_that_begins_without_special_letters_is_read(encoding: str, 
 def test_a_page_is_read_in_the_encoding_that_it_states(stated: str, encoding: str) -> None:
     page = f"<html><head>{stated}</head><body>売上</body></html>"
     assert decode_text(page.encode(encoding), is_page=True) == page
+    declared = '<?xml version="1.0" encoding="Shift_JIS"?>\n<html><body>売上</body></html>'
+    assert decode_text(declared.encode("cp932"), is_page=True) == declared
 
 
 @pytest.mark.parametrize("stated", ["iso-8859-1", "latin1", "windows-1252"])

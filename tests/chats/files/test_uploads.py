@@ -111,8 +111,11 @@ def test_repeated_comments_take_no_exponential_time(piece: bytes) -> None:
 
 @pytest.mark.parametrize("encoding", ["utf-8", "utf-8-sig", "utf-16"])
 def test_markup_is_detected_in_each_encoding(encoding: str) -> None:
-    page = "<!-- a --><!doctype html><p>Hi".encode(encoding)
-    assert detect_file_kind(io.BytesIO(page), name="a.txt").kind == "html"
+    for page in (
+        "<!-- a --><!doctype html><p>Hi",
+        '<?xml version="1.0"?>\n<!DOCTYPE html PUBLIC "a"><html><p>Hi',
+    ):
+        assert detect_file_kind(io.BytesIO(page.encode(encoding)), name="a.txt").kind == "html"
     for image in ("<svg/>", '<!DOCTYPE svg [<!ENTITY a "b">]><svg/>'):
         with pytest.raises(FileKindRefused):
             detect_file_kind(io.BytesIO(image.encode(encoding)), name="a.txt")
