@@ -93,9 +93,9 @@ class ProviderAccountAdmin(FreshSignInAdmin):
             },
         ),
         (gettext_lazy("Cache warm-ups"), {"fields": ("warm_up",)}),
-        (gettext_lazy("State"), {"fields": ("paused_until", "paused_reason")}),
+        (gettext_lazy("State"), {"fields": ("paused_until", "pause_reason")}),
     )
-    readonly_fields = ("stored_key", "paused_until", "paused_reason")
+    readonly_fields = ("stored_key", "paused_until", "pause_reason")
 
     def get_readonly_fields(
         self, request: HttpRequest, obj: ProviderAccount | None = None
@@ -149,6 +149,11 @@ class ProviderAccountAdmin(FreshSignInAdmin):
                     n=len(added)
                 )
                 self.message_user(request, format_row_message(str(account), message))
+
+    @admin.display(description=gettext_lazy("reason for the pause"), empty_value="-")
+    def pause_reason(self, account: ProviderAccount) -> str:
+        """Return why calls are paused, in the reader's language; empty if they are not."""
+        return account.localized_pause
 
     @admin.display(description=gettext_lazy("Stored key"))
     def stored_key(self, account: ProviderAccount) -> str:

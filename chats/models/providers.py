@@ -5,6 +5,7 @@ from typing import ClassVar
 from django.db import models
 from django.utils.translation import gettext_lazy
 
+from chats.ground.sentences import localize_sentence
 from contextpolicy.models.base import Stored
 
 
@@ -61,3 +62,8 @@ class ProviderAccount(Stored):
 
     def __str__(self) -> str:
         return self.name
+
+    @property
+    def localized_pause(self) -> str:
+        """The reason for the pause in the active language."""
+        return localize_sentence(self.paused_reason, None)

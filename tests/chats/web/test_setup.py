@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from django.contrib.auth.models import Permission, User
 from django.test import Client
-from django.utils import timezone
+from django.utils import timezone, translation
 from pytest_django.fixtures import Settings
 
 from chats.ground.refusals import Refusal
@@ -17,6 +17,7 @@ from chats.people.sessions import SIGNED_IN_AT
 from chats.providers import account_refusals, accounts, kinds, small_account
 from chats.providers.base import ProviderError
 from chats.providers.discovery import FoundServer
+from chats.turns import breaker
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.fakes.fake_server import FakeServer
 from tests.support.chat_pages import HTMX
@@ -143,13 +144,34 @@ def test_f12_a_refused_key_is_told_as_long_as_its_server_is_not_asked(
         kind="openai",
         base_url="https://api.example.com/v1",
         paused_until=until,
-        paused_reason="its provider refused the key",
+        paused_reason=breaker.REASONS["provider_auth"],
     )
 
     html = page.get("/setup/").content.decode()
 
     assert ("Paused</span>" in html) is is_paused
-    assert ("its provider refused the key" in html) is is_paused
+    assert (breaker.REASONS["provider_auth"][1:] in html) is is_paused
+
+
+def test_the_reason_of_a_pause_follows_the_language(admin_client: Client) -> None:
+    english = breaker.REASONS["provider_auth"]
+    account = ProviderAccount.objects.create(
+        slug="locked",
+        name="Locked",
+        kind="openai",
+        base_url="https://api.example.com/v1",
+        paused_until=timezone.now() + timedelta(minutes=1),
+        paused_reason=english,
+    )
+    with translation.override("zh-hans"):
+        chinese = translation.gettext(english)
+    assert chinese != english
+    signed_in(admin_client, at=timezone.now())
+
+    for path in ("/setup/", f"/admin/chats/provideraccount/{account.pk}/change/"):
+        html = admin_client.get(path, headers={"Accept-Language": "zh-hans"}).content.decode()
+        assert chinese in html
+        assert english[1:] not in html
 
 
 def test_the_settings_page_names_the_person_and_the_keys(page: Client, alice: User) -> None:
