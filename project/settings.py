@@ -111,6 +111,7 @@ TEMPLATES = [
                 "django.contrib.messages.context_processors.messages",
                 "project.middleware.csp_nonce",
                 "chats.web.auth.color_scheme",
+                "chats.web.help_pages.add_help_address",
             ],
         },
     },

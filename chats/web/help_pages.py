@@ -9,7 +9,7 @@ from pathlib import Path
 from urllib.parse import unquote
 
 from django.conf import settings
-from django.http import HttpResponse
+from django.http import HttpRequest, HttpResponse
 from django.shortcuts import render
 from django.urls import reverse
 from django.utils.safestring import SafeString
@@ -34,6 +34,72 @@ ORDER = """
     import-export deployment configuration backup-and-upgrade api gateway clients servers
     webhooks audit architecture capacity measurements
 """.split()  # noqa: SIM905 - names separated by spaces are easier to read
+# The help page of a page, with the anchor of a section, by the name of its URL; of the others, the
+# index.
+HELP_OF_PAGES = {
+    "home": "getting-started#chats",
+    "chat-new": "getting-started#chats",
+    "chat": "getting-started#chats",
+    "setup": "getting-started#connect-a-model",
+    "server": "getting-started#connect-a-model",
+    "compactions": "policies#summaries",
+    "compaction": "policies#summaries",
+    "originals": "policies#summaries",
+    "compaction-request": "policies#summaries",
+    "receipt": "policies",
+    "request": "policies",
+    "message": "policies",
+    "system-text": "policies",
+    "state": "policies#strategies",
+    "state-history": "policies#strategies",
+    "memory": "memory-and-search",
+    "folder-memory": "memory-and-search",
+    "chat-memory": "memory-and-search",
+    "preference": "memory-and-search",
+    "folder": "memory-and-search",
+    "search": "memory-and-search#search",
+    "find": "memory-and-search#search",
+    "search-model": "memory-and-search#semantic-search",
+    "teams": "teams",
+    "team-new": "teams",
+    "team-edit": "teams",
+    "team-delete": "teams",
+    "chat-team": "teams",
+    "skills": "skills",
+    "skill-import": "skills",
+    "skill": "skills",
+    "exchange": "import-export",
+    "exchange-import": "import-export",
+    "import": "import-export",
+    "chat-export": "import-export#export",
+    "readings": "audit#read-a-prompt-of-another-person",
+    "api-keys": "api#scopes",
+    "webhooks": "webhooks",
+    "webhook": "webhooks",
+}
+# The same of the administration, by app and model.
+HELP_OF_ADMIN = {
+    "auth/user": "deployment#users-and-roles",
+    "auth/group": "deployment#users-and-roles",
+    "chats/compaction": "policies#summaries",
+    "chats/kepttext": "policies#retention-and-legal-holds",
+    "chats/provideraccount": "getting-started#connect-a-model",
+    "chats/receipt": "audit#read-a-prompt-of-another-person",
+    "chats/retentionrun": "policies#retention-and-legal-holds",
+    "chats/team": "teams",
+    "chats/turn": "audit#read-a-prompt-of-another-person",
+    "contextpolicy/auditevent": "audit",
+    "contextpolicy/blastradius": "policies#check-the-effect-before-publishing",
+    "contextpolicy/contextpolicy": "policies",
+    "contextpolicy/effectivepolicy": "policies#how-values-combine",
+    "contextpolicy/evaluation": "policies#check-the-effect-before-publishing",
+    "contextpolicy/legalhold": "policies#retention-and-legal-holds",
+    "contextpolicy/modelspec": "getting-started#connect-a-model",
+    "contextpolicy/policyassignment": "policies#create-and-assign-a-policy",
+    "contextpolicy/skill": "skills",
+    "contextpolicy/tooldefinition": "tools",
+    "contextpolicy/toolserver": "tools",
+}
 MOST_FOUND = 30
 LONGEST_QUESTION = 200
 
@@ -79,6 +145,19 @@ class HelpHit:
     def address(self) -> str:
         anchor = f"#{self.section.anchor}" if self.section.anchor else ""
         return self.page.address + anchor
+
+
+def add_help_address(request: HttpRequest) -> dict[str, str]:
+    """Return the template variable `help_address`: the help for the requested page."""
+    match = request.resolver_match
+    name = ""
+    if match is not None and match.namespace == "chats":
+        name = HELP_OF_PAGES.get(match.url_name or "", "")
+    elif match is not None and match.namespace == "admin":
+        name = HELP_OF_ADMIN.get("/".join(match.route.split("/")[1:3]), "")
+    slug, _, anchor = name.partition("#")
+    address = reverse("chats:help", args=[slug]) if slug else reverse("chats:help")
+    return {"help_address": address + (f"#{anchor}" if anchor else "")}
 
 
 def load_help_pages() -> dict[str, HelpPage]:

@@ -5,9 +5,12 @@ from pathlib import Path
 
 import pytest
 from django.test import Client
+from django.utils import timezone
 
+from chats.admin import site
+from chats.people.sessions import SIGNED_IN_AT
 from chats.rendering.documents import parse_document_sections, render_document
-from chats.web import help_pages
+from chats.web import help_pages, urls
 
 DOCS = Path(__file__).resolve().parents[3] / "docs"
 SLUGS = sorted(path.stem for path in DOCS.glob("*.md"))
@@ -74,6 +77,46 @@ def test_translated_pages_have_the_sections_and_addresses_of_the_originals(
         for address, anchor in set(ADDRESS.findall(body.content.decode())):
             target = admin_client.get(address, headers={"Accept-Language": language})
             assert not anchor or f'id="{anchor}"' in target.content.decode(), (slug, anchor)
+
+
+HELPED = sorted({*help_pages.HELP_OF_PAGES.values(), *help_pages.HELP_OF_ADMIN.values()})
+
+
+@pytest.mark.parametrize("place", HELPED)
+def test_the_help_of_each_page_exists(admin_client: Client, place: str) -> None:
+    slug, _, anchor = place.partition("#")
+    page = admin_client.get(f"/help/{slug}/")
+    assert page.status_code == 200
+    assert not anchor or f'id="{anchor}"' in page.content.decode()
+
+
+def test_the_help_of_pages_names_pages_that_exist() -> None:
+    names = {pattern.name for pattern in urls.urlpatterns}
+    assert set(help_pages.HELP_OF_PAGES) <= names
+    models = {model._meta.label_lower.replace(".", "/") for model in site._registry}
+    assert set(help_pages.HELP_OF_ADMIN) <= models
+
+
+@pytest.mark.parametrize(
+    ("path", "address"),
+    [
+        ("/settings/memory/", "/help/memory-and-search/"),
+        ("/teams/", "/help/teams/"),
+        ("/settings/exchange/", "/help/import-export/"),
+        ("/chats/new", "/help/getting-started/#chats"),
+        ("/settings/", "/help/"),
+        ("/admin/", "/help/"),
+        ("/admin/contextpolicy/contextpolicy/", "/help/policies/"),
+        ("/admin/contextpolicy/auditevent/", "/help/audit/"),
+    ],
+)
+def test_a_page_links_to_its_help(admin_client: Client, path: str, address: str) -> None:
+    session = admin_client.session
+    session[SIGNED_IN_AT] = timezone.now().isoformat()
+    session.save()
+    page = admin_client.get(path)
+    assert page.status_code == 200
+    assert f'href="{address}"' in page.content.decode()
 
 
 @pytest.mark.parametrize("slug", ["none", "..", "decisions", "openapi"])
