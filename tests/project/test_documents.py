@@ -1,7 +1,6 @@
 """The README and the pages of `docs/`: links lead somewhere, and commands and addresses exist."""
 
 import re
-import shlex
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,6 +10,7 @@ from django.core.management import get_commands, load_command_class
 from django.urls import resolve
 
 from contextpolicy.engine.policy.fields import FIELDS
+from tests.support.documents import SHELL, commands_of, text_of
 from tests.support.repository import ROOT
 
 DOCS = ROOT / "docs"
@@ -20,7 +20,6 @@ TASKS = sorted(DOCS.glob("*.md"))
 DECISIONS = sorted((DOCS / "decisions").glob("[0-9]*.md"))
 LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 CODE = re.compile(r"```.*?```", re.DOTALL)
-SHELL = re.compile(r"```sh\n(.*?)```", re.DOTALL)
 TARGETS = set(re.findall(r"^([a-z0-9-]+):", (ROOT / "Makefile").read_text("utf-8"), re.MULTILINE))
 # `manage.py serve` and `manage.py version` are answered before Django is loaded.
 WITHOUT_DJANGO = {"serve", "version"}
@@ -28,11 +27,6 @@ NAMED_FILES = sorted(
     set(re.findall(r"`([\w/]+\.py)`", (DOCS / "architecture.md").read_text(encoding="utf-8")))
 )
 UUID = "0e8b8a4c-0c56-4d55-9d5b-6a8f0e0f6c11"
-
-
-def text_of(page: Path) -> str:
-    """The text of a page."""
-    return page.read_text(encoding="utf-8")
 
 
 def name_of(page: Path) -> str:
@@ -56,12 +50,6 @@ def broken_links(page: Path) -> Iterator[str]:
         target = (page.parent / file).resolve() if file else page
         if not target.exists() or (anchor and anchor not in anchors(target)):
             yield link
-
-
-def commands_of(page: Path) -> list[list[str]]:
-    """The commands in the shell blocks of a page, as words without comments."""
-    lines = "\n".join(SHELL.findall(text_of(page))).splitlines()
-    return [words for line in lines if (words := shlex.split(line, comments=True))]
 
 
 def is_known(words: list[str]) -> bool:
