@@ -137,8 +137,9 @@ def parse_grok_time(value: object) -> object:
     """Return a time from ISO 8601, or from milliseconds in MongoDB's extended JSON."""
     date = value.get("$date") if isinstance(value, Mapping) else value
     number = date.get("$numberLong") if isinstance(date, Mapping) else None
-    is_number = isinstance(number, str) and number.isdecimal() and len(number) <= MOST_DIGITS
-    return int(number) if is_number else date
+    if isinstance(number, str) and number.isdecimal() and len(number) <= MOST_DIGITS:
+        return int(number)
+    return date
 
 
 def is_gemini_activity(value: object) -> bool:

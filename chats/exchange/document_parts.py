@@ -226,11 +226,10 @@ def read_object_part(again: Open, *, size: int, place: str | Promise) -> Archive
         )
     values = cast(Sequence[Any], listed)
     form = foreign.detect_list_format(values[0])
-    whole = jsonstream.iter_whole_values(values)
     if form == UI:
-        ui = reading.read_values(whole, chat_id=document.get("id"))
+        ui = reading.read_values(values, chat_id=document.get("id"))
         return build_parsed_part(UI, [ui])
-    drafts = parse_session_chats(form, whole)
+    drafts = parse_session_chats(form, values)
     return build_parsed_part(form, drafts)
 
 

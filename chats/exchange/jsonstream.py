@@ -376,16 +376,6 @@ def get_list_items(value: object) -> Sequence[Any]:
     return value if isinstance(value, list | LazyList) else ()
 
 
-def iter_whole_values(values: Sequence[Any]) -> Iterator[Any]:
-    """Yield the values of a list, each parsed completely. Raises `ImportRefused`."""
-    if not isinstance(values, LazyList):
-        yield from values
-        return
-    for span in values.places:
-        data = values.data[span >> SHIFT : span & (1 << SHIFT) - 1]
-        yield bounds.parse_bounded_json(data, place=values.place)
-
-
 def describe_object_names(value: object) -> str | Promise:
     """Return the first 8 names in an object, or the type of another value, for error messages."""
     if not isinstance(value, Mapping):

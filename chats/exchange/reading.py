@@ -61,8 +61,9 @@ class LineReader:
 
     def read(self, value: object, *, place: Promise) -> UIMessage:
         """Parse a JSON value as a UI message. Raises `ImportRefused`."""
+        value = jsonstream.parse_lazy_value(value)
         try:
-            message, losses = parse_ui_message(jsonstream.parse_lazy_value(value))
+            message, losses = parse_ui_message(value)
         except MalformedUIMessage as error:
             problem = Sentence(
                 gettext_noop("In {place}: {problem}"), place=place, problem=str(error)
@@ -255,7 +256,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
         if not jsonstream.is_json_list(listed):
             missing = gettext_noop("The file {name} does not contain a list of messages.")
             raise ImportRefused("import_malformed", Sentence(missing, name=name))
-        for place, value in enumerate(jsonstream.iter_whole_values(listed), start=1):
+        for place, value in enumerate(listed, start=1):
             then_read.add(value, place=bounds.describe_message_position(place, name=name))
     draft = merge_bundle_messages(now_read, then_read, meta=meta)
     images, losses = pictures.read_bundle_images(
