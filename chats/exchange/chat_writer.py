@@ -6,6 +6,7 @@ reply starts the summary that the policy requires.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -33,7 +34,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ImportedChat, Message
 from chats.record import images as image_store
 from chats.record import messages
-from chats.record.locking import lock_chat, lock_chat_row
+from chats.record.locking import ChatErased, lock_chat, lock_chat_row
 from chats.record.message_commitments import Sealed, build_stored_data, seal_message
 from chats.turns.derived_titles import derive_title, find_first_text
 from chats.turns.start import ChatFull
@@ -91,7 +92,8 @@ def store_draft(
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             if known is not None:
-                lock_chat_row(known.pk)
+                with suppress(ChatErased):
+                    lock_chat_row(known.pk)
             # The lock makes the second of two parallel imports of a chat find the first.
             User.objects.select_for_update(no_key=True).get(pk=owner.pk)
             found = find_imported_chat(draft, owner=owner, form=form)

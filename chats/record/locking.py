@@ -15,29 +15,38 @@ from chats.models import Branch, Chat
 from chats.record import statements
 
 
+class ChatErased(NotFound, Chat.DoesNotExist):
+    """The chat was erased while the request waited for its lock."""
+
+
 def lock_chat_for_erasure(chat_id: uuid.UUID) -> Chat:
     """Return the chat, locked with its owner and all its branches.
 
     An erasure writes to the chains of the owner's other chats. The owner's lock makes a second
-    erasure wait here, before either holds the head of a chain.
+    erasure wait here, before either holds the head of a chain. Raises `ChatErased`.
     """
-    chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
+    chat = lock_chat_row(chat_id)
     list(User.objects.select_for_update(no_key=True).filter(pk=chat.owner_id).values_list("pk"))
     lock_branches(chat)
     return chat
 
 
 def lock_chat(chat_id: uuid.UUID) -> Chat:
-    """Return the chat, locked with all its branches, so that active compactions cannot change."""
-    chat = Chat.objects.select_for_update(of=("self",), no_key=True).get(pk=chat_id)
+    """Return the chat, locked with all its branches, so that active compactions cannot change.
+
+    Raises `ChatErased`.
+    """
+    chat = lock_chat_row(chat_id)
     lock_branches(chat)
     return chat
 
 
-def lock_chat_row(chat_id: uuid.UUID) -> None:
-    """Lock the row of a chat, if it still exists, before its owner is locked."""
-    rows = Chat.objects.select_for_update(of=("self",), no_key=True).filter(pk=chat_id)
-    list(rows.values_list("pk"))
+def lock_chat_row(chat_id: uuid.UUID) -> Chat:
+    """Return the chat, locked without its branches. Raises `ChatErased`."""
+    chat = Chat.objects.select_for_update(of=("self",), no_key=True).filter(pk=chat_id).first()
+    if chat is None:
+        raise ChatErased
+    return chat
 
 
 def lock_branches(chat: Chat) -> None:

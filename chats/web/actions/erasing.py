@@ -65,6 +65,8 @@ def message_erase(
             erased = erasure.erase_message(
                 user=request.user, message=row, now=timezone.now(), also=also
             )
+        except NotFound:
+            raise
         except Refusal as error:
             refusal = error
         else:
@@ -136,6 +138,9 @@ def chat_erase(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     if request.method == "POST":
         try:
             proof = erasure.erase_chat(user=request.user, chat=chat, now=timezone.now())
+        except NotFound:
+            # Another request erased it in between.
+            return redirect("chats:chat-erased", chat_id)
         except Refusal as error:
             refusal = error
             # A held chat was deleted instead.

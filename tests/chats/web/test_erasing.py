@@ -3,11 +3,13 @@
 import re
 from collections.abc import Callable
 from datetime import timedelta
+from typing import Any
 
 import pytest
 from django.test import Client
 from django.utils import timezone
 
+from chats.actions import erasure, marks
 from chats.ground.commitments import is_commitment_valid
 from chats.models import Chat, Message, Turn
 from chats.record import messages
@@ -92,6 +94,56 @@ def test_a_chat_is_erased_with_a_certificate_that_stays(
     assert '<th scope="row">Messages</th><td class="n">2</td>' in html
     assert "7781" not in html
     assert charlies_page.get(get_chat_url(chat, "erased")).status_code == 404
+
+
+@pytest.fixture
+def erased_before(monkeypatch: pytest.MonkeyPatch, chat: Chat) -> Callable[..., None]:
+    """Let another request erase the chat right before an action locks it."""
+
+    def erasing_before(module: Any, name: str) -> None:
+        act, erase = getattr(module, name), erasure.erase_chat
+
+        def erase_first(**given: Any) -> Any:
+            erase(user=chat.owner, chat=chat, now=timezone.now())
+            return act(**given)
+
+        monkeypatch.setattr(module, name, erase_first)
+
+    return erasing_before
+
+
+def test_a_chat_that_is_erased_twice_at_once_shows_its_certificate(
+    fresh: Client, chat: Chat, erased_before: Callable[..., None]
+) -> None:
+    erased_before(erasure, "erase_chat")
+    response = fresh.post(get_chat_url(chat, "erase"))
+    assert (response.status_code, response["Location"]) == (302, get_chat_url(chat, "erased"))
+    assert fresh.get(response["Location"]).status_code == 200
+    assert AuditEvent.objects.filter(type="chat.erased").count() == 1
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "action"),
+    [
+        (erasure, "erase_message", "erase"),
+        (marks, "pin_message", "pin"),
+        (marks, "exclude_message", "exclude"),
+    ],
+)
+def test_a_message_whose_chat_is_erased_meanwhile_is_not_found(
+    fresh: Client,
+    chat: Chat,
+    talk: Talk,
+    erased_before: Callable[..., None],
+    module: Any,
+    name: str,
+    action: str,
+) -> None:
+    talk(SECRET)
+    said = Message.objects.get(role="user")
+    erased_before(module, name)
+    assert fresh.post(get_chat_url(chat, f"messages/{said.pk}/{action}")).status_code == 404
+    assert not Chat.objects.exists()
 
 
 def test_nothing_is_erased_while_a_reply_is_written(
