@@ -20,7 +20,15 @@ from chats.files import reading, storage, uploads, working_folders
 from chats.ground import databases, queue, schedule
 from chats.memory.search import clearing, index_schedule
 from chats.models import SkippedRow
-from chats.record import holds, imports, kept_texts, outbox, passed_on, reply_logprobs
+from chats.record import (
+    holds,
+    idempotency,
+    imports,
+    kept_texts,
+    outbox,
+    passed_on,
+    reply_logprobs,
+)
 from chats.simulation import due
 from chats.tool_servers import servers
 from chats.turns import consents
@@ -141,4 +149,5 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "unused_files": lambda now: uploads.delete_unused_files(now=now),
     "passed_on_requests": lambda now: passed_on.sweep_passthrough(now=now),
     "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),
+    "old_requests": lambda now: idempotency.delete_expired_records(now=now),
 }

@@ -32,6 +32,7 @@ PERIODS: Mapping[str, int] = {
     "unused_files": 30,
     "passed_on_requests": 30,
     "old_logprobs": 30,
+    "old_requests": 30,
 }
 # The entry with the shortest period: sending it is the heartbeat of the schedule.
 HEARTBEAT = "replies"

@@ -17,6 +17,8 @@ from chats.record import statements
 from speed import prepared
 
 KEY_LIFETIME = timedelta(hours=24)
+# Rows that one statement of the cleanup deletes, and its statements in one run.
+DELETED_AT_ONCE, MOST_STATEMENTS = 1_000, 20
 
 
 class InvalidIdempotencyKey(Refusal):
@@ -138,6 +140,21 @@ def forget_of_files(*, owner_id: int) -> int:
     """Delete the body hashes of a person's uploaded import files."""
     rows = IdempotencyRecord.objects.filter(owner=owner_id, route=FILES)
     return rows.exclude(salt="").update(salt="", body_commitment="")
+
+
+def delete_expired_records(*, now: datetime) -> int:
+    """Delete the records of keys that have expired, with their responses. Return the count.
+
+    Deletes up to 20,000 of them; the next run continues.
+    """
+    deleted = 0
+    old = IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME)
+    for _ in range(MOST_STATEMENTS):
+        found = list(old.order_by("created_at").values_list("pk", flat=True)[:DELETED_AT_ONCE])
+        deleted += IdempotencyRecord.objects.filter(pk__in=found).delete()[0]
+        if len(found) < DELETED_AT_ONCE:
+            break
+    return deleted
 
 
 def delete_request_hashes(

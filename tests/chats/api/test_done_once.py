@@ -10,8 +10,10 @@ from django.utils import timezone
 
 from chats.actions import erasure
 from chats.api.core.schema import Generator
+from chats.background.due_jobs import DUE_JOBS
 from chats.models import ApiKey, Chat, Folder, IdempotencyRecord, Message
 from chats.people import keys
+from chats.record import idempotency
 from chats.record.idempotency import IdempotentRequest
 from chats.turns.start import get_active_branch
 from contextpolicy.models import AuditEvent
@@ -94,6 +96,20 @@ def test_after_a_day_the_key_is_new(of_alice: Program) -> None:
         409,
         "folder_exists",
     )
+
+
+def test_after_a_day_a_due_job_deletes_the_answers(
+    of_alice: Program, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(idempotency, "DELETED_AT_ONCE", 2)
+    for number in range(5):
+        again(of_alice, "folders", {"name": f"Cases {number}"}, key=f"k{number}")
+    at = timezone.now()
+    assert DUE_JOBS["old_requests"](at + timedelta(hours=23)) == 0
+    IdempotencyRecord.objects.filter(key="k4").update(created_at=at + timedelta(hours=1))
+    assert DUE_JOBS["old_requests"](at + timedelta(hours=24, minutes=1)) == 4
+    assert IdempotencyRecord.objects.get().key == "k4"
+    assert Folder.objects.count() == 5
 
 
 def test_of_two_at_once_the_second_gets_the_answer_of_the_first(
