@@ -28,6 +28,9 @@ MIB = 1024 * 1024
 # Maximum size of a line, and of a message in a list.
 LINE_BYTES = 16 * MIB
 LINES = 200_000
+# Maximum characters of a text in which reasoning and citations are searched. Longer texts are
+# imported unchanged, because the search takes more time for each tag.
+SEARCHED_TEXT = 2_000_000
 # Maximum digits of an integer.
 MOST_DIGITS = 30
 DEPTH = 100

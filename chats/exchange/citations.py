@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
-from chats.exchange.draft_messages import LONGEST_MESSAGE
+from chats.exchange.bounds import SEARCHED_TEXT
 from chats.exchange.jsonstream import get_list_items
 from chats.ground.texts import replace_tagged_blocks
 
@@ -32,7 +32,7 @@ SPECIAL = re.compile(r"[\[\]`*_<>!\\]")
 class LinkRoom:
     """The characters of links that a text may still get. A short mark can stand for a long link."""
 
-    left: int = LONGEST_MESSAGE
+    left: int = SEARCHED_TEXT
 
     def take(self, link: str) -> str:
         """Return a link; empty if there is no room for it."""
@@ -49,8 +49,7 @@ def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
     """
     if "\ue200" not in text and "†" not in text and not STRAY.search(text):
         return text
-    if len(text) > LONGEST_MESSAGE:
-        # Its chat is refused.
+    if len(text) > SEARCHED_TEXT:
         return text
     room = LinkRoom()
     for reference in islice(references, MOST_REFERENCES):

@@ -20,8 +20,9 @@ from contextpolicy.engine.messages.given_parts import KEPT, build_kept_parts
 from contextpolicy.engine.messages.messages import serialize_parts
 from contextpolicy.engine.text import names
 
-# Maximum characters of a message's parts and metadata.
-LONGEST_MESSAGE = 2_000_000
+# Maximum characters of a message's parts and metadata. A result of a tool can have 4 MiB, so an
+# export of this server can have long messages. Counting the tokens takes up to 12 seconds.
+LONGEST_MESSAGE = 8_000_000
 
 
 LONGEST_METADATA = 20_000

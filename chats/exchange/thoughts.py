@@ -7,7 +7,7 @@ Other products store reasoning in the text, between tags such as `<think>`. Open
 import re
 from collections.abc import Sequence
 
-from chats.exchange.draft_messages import LONGEST_MESSAGE
+from chats.exchange.bounds import SEARCHED_TEXT
 from chats.providers.think_tags import ThinkTags, split_unopened
 from contextpolicy.engine.messages.messages import Part, ReasoningPart, TextPart
 
@@ -31,9 +31,10 @@ def extract_reasoning_parts(parts: Sequence[Part]) -> Sequence[Part]:
         if not isinstance(part, TextPart):
             found.append(part)
             continue
-        if len(part.text) > LONGEST_MESSAGE:
-            # Its chat is refused.
-            return parts
+        if len(part.text) > SEARCHED_TEXT:
+            found.append(part)
+            has_text = True
+            continue
         thoughts, answer = split_leading_reasoning(part.text, is_first=not has_text)
         has_text, has_thoughts = True, has_thoughts or answer != part.text
         found += [ReasoningPart(text) for text in thoughts]

@@ -75,11 +75,11 @@ def test_links_of_short_marks_have_a_limit() -> None:
     text = citations.replace_citation_marks(
         "a†" * LENGTH, [{"matched_text": "†", "url": address}] * 600
     )
-    assert len(text) <= LENGTH + citations.LONGEST_MESSAGE
+    assert len(text) <= LENGTH + citations.SEARCHED_TEXT
     numbered = citations.link_citation_numbers(
         "[citation:1]" * LENGTH, [{"cite_index": 1, "url": address}]
     )
-    assert len(numbered) <= citations.LONGEST_MESSAGE
+    assert len(numbered) <= citations.SEARCHED_TEXT
 
 
 def test_html_becomes_markdown() -> None:

@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 from django.db import connection
 from django.test.utils import CaptureQueriesContext
+from pytest_django.fixtures import Settings
 
 from chats.exchange.entry_values import parse_milliseconds
 from chats.exchange.import_sources import limit_losses
@@ -103,6 +104,16 @@ def test_a_chat_that_cannot_be_stored_holds_up_no_other_of_its_archive(of_alice:
     found = bring(of_alice, archive(b_dot_jsonl=join_json_lines(bad), **entries))
     assert (found.row["state"], found.row["added"]) == ("done", 2)
     assert [code for _, code in found.not_taken] == ["import_too_large"]
+
+
+def test_a_result_of_a_tool_of_any_stored_length_is_imported(
+    of_alice: Program, settings: Settings
+) -> None:
+    tool = {"type": "tool-find", "toolCallId": "t", "state": "output-available", "input": {}}
+    output = "x" * settings.TOOL_RESULT_BYTES
+    reply = {"id": "b", "role": "assistant", "parts": [{**tool, "output": output}]}
+    found = bring(of_alice, join_json_lines(build_ui_message("a", "Find x."), reply))
+    assert (found.row["added"], found.row["messages"], found.not_taken) == (1, 2, [])
 
 
 def test_a_new_id_for_a_duplicate_replaces_no_message(of_alice: Program) -> None:
