@@ -5,7 +5,7 @@ The page loads nothing: it has no scripts and no external resources, and embeds 
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from typing import IO, Any
 
 from django.utils.html import escape
@@ -45,10 +45,11 @@ POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 PAGE = 500
 
 
-def build_export_filename(chat: Chat, *, form: str) -> str:
-    """Return a file name that is valid on all operating systems."""
+def build_export_filename(chat: Chat, *, form: str, taken: Collection[str] = ()) -> str:
+    """Return a file name that is valid on all operating systems and not in `taken`."""
     words = re.sub(r"[^A-Za-z0-9]+", "-", chat.title).strip("-").lower()[:60]
-    return f"{words or 'chat'}-{str(chat.pk)[:8]}.{ENDINGS[form]}"
+    names = (f"{words or 'chat'}-{own}.{ENDINGS[form]}" for own in (str(chat.pk)[:8], chat.pk))
+    return next(name for name in names if name not in taken)
 
 
 def write_document(chat: Chat, *, form: str, into: IO[bytes], beside: str = "") -> None:

@@ -112,12 +112,14 @@ class ArchiveFolder:
     """A group of chats in an archive, with the images and files of these chats.
 
     `chats`: path of the chats. `under`: path before `images/` and `files/`. `link`: path from a
-    chat to the folder with `images/`. `listed`, `images` and `files` contain the written entries.
+    chat to the folder with `images/`. `names`, `listed`, `images` and `files` contain the written
+    entries.
     """
 
     chats: str
     under: str
     link: str
+    names: set[str] = field(default_factory=set)
     listed: list[Mapping[str, Any]] = field(default_factory=list)
     images: set[str] = field(default_factory=set)
     files: dict[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -160,7 +162,10 @@ class ArchiveOutput:
                 written, chat = chat, self.load_chat(chat_id)
                 if chat is None or self.choose_folder(chat) is not folder:
                     continue
-                name = f"{folder.chats}{documents.build_export_filename(written, form=self.form)}"
+                # The short ids of two among thousands of chats can be equal.
+                own = documents.build_export_filename(written, form=self.form, taken=folder.names)
+                folder.names.add(own)
+                name = f"{folder.chats}{own}"
                 write_file_entry(self.archive, name=name, file=held)
             folder.listed.append(build_chat_metadata(chat, name=name))
             self.write_attachments(chat, folder=folder)

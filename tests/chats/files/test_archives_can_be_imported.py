@@ -18,7 +18,7 @@ from pytest_django.fixtures import Settings
 from chats.actions import deletion, erasure, lifecycle
 from chats.exchange import bounds, whole, writing
 from chats.exchange.drafts import ImportRefused
-from chats.models import Chat, Message, MessageImage, StoredFile, Turn
+from chats.models import Branch, Chat, Message, MessageImage, StoredFile, Turn
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, serialize_parts
 from tests.chats.api.bringing import bring
@@ -287,3 +287,16 @@ def test_an_archive_without_directory_entries_is_refused() -> None:
     del data[-22 - size : -22]
     with pytest.raises(ImportRefused):
         bounds.open_archive(io.BytesIO(bytes(data)))
+
+
+def test_chats_whose_short_ids_are_equal_have_different_entries(
+    alice: User, of_alice: Program, now: datetime
+) -> None:
+    for number in range(2):
+        chat = Chat(id=uuid.UUID(int=number + 1), owner=alice, created_at=now, updated_at=now)
+        chat.title = f"聊天{number}"
+        chat.active_branch = branch = Branch(chat=chat, created_at=now)
+        chat.save(force_insert=True)
+        branch.save(force_insert=True)
+        fill_with_every_kind(chat, 2, now=now)
+    assert list_titles(export_account(of_alice)) == (["聊天0", "聊天1"], [])
