@@ -80,14 +80,16 @@ def store_draft(
 ) -> Imported:
     """Create a chat from a draft, or add the new messages to a previously imported chat.
 
-    `between` is called between messages while counting tokens. `book` is called with the result, in
-    the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`, the errors of
-    `lifecycle.create_chat`, and those of the two callbacks.
+    `between` is called between files, and between messages while counting tokens. `book` is called
+    with the result, in the same transaction. Raises `ImportRefused`, `ChatFull`, `TooManyBranches`,
+    the errors of `lifecycle.create_chat`, and those of the two callbacks.
     """
     while True:
         known = find_imported_chat(draft, owner=owner, form=form)
         missing = draft.nodes if known is None else list_missing_messages(known, draft)
-        ids, losses = originals.restore_originals(draft.originals, missing, owner=owner, now=now)
+        ids, losses = originals.restore_originals(
+            draft.originals, missing, owner=owner, now=now, between=between
+        )
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():

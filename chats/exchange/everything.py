@@ -2,7 +2,7 @@
 
 import uuid
 import zipfile
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -114,15 +114,18 @@ def get_text_value(said: Mapping[str, Any], name: str) -> str:
 
 
 def read_drafts_after(
-    archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int
+    archive: zipfile.ZipFile, chats: list[ListedChat], *, place: int, tick: Callable[[], None]
 ) -> Iterator[ChatDraft | NotTaken]:
-    """Yield the chats after a position, without reading earlier chats."""
+    """Yield the chats after a position, without reading earlier chats.
+
+    `tick` is called for each image.
+    """
     images = pictures.index_archive_images(archive)
     data = bounds.read_entry(archive, ACCOUNT, most=bounds.ACCOUNT_BYTES)
     files = originals.index_originals(archive, jsonstream.parse_lazy_json(data, place=ACCOUNT))
     for chat in chats[place:]:
         try:
-            yield read_archived_chat(archive, chat, images=images, files=files)
+            yield read_archived_chat(archive, chat, images=images, files=files, tick=tick)
         except ImportRefused as refusal:
             yield NotTaken(chat.title, refusal.code, refusal.full)
 
@@ -133,6 +136,7 @@ def read_archived_chat(
     *,
     images: Mapping[str, zipfile.ZipInfo],
     files: Mapping[str, OriginalFile],
+    tick: Callable[[], None],
 ) -> ChatDraft:
     """Read a chat of an archive with its images and files. Raises `ImportRefused`."""
     if chat.temporary:
@@ -156,7 +160,7 @@ def read_archived_chat(
             gettext_lazy("The file of this chat is damaged. Export the chat again.")
         ) from error
     found, losses = pictures.read_wanted_images(
-        archive, images, wanted=pictures.collect_image_hashes(draft.nodes)
+        archive, images, wanted=pictures.collect_image_hashes(draft.nodes), tick=tick
     )
     return replace(
         draft,

@@ -91,12 +91,12 @@ def read_import_archive(file: IO[bytes], *, work: Work) -> Source:
     """Return the content of an archive. Raises `ImportRefused`."""
     archive = bounds.open_archive(file)
     if reading.is_bundle(archive):
-        return build_single_source(BUNDLE, reading.read_bundle(archive))
+        return build_single_source(BUNDLE, reading.read_bundle(archive, tick=work.tick))
     if everything.is_account_archive(archive):
         chats = everything.read_chat_list(archive)
 
         def behind(place: int, _mark: tuple[int, int]) -> Iterable[FileRead]:
-            drafts = everything.read_drafts_after(archive, chats, place=place)
+            drafts = everything.read_drafts_after(archive, chats, place=place, tick=work.tick)
             return (FileRead(draft, UI) for draft in drafts)
 
         return Source(EVERYTHING, len(chats), behind)

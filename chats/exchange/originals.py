@@ -5,7 +5,7 @@ import re
 import tempfile
 import uuid
 import zipfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import IO, Any
@@ -153,9 +153,14 @@ def collect_file_hashes(nodes: Sequence[Node]) -> tuple[set[str], set[str]]:
 
 
 def restore_originals(
-    originals: Originals, nodes: Sequence[Node], *, owner: AbstractBaseUser, now: datetime
+    originals: Originals,
+    nodes: Sequence[Node],
+    *,
+    owner: AbstractBaseUser,
+    now: datetime,
+    between: Callable[[], None],
 ) -> tuple[dict[str, uuid.UUID], list[str]]:
-    """Store the files that messages use, before any transaction.
+    """Store the files that messages use, before any transaction. `between` is called for each.
 
     Returns the losses, and the ids of the files by the hash of a document or of an image's copy. A
     file that the person already has is not stored again. An entry is a loss if its bytes do not
@@ -171,6 +176,7 @@ def restore_originals(
         is_wanted = sha256 in documents or original.copy_sha256 in images
         if not is_wanted or sha256 in restored:
             continue
+        between()
         try:
             file_id = store_original(original, sha256=sha256, owner=owner, now=now)
         except Refusal:

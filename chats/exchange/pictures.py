@@ -3,7 +3,7 @@
 import hashlib
 import re
 import zipfile
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 
 from django.conf import settings
 from django.db.models import QuerySet
@@ -104,11 +104,11 @@ def read_image(archive: zipfile.ZipFile, name: str) -> bytes:
 
 
 def read_bundle_images(
-    archive: zipfile.ZipFile, *, wanted: Collection[str]
+    archive: zipfile.ZipFile, *, wanted: Collection[str], tick: Callable[[], None]
 ) -> tuple[Mapping[str, Bytes], list[str]]:
     """Return the images of a bundle by hash, and the losses, including unused images."""
     entries = index_archive_images(archive)
-    found, losses = read_wanted_images(archive, entries, wanted=wanted)
+    found, losses = read_wanted_images(archive, entries, wanted=wanted, tick=tick)
     return found, [
         *losses,
         *(build_image_loss(sha256) for sha256 in entries if sha256 not in wanted),
@@ -116,9 +116,13 @@ def read_bundle_images(
 
 
 def read_wanted_images(
-    archive: zipfile.ZipFile, entries: Mapping[str, zipfile.ZipInfo], *, wanted: Collection[str]
+    archive: zipfile.ZipFile,
+    entries: Mapping[str, zipfile.ZipInfo],
+    *,
+    wanted: Collection[str],
+    tick: Callable[[], None],
 ) -> tuple[Mapping[str, Bytes], list[str]]:
-    """Return the images in messages by hash, and the losses.
+    """Return the images in messages by hash, and the losses. `tick` is called for each image.
 
     Skips an image whose bytes do not match the hash in its name, are not valid in a message, or are
     refused by the operator's scanner. Only one is in memory at a time.
@@ -126,6 +130,7 @@ def read_wanted_images(
     found: dict[str, tuple[str, str]] = {}
     losses = []
     for sha256 in sorted(entries.keys() & set(wanted)):
+        tick()
         entry = entries[sha256]
         if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
             losses.append(build_image_loss(sha256))

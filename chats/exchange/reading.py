@@ -4,7 +4,7 @@ import hashlib
 import json
 import re
 import zipfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import IO, Any
 
@@ -233,10 +233,10 @@ def is_bundle(archive: zipfile.ZipFile) -> bool:
     return HISTORY in archive.namelist()
 
 
-def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
+def read_bundle(archive: zipfile.ZipFile, *, tick: Callable[[], None]) -> ChatDraft:
     """Read a bundle: the current context of the chat, and the summarised messages.
 
-    Raises `ImportRefused`.
+    `tick` is called for each image. Raises `ImportRefused`.
     """
     for name in archive.namelist():
         known = name in (HISTORY, "meta.json") or pictures.ENTRY.fullmatch(name)
@@ -260,7 +260,7 @@ def read_bundle(archive: zipfile.ZipFile) -> ChatDraft:
             then_read.add(value, place=bounds.describe_message_position(place, name=name))
     draft = merge_bundle_messages(now_read, then_read, meta=meta)
     images, losses = pictures.read_bundle_images(
-        archive, wanted=pictures.collect_image_hashes(draft.nodes)
+        archive, wanted=pictures.collect_image_hashes(draft.nodes), tick=tick
     )
     inline = [reader.images for reader in (now_read, then_read)]
     lost = (loss for each in inline for loss in each.losses.values())

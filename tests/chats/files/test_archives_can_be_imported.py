@@ -16,7 +16,7 @@ from django.utils import timezone
 from pytest_django.fixtures import Settings
 
 from chats.actions import deletion, erasure, lifecycle
-from chats.exchange import bounds, whole, writing
+from chats.exchange import bounds, pictures, whole, writing
 from chats.exchange.drafts import ImportRefused
 from chats.models import Branch, Chat, Message, MessageImage, StoredFile, Turn
 from contextpolicy.engine.messages.images import Image
@@ -300,3 +300,17 @@ def test_chats_whose_short_ids_are_equal_have_different_entries(
         branch.save(force_insert=True)
         fill_with_every_kind(chat, 2, now=now)
     assert list_titles(export_account(of_alice)) == (["聊天0", "聊天1"], [])
+
+
+def test_the_lease_is_renewed_for_each_image() -> None:
+    """A virus scanner can take longer for the images of a chat than a lease lasts."""
+    ticks: list[int] = []
+    with zipfile.ZipFile(held := io.BytesIO(), "w") as archive:
+        archive.writestr(f"images/{PNG_HASH}.png", PNG)
+        archive.writestr(f"images/{'0' * 64}.png", PNG)
+    with zipfile.ZipFile(held) as archive:
+        entries = pictures.index_archive_images(archive)
+        found, losses = pictures.read_wanted_images(
+            archive, entries, wanted=set(entries), tick=lambda: ticks.append(1)
+        )
+    assert (list(found), len(losses), len(ticks)) == ([PNG_HASH], 1, 2)
