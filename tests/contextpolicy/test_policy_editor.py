@@ -415,6 +415,35 @@ def test_what_nobody_touched_stays_exactly_as_it_is_stored(browser: Client, now:
     assert get_active_version(policy).values == {**EXTREMES, "fold_turns": 3}
 
 
+@pytest.mark.parametrize(
+    ("values", "code"),
+    [
+        ({"memory_providers": ["gone"]}, ""),
+        ({"retention_days": None}, ""),
+        ({"allowed_models": ["gone"]}, "unknown_model"),
+        ({"summarization_model": "gone"}, "unknown_model"),
+        ({"skills": ["gone"]}, "unknown_skill"),
+        ({"tools": ["gone/*"]}, "unknown_tool"),
+        ({"history_provider": "gone"}, "unknown_history_provider"),
+    ],
+    ids=str,
+)
+def test_a_value_that_the_form_does_not_offer_is_never_dropped(
+    values: dict[str, Any], code: str, browser: Client, now: datetime
+) -> None:
+    """Without its list of providers, for example, a policy would allow all of them."""
+    policy = create_policy(slug="old", name="Old", values={}, actor="system", now=now)
+    ContextPolicy.objects.get(pk=policy.pk).versions.update(values=values)
+
+    answer = submitted(browser, get_policy_page(policy), fold_turns="3")
+
+    if code:
+        errors = answer.context["adminform"].form.errors.as_data()
+        assert [error.code for error in errors[next(iter(values))]] == [code]
+    else:
+        assert get_active_version(policy).values == {**values, "fold_turns": 3}
+
+
 def test_what_a_browser_sends_for_line_ends_is_no_change(browser: Client, now: datetime) -> None:
     values = {
         "system_text": "One.\nTwo.",

@@ -28,7 +28,9 @@ SETS = frozenset(
 )
 # Fields whose 0 means "none" in the form. Unlike an empty field, it overrides a farther policy.
 NONE_IS_ZERO = frozenset(
-    name for name, declared in FIELDS.items() if declared.kind == "integer" and declared.is_optional
+    name
+    for name, declared in FIELDS.items()
+    if declared.kind == "integer" and declared.is_optional and not declared.refuses_zero
 )
 
 

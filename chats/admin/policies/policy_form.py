@@ -9,7 +9,6 @@ from django.http import QueryDict
 from django.utils.text import slugify
 from django.utils.translation import gettext, gettext_lazy, pgettext_lazy
 
-from chats.admin.policies.choices import list_strategy_choices
 from chats.admin.policies.config_fields import (
     build_initial_config,
     find_error_field,
@@ -17,6 +16,7 @@ from chats.admin.policies.config_fields import (
     read_config,
 )
 from chats.admin.policies.conflicts import Conflict, find_edit_conflicts
+from chats.admin.policies.form_fields import Choices
 from chats.admin.policies.form_values import format_form_value, is_empty, parse_form_value
 from chats.admin.policies.policy_inputs import PolicyInputs
 from contextpolicy import policy_refusals, publish
@@ -94,8 +94,8 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
             self.fields["slug"].help_text = gettext(
                 "The slug cannot be changed later. Empty: it is created from the name."
             )
-        if "strategy" in self.fields:
-            self.keep_choosable(str(self.stored.get("strategy", "")))
+        for name, value in (self.start_values or self.stored).items():
+            self.keep_choosable(name, value)
 
     @cached_property
     def newest(self) -> PolicyVersion | None:
@@ -120,15 +120,24 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         found |= build_initial_config(values.get("strategy", ""), values.get("strategy_config", {}))
         return found | {f"lock_{name}": True for name in version.locks}
 
-    def keep_choosable(self, strategy: str) -> None:
-        """Add a strategy to the choices even if its package was removed.
+    def keep_choosable(self, name: str, value: object) -> None:
+        """Add the stored values of a field to its choices, even those that no longer exist.
 
-        Saving then reports the missing package instead of dropping the strategy.
+        Otherwise a save would drop them. It reports a missing package, model, skill or tool.
         """
-        field = self.fields["strategy"]
-        if isinstance(field, forms.ChoiceField) and strategy not in dict(list_strategy_choices()):
-            words = gettext("{strategy} (not installed)").format(strategy=strategy)
-            field.choices = [*list_strategy_choices(), (strategy, words)]
+        field = self.fields.get(name)
+        if not isinstance(field, forms.ChoiceField):
+            return
+        shown = format_form_value(name, value)
+        offered = list(cast("Choices", field.choices))
+        known = {choice for choice, _ in offered}
+        wanted = shown if isinstance(shown, list) else [shown]
+        missing = [str(each) for each in wanted if each is not None and each not in known]
+        words = "{strategy}"
+        if name in ("strategy", "history_provider"):
+            words = gettext("{strategy} (not installed)")
+        if missing:
+            field.choices = [*offered, *((each, words.format(strategy=each)) for each in missing)]
 
     def is_valid(self) -> bool:
         """Return True if the form can be saved; a form that is only redrawn cannot."""
