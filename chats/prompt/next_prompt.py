@@ -314,7 +314,7 @@ def build_next_question(
             profile=known.profile,
             recent=known.recent,
             state=format_state_text(kept.row.values) if kept and kept.row else "",
-            date=f"{now:%Y-%m-%d}" if choice.values.show_date else "",
+            date=prompt_facts.format_question_date(branch, values=choice.values, at=now),
         ),
         notes=known.notes,
     )

@@ -296,8 +296,15 @@ def build_background(
             ),
         ),
         recent=known.recent,
-        date=f"{get_question_time(turn):%Y-%m-%d}" if values.show_date else "",
+        date=format_question_date(turn.branch, values=values, at=get_question_time(turn)),
     )
+
+
+def format_question_date(branch: Branch, *, values: PolicyValues, at: datetime) -> str:
+    """Return the day of a question in the zone of the branch. Empty if the policy omits it."""
+    if not values.show_date:
+        return ""
+    return zones.format_local_day(zones.get_branch_zone(branch), at)
 
 
 def get_question_time(turn: Turn) -> datetime:

@@ -78,6 +78,27 @@ def test_the_day_is_that_of_the_persons_zone(
     assert sent(say("Hello", at=LATE)) == [f"{day}\nHello"]
 
 
+@pytest.mark.parametrize("dates", [True, False])
+def test_the_date_of_a_question_is_in_the_same_zone(
+    dates: bool, govern: Callable[..., None], say: Say, alice: User, chat: Chat
+) -> None:
+    govern(show_date=True, dates=dates)
+    live_in(alice, "Europe/Berlin")
+    branch = Branch.objects.select_related("chat__owner").get(chat=chat)
+    foreseen = compose_next_prompt(
+        branch,
+        choice=choose_chat_model(chat=branch.chat),
+        now=LATE,
+        counter=O200kCounter(),
+        question="Hello",
+    )
+
+    request = say("Hello", at=LATE)
+
+    assert sent(request)[0].endswith("Date: 2026-03-04")
+    assert foreseen.sent.messages == request.messages
+
+
 def test_a_branch_keeps_the_zone_of_its_first_prompt_with_dates(
     govern: Callable[..., None], say: Say, alice: User, chat: Chat
 ) -> None:
