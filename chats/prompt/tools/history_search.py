@@ -9,6 +9,7 @@ from collections.abc import Collection, Sequence
 from dataclasses import replace
 from typing import Any
 
+from chats.ground.texts import sanitise_text
 from chats.memory.search import searchable_text
 from chats.memory.search.meaning import Look
 from chats.memory.search.recall import remove_speaker_names
@@ -112,7 +113,8 @@ def run_history_search(
     if wrong:
         return MALFORMED.format(reason=wrong[0][:200]), {}
     most = given.get("limit", USUAL_LIMIT)
-    speaker = given.get("speaker", "")
+    # PostgreSQL compares no names with a NUL.
+    speaker = sanitise_text(given.get("speaker", ""))
     found = search_unsent(
         branch, question=given["query"], most=most, speaker=speaker, sent=sent, look=look
     )
