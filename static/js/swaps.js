@@ -11,7 +11,8 @@ const words = {
   stopped: gettext("Reply stopped."),
   failed: gettext("The reply failed."),
 };
-const state = () => ({ ...find("#tail")?.dataset });
+const consent = () => find("#tail [data-note=tool-consent]");
+const state = () => ({ ...find("#tail")?.dataset, consent: consent()?.id });
 let before = state();
 const wasOpen = new Set();
 let hadFocus = false;
@@ -32,7 +33,9 @@ document.addEventListener("htmx:afterSettle", () => {
   for (const id of wasOpen) find(`#${id}`)?.setAttribute("open", "");
   wasOpen.clear();
   const now = state();
-  if (now.turn !== before.turn || words[now.status] !== words[before.status]) {
+  if (now.consent && now.consent !== before.consent) {
+    say(find(".notice__title", consent()).textContent.trim());
+  } else if (now.turn !== before.turn || words[now.status] !== words[before.status]) {
     say(words[now.status]);
   } else if (now.state !== before.state) {
     const answer = find("#answer .notice__title")?.textContent;

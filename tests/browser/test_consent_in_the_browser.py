@@ -121,6 +121,8 @@ def test_a_call_is_allowed_once_and_the_next_one_denied(
 
     say(admin, "Note this.")
     expect(request.locator("pre")).to_contain_text("Note this.", timeout=30_000)
+    # A screen reader announces the request.
+    expect(page.locator("#status")).to_have_text(request.locator("h2").inner_text())
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert not admin.scrolls_sideways()
