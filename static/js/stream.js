@@ -78,13 +78,17 @@ function lookSoon() {
   if (wanted.size && !document.hidden) looking = setTimeout(look, patience);
 }
 
-// A growing reply ends with a request for what follows it. During a request, htmx would queue another
+// A growing reply ends with a request for what follows it. It does not grow while it waits for
+// consent to a tool call, which can take hours.
+const isGrowing = () => Boolean(find("#tail [data-live]:not(:has([data-note=tool-consent]))"));
+
+// During a request, htmx would queue another
 // one for a part that the response replaces, and then drop it.
 function look() {
   for (const part of parts()) {
     const { chat, drawn } = part.dataset;
     const change = wanted.get(chat);
-    if (!change || part.matches(".htmx-request") || find("#tail [data-live]")) continue;
+    if (!change || part.matches(".htmx-request") || isGrowing()) continue;
     if (change.at > Number(drawn)) window.htmx.trigger(part, "changed");
     else wanted.delete(chat);
   }

@@ -11,6 +11,7 @@ from tests.browser.product import SAVE_SERVER, Product
 from tests.browser.rest import ask, read
 from tests.fakes.fake_server import FakeServer
 from tests.fakes.tool_server import FakeToolServer, describe, serving_tools
+from tests.support.browser_chats import open_tab_at
 
 TOOLS = "/admin/contextpolicy/tooldefinition/"
 WIDTHS = (1280, 390)
@@ -123,6 +124,12 @@ def test_a_call_is_allowed_once_and_the_next_one_denied(
     expect(request.locator("pre")).to_contain_text("Note this.", timeout=30_000)
     # A screen reader announces the request.
     expect(page.locator("#status")).to_have_text(request.locator("h2").inner_text())
+    other = open_tab_at(page.context, page.url)
+    expect(other.locator("[data-note=tool-consent]")).to_be_visible()
+    other.locator(".msg--user").first.hover()
+    other.locator(".msg--user [data-act=pin] button").first.click()
+    expect(page.locator(".msg--user")).to_have_attribute("data-marks", "pinned")
+    other.close()
     for width in WIDTHS:
         page.set_viewport_size({"width": width, "height": 900})
         assert not admin.scrolls_sideways()
