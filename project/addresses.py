@@ -105,5 +105,5 @@ def describe_address_error(host: str, port: int, error: Exception) -> str:
             f"Port {port} on {host} is used by another program. Stop it, or choose another port:"
             f" PALIMPSEST_PORT={port + 1 if port < LAST_PORT else port - 1} make run"
         )
-    reason = "needs more rights" if number == errno.EACCES else f"is not possible ({error})"
+    reason = "needs more permissions" if number == errno.EACCES else f"is not possible ({error})"
     return f"Listening on {host}, port {port}, {reason}. Set PALIMPSEST_HOST and PALIMPSEST_PORT."

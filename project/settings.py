@@ -475,7 +475,7 @@ SPECTACULAR_SETTINGS = {
     "SWAGGER_UI_DIST": "SIDECAR",
     "SWAGGER_UI_FAVICON_HREF": "SIDECAR",
     "REDOC_DIST": "SIDECAR",
-    # Needed because findings also have a `level`.
+    # Needed because warnings also have a `level`.
     "ENUM_NAME_OVERRIDES": {
         "StatusEnum": "chats.models.turns.Turn.Status",
         "DeliveryStatusEnum": "chats.models.webhooks.WebhookDelivery.Status",

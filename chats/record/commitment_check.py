@@ -45,7 +45,7 @@ ERASED_WHOLE = "chat.erased"
 # to it.
 DELETED = "chat.deleted"
 UNSAID = "is marked as erased without an audit log entry"
-# Other findings. Verifications and the command show them in English.
+# Other results. Verifications and the command show them in English.
 OTHER_COMMITMENT = "has a different commitment from this entry"
 OTHER_BODY = "has a different body hash from this entry"
 OTHER_BODIES = "has different body hashes from this entry"

@@ -31,7 +31,7 @@ class Day:
 
 
 @dataclass(frozen=True, slots=True)
-class EvaluationFindings:
+class EvaluationResults:
     """The results of an evaluation: coverage with reasons, days, and the most changed turns."""
 
     row: Evaluation
@@ -42,7 +42,7 @@ class EvaluationFindings:
     worst: Sequence[EvaluatedTurn]
 
 
-def load_evaluation_findings(row: Evaluation) -> EvaluationFindings:
+def load_evaluation_results(row: Evaluation) -> EvaluationResults:
     """Return the results of an evaluation. Old rows that were deleted count only in its totals."""
     rows = EvaluatedTurn.objects.filter(evaluation=row)
     unknown = rows.filter(outcome=Outcome.UNKNOWN).values_list("reason").annotate(n=Count("pk"))
@@ -51,7 +51,7 @@ def load_evaluation_findings(row: Evaluation) -> EvaluationFindings:
     worst = changed.annotate(
         refuses=Exact(F("outcome"), Outcome.REFUSED), more=Abs(F("tokens_then") - F("tokens_now"))
     )
-    return EvaluationFindings(
+    return EvaluationResults(
         row=row,
         coverage=100 * row.judged // row.turns if row.turns else None,
         unknown=sorted(unknown, key=lambda each: (-each[1], each[0])),

@@ -1,4 +1,4 @@
-"""Finds errors that prevent saving a policy. Warnings are in `findings`."""
+"""Finds errors that prevent saving a policy. Warnings are in `general_warnings`."""
 
 from collections.abc import Collection, Mapping
 from dataclasses import replace

@@ -13,8 +13,8 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.checks import SMALLEST_ROOM, estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.linter.finding import Finding
-from contextpolicy.linter.size_findings import USUAL_TURN
+from contextpolicy.linter.policy_warning import PolicyWarning
+from contextpolicy.linter.size_warnings import USUAL_TURN
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import Adjustment, adjust_policy_values
 
@@ -32,7 +32,7 @@ def list_reply_models(values: PolicyValues) -> list[ModelSpec]:
     return list(rows)
 
 
-def find_model_warnings(values: PolicyValues) -> Iterator[Finding]:
+def find_model_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
     """Yield the warnings about the models that these values allow, and the summarising model."""
     models = list_reply_models(values)
     tried = {model.slug: _find_adjustments(values, model) for model in models}
@@ -67,12 +67,12 @@ def _window(
     found: tuple[Adjustment, ...] | PolicyImpossible,
     *,
     large: Sequence[str],
-) -> Iterator[Finding]:
+) -> Iterator[PolicyWarning]:
     window = model.window
     if window is None or window >= values.token_budget:
         return
     if isinstance(found, PolicyImpossible):
-        yield Finding(
+        yield PolicyWarning(
             "model_too_small",
             "allowed_models",
             gettext("This policy does not work with {model} ({n:,} tokens): {reason}").format(
@@ -92,31 +92,31 @@ def _window(
             "The context window of {model} ({n:,} tokens) is smaller than token_budget "
             "({budget:,}), so the window applies. It lowers these values: {values}."
         )
-    yield Finding(
+    yield PolicyWarning(
         "model_window_below_budget",
         "token_budget",
         sentence.format(model=model, n=window, budget=values.token_budget, values=told),
-        mend={"token_budget": window},
+        fix={"token_budget": window},
     )
 
 
-def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
+def _longest_reply(values: PolicyValues, model: ModelSpec) -> Iterator[PolicyWarning]:
     longest, reserve = model.max_output, values.reserve_tokens
     if longest is None or longest <= reserve:
         return
     can_have = values.token_budget - longest >= max(SMALLEST_ROOM, values.token_budget // 2)
-    yield Finding(
+    yield PolicyWarning(
         "reserve_below_output",
         "reserve_tokens",
         gettext(
             "{model} can write {n:,} tokens, but reserve_tokens ({reserve:,}) cuts its replies at "
             "{reserve:,}."
         ).format(model=model, n=longest, reserve=reserve),
-        mend={"reserve_tokens": longest} if can_have else {},
+        fix={"reserve_tokens": longest} if can_have else {},
     )
 
 
-def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
+def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> PolicyWarning:
     """Warn about the cost of a window that drops its oldest message at every turn."""
     limit = compute_prompt_limit(values, model_window=None)
     size = values.window_size or 0
@@ -141,11 +141,11 @@ def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> Finding:
             "With {n:,} messages, the window moves at each turn. No provider can then reuse "
             "the cached history (≈ {tokens:,} tokens per turn)."
         ).format(n=size, tokens=tokens)
-    mend = {"strategy": "sliding_window"}
-    return Finding("window_slides_each_turn", "window_size", sentence, mend=mend)
+    fix = {"strategy": "sliding_window"}
+    return PolicyWarning("window_slides_each_turn", "window_size", sentence, fix=fix)
 
 
-def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
+def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[PolicyWarning]:
     """Find a summariser that cannot read the messages of one compaction at once."""
     window, limit = model.window, compute_prompt_limit(values, model_window=None)
     if window is None or limit < 1:
@@ -165,7 +165,7 @@ def _summariser(values: PolicyValues, model: ModelSpec) -> Iterator[Finding]:
     share = round((high - spare) / limit, 2)
     smallest = values.summary_max_tokens + estimate_tokens(values.system_text)
     can_raise = spare > 0 and smallest < share * limit and share < min(values.prepare_at, 1)
-    yield Finding(
+    yield PolicyWarning(
         "summariser_below_chunk",
         "summarization_model",
         gettext(

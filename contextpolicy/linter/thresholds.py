@@ -12,8 +12,8 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.checks import estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
-from contextpolicy.linter.finding import UNSET, Finding
-from contextpolicy.linter.size_findings import USUAL_TURN
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
+from contextpolicy.linter.size_warnings import USUAL_TURN
 
 USUAL_MESSAGE = USUAL_TURN // 2
 # A summary of fewer tokens has only its headings and a line under each.
@@ -21,7 +21,7 @@ SHORTEST_SUMMARY = 300
 MARKS = ("prepare_at", "compact_at", "compact_to")
 
 
-def find_threshold_warnings(values: PolicyValues) -> Iterator[Finding]:
+def find_threshold_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
     """Yield warnings about the marks, the turn trigger and the newest messages to keep."""
     limit = compute_prompt_limit(values, model_window=None)
     if limit < 1 or values.strategy in ("simple", "entity_state"):
@@ -34,14 +34,14 @@ def find_threshold_warnings(values: PolicyValues) -> Iterator[Finding]:
         yield from _find_kept_above_mark(values, limit)
 
 
-def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     """Find marks in tokens without effect, because the share of the same mark is reached first."""
     names = MARKS if values.strategy == "dynamic_summary" else MARKS[1:]
     for name in names:
         absolute, share = getattr(values, f"{name}_tokens"), getattr(values, name)
         by_share = int(share * limit)
         if absolute is not None and absolute > by_share:
-            yield Finding(
+            yield PolicyWarning(
                 "mark_never_counts",
                 f"{name}_tokens",
                 gettext(
@@ -50,43 +50,43 @@ def _marks_that_never_count(values: PolicyValues, limit: int) -> Iterator[Findin
                 ).format(
                     field=name, n=absolute, share=f"{share:.0%}", limit=limit, by_share=by_share
                 ),
-                mend={f"{name}_tokens": UNSET},
+                fix={f"{name}_tokens": UNSET},
             )
 
 
-def _every_turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def _every_turns(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     every = values.compact_every_turns or 0
     high = compute_compact_mark(values, prompt_limit=limit)
     if every * USUAL_TURN >= high:
         fitting = max(1, high // USUAL_TURN // 2)
-        yield Finding(
+        yield PolicyWarning(
             "every_turns_beyond_mark",
             "compact_every_turns",
             gettext(
                 "compact_every_turns is {n:,}, but only about {fitting:,} average turns fit "
                 "before compact_at ({high:,} tokens). Compactions are therefore more frequent."
             ).format(n=every, fitting=high // USUAL_TURN, high=high),
-            mend={"compact_every_turns": fitting},
+            fix={"compact_every_turns": fitting},
         )
 
 
-def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def _turns(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     threshold = values.turn_threshold
     if threshold is None:
         return
     first = compute_prepare_mark(values, prompt_limit=limit)
     if threshold * USUAL_TURN >= first:
-        yield Finding(
+        yield PolicyWarning(
             "turns_never_fire",
             "turn_threshold",
             gettext(
                 "turn_threshold is {n:,} turns, which usually take about {tokens:,} tokens. "
                 "prepare_at ({first:,} tokens) is reached first, so the threshold has no effect."
             ).format(n=threshold, tokens=threshold * USUAL_TURN, first=first),
-            mend={"turn_threshold": max(1, first // USUAL_TURN - 1)},
+            fix={"turn_threshold": max(1, first // USUAL_TURN - 1)},
         )
     if values.fold_turns == 1 and threshold > 1:
-        yield Finding(
+        yield PolicyWarning(
             "turns_always_fire",
             "fold_turns",
             gettext(
@@ -98,7 +98,7 @@ def _turns(values: PolicyValues, limit: int) -> Iterator[Finding]:
         )
 
 
-def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     """Find kept messages that, with a full summary, reach the compaction mark."""
     high = compute_compact_mark(values, prompt_limit=limit)
     system = estimate_tokens(values.system_text)
@@ -108,13 +108,13 @@ def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]
         return
     room = high - kept - system
     if room >= SHORTEST_SUMMARY:
-        mend = {"summary_max_tokens": room // 100 * 100}
+        fix = {"summary_max_tokens": room // 100 * 100}
     else:
         low = compute_low_mark(values, prompt_limit=limit)
-        mend = {"keep_last_messages": max(1, (max(low, high - summary) - system) // USUAL_MESSAGE)}
-    yield Finding(
+        fix = {"keep_last_messages": max(1, (max(low, high - summary) - system) // USUAL_MESSAGE)}
+    yield PolicyWarning(
         "kept_above_mark",
-        next(iter(mend)),
+        next(iter(fix)),
         gettext(
             "keep_last_messages ({n:,}, usually about {kept:,} tokens), a summary of "
             "{summary:,} tokens and system_text ({system:,}) have {tokens:,} tokens together. "
@@ -128,5 +128,5 @@ def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[Finding]
             high=high,
         ),
         "risk",
-        mend,
+        fix,
     )

@@ -15,8 +15,8 @@ from contextpolicy.engine.policy.allow_lists import is_name_allowed
 from contextpolicy.engine.policy.budget import compute_prompt_limit, convert_provider_tokens
 from contextpolicy.engine.policy.checks import estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
-from contextpolicy.linter.finding import Finding
 from contextpolicy.linter.models import list_reply_models
+from contextpolicy.linter.policy_warning import PolicyWarning
 from contextpolicy.models import ModelSpec, Skill, ToolDefinition, ToolServer
 from contextpolicy.tool_servers import load_allowed_tools
 
@@ -69,7 +69,7 @@ class ToolRoom:
         return sum(self.definitions)
 
 
-def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
+def find_tool_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
     """Yield warnings about tool definitions that leave little or no room in a prompt."""
     room = min(list_tool_rooms(values), key=lambda each: each.limit - each.tokens)
     tokens, limit = room.tokens, room.limit
@@ -77,7 +77,7 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
         return
     system = estimate_tokens(values.system_text)
     if tokens + system >= limit:
-        yield Finding(
+        yield PolicyWarning(
             "tools_do_not_fit",
             "tools",
             ngettext(
@@ -98,7 +98,7 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[Finding]:
             "risk",
         )
     elif tokens > LARGE_SHARE * limit:
-        yield Finding(
+        yield PolicyWarning(
             "tools_take_half",
             "tools",
             gettext(

@@ -119,7 +119,7 @@ class LedgerVerification(Stored):
     chains = models.PositiveBigIntegerField(default=0)
     rows = models.PositiveBigIntegerField(default=0)
     broken = models.PositiveBigIntegerField(default=0)
-    # The first breaks, as [scope, seq, reason], and the other findings, counted by sentence.
+    # The first breaks, as [scope, seq, reason], and the other results, counted by sentence.
     breaks = models.JSONField(default=list, blank=True)
     told = models.JSONField(default=dict, blank=True)
 

@@ -13,8 +13,8 @@ from contextpolicy.engine.policy.policy import (
     compute_default_reserve,
     get_strategy_defaults,
 )
-from contextpolicy.linter.finding import UNSET
-from contextpolicy.linter.judge import apply_fix, lint_policy
+from contextpolicy.linter.lint import apply_fix, lint_policy
+from contextpolicy.linter.policy_warning import UNSET
 from contextpolicy.models import ModelSpec
 from contextpolicy.presets import PRESETS
 from contextpolicy.resolution import Layer, merge_layers
@@ -247,21 +247,21 @@ def models(db: None) -> None:
     )
 
 
-def test_each_finding_has_its_number_and_a_mend_that_ends_it(models: None) -> None:
-    for values, code, mend, number in TABLE:
+def test_each_warning_has_its_number_and_a_fix_that_ends_it(models: None) -> None:
+    for values, code, fix, number in TABLE:
         found = {each.code: each for each in lint_policy(values)}
         assert code in found, (values, list(found))
-        finding = found[code]
-        assert finding.mend == mend, (code, finding.mend, finding.sentence)
-        assert number in finding.sentence, finding.sentence
-        after = lint_policy(apply_fix(values, finding.mend))
-        assert (code, finding.field) not in {(each.code, each.field) for each in after}
+        warning = found[code]
+        assert warning.fix == fix, (code, warning.fix, warning.sentence)
+        assert number in warning.sentence, warning.sentence
+        after = lint_policy(apply_fix(values, warning.fix))
+        assert (code, warning.field) not in {(each.code, each.field) for each in after}
         had_errors = {each.code for each in found.values() if each.level == "error"}
         assert {each.code for each in after if each.level == "error"} <= had_errors
 
 
 @pytest.mark.parametrize(
-    ("values", "code", "mend"),
+    ("values", "code", "fix"),
     [
         ({**WINDOW, "max_bytes": 30_000}, "bytes_bind_first", {"max_bytes": 72_000}),
         ({**WINDOW, "max_bytes": 99_000_000}, "bytes_never_bind", {"max_bytes": UNSET}),
@@ -296,40 +296,40 @@ def test_each_finding_has_its_number_and_a_mend_that_ends_it(models: None) -> No
         ({**WINDOW, "window_turns": 900}, "window_beyond_limit", {"window_turns": 24}),
     ],
 )
-def test_each_other_finding_has_a_mend_that_ends_it(
-    values: dict[str, Any], code: str, mend: dict[str, Any], models: None
+def test_each_other_warning_has_a_fix_that_ends_it(
+    values: dict[str, Any], code: str, fix: dict[str, Any], models: None
 ) -> None:
-    finding = next(each for each in lint_policy(values) if each.code == code)
-    assert finding.mend == mend, finding
-    after = {(each.code, each.field) for each in lint_policy(apply_fix(values, finding.mend))}
-    assert (code, finding.field) not in after
+    warning = next(each for each in lint_policy(values) if each.code == code)
+    assert warning.fix == fix, warning
+    after = {(each.code, each.field) for each in lint_policy(apply_fix(values, warning.fix))}
+    assert (code, warning.field) not in after
 
 
 def test_a_lock_without_a_value_gets_the_value_that_holds(models: None) -> None:
-    def mend(values: dict[str, Any], lock: str) -> Mapping[str, object]:
+    def fix(values: dict[str, Any], lock: str) -> Mapping[str, object]:
         found = lint_policy(values, locks=[lock])
-        return next(each.mend for each in found if each.code == "lock_without_value")
+        return next(each.fix for each in found if each.code == "lock_without_value")
 
-    assert mend({"token_budget": 8_000}, "reserve_tokens") == {"reserve_tokens": 2_000}
-    assert mend({}, "strategy") == {"strategy": "dynamic_summary"}
+    assert fix({"token_budget": 8_000}, "reserve_tokens") == {"reserve_tokens": 2_000}
+    assert fix({}, "strategy") == {"strategy": "dynamic_summary"}
     # The effective value is empty, so the fix writes none.
-    assert mend({}, "state_schema") == {}
-    assert mend({}, "system_text") == {}
+    assert fix({}, "state_schema") == {}
+    assert fix({}, "system_text") == {}
 
 
-def test_no_finding_is_without_a_mend_unless_only_a_person_can_say() -> None:
+def test_no_warning_is_without_a_fix_unless_only_a_person_can_say() -> None:
     """From the sources: each code is in one of the tables."""
     root = Path(lint_policy.__code__.co_filename).parents[1]
     sources = [*root.glob("linter/*.py"), root / "engine/policy/checks.py", root / "plugins.py"]
-    made = re.compile(r'(?:Finding|Problem)\(\s*"(\w+)"|(?:append\(|\[)\(\s*"(\w+)", \(')
+    made = re.compile(r'(?:PolicyWarning|Problem)\(\s*"(\w+)"|(?:append\(|\[)\(\s*"(\w+)", \(')
     codes = {
         one or other
         for source in sources
         for one, other in made.findall(source.read_text(encoding="utf-8"))
     }
     assert len(codes) > 40
-    mended = {code for _, code, _, _ in TABLE} | ELSEWHERE
-    assert codes - mended - BY_A_PERSON == set()
+    fixed = {code for _, code, _, _ in TABLE} | ELSEWHERE
+    assert codes - fixed - BY_A_PERSON == set()
 
 
 def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None:
@@ -337,7 +337,7 @@ def test_a_model_that_is_too_small_for_the_policy_is_named(models: None) -> None
     found = {each.code: each for each in lint_policy(values)}
     assert "This policy does not work with tiny (2,048 tokens)" in found["model_too_small"].sentence
     assert found["model_too_small"].level == "risk"
-    assert found["model_too_small"].mend == {}
+    assert found["model_too_small"].fix == {}
     # A model that is not allowed, or disabled, is ignored.
     assert "model_too_small" not in {
         e.code for e in lint_policy({**values, "allowed_models": ["wordy"]})

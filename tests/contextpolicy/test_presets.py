@@ -15,7 +15,7 @@ from contextpolicy.engine.policy.policy import (
 from contextpolicy.engine.summaries.compaction import plan_compaction
 from contextpolicy.engine.summaries.compaction_plan import CompactionPlan, NotNeeded
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.linter.findings import find_policy_warnings
+from contextpolicy.linter.general_warnings import find_policy_warnings
 from contextpolicy.models import AuditEvent, ContextPolicy, PolicyAssignment, PolicyVersion
 from contextpolicy.policy_assignments import unassign_policy
 from contextpolicy.presets import PRESETS, RETRIEVED, Preset, replace_demo_policy, seed_policies

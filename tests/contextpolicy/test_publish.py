@@ -13,7 +13,7 @@ from django.test.utils import CaptureQueriesContext
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.ledger import find_ledger_breaks
 from contextpolicy.linter.errors import LONGEST_TEXT, find_policy_errors
-from contextpolicy.linter.findings import find_policy_warnings
+from contextpolicy.linter.general_warnings import find_policy_warnings
 from contextpolicy.models import (
     AuditEvent,
     ContextPolicy,

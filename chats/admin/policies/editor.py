@@ -31,7 +31,7 @@ from chats.admin.site import get_request_actor
 from contextpolicy import controls, policy_refusals, publish, recommended
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.imports import export_policy
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.two_persons import SecondPersonNeeded
@@ -102,7 +102,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
 
     def import_strategy(self, request: HttpRequest) -> HttpResponse:
         """Show the import form, or create a policy or a version from the given JSON or file."""
-        return import_strategy_view(self, request, tell=self.tell_findings)
+        return import_strategy_view(self, request, tell=self.show_policy_warnings)
 
     def changeform_view(
         self,
@@ -303,7 +303,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
                 publish.activate_version(
                     policy=obj, number=newest.number, emergency=emergency, **common
                 )
-        self.tell_findings(request, obj)
+        self.show_policy_warnings(request, obj)
 
     def tell_of_waiting(
         self, request: HttpRequest, version: PolicyVersion, *, is_draft: bool
@@ -376,11 +376,11 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         self.message_user(request, sentence, messages.INFO)
         return response
 
-    def tell_findings(self, request: HttpRequest, policy: ContextPolicy) -> None:
+    def show_policy_warnings(self, request: HttpRequest, policy: ContextPolicy) -> None:
         """Show the linter's warnings as messages."""
         newest = policy.newest
-        for finding in lint_policy(newest.values if newest else {}):
-            self.message_user(request, finding.sentence, messages.WARNING, extra_tags=finding.code)
+        for warning in lint_policy(newest.values if newest else {}):
+            self.message_user(request, warning.sentence, messages.WARNING, extra_tags=warning.code)
 
 
 def describe_saved_version(policy: ContextPolicy) -> str:

@@ -297,7 +297,7 @@ def render_policy_balances(policy: ContextPolicy | None) -> SafeString | str:
 
 
 def list_form_errors(form: PolicyForm) -> list[str]:
-    return [finding.sentence for finding in form.judged if finding.level == "error"] + [
+    return [warning.sentence for warning in form.warnings if warning.level == "error"] + [
         str(error) for name in form.unread for error in form.errors.get(name, ())
     ]
 

@@ -18,7 +18,7 @@ from chats.admin.site import get_request_actor
 from chats.admin.words import ENDED, NOT_JUDGED
 from chats.ground.refusals import Refusal
 from chats.simulation import evaluating
-from chats.simulation.evaluated import load_evaluation_findings
+from chats.simulation.evaluated import load_evaluation_results
 from contextpolicy import policy_refusals
 from contextpolicy.blast import BlastRadiusNeeded
 from contextpolicy.models import Evaluation
@@ -90,7 +90,7 @@ class EvaluationAdmin(ReadOnlyAdmin):
         row = rows.filter(pk=evaluation_id).first()
         if row is None:
             raise Http404
-        found = load_evaluation_findings(row)
+        found = load_evaluation_results(row)
         context = {
             **self.admin_site.each_context(request),
             "title": gettext("Evaluation of {version}").format(version=row.version),

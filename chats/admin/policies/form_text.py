@@ -16,7 +16,7 @@ from chats.admin.policies.policy_form import PolicyForm
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.summaries.prompts import SECTIONS
-from contextpolicy.linter.judge import read_whole
+from contextpolicy.linter.lint import read_whole
 
 # With ASCII word boundaries: a name may follow a Chinese character.
 NAMES = re.compile(

@@ -23,13 +23,13 @@ from contextpolicy import policy_refusals, publish
 from contextpolicy.engine.policy.policy import PolicyValues, Problem
 from contextpolicy.imports import PolicyExists, ReservedName, check_slug_free
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.linter.finding import UNSET, Finding
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 # Form fields that request a redraw instead of a save.
-LOOK, MEND, PREVIEW, TRIAL = "_look", "_mend", "_preview", "_trial"
-UNSAVED = frozenset({LOOK, MEND, PREVIEW, TRIAL})
+LOOK, FIX, PREVIEW, TRIAL = "_look", "_fix", "_preview", "_trial"
+UNSAVED = frozenset({LOOK, FIX, PREVIEW, TRIAL})
 # The fields in which the other administrator's value is kept.
 THEIRS = "keep_theirs"
 OF_THE_POLICY = ("name", "description", "retired")
@@ -69,7 +69,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         self.policy_values: dict[str, Any] = {}
         self.policy_locks: list[str] = []
         self.conflicts: list[Conflict] = []
-        self.mended: dict[str, Any] = {}
+        self.fixed: dict[str, Any] = {}
         # The fields whose value cannot be parsed.
         self.unread: set[str] = set()
         self.is_look = self.is_bound and not UNSAVED.isdisjoint(self.data)
@@ -141,20 +141,20 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
 
     def is_valid(self) -> bool:
         """Return True if the form can be saved; a form that is only redrawn cannot."""
-        if self.is_bound and MEND in self.data:
-            self.mend(str(self.data[MEND]))
+        if self.is_bound and FIX in self.data:
+            self.fix(str(self.data[FIX]))
         return super().is_valid() and not self.is_look
 
-    def mend(self, wanted: str) -> None:
+    def fix(self, wanted: str) -> None:
         """Fill in the values of a suggested fix, without saving."""
         self.full_clean()
-        for finding in self.judged:
-            if f"{finding.code}:{finding.field}" == wanted and finding.mend:
+        for warning in self.warnings:
+            if f"{warning.code}:{warning.field}" == wanted and warning.fix:
                 self.put(
-                    {name: format_fix_value(name, value) for name, value in finding.mend.items()}
+                    {name: format_fix_value(name, value) for name, value in warning.fix.items()}
                 )
-                self.mended = dict(finding.mend)
-                for stale in ("judged", "changed_data"):
+                self.fixed = dict(warning.fix)
+                for stale in ("warnings", "changed_data"):
                     self.__dict__.pop(stale, None)
                 self.full_clean()
                 return
@@ -174,7 +174,7 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         self.data = data
 
     @cached_property
-    def judged(self) -> list[Finding]:
+    def warnings(self) -> list[PolicyWarning]:
         """All errors, risks and notes of the linter about the submitted values."""
         found = lint_policy(self.policy_values, locks=self.policy_locks)
         return [each for each in found if each.level != "error" or each.field not in self.unread]

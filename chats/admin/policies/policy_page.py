@@ -20,19 +20,19 @@ from chats.admin.policies.form_text import (
 from chats.admin.policies.policy_form import PolicyForm
 from chats.admin.policies.policy_groups import TOLD, list_main_fields, list_other_groups
 from chats.admin.policies.preview_as import Effective, Viewpoint, merge_viewpoint_layers
-from contextpolicy.linter.finding import UNSET, Finding
-from contextpolicy.linter.judge import lint_policy, read_whole
+from contextpolicy.linter.lint import lint_policy, read_whole
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
 from contextpolicy.resolution import Layer
 
 
 @dataclass(frozen=True, slots=True)
-class FindingLine:
+class WarningLine:
     """An error or warning of the linter for the page: level, sentence, fields and suggested fix."""
 
-    finding: Finding
+    warning: PolicyWarning
     sentence: SafeString
     # The label of its fix button; empty: no button.
-    mend: str
+    fix: str
     key: str
 
 
@@ -48,7 +48,7 @@ class FieldRow:
     was: str
     is_set: bool
     is_locked: bool
-    told: Sequence[FindingLine] = ()
+    told: Sequence[WarningLine] = ()
     # Error messages, with each field name replaced by its label.
     errors: Sequence[SafeString] = ()
 
@@ -80,12 +80,12 @@ class Editor:
     found: Sequence[FieldRow]
     search: str
     more: Sequence[FieldGroup]
-    told: Sequence[FindingLine]
+    told: Sequence[WarningLine]
     sentence: SafeString
     # The saved version's strategy if it differs, else empty.
     strategy_was: str
     viewpoint: Viewpoint
-    mended: str = ""
+    fixed: str = ""
     names: Sequence[str] = field(default_factory=tuple)
 
     @property
@@ -108,8 +108,8 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
     values = dict(form.policy_values if form.is_bound else load_initial_values(form))
     locks = form.policy_locks if form.is_bound else load_initial_locks(form)
     strategy = str(values.get("strategy", ""))
-    findings = form.judged if form.is_bound else lint_policy(values, locks=locks)
-    told = [build_warning_line(form, finding) for finding in findings]
+    warnings = form.warnings if form.is_bound else lint_policy(values, locks=locks)
+    told = [build_warning_line(form, warning) for warning in warnings]
     holds = compute_effective_values(form, values, locks, viewpoint)
     wanted = list_main_fields(strategy)
     groups = list_other_groups(strategy)
@@ -146,7 +146,7 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
         sentence=describe_form_values(form, values),
         strategy_was=describe_saved_value(form, "strategy", values, locks),
         viewpoint=viewpoint,
-        mended=", ".join(get_form_field_label(form, name) for name in form.mended),
+        fixed=", ".join(get_form_field_label(form, name) for name in form.fixed),
     )
 
 
@@ -199,7 +199,7 @@ def build_field_row(
     name: str,
     values: dict[str, Any],
     locks: Collection[str],
-    told: Iterable[FindingLine],
+    told: Iterable[WarningLine],
     holds: Effective | None,
 ) -> FieldRow:
     lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
@@ -214,7 +214,7 @@ def build_field_row(
         is_locked=name in locks,
         errors=[link_field_names(form, str(error)) for error in form.errors.get(name, ())],
         # Errors are already shown at their field.
-        told=[t for t in told if t.finding.field == name and t.finding.level != "error"],
+        told=[t for t in told if t.warning.field == name and t.warning.level != "error"],
     )
 
 
@@ -241,21 +241,21 @@ def is_matching_row(row: FieldRow, search: str) -> bool:
     return all(word in text for word in search.lower().split())
 
 
-def build_warning_line(form: PolicyForm, finding: Finding) -> FindingLine:
+def build_warning_line(form: PolicyForm, warning: PolicyWarning) -> WarningLine:
     """Return a warning with links to its fields and the label of its button."""
     changes = [
         describe_fix_change(form, name, value)
-        for name, value in finding.mend.items()
+        for name, value in warning.fix.items()
         if value != UNSET or name in form.policy_values or not form.is_bound
     ]
     words = changes[0] if changes else ""
     for change in changes[1:]:
         words = gettext("{changes} and {change}").format(changes=words, change=change)
-    return FindingLine(
-        finding=finding,
-        sentence=link_field_names(form, finding.sentence),
-        mend=f"{words[:1].upper()}{words[1:]}",
-        key=f"{finding.code}:{finding.field}",
+    return WarningLine(
+        warning=warning,
+        sentence=link_field_names(form, warning.sentence),
+        fix=f"{words[:1].upper()}{words[1:]}",
+        key=f"{warning.code}:{warning.field}",
     )
 
 

@@ -12,7 +12,7 @@ from django.utils.translation import gettext, gettext_lazy, ngettext, pgettext, 
 from chats.admin.bases import DomainAdmin
 from chats.admin.policies.description import describe_policy
 from chats.admin.policies.display_values import format_stored_value, list_version_changes
-from contextpolicy.linter.judge import lint_policy, read_whole
+from contextpolicy.linter.lint import lint_policy, read_whole
 from contextpolicy.models import ContextPolicy
 
 VERSIONS_SHOWN = 20
@@ -71,7 +71,7 @@ class SavedPolicyAdmin(DomainAdmin):
     def to_know(self, policy: ContextPolicy) -> SafeString:
         """Return the linter's warnings as a list."""
         found = lint_policy(policy.current.values if policy.current else {})
-        return render_to_string(f"{TEMPLATES}/_findings.html", {"findings": found})
+        return render_to_string(f"{TEMPLATES}/_warnings.html", {"warnings": found})
 
     @admin.display(description=gettext_lazy("Applies to"))
     def where_it_applies(self, policy: ContextPolicy) -> SafeString:

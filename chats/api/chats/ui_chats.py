@@ -29,7 +29,7 @@ CHUNKS = (
 class UIRequestParser(SnapshotParser):
     """Parses a request with all messages of a chat. Lone surrogates become U+FFFD."""
 
-    mends = True
+    repairs = True
     refusal = MessageBodyTooLarge
 
 

@@ -50,7 +50,7 @@ class StrictJSONParser(BaseParser):
 
     media_type = "application/json"
     keys = KEYS
-    mends = False
+    repairs = False
     # The refusal of a body that is too large.
     refusal: type[RequestTooLarge] = RequestTooLarge
 
@@ -68,7 +68,7 @@ class StrictJSONParser(BaseParser):
         data = stream.read(limit + 1)
         if len(data) > limit:
             raise self.refusal(limit=limit)
-        return parse_json_object(data, keys=self.keys, mends=self.mends)
+        return parse_json_object(data, keys=self.keys, repairs=self.repairs)
 
     def most(self) -> int:
         """Return the maximum size of a body in bytes."""
@@ -88,16 +88,16 @@ class SnapshotParser(StrictJSONParser):
 class MessageParser(StrictJSONParser):
     """Parses a body with lone surrogates as U+FFFD, so that a message is never refused for them."""
 
-    mends = True
+    repairs = True
     refusal = MessageBodyTooLarge
 
 
-def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> dict[str, Any]:
+def parse_json_object(data: bytes, *, keys: int = KEYS, repairs: bool = False) -> dict[str, Any]:
     """Parse bytes into a JSON object.
 
     Refuses bytes that are not UTF-8, duplicate keys, NaN, infinity, numbers out of range, more than
     32 levels, more than 500,000 values, and more than `keys` keys. Lone surrogates are refused too;
-    with `mends`, they become U+FFFD. Raises `InvalidJSON`.
+    with `repairs`, they become U+FFFD. Raises `InvalidJSON`.
     """
     value = decode_json(data, keys=keys)
     if not isinstance(value, dict):
@@ -107,7 +107,7 @@ def parse_json_object(data: bytes, *, keys: int = KEYS, mends: bool = False) -> 
         if level > DEPTH:
             raise InvalidJSON(problem=TOO_DEEP)
         if not text.isascii() and any("\ud800" <= character <= "\udfff" for character in text):
-            if not mends:
+            if not repairs:
                 raise InvalidJSON(problem=gettext_lazy("a string contains an unpaired surrogate"))
             has_halves = True
     return cast(dict[str, Any], replace_lone_surrogates(value)) if has_halves else value

@@ -18,7 +18,7 @@ from chats.api.policies.policy_access import CHANGE, find_policy, translate_poli
 from chats.api.policies.policy_inputs import Activation, validate_storable_texts
 from chats.ground.refusals import NotFound
 from chats.simulation import evaluating
-from chats.simulation.evaluated import EvaluationFindings, load_evaluation_findings
+from chats.simulation.evaluated import EvaluationResults, load_evaluation_results
 from chats.simulation.evaluating import DAYS, MOST_DAYS
 from contextpolicy.models import BlastRadius, EvaluatedTurn, Evaluation
 
@@ -286,7 +286,7 @@ def retrieve_evaluation(evaluation_id: uuid.UUID) -> dict[str, Any]:
     row = ROWS.filter(pk=evaluation_id).first()
     if row is None:
         raise NotFound
-    found: EvaluationFindings = load_evaluation_findings(row)
+    found: EvaluationResults = load_evaluation_results(row)
     reasons = [{"reason": reason, "turns": count} for reason, count in found.unknown]
     more = {
         "reasons": serialize_rows(UnknownOut, reasons),

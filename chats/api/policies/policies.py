@@ -39,12 +39,12 @@ from chats.api.policies.policy_outputs import (
     PolicyDetailOut,
     PolicyRowOut,
     RecommendationsOut,
-    serialize_findings,
+    serialize_warnings,
 )
 from chats.api.policies.policy_versions import serialize_version
 from contextpolicy import policy_refusals, publish, recommended
 from contextpolicy.imports import create_imported_policy, export_policy, import_strategy
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import ContextPolicy
 
 
@@ -151,7 +151,7 @@ class PolicyViewSet(ConditionalEndpoint):
         """
         asked = validate_storable_texts(Lint.read(request.data))
         found = lint_policy(asked["values"], locks=asked["locks"])
-        return Response(serialize_row(LintOut, {"findings": serialize_findings(found)}))
+        return Response(serialize_row(LintOut, {"findings": serialize_warnings(found)}))
 
     @extend_schema(
         operation_id="policies_import",

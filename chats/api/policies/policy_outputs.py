@@ -6,7 +6,7 @@ from typing import Any
 from rest_framework import serializers
 
 from chats.api.policies.preview_outputs import FixedWarningOut, PreviewSideOut
-from contextpolicy.linter.finding import Finding
+from contextpolicy.linter.policy_warning import PolicyWarning
 from contextpolicy.models import PolicyAssignment
 
 Row = Mapping[str, Any]
@@ -156,16 +156,16 @@ class ExportedPolicyOut(serializers.Serializer[Row]):
     )
 
 
-def serialize_findings(findings: Iterable[Finding]) -> list[dict[str, Any]]:
+def serialize_warnings(warnings: Iterable[PolicyWarning]) -> list[dict[str, Any]]:
     return [
         {
-            "code": finding.code,
-            "field": finding.field,
-            "level": finding.level,
-            "message": finding.sentence,
-            "mend": dict(finding.mend),
+            "code": warning.code,
+            "field": warning.field,
+            "level": warning.level,
+            "message": warning.sentence,
+            "mend": dict(warning.fix),
         }
-        for finding in findings
+        for warning in warnings
     ]
 
 

@@ -12,15 +12,15 @@ from chats.api.core.base import Endpoint
 from chats.api.core.money import serialize_money
 from chats.api.core.outputs import serialize_row
 from chats.api.policies.policy_inputs import PreviewRequest, SampleRequest, validate_storable_texts
-from chats.api.policies.policy_outputs import PolicySampleOut, serialize_findings
+from chats.api.policies.policy_outputs import PolicySampleOut, serialize_warnings
 from chats.api.policies.preview_outputs import PolicyPreviewOut
 from chats.ground.refusals import NotFound
 from chats.simulation.estimates import Estimate
 from chats.simulation.preview import Preview, Side, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal
 from chats.simulation.sampling import Sampled, sample_chats
-from contextpolicy.linter.finding import Finding
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
+from contextpolicy.linter.policy_warning import PolicyWarning
 
 
 class PreviewViewSet(Endpoint):
@@ -46,11 +46,11 @@ class PreviewViewSet(Endpoint):
         chat = find_previewable_chat(asked["chat"])
         if chat is None:
             raise NotFound
-        findings = lint_policy(asked["values"], locks=asked["locks"])
-        if any(finding.level == "error" for finding in findings):
-            return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, None)))
+        warnings = lint_policy(asked["values"], locks=asked["locks"])
+        if any(warning.level == "error" for warning in warnings):
+            return Response(serialize_row(PolicyPreviewOut, serialize_preview(warnings, None)))
         made = preview_proposal(chat, proposal=parse_proposal(asked), now=timezone.now())
-        return Response(serialize_row(PolicyPreviewOut, serialize_preview(findings, made)))
+        return Response(serialize_row(PolicyPreviewOut, serialize_preview(warnings, made)))
 
     @extend_schema(
         summary="Preview a policy in random chats", request=SampleRequest, responses=PolicySampleOut
@@ -67,10 +67,10 @@ class PreviewViewSet(Endpoint):
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound
         asked = validate_storable_texts(SampleRequest.read(request.data))
-        findings = lint_policy(asked["values"], locks=asked["locks"])
-        broken = any(finding.level == "error" for finding in findings)
+        warnings = lint_policy(asked["values"], locks=asked["locks"])
+        broken = any(warning.level == "error" for warning in warnings)
         found = None if broken else sample_chats(proposal=parse_proposal(asked), now=timezone.now())
-        return Response(serialize_row(PolicySampleOut, serialize_sample(findings, found)))
+        return Response(serialize_row(PolicySampleOut, serialize_sample(warnings, found)))
 
 
 def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
@@ -84,10 +84,10 @@ def parse_proposal(asked: dict[str, Any]) -> PolicyProposal:
     )
 
 
-def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str, Any]:
+def serialize_sample(warnings: list[PolicyWarning], found: Sampled | None) -> dict[str, Any]:
     counts = ("in_use", "judged", "changed", "would_refuse", "low", "high")
     return {
-        "findings": serialize_findings(findings),
+        "findings": serialize_warnings(warnings),
         **{name: getattr(found, name) if found else 0 for name in counts},
         "worst": [
             {
@@ -100,9 +100,9 @@ def serialize_sample(findings: list[Finding], found: Sampled | None) -> dict[str
     }
 
 
-def serialize_preview(findings: list[Finding], made: Preview | None) -> dict[str, Any]:
+def serialize_preview(warnings: list[PolicyWarning], made: Preview | None) -> dict[str, Any]:
     return {
-        "findings": serialize_findings(findings),
+        "findings": serialize_warnings(warnings),
         "state": made.token if made else None,
         "now": serialize_side(made.now, made.estimate_now) if made else None,
         "proposed": serialize_side(made.proposed, made.estimate_proposed) if made else None,

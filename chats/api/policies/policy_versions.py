@@ -23,10 +23,10 @@ from chats.api.policies.policy_access import (
     translate_policy_errors,
 )
 from chats.api.policies.policy_inputs import Activation, NewVersion, validate_storable_texts
-from chats.api.policies.policy_outputs import VersionOut, VersionRowOut, serialize_findings
+from chats.api.policies.policy_outputs import VersionOut, VersionRowOut, serialize_warnings
 from contextpolicy import policy_refusals, publish
 from contextpolicy.comparison import diff_version_fields, list_concurrent_changes
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 
 
@@ -52,7 +52,7 @@ def serialize_version(version: PolicyVersion) -> dict[str, Any]:
         "values": version.values,
         "locks": version.locks,
         "changes": diff_version_fields(older, version),
-        "findings": serialize_findings(lint_policy(version.values, locks=version.locks)),
+        "findings": serialize_warnings(lint_policy(version.values, locks=version.locks)),
     }
 
 

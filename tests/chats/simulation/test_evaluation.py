@@ -21,7 +21,7 @@ from chats.models import Branch, Chat, Message, Receipt, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.providers.base import Finished, TextDelta
 from chats.simulation import due, evaluating, shadow, upkeep
-from chats.simulation.evaluated import load_evaluation_findings
+from chats.simulation.evaluated import load_evaluation_results
 from chats.simulation.evaluating import (
     EvaluationOver,
     NothingToEvaluate,
@@ -289,7 +289,7 @@ class TestJudgement:
         row = judge_all(row, now)
         assert (row.would_refuse, row.changed) == (2, 2)
         assert rows_of(turns)[0].reason == "model_not_allowed"
-        assert load_evaluation_findings(row).worst[0].outcome == "refused"
+        assert load_evaluation_results(row).worst[0].outcome == "refused"
 
     def test_nobody_is_asked_and_the_ledger_has_no_row_for_a_turn(
         self, chat: Chat, policy: ContextPolicy, now: datetime, work: Work
@@ -354,7 +354,7 @@ class TestUnknown:
         say(chat, 2, work=work)
         row = judge_all(row, now)
         assert (row.turns, row.unknown, row.changed) == (2, 2, 0)
-        found = load_evaluation_findings(row)
+        found = load_evaluation_results(row)
         assert (found.coverage, list(found.unknown)) == (0, [("state", 2)])
 
     def test_what_fails_is_unknown_and_holds_up_no_other(

@@ -24,7 +24,7 @@ from chats.turns.attempt_state import STOP, AttemptState
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.tokens import count_tool_tokens
-from contextpolicy.linter.judge import lint_policy
+from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import AuditEvent, ModelSpec, ToolDefinition, ToolServer
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy

@@ -13,7 +13,7 @@ from chats.providers.base import Finished, TextDelta
 from contextpolicy.engine.messages.skills import SKILL_LOAD_SPEC
 from contextpolicy.engine.messages.tokens import ApproximateCounter, count_tool_tokens
 from contextpolicy.engine.messages.tool_outputs import OUTPUT_READ_SPEC
-from contextpolicy.linter.judge import lint_policy, read_whole
+from contextpolicy.linter.lint import lint_policy, read_whole
 from contextpolicy.linter.tools import list_tool_rooms
 from contextpolicy.models import EffectivePolicy, ModelSpec, Skill, ToolDefinition
 from contextpolicy.policy_assignments import assign_policy

@@ -25,7 +25,7 @@ ROOMS = (
 )
 SENTENCES = (
     "contextpolicy/presets.py",
-    "contextpolicy/linter/findings.py",
+    "contextpolicy/linter/general_warnings.py",
     "contextpolicy/linter/thresholds.py",
     "contextpolicy/linter/models.py",
 )

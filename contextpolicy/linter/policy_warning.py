@@ -10,11 +10,11 @@ UNSET = "not set"
 
 
 @dataclass(frozen=True, slots=True)
-class Finding:
+class PolicyWarning:
     """A warning or error: a stable code, its field, and a sentence.
 
     An `error` prevents saving. A `risk` is a setting that works badly. A `note` is a
-    setting whose effect may be unexpected. `mend`: the values of the suggested fix, by
+    setting whose effect may be unexpected. `fix`: the values of the suggested fix, by
     field; `UNSET` for a field that should be unset.
     """
 
@@ -22,4 +22,4 @@ class Finding:
     field: str
     sentence: str
     level: Level = "note"
-    mend: Mapping[str, object] = made_by(default_factory=dict)
+    fix: Mapping[str, object] = made_by(default_factory=dict)

@@ -7,7 +7,7 @@ from django.utils.translation import gettext, ngettext
 from contextpolicy.engine.policy.budget import compute_compact_mark, compute_low_mark
 from contextpolicy.engine.policy.checks import estimate_tokens
 from contextpolicy.engine.policy.policy import PolicyValues, compute_default_reserve
-from contextpolicy.linter.finding import UNSET, Finding
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
 
 # A compaction that frees less than this share of the prompt limit is due again within a few turns.
 SMALL_GAP = 0.15
@@ -18,10 +18,10 @@ USUAL_TURN = 480
 FEWEST_BYTES, MOST_BYTES = 3, 8
 
 
-def warn_about_marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def warn_about_marks(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     gap = _compute_gap(values, limit)
     if values.strategy not in ("simple", "entity_state") and gap < SMALL_GAP:
-        yield Finding(
+        yield PolicyWarning(
             "marks_close_together",
             "compact_to",
             gettext(
@@ -32,7 +32,7 @@ def warn_about_marks(values: PolicyValues, limit: int) -> Iterator[Finding]:
             {"compact_to": PolicyValues().compact_to, "compact_to_tokens": UNSET},
         )
     if values.reserve_tokens < SMALL_RESERVE:
-        yield Finding(
+        yield PolicyWarning(
             "small_reserve",
             "reserve_tokens",
             ngettext(
@@ -50,7 +50,7 @@ def _compute_gap(values: PolicyValues, limit: int) -> float:
     return (high - compute_low_mark(values, prompt_limit=limit)) / limit
 
 
-def warn_about_windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def warn_about_windows(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     """Yield warnings about ceilings of history that never apply.
 
     They never apply because the prompt limit is lower.
@@ -87,48 +87,48 @@ def warn_about_windows(values: PolicyValues, limit: int) -> Iterator[Finding]:
     }
     for name, (number, tokens, sentence) in usual.items():
         if number is not None and number * tokens >= limit:
-            yield Finding(
+            yield PolicyWarning(
                 "window_beyond_limit",
                 name,
                 sentence.format(field=name, n=number, tokens=number * tokens, limit=limit),
-                mend={name: max(1, limit // tokens - 1)},
+                fix={name: max(1, limit // tokens - 1)},
             )
 
 
-def warn_about_bytes(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def warn_about_bytes(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     if values.max_bytes is None:
         return
     if values.max_bytes < FEWEST_BYTES * limit:
         held = values.max_bytes // FEWEST_BYTES
-        yield Finding(
+        yield PolicyWarning(
             "bytes_bind_first",
             "max_bytes",
             gettext(
                 "max_bytes ({n:,}) has room for about {held:,} of {limit:,} tokens, so the rest "
                 "of the token budget is not used. Percentages refer to the token limit."
             ).format(n=values.max_bytes, held=held, limit=limit),
-            mend={"max_bytes": 2 * FEWEST_BYTES * limit},
+            fix={"max_bytes": 2 * FEWEST_BYTES * limit},
         )
     if values.max_bytes > MOST_BYTES * limit:
-        yield Finding(
+        yield PolicyWarning(
             "bytes_never_bind",
             "max_bytes",
             gettext(
                 "max_bytes ({n:,}) exceeds the size of {limit:,} tokens, so max_bytes has no "
                 "effect."
             ).format(n=values.max_bytes, limit=limit),
-            mend={"max_bytes": UNSET},
+            fix={"max_bytes": UNSET},
         )
 
 
-def warn_about_pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
+def warn_about_pins(values: PolicyValues, limit: int) -> Iterator[PolicyWarning]:
     pins = values.pins_tokens
     if pins is None:
         return
     fixed = pins + estimate_tokens(values.system_text)
     low = compute_low_mark(values, prompt_limit=limit)
     if values.strategy not in ("simple", "entity_state") and fixed >= low:
-        yield Finding(
+        yield PolicyWarning(
             "pins_reach_low_mark",
             "pins_tokens",
             gettext(
@@ -140,11 +140,11 @@ def warn_about_pins(values: PolicyValues, limit: int) -> Iterator[Finding]:
             {"pins_tokens": max(1, (low - estimate_tokens(values.system_text)) // 2)},
         )
     elif 2 * pins > limit:
-        yield Finding(
+        yield PolicyWarning(
             "pins_crowd_out",
             "pins_tokens",
             gettext("Pins may use {n:,} of {limit:,} prompt tokens, more than the history.").format(
                 n=pins, limit=limit
             ),
-            mend={"pins_tokens": limit // 4},
+            fix={"pins_tokens": limit // 4},
         )

@@ -15,21 +15,21 @@ from contextpolicy.engine.policy.policy import (
     get_strategy_defaults,
 )
 from contextpolicy.linter.errors import find_policy_errors
-from contextpolicy.linter.finding import UNSET, Finding
-from contextpolicy.linter.findings import find_policy_warnings
-from contextpolicy.linter.mends import suggest_fix
+from contextpolicy.linter.general_warnings import find_policy_warnings
 from contextpolicy.linter.models import find_model_warnings
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
+from contextpolicy.linter.suggested_fixes import suggest_fix
 from contextpolicy.linter.thresholds import find_threshold_warnings
 from contextpolicy.linter.tools import find_tool_warnings
 
 WEIGHT = {"error": 0, "risk": 1, "note": 2}
 
 
-def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[Finding]:
+def lint_policy(values: Mapping[str, Any], *, locks: Collection[str] = ()) -> list[PolicyWarning]:
     """Return all errors and warnings of a policy's fields, the most serious first."""
-    found = list(_iter_findings(values, locks))
-    found.sort(key=lambda finding: WEIGHT[finding.level])
-    return [_with_a_mend_that_works(finding, values) for finding in found]
+    found = list(_iter_warnings(values, locks))
+    found.sort(key=lambda warning: WEIGHT[warning.level])
+    return [_keep_working_fix(warning, values) for warning in found]
 
 
 def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
@@ -41,43 +41,43 @@ def read_whole(values: Mapping[str, Any]) -> PolicyValues | None:
         return None
 
 
-def apply_fix(values: Mapping[str, Any], mend: Mapping[str, object]) -> dict[str, Any]:
+def apply_fix(values: Mapping[str, Any], fix: Mapping[str, object]) -> dict[str, Any]:
     """Return the policy's fields with a suggested fix applied. `UNSET` removes a field."""
-    kept = {name: value for name, value in values.items() if name not in mend}
-    return kept | {name: value for name, value in mend.items() if value != UNSET}
+    kept = {name: value for name, value in values.items() if name not in fix}
+    return kept | {name: value for name, value in fix.items() if value != UNSET}
 
 
-def _iter_findings(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[Finding]:
+def _iter_warnings(values: Mapping[str, Any], locks: Collection[str]) -> Iterator[PolicyWarning]:
     read = read_whole(values)
     problems = find_policy_errors(values, locks=locks)
     for problem in problems:
-        mend = suggest_fix(problem, read) if read else {}
+        fix = suggest_fix(problem, read) if read else {}
         # The first field that is set is the one to change.
         field = next((name for name in problem.fields if name in values), problem.fields[0])
-        yield Finding(problem.code, field, problem.sentence, "error", mend)
+        yield PolicyWarning(problem.code, field, problem.sentence, "error", fix)
     if read is not None:
         yield from find_policy_warnings(read)
         # A default value without effect is not a mistake of the policy.
         yield from (
-            each for each in find_threshold_warnings(read) if is_applicable_finding(each, values)
+            each for each in find_threshold_warnings(read) if is_applicable_warning(each, values)
         )
         # Model warnings make no sense for a policy that cannot work.
         yield from () if problems else find_model_warnings(read)
         yield from () if problems else find_tool_warnings(read)
 
 
-def is_applicable_finding(finding: Finding, values: Mapping[str, Any]) -> bool:
-    """Return True if a finding applies; a note applies only to a field that the policy sets."""
-    return finding.level != "note" or finding.field in values
+def is_applicable_warning(warning: PolicyWarning, values: Mapping[str, Any]) -> bool:
+    """Return True if a warning applies; a note applies only to a field that the policy sets."""
+    return warning.level != "note" or warning.field in values
 
 
-def _with_a_mend_that_works(finding: Finding, values: Mapping[str, Any]) -> Finding:
-    if not finding.mend:
-        return finding
-    after = apply_fix(values, finding.mend)
+def _keep_working_fix(warning: PolicyWarning, values: Mapping[str, Any]) -> PolicyWarning:
+    if not warning.fix:
+        return warning
+    after = apply_fix(values, warning.fix)
     before = {problem.code for problem in find_policy_errors(values)}
     left = {problem.code for problem in find_policy_errors(after)}
-    is_gone = (finding.code, finding.field) not in {
-        (other.code, other.field) for other in _iter_findings(after, ())
+    is_gone = (warning.code, warning.field) not in {
+        (other.code, other.field) for other in _iter_warnings(after, ())
     }
-    return finding if is_gone and not left - before else replace(finding, mend={})
+    return warning if is_gone and not left - before else replace(warning, fix={})

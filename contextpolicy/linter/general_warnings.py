@@ -7,8 +7,8 @@ from django.utils.translation import gettext, ngettext
 
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues, get_strategy_defaults
-from contextpolicy.linter.finding import UNSET, Finding
-from contextpolicy.linter.size_findings import (
+from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
+from contextpolicy.linter.size_warnings import (
     warn_about_bytes,
     warn_about_marks,
     warn_about_pins,
@@ -26,15 +26,15 @@ _SECRETS = re.compile(
 )
 
 
-def find_policy_warnings(values: PolicyValues) -> list[Finding]:
+def find_policy_warnings(values: PolicyValues) -> list[PolicyWarning]:
     """Return the warnings about these values. None of them prevents saving."""
     limit = compute_prompt_limit(values, model_window=None)
     if limit < 1:
         return []
-    return [finding for judge in CHECKS for finding in judge(values, limit)]
+    return [warning for check in CHECKS for warning in check(values, limit)]
 
 
-def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     texts = {
         "system_text": gettext(
             "The system text seems to contain a key or password. Users can make the "
@@ -47,29 +47,29 @@ def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     }
     for name, sentence in texts.items():
         if _SECRETS.search(getattr(values, name)):
-            yield Finding("secret_in_text", name, sentence)
+            yield PolicyWarning("secret_in_text", name, sentence)
     if values.summary_instruction.strip() and not values.summarization_model:
-        yield Finding(
+        yield PolicyWarning(
             "instruction_unread",
             "summary_instruction",
             gettext(
                 "No model writes the summaries. The built-in extractor selects sentences from the "
                 "messages of users and ignores instructions."
             ),
-            mend={"summary_instruction": UNSET},
+            fix={"summary_instruction": UNSET},
         )
     if values.chat_system == "ignore":
-        yield Finding(
+        yield PolicyWarning(
             "chat_text_ignored",
             "chat_system",
             gettext(
                 "Users cannot set a system text for a chat. Existing texts are kept but not sent."
             ),
-            mend={"chat_system": UNSET},
+            fix={"chat_system": UNSET},
         )
 
 
-def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     if values.unmanaged in ("asked", "all"):
         sentence = gettext(
             "Clients can ask for their requests to be sent unchanged, without the text and limits "
@@ -81,11 +81,11 @@ def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[Finding]:
                 "All requests of clients are sent unchanged, without the text and limits of this "
                 "policy. Their text is not stored. Only the list of allowed models still applies."
             )
-        yield Finding(
+        yield PolicyWarning(
             "programs_unrecorded",
             "unmanaged",
             sentence,
-            mend={"unmanaged": PolicyValues().unmanaged},
+            fix={"unmanaged": PolicyValues().unmanaged},
         )
 
 
@@ -95,20 +95,20 @@ def _build_rules_fix(rules: Mapping[str, Mapping[str, int]]) -> dict[str, object
     return {"tool_output_rules": kept or UNSET}
 
 
-def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     layout, usual = values.layout, {"layout": "multi_turn"}
     if layout == "multi_turn":
         return
-    yield Finding(
+    yield PolicyWarning(
         "layout_flattens_roles",
         "layout",
         gettext(
             "Layout {layout} sends the history as text in a user message. The model does not see "
             "the roles of the speakers. Tool calls and results of earlier turns are omitted."
         ).format(layout=layout),
-        mend=usual,
+        fix=usual,
     )
-    yield Finding(
+    yield PolicyWarning(
         "layout_costs_cache",
         "layout",
         gettext(
@@ -116,17 +116,17 @@ def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
             "that cache whole messages reuse only the system text. Others reuse only the text "
             "before the last entry. The default layout keeps the whole history cached."
         ).format(layout=layout),
-        mend=usual,
+        fix=usual,
     )
     if any("keep_newest" in rule for rule in values.tool_output_rules.values()):
-        yield Finding(
+        yield PolicyWarning(
             "tool_rules_without_effect",
             "tool_output_rules",
             gettext(
                 "“keep newest” has no effect in layout {layout}, because results of earlier turns "
                 "are not sent."
             ).format(layout=layout),
-            mend=_build_rules_fix(
+            fix=_build_rules_fix(
                 {
                     tool: {name: number for name, number in rule.items() if name != "keep_newest"}
                     for tool, rule in values.tool_output_rules.items()
@@ -135,7 +135,7 @@ def warn_about_layout(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         )
 
 
-def warn_about_tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_tools(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     most = values.tool_output_limit
     capped = {
         tool: {name: min(number, most) if name == "limit" else number for name, number in r.items()}
@@ -143,20 +143,20 @@ def warn_about_tools(values: PolicyValues, _limit: int) -> Iterator[Finding]:
     }
     for tool, rule in values.tool_output_rules.items():
         if rule.get("limit", 0) > most:
-            yield Finding(
+            yield PolicyWarning(
                 "tool_limit_above_general",
                 "tool_output_rules",
                 gettext(
                     "tool_output_limit cuts results of {tool} to {n:,} characters, so the limit "
                     "of the rule ({limit:,}) has no effect."
                 ).format(tool=tool, n=most, limit=rule["limit"]),
-                mend=_build_rules_fix(capped),
+                fix=_build_rules_fix(capped),
             )
 
 
-def warn_about_state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_state(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     if values.strategy == "entity_state" and values.keep_last_messages > 0:
-        yield Finding(
+        yield PolicyWarning(
             "state_beside_dialogue",
             "keep_last_messages",
             ngettext(
@@ -166,16 +166,16 @@ def warn_about_state(values: PolicyValues, _limit: int) -> Iterator[Finding]:
                 "is sent.",
                 values.keep_last_messages,
             ).format(n=values.keep_last_messages),
-            mend={"keep_last_messages": 0},
+            fix={"keep_last_messages": 0},
         )
 
 
-def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     days = values.retention_days
     if days is None:
         return
     if days < FEW_DAYS:
-        yield Finding(
+        yield PolicyWarning(
             "retention_short",
             "retention_days",
             ngettext(
@@ -189,7 +189,7 @@ def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[Finding]
             {"retention_days": USUAL_DAYS},
         )
     if values.strategy == "dynamic_summary":
-        yield Finding(
+        yield PolicyWarning(
             "retention_takes_summaries",
             "retention_days",
             ngettext(
@@ -204,7 +204,7 @@ def warn_about_retention(values: PolicyValues, _limit: int) -> Iterator[Finding]
         )
 
 
-def warn_about_unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
+def warn_about_unused(values: PolicyValues, _limit: int) -> Iterator[PolicyWarning]:
     """Find fields that are set but never used."""
     defaults = get_strategy_defaults(values.strategy)
 
@@ -216,17 +216,17 @@ def warn_about_unused(values: PolicyValues, _limit: int) -> Iterator[Finding]:
         sentence = gettext("The strategy {strategy} does not use these fields: {fields}.").format(
             strategy=values.strategy, fields=", ".join(names)
         )
-        yield Finding("setting_unused", names[0], sentence, mend=dict.fromkeys(names, UNSET))
+        yield PolicyWarning("setting_unused", names[0], sentence, fix=dict.fromkeys(names, UNSET))
     if values.layout in ("multi_turn", "B") and is_set("question_prefix"):
         sentence = gettext("The layout {layout} does not use question_prefix.").format(
             layout=values.layout
         )
-        yield Finding(
-            "setting_unused", "question_prefix", sentence, mend={"question_prefix": UNSET}
+        yield PolicyWarning(
+            "setting_unused", "question_prefix", sentence, fix={"question_prefix": UNSET}
         )
 
 
-CHECKS: tuple[Callable[[PolicyValues, int], Iterator[Finding]], ...] = (
+CHECKS: tuple[Callable[[PolicyValues, int], Iterator[PolicyWarning]], ...] = (
     warn_about_texts,
     warn_about_marks,
     warn_about_layout,

@@ -6,11 +6,11 @@ from contextpolicy.engine.policy.budget import compute_low_mark, compute_prompt_
 from contextpolicy.engine.policy.checks import SMALLEST_BYTES, SMALLEST_ROOM, estimate_tokens
 from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.policy import PolicyValues, Problem, compute_default_reserve
-from contextpolicy.linter.finding import UNSET
+from contextpolicy.linter.policy_warning import UNSET
 from contextpolicy.linter.tools import list_known_names
 from contextpolicy.models import ModelSpec, Skill
 
-Mend = Mapping[str, object]
+Fix = Mapping[str, object]
 MARKS = tuple(
     f"{name}{suffix}"
     for name in ("compact_to", "prepare_at", "compact_at")
@@ -18,11 +18,11 @@ MARKS = tuple(
 )
 
 
-def suggest_fix(problem: Problem, values: PolicyValues) -> Mend:
+def suggest_fix(problem: Problem, values: PolicyValues) -> Fix:
     """Return values that solve a problem; empty if only a person can decide."""
     if problem.code == "lock_without_value":
         return _fix_locked_field(problem.fields[0], values)
-    find = _MENDS.get(problem.code)
+    find = _FIXES.get(problem.code)
     return find(values) if find else {}
 
 
@@ -31,17 +31,17 @@ def _room(values: PolicyValues) -> int:
     return max(1, compute_prompt_limit(values, model_window=None) - SMALLEST_ROOM)
 
 
-def _summary(values: PolicyValues) -> Mend:
+def _summary(values: PolicyValues) -> Fix:
     limit = compute_prompt_limit(values, model_window=None)
     low = compute_low_mark(values, prompt_limit=limit) - estimate_tokens(values.system_text)
     return {"summary_max_tokens": max(1, min(_room(values), low * 3 // 4))}
 
 
-def _bytes(values: PolicyValues) -> Mend:
+def _bytes(values: PolicyValues) -> Fix:
     return {"max_bytes": len(values.system_text.encode()) + 4 * SMALLEST_BYTES}
 
 
-def _wider(values: PolicyValues) -> Mend:
+def _wider(values: PolicyValues) -> Fix:
     """Suggest a window large enough for the turns after which a summary is written."""
     turns = (values.turn_threshold or 0) + 1
     found: dict[str, object] = {}
@@ -52,28 +52,28 @@ def _wider(values: PolicyValues) -> Mend:
     return found
 
 
-def _fix_kept_messages(values: PolicyValues) -> Mend:
+def _fix_kept_messages(values: PolicyValues) -> Fix:
     ceilings = [2 * values.window_turns] if values.window_turns is not None else []
     ceilings += [values.window_size] if values.window_size is not None else []
     return {"keep_last_messages": min([*ceilings, values.keep_last_messages])}
 
 
-def _fix_locked_field(name: str, values: PolicyValues) -> Mend:
+def _fix_locked_field(name: str, values: PolicyValues) -> Fix:
     """Suggest setting a locked field explicitly to its current value, which the lock requires."""
     value = getattr(values, name)
     return {name: value} if isinstance(value, int | float | str) and value != "" else {}
 
 
-def _largest(name: str) -> Mend:
+def _largest(name: str) -> Fix:
     return {name: FIELDS[name].largest}
 
 
-def _headings(values: PolicyValues) -> Mend:
+def _headings(values: PolicyValues) -> Fix:
     headings = "".join(f"## {name}\n" for name in values.summary_sections)
     return {"summary_max_tokens": 2 * estimate_tokens(headings)}
 
 
-def _models(values: PolicyValues) -> Mend:
+def _models(values: PolicyValues) -> Fix:
     """Suggest removing models that do not exist. An empty list is never suggested."""
     known = set(ModelSpec.objects.values_list("slug", flat=True))
     allowed = [slug for slug in values.allowed_models or () if slug in known]
@@ -83,17 +83,17 @@ def _models(values: PolicyValues) -> Mend:
     return found
 
 
-def _skills(values: PolicyValues) -> Mend:
+def _skills(values: PolicyValues) -> Fix:
     known = set(Skill.objects.filter(group=None, team_id=None).values_list("slug", flat=True))
     return {"skills": [slug for slug in values.skills if slug in known] or UNSET}
 
 
-def _tool_names(values: PolicyValues) -> Mend:
+def _tool_names(values: PolicyValues) -> Fix:
     known = list_known_names()
     return {"tools": [name for name in values.tools if name in known] or UNSET}
 
 
-_MENDS: Mapping[str, Callable[[PolicyValues], Mend]] = {
+_FIXES: Mapping[str, Callable[[PolicyValues], Fix]] = {
     "reserve_exceeds_budget": lambda v: {"reserve_tokens": compute_default_reserve(v.token_budget)},
     "prompt_limit_too_small": lambda v: {
         "token_budget": max(v.token_budget, 2 * SMALLEST_ROOM),
