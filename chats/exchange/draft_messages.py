@@ -1,5 +1,6 @@
 """Builds the rows of imported messages from drafts, and cleans texts that cannot be stored."""
 
+import hashlib
 import json
 import uuid
 from collections.abc import Mapping
@@ -26,6 +27,8 @@ LONGEST_MESSAGE = 8_000_000
 
 
 LONGEST_METADATA = 20_000
+# OpenAI rejects longer ids of tool calls.
+LONGEST_CALL_ID = 40
 
 
 def build_draft_message(
@@ -136,5 +139,12 @@ def clean_node(node: Node) -> Node:
 
 
 def clean_part(part: Any) -> Any:
-    """Return a message part with NUL and lone surrogates replaced by U+FFFD."""
-    return type(part)(**{name: sanitise_text(getattr(part, name)) for name in part.__slots__})
+    """Return a message part with NUL and lone surrogates replaced by U+FFFD.
+
+    Long ids of tool calls are replaced by a digest, because some servers reject them.
+    """
+    values = {name: sanitise_text(getattr(part, name)) for name in part.__slots__}
+    if len(values.get("call_id", "")) > LONGEST_CALL_ID:
+        digest = hashlib.sha256(values["call_id"].encode()).hexdigest()
+        values["call_id"] = f"call_{digest[:32]}"
+    return type(part)(**values)

@@ -1,6 +1,7 @@
 """Builds the request body for OpenAI's chat completions API, without the package."""
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -19,6 +20,8 @@ from contextpolicy.engine.strict_json import load_strict_json
 
 # Replaces a missing tool name: servers reject an empty one.
 NAMELESS = "tool"
+_TOOL_NAME = re.compile(r"[a-zA-Z0-9_-]{1,64}")
+_NOT_IN_NAMES = re.compile(r"[^a-zA-Z0-9_-]")
 # Texts for servers that accept the images of tool results only in a user message: one is in the
 # tool result, the other precedes the images.
 IMAGE_BELOW = "[Image: see the next message]"
@@ -122,7 +125,7 @@ def _message(message: WireMessage, request: ProviderRequest, *, by: str | None =
         wire["tool_calls"] = []
         for call in message.tool_calls:
             extras = select_call_extras(call, by=by)
-            wire["tool_calls"].append(_call(call, extras))
+            wire["tool_calls"].append(_call(call, extras, name=clean_tool_name(call.name, request)))
             own = _of_message(message, extras)
             wire |= {name: value for name, value in own.items() if name not in wire}
     if message.tool_call_id:
@@ -160,10 +163,22 @@ def _of_message(message: WireMessage, extras: CallExtras) -> dict[str, Any]:
     return own
 
 
-def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:
+def clean_tool_name(name: str, request: ProviderRequest) -> str:
+    """Return the name of a called tool as servers accept it.
+
+    OpenAI rejects other characters, which names of imported calls can have, such as
+    `browser.search`. It would then reject all later prompts of the chat. The name of an offered
+    tool is unchanged.
+    """
+    if _TOOL_NAME.fullmatch(name) or any(spec.name == name for spec in request.tools):
+        return name
+    return _NOT_IN_NAMES.sub("_", name)[:64] or NAMELESS
+
+
+def _call(call: ToolCallPart, extras: CallExtras, *, name: str) -> dict[str, Any]:
     function = {
         **_fields(extras.call.get("function")),
-        "name": call.name or NAMELESS,
+        "name": name,
         "arguments": clean_call_arguments(call.arguments),
     }
     own = {**extras.call, "id": call.call_id, "type": "function", "function": function}

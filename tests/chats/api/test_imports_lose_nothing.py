@@ -116,6 +116,20 @@ def test_a_result_of_a_tool_of_any_stored_length_is_imported(
     assert (found.row["added"], found.row["messages"], found.not_taken) == (1, 2, [])
 
 
+def test_a_long_id_of_a_tool_call_is_shortened(of_alice: Program) -> None:
+    own = f"chatcmpl-tool-{'a' * 32}"
+    content = [
+        {"type": "tool_use", "id": own, "name": "find", "input": {}},
+        {"type": "tool_result", "tool_use_id": own, "content": "Found."},
+    ]
+    said = [{"uuid": "a", "sender": "assistant", "content": content}]
+    found = brought(of_alice, json.dumps([{"uuid": "c", "chat_messages": said}]).encode())
+    parts = Message.objects.get(branch__chat=found["chat"]).parts
+    first, second = (part["call_id"] for part in parts)
+    assert first == second
+    assert len(first) <= 40
+
+
 def test_a_new_id_for_a_duplicate_replaces_no_message(of_alice: Program) -> None:
     said = [
         {"uuid": own, "sender": "human", "text": text}

@@ -15,6 +15,7 @@ from contextpolicy.engine.messages.messages import (
     ReasoningPart,
     ToolCallPart,
     ToolResultPart,
+    ToolSpec,
     WireMessage,
     convert_parts_to_wires,
     parse_parts,
@@ -46,6 +47,23 @@ def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) ->
     call = ToolCallPart("call_1", "", written)
     body = build_openai_body(ProviderRequest("m", (WireMessage("assistant", "", (call,)),)))
     assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "tool", "arguments": sent}
+
+
+@pytest.mark.parametrize(
+    ("called", "sent"),
+    [
+        ("search", "search"),
+        ("browser.search", "browser_search"),
+        ("查询", "__"),
+        ("a" * 70, "a" * 64),
+        ("offered.tool", "offered.tool"),
+    ],
+)
+def test_the_name_of_a_called_tool_is_one_that_servers_accept(called: str, sent: str) -> None:
+    message = WireMessage("assistant", "", (ToolCallPart("call_1", called, "{}"),))
+    tools = (ToolSpec("offered.tool", "", {}),)
+    body = build_openai_body(ProviderRequest("m", (message,), tools=tools))
+    assert body["messages"][0]["tool_calls"][0]["function"]["name"] == sent
 
 
 def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
