@@ -1,8 +1,8 @@
 // Files of the message box: uploads those that are picked, dropped or pasted, and shows each as an
 // item with its progress. The server renders an item once its upload has ended.
 
-import { unsentFiles } from "./drafts.js";
-import { parse } from "./failures.js";
+import { forgetUnsent, unsentFiles } from "./drafts.js";
+import { parse, sentenceFor, showFailure, signIn, unreachable } from "./failures.js";
 import { box, find, say } from "./page.js";
 import { fill, gettext } from "./translation.js";
 
@@ -99,18 +99,32 @@ export function attach(files) {
 
 // Attaches the uploads of an unsent message again. The server leaves out deleted ones.
 async function restore() {
-  const ids = unsentFiles();
-  if (!ids.length || !list() || list().children.length) return;
-  const query = new URLSearchParams(ids.map((id) => ["files", id]));
-  const response = await fetch(`${list().dataset.unsent}?${query}`);
-  for (const item of parse(await response.text()).querySelectorAll("li.attachment")) {
+  const query = new URLSearchParams(unsentFiles().map((id) => ["files", id]));
+  let response;
+  let text = "";
+  try {
+    response = await fetch(`${list().dataset.unsent}?${query}`);
+    text = await response.text();
+  } catch {
+    // Told below.
+  }
+  if (!response?.ok || response.redirected || !response.headers.has("X-Request-ID")) {
+    const status = response?.status ?? 0;
+    const sentence = response?.ok ? signIn : status && sentenceFor(status, text, (name) => response.headers.get(name));
+    showFailure({ key: "unsent files", control: box().form, sentence: sentence || unreachable, status, again: restore });
+    return;
+  }
+  forgetUnsent();
+  for (const item of parse(text).querySelectorAll("li.attachment")) {
     list().append(item);
     window.htmx.process(item);
   }
   document.dispatchEvent(new Event("attachments"));
 }
 
-restore();
+// A refused message has its files already.
+if (list()?.children.length) forgetUnsent();
+if (unsentFiles().length) restore();
 document.addEventListener("click", ({ target }) => {
   if (target.closest("[data-attach]")) find("#composer-picker").click();
   const item = target.closest("[data-remove-file]")?.closest(".attachment");

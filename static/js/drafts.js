@@ -31,19 +31,23 @@ function checksum(text) {
   return (b * 65536 + a).toString(16);
 }
 
+// The ids of the uploads that the box had when its page was left, until it has them again.
+let unsent = person && box() ? JSON.parse(localStorage.getItem(filesOf(box().form)) ?? "[]") : [];
+
+export const unsentFiles = () => unsent;
+
+export function forgetUnsent() {
+  unsent = [];
+}
+
 export function keep() {
   if (!person || !box()) return;
   if (box().value) store(localStorage, keyOf(box().form), box().value);
   else localStorage.removeItem(keyOf(box().form));
-  const files = [...box().form.querySelectorAll("[name=files]")].map(({ value }) => value);
+  const files = [...unsent, ...Array.from(box().form.querySelectorAll("[name=files]"), ({ value }) => value)];
   if (files.length) store(localStorage, filesOf(box().form), JSON.stringify(files));
   else localStorage.removeItem(filesOf(box().form));
   localStorage.removeItem(sentFrom(box().form));
-}
-
-// Returns the ids of the uploads that the box had when its page was left.
-export function unsentFiles() {
-  return person && box() ? JSON.parse(localStorage.getItem(filesOf(box().form)) ?? "[]") : [];
 }
 
 export function send() {
@@ -70,6 +74,7 @@ export function restore() {
 }
 
 export function drop(form) {
+  forgetUnsent();
   for (const key of [keyOf(form), filesOf(form), sentFrom(form)]) localStorage.removeItem(key);
 }
 
