@@ -35,8 +35,6 @@ from contextpolicy.engine.policy.policy import PolicyValues
 State = StoredFile.State
 # Models count an image by its area: about one token for 750 pixels.
 PIXELS_PER_TOKEN = 750
-# The share of the prompt limit for the texts of a message's files.
-FILE_SHARE = 0.25
 
 
 class FileNotFound(Refusal):
@@ -188,7 +186,7 @@ def attach_rows(
     for row in rows:
         check_file_state(row, unread=unread)
     limit = compute_prompt_limit(values, model_window=model_window)
-    room = max(int(FILE_SHARE * limit), 1)
+    room = max(values.file_percent * limit // 100, 1)
     shares = share_tokens([row.tokens for row in rows], room=room)
     if copies is None:
         copies = {row.pk: copy for row in rows if (copy := load_image(row))}

@@ -36,6 +36,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         (PolicyValues(file_kinds=()), "Allowed kinds of files: none."),
         (PolicyValues(file_mebibytes=5), "A file has at most 5 MiB."),
         (PolicyValues(files_per_message=1), "A message has at most 1 file."),
+        (PolicyValues(file_percent=40), "use at most 40 % of the prompt limit."),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=0, state_schema=STATE),
             "Sends a state (destination, date) instead of earlier messages.",
@@ -127,6 +128,7 @@ def test_every_number_is_a_figure(strategy: str) -> None:
         recent_by_user=5,
         file_mebibytes=5,
         files_per_message=3,
+        file_percent=40,
         compact_every_turns=6,
     )
 

@@ -76,7 +76,7 @@ def test_the_stored_row_names_every_field_and_a_source_for_each(
 def test_a_limit_takes_the_strictest_value_of_all_levels(
     field: str, near_is_larger: bool, lay: Lay, resolved: Resolve
 ) -> None:
-    within = {"window_size": (40, 50), "reference_count": (4, 5)}
+    within = {"window_size": (40, 50), "reference_count": (4, 5), "file_percent": (20, 30)}
     small, large = within.get(field, (1_500, 1_600))
     far, near = (small, large) if near_is_larger else (large, small)
     budget = {"token_budget": 9_000} if field != "token_budget" else {}

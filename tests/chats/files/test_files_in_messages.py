@@ -99,6 +99,17 @@ def test_a_long_text_is_cut_to_its_share_and_says_so(
     assert not_rebuilt(some=True) == []
 
 
+def test_a_policy_sets_the_share_of_files(
+    read: Read, send: Any, work: Work, set_policy: Any
+) -> None:
+    set_policy(token_budget=5_000, reserve_tokens=1_000, file_percent=50)
+    long = read(b"word " * 9_000)
+    worker = work(get_accepted_turn(send(long["id"])))
+    # Half of 4,000 tokens.
+    assert 1_700 < worker.counter.count(get_last_sent_message(worker).content) < 2_200
+    assert not_rebuilt(some=True) == []
+
+
 def test_twenty_long_files_fit_together(
     read: Read, send: Any, work: Work, set_policy: Any, upload: Upload
 ) -> None:

@@ -8,6 +8,8 @@ from contextpolicy.engine.messages.files import FILE_KINDS
 from contextpolicy.engine.policy.fields.declaration import declare
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop, ngettext_noop
 
+# The share of the prompt limit for the texts of a message's files, if no policy sets it.
+FILE_PERCENT = 25
 # The client requests that are passed through without a chat: none, those of API keys with that
 # setting, also those that ask for it, or all.
 Unmanaged = Literal["none", "keys", "asked", "all"]
@@ -144,6 +146,19 @@ class LimitFields:
         sentence=ngettext_noop(
             "A message has at most {n} file.", "A message has at most {n} files."
         ),
+    )
+    file_percent: int = declare(
+        default=FILE_PERCENT,
+        group="limits",
+        label=gettext_noop("Prompt share for files (%)"),
+        help_text=gettext_noop(
+            "The texts of all files of a new message use at most this share of the prompt limit. "
+            "Longer texts are cut; the parts that match a question are sent with it."
+        ),
+        combine="min",
+        largest=90,
+        sentence=gettext_noop("The files of a message use at most {n} % of the prompt limit."),
+        described_if=lambda values: values.file_percent != FILE_PERCENT,
     )
     temporary_chats: bool = declare(
         default=True,
