@@ -127,7 +127,7 @@ def dump_sqlite(writer: ArchiveWriter, *, place: Path | None) -> None:
         copy = Path(folder) / "copy.sqlite3"
         copy.touch(mode=0o600)
         # Characters such as # and % of a path have a meaning in an address.
-        address = f"{Path(settings.DATABASES['default']['NAME']).as_uri()}?mode=ro"
+        address = f"{Path(str(settings.DATABASES['default']['NAME'])).as_uri()}?mode=ro"
         with (
             closing(sqlite3.connect(address, uri=True, timeout=20)) as source,
             closing(sqlite3.connect(copy)) as target,

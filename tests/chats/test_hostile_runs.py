@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from chats.exchange import assistants, citations, thoughts
+from chats.exchange import assistants, bounds, citations, thoughts
 from chats.rendering.spoken import SpokenSoFar
 
 LENGTH = 200_000
@@ -75,11 +75,11 @@ def test_links_of_short_marks_have_a_limit() -> None:
     text = citations.replace_citation_marks(
         "a†" * LENGTH, [{"matched_text": "†", "url": address}] * 600
     )
-    assert len(text) <= LENGTH + citations.SEARCHED_TEXT
+    assert len(text) <= LENGTH + bounds.SEARCHED_TEXT
     numbered = citations.link_citation_numbers(
         "[citation:1]" * LENGTH, [{"cite_index": 1, "url": address}]
     )
-    assert len(numbered) <= citations.SEARCHED_TEXT
+    assert len(numbered) <= bounds.SEARCHED_TEXT
 
 
 def test_html_becomes_markdown() -> None:

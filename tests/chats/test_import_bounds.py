@@ -9,7 +9,7 @@ import uuid
 import zipfile
 from collections.abc import Iterator
 from contextlib import ExitStack
-from typing import IO
+from typing import IO, Any
 
 import pytest
 from pytest_django.fixtures import Settings
@@ -77,7 +77,8 @@ def test_the_sessions_of_an_archive_are_read_one_by_one() -> None:
 
 
 def test_sessions_that_were_scanned_before_are_read_when_they_are_needed() -> None:
-    file, outline = write_sessions(number=3), {}
+    file = write_sessions(number=3)
+    outline: dict[str, Any] = {}
     with ExitStack() as kept:
         importing.read_import_file(file, kept=kept, outline=outline)
         # As in the database between two tasks.

@@ -275,7 +275,7 @@ def test_each_start_of_aider_with_words_is_a_chat(of_alice: Program) -> None:
 
 
 # Parts of which a stored message has only a part, as `ai` 5, 6 and 7 write them.
-UNUSUAL = [
+UNUSUAL: list[dict[str, Any]] = [
     {
         "id": "u1",
         "role": "user",
@@ -562,7 +562,7 @@ def test_a_fault_of_a_parser_holds_up_no_other_chat(
         return read(value)
 
     monkeypatch.setattr(assistants, name, read_or_fail)
-    monkeypatch.setitem(foreign.READERS, "grok", read_or_fail)  # type: ignore[misc]  # a dict
+    monkeypatch.setitem(foreign.READERS, "grok", read_or_fail)
     documents: dict[str, Any] = {
         "grok": {"conversations": [grok_chat("bad", "1"), grok_chat("good", "1")]},
         "gemini": [

@@ -204,7 +204,8 @@ def test_ticked_messages_stay_ticked_after_a_refusal(
     fresh: Client, chat: Chat, quoted: list[Message]
 ) -> None:
     where = get_chat_url(chat, f"messages/{quoted[0].pk}/erase")
-    Turn.objects.filter(pk=quoted[1].turn_id).update(status=Turn.Status.QUEUED, finished_at=None)
+    turns = Turn.objects.filter(reply=quoted[1])
+    turns.update(status=Turn.Status.QUEUED, finished_at=None)
     refused = fresh.post(where, {"also": str(quoted[1].pk)})
     assert refused.status_code == 409
     assert f'name="also" value="{quoted[1].pk}" checked' in refused.content.decode()
