@@ -12,9 +12,9 @@ from datetime import UTC, datetime, timedelta
 from difflib import get_close_matches
 from uuid import UUID
 
-from django.db.models import Q, TextField
+from django.db.models import Case, Q, TextField, Value, When
 from django.db.models.functions import Cast
-from django.db.models.lookups import Contains, Regex
+from django.db.models.lookups import Contains, Exact, Regex
 from django.utils.translation import gettext, gettext_lazy, pgettext
 
 from contextpolicy.engine.policy.policy import PolicyValues
@@ -116,8 +116,17 @@ def parse_search_line(text: str, *, names: bool = True) -> LedgerSearch:
     for word in words:
         term, found = parse_search_term(word, names=names)
         terms.append(term)
-        condition &= ~found if term.negated else found
+        condition &= negate(found) if term.negated else found
     return LedgerSearch(tuple(terms), condition)
+
+
+def negate(condition: Q) -> Q:
+    """Return the condition for all other rows, including those for which it is NULL.
+
+    A comparison with a key that the data of an event does not have is NULL, and so is its plain
+    negation.
+    """
+    return Q(Exact(Case(When(condition, then=Value(True)), default=Value(False)), Value(False)))  # noqa: FBT003
 
 
 def parse_search_term(word: str, *, names: bool) -> tuple[Term, Q]:

@@ -20,6 +20,7 @@ from django.utils import translation
 from chats.admin.audit.break_reasons import localize_break_reason
 from contextpolicy.audit import export
 from contextpolicy.audit.phrases import PHRASES
+from contextpolicy.audit.search import parse_search_line
 from contextpolicy.event_types import EVENT_TYPES
 from contextpolicy.ledger import record_event
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
@@ -473,6 +474,34 @@ class TestWhatWasDoneToSomebody:
             f"object:{CHAT} event:api_key": {"api_key.revoked"},
         }
         assert {said: listed(browser, said) for said in cases} == cases
+
+    @pytest.mark.usefixtures("told")
+    @pytest.mark.parametrize(
+        "term",
+        [
+            "person:alice",
+            "person:alice,bob",
+            "policy:support",
+            "field:window_size",
+            "object:support",
+            f"object:{TURN}",
+            f"chat:{CHAT}",
+            "chat:none",
+            f"turn:{TURN}",
+            f"id:{CHAT}",
+            "actor:people",
+            "event:role",
+            "at:2020-01-01",
+        ],
+    )
+    def test_a_minus_finds_all_other_events(self, term: str, now: datetime) -> None:
+        record_event("policy.changed", actor="system", now=now, data={})
+        found, others = (
+            set(AuditEvent.objects.filter(parse_search_line(line).condition))
+            for line in (term, f"-{term}")
+        )
+        assert found | others == set(AuditEvent.objects.all())
+        assert not found & others
 
     def test_what_is_no_person_or_object_is_refused(self, browser: Client) -> None:
         for text, reason in {
