@@ -14,11 +14,12 @@ from typing import Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, User
 from django.db import transaction
+from django.utils.translation import gettext_lazy
 
 from chats.actions import branching, lifecycle, organising, system_texts
 from chats.exchange import originals
 from chats.exchange.draft_messages import build_draft_message
-from chats.exchange.drafts import ChatDraft, Node
+from chats.exchange.drafts import ChatDraft, ImportRefused, Node
 from chats.exchange.imported_summaries import restore_imported_summary
 from chats.exchange.known_chats import (
     digest_first_message,
@@ -42,6 +43,10 @@ from contextpolicy import ledger
 from contextpolicy.engine.messages.messages import FilePart, TextPart
 from contextpolicy.engine.messages.tokens import TokenCounter
 from contextpolicy.engine.text import names
+
+DELETED_HERE = gettext_lazy(
+    "This chat is deleted in your account. Restore it, then import the file again."
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -208,9 +213,12 @@ def extend_imported_chat(
     """Add the new messages of a draft to the previously imported chat.
 
     They continue the chat, or start a branch if the chat was continued here. Runs in the caller's
-    transaction. Returns None if the chat changed since the messages were counted.
+    transaction. Returns None if the chat changed since the messages were counted. Raises
+    `ImportRefused` for a deleted chat.
     """
     chat = lock_chat(chat.pk)
+    if chat.deleted_at is not None:
+        raise ImportRefused("import_deleted", DELETED_HERE)
     known = find_known_messages(chat, draft)
     here = draft.counted - draft.lost
     losses: list[str] = []

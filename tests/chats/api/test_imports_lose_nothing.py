@@ -366,6 +366,17 @@ def test_a_newer_file_brings_no_erased_message_back(of_alice: Program) -> None:
     assert not [row for row in Message.objects.all() if row.text == "grows says 1"]
 
 
+def test_a_chat_that_is_deleted_here_is_not_reported_as_imported(of_alice: Program) -> None:
+    data = json.dumps([gpt("c", 2), gpt("d", 2)]).encode()
+    chat = bring(of_alice, data).chats[0]["chat"]
+    assert of_alice.call("DELETE", f"chats/{chat}").status_code in (200, 204)
+    again = bring(of_alice, data)
+    assert (again.row["state"], again.row["were_here"]) == ("done", 1)
+    assert (again.not_taken, counts(again)) == ([("c", "import_deleted")], (2, 4))
+    assert of_alice.post(f"chats/{chat}/restore").status_code == 200
+    assert bring(of_alice, data).row["were_here"] == 2
+
+
 def test_a_grown_list_of_ui_messages_is_continued(of_alice: Program) -> None:
     first = [build_ui_message("a", "One?", chatId="x"), build_ui_message("b", "Two.", "assistant")]
     made = brought(of_alice, join_json_lines(*first))
