@@ -129,7 +129,7 @@ def complete_draft(
     """Compose a prompt from the facts in its draft and the current background."""
     choice, until = draft.choice, get_question_time(turn)
     known = person.load_person_context(draft.branch, choice=choice, until=until)
-    background = build_background(turn, values=choice.values, known=known, zone=draft.zone)
+    background = build_background(turn, choice=choice, known=known, zone=draft.zone)
     given = replace(draft.given, background=background)
     return assemble_draft(replace(draft, given=given), turn=turn, notes=known.notes)
 
@@ -200,7 +200,7 @@ def compose_for_agent(
         continues=str(turn.continues.reply_id) if turn.continues else "",
         background=build_background(
             turn,
-            values=choice.values,
+            choice=choice,
             known=known,
             zone=zone,
             shown=lambda row: view.words(

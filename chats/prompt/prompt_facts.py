@@ -115,7 +115,7 @@ def load_turn_question(
         last_seq=branch.last_seq,
         steps=history.load_all(steps, counter=counter, zone=zone),
         continues=str(turn.continues.reply_id) if turn.continues else "",
-        background=build_background(turn, values=choice.values, known=known, zone=zone),
+        background=build_background(turn, choice=choice, known=known, zone=zone),
         notes=known.notes,
         zone=zone,
     )
@@ -264,7 +264,7 @@ def usable_compaction(active: Compaction | None, *, values: PolicyValues) -> Com
 def build_background(
     turn: Turn,
     *,
-    values: PolicyValues,
+    choice: model_choice.ChosenModel,
     known: person.AboutPerson,
     zone: str = "",
     shown: Callable[[Message], str] | None = None,
@@ -273,6 +273,7 @@ def build_background(
 
     `shown`: function that returns a message's text as an agent sees it. None: unchanged.
     """
+    values = choice.values
     state_id = (turn.tail or {}).get("state")
     row = ChatState.objects.get(pk=state_id) if state_id else None
     has_inline_day = references.has_inline_days(values)
@@ -291,13 +292,26 @@ def build_background(
                     zone=zone,
                     shown=shown,
                 )
-                if values.references and (turn.tail or {}).get("references") == ""
+                if may_send_references(turn, choice=choice)
                 else ()
             ),
         ),
         recent=known.recent,
         date=format_question_date(turn.branch, values=values, at=get_question_time(turn)),
     )
+
+
+def may_send_references(turn: Turn, *, choice: model_choice.ChosenModel) -> bool:
+    """Return True if the turn has stored references that its policy still allows in prompts.
+
+    References to other chats are checked again in each step, because a turn can wait for days.
+    """
+    values = choice.values
+    if not values.references or (turn.tail or {}).get("references") != "":
+        return False
+    if values.reference_share:
+        return True
+    return not person.find_withhold_reason(turn.branch.chat, choice=choice)
 
 
 def format_question_date(branch: Branch, *, values: PolicyValues, at: datetime) -> str:

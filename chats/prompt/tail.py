@@ -79,7 +79,10 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
 
     Empty if nothing is withheld.
     """
-    if not should_retrieve_context(turn, values=choice.values) or "references" in (turn.tail or {}):
+    if not should_retrieve_context(turn, values=choice.values):
+        return ""
+    if (turn.tail or {}).get("references"):
+        # There is no context to withhold.
         return ""
     if choice.values.reference_share:
         # Excerpts of the chat itself contain nothing from other chats.

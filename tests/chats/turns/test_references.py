@@ -16,7 +16,11 @@ from chats.compaction import maintain
 from chats.ground import breakers
 from chats.memory.search import references
 from chats.models import Chat, Folder, Message, PromptText, Receipt, Turn, TurnReference
+from chats.prompt.model_choice import choose_again
+from chats.prompt.person import NOTHING
+from chats.prompt.prompt_facts import build_background
 from chats.prompt.reconstruction import rebuild_request
+from chats.prompt.tail import list_tail_notes
 from chats.providers.base import Finished, TextDelta
 from chats.turns import references as looking
 from chats.turns.start import start_turn
@@ -480,6 +484,32 @@ def test_what_was_withdrawn_meanwhile_is_in_no_further_prompt(
     assert len(references.build_reference_entries(turn.pk, owner_id=owner)) == 1
     Message.objects.filter(branch__chat=other).update(excluded=True)
     assert references.build_reference_entries(turn.pk, owner_id=owner) == ()
+
+
+def test_a_step_gets_nothing_that_the_policy_forbids_meanwhile(
+    chat: Chat, govern_references: Callable[..., None], elsewhere: Elsewhere, say: Say
+) -> None:
+    """A turn can wait for days for consent to a tool call."""
+    elsewhere(HERON)
+    govern_references()
+    say(chat, ASKED)
+    turn = Turn.objects.select_related("branch__chat__owner").get(
+        pk=TurnReference.objects.get().turn_id
+    )
+
+    def step() -> tuple[bool, list[str]]:
+        choice = choose_again(chat=turn.branch.chat, turn=turn)
+        known = build_background(turn, choice=choice, known=NOTHING)
+        return bool(known.references), list_tail_notes(turn, choice=choice)
+
+    assert step() == (True, [])
+    version = PolicyVersion.objects.filter(policy__slug="recalls")
+    values = version.get().values
+    version.update(values={**values, "memory_providers": ["somewhere-else"]})
+    assert step() == (False, ["references:provider"])
+    version.update(values=values)
+    turn.branch.chat.without_memory = True
+    assert step() == (False, ["references:without_memory"])
 
 
 @pytest.mark.requirement("S1.2", by="integrator")
