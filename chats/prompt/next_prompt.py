@@ -248,12 +248,17 @@ def find_prompt_excerpts(
 
 
 def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
-    """Return the branch with a window move applied in memory. Stores nothing."""
+    """Return the branch with a window move applied in memory. Stores nothing.
+
+    A move that leaves out nothing more than the summary ends the window.
+    """
     active = branch.active_compaction
     is_window = active is not None and active.kind == Compaction.Kind.WINDOW
     base = active.base if active is not None and is_window else active
     found = copy(branch)
-    found.active_compaction = Compaction(kind=Compaction.Kind.WINDOW, base=base, to_seq=to_seq)
+    found.active_compaction = base
+    if to_seq > (base.to_seq if base else 0):
+        found.active_compaction = Compaction(kind=Compaction.Kind.WINDOW, base=base, to_seq=to_seq)
     return found
 
 
@@ -274,7 +279,7 @@ def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) ->
 def simulate_moved_skills(branch: Branch, *, values: PolicyValues, counter: TokenCounter) -> None:
     """Set in memory the skills that a simulated window would move to the system text."""
     active = branch.active_compaction
-    if active is not None:
+    if active is not None and active.kind == Compaction.Kind.WINDOW:
         active.skills = find_window_skills(
             branch, base=active.base, to_seq=active.to_seq, values=values, counter=counter
         )

@@ -96,6 +96,27 @@ def test_the_preview_of_the_new_policy_shows_what_the_next_prompt_sends(
     ]
 
 
+def test_the_preview_of_a_lifted_window_offers_the_same_tools(
+    chat: Chat, say: Say, set_policy: SetPolicy, now: datetime
+) -> None:
+    """Without omitted messages, the model has nothing to search."""
+    set_policy(**WINDOW, archive=False)
+    fill_until_moved(chat, say)
+    set_policy(**WINDOW, token_budget=16_000)
+    branch = reload_branch(chat)
+    found = next_prompt.compose_next_prompt(
+        branch,
+        choice=model_choice.choose_chat_model(chat=branch.chat),
+        counter=O200kCounter(),
+        now=now,
+        question="And now?",
+    )
+    say(chat, "And now?")
+    assert reload_branch(chat).active_compaction is None
+    assert found.sent.tools == ()
+    assert found.sent.prompt_sha256 == get_newest_receipt().prompt_sha256
+
+
 def test_covered_messages_stay_covered(
     chat: Chat, say: Say, set_policy: SetPolicy, fold: Fold, now: datetime
 ) -> None:
