@@ -373,6 +373,9 @@ def find_failure_code(error: BaseException) -> str:
             "provider_timeout": "tool_server_timeout",
             "provider_unavailable": "tool_server_unavailable",
         }.get(error.code, "tool_server_protocol")
+    if isinstance(error, OSError):
+        # The program of a local server cannot be started.
+        return "tool_server_unavailable"
     # The package's code for a connection that ended without a response.
     if getattr(getattr(error, "error", None), "code", None) == CONNECTION_CLOSED:
         return "tool_server_unavailable"

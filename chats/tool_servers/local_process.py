@@ -62,16 +62,16 @@ async def run_local_server(command: Sequence[str], *, most: int) -> AsyncIterato
                 text = sent.message.model_dump_json(by_alias=True, exclude_unset=True)
                 await get_stream(process.stdin).send(f"{text}\n".encode())
 
-    incoming: MemoryObjectSendStream[Any]
-    to_send: MemoryObjectReceiveStream[Any]
-    incoming, received = anyio.create_memory_object_stream[Any](0)
-    outgoing, to_send = anyio.create_memory_object_stream[Any](0)
     process = await anyio.open_process(
         list(command),
         env=build_environment(),
         stderr=subprocess.DEVNULL,
         start_new_session=True,
     )
+    incoming: MemoryObjectSendStream[Any]
+    to_send: MemoryObjectReceiveStream[Any]
+    incoming, received = anyio.create_memory_object_stream[Any](0)
+    outgoing, to_send = anyio.create_memory_object_stream[Any](0)
     try:
         async with anyio.create_task_group() as tasks:
             tasks.start_soon(read_messages)

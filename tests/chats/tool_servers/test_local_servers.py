@@ -73,6 +73,14 @@ def test_a_process_that_ends_at_once_is_unavailable(settings: Settings) -> None:
     assert failure.value.code in ("tool_server_unavailable", "tool_server_protocol")
 
 
+@pytest.mark.parametrize("line", ["no-such-program", "/"])
+def test_a_command_that_cannot_be_started_is_unavailable(settings: Settings, line: str) -> None:
+    settings.TOOL_COMMANDS = {"own": line}
+    with pytest.raises(ToolServerFailed) as failure:
+        asyncio.run(list_server_tools(ACCESS))
+    assert failure.value.code == "tool_server_unavailable"
+
+
 # A server that writes without end and without a line break, and stores the number of its bytes. It
 # replaces that file in one step, because it can be killed at any point.
 ENDLESS = """
