@@ -13,6 +13,7 @@ from django.utils.translation import gettext_lazy, gettext_noop
 from chats.exchange.draft_builder import MOST_LOSSES, Unreadable
 from chats.exchange.draft_messages import clean_draft
 from chats.exchange.drafts import ChatDraft, NotTaken
+from chats.exchange.inline_images import take_inline_images
 from chats.ground.texts import sanitise_text
 
 logger = logging.getLogger(__name__)
@@ -158,4 +159,4 @@ def sanitise_drafts(drafts: Iterable[ChatDraft | Unreadable]) -> Iterator[Draft]
         if isinstance(draft, Unreadable):
             yield NotTaken(draft.title, "import_malformed", draft.reason)
         else:
-            yield clean_draft(draft)
+            yield take_inline_images(clean_draft(draft))

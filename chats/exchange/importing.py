@@ -4,6 +4,7 @@ import re
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import ExitStack
+from dataclasses import replace
 from functools import partial
 from typing import IO, Any, cast
 
@@ -11,6 +12,7 @@ from django.conf import settings
 from django.utils.translation import gettext_lazy
 
 from chats.exchange import aider, bounds, everything, foreign, reading
+from chats.exchange.archive_assets import ArchiveAssets
 from chats.exchange.document_parts import parse_session_chats, read_document_part
 from chats.exchange.drafts import ImportRefused, NotTaken
 from chats.exchange.import_sources import (
@@ -138,7 +140,9 @@ def read_product_archive(archive: zipfile.ZipFile, *, work: Work) -> Source:
             "or `conversations.json`. {known}"
         )
         raise ImportRefused("import_unknown_form", Sentence(sentence, known=foreign.KNOWN))
-    return join_archive_parts(parts, strange=strange)
+    source = join_archive_parts(parts, strange=strange)
+    assets = ArchiveAssets(archive)
+    return replace(source, behind=lambda *place: assets.attach_all(source.behind(*place)))
 
 
 def build_entry_opener(archive: zipfile.ZipFile, name: str) -> Open:

@@ -7,6 +7,7 @@ from dataclasses import replace
 from django.conf import settings
 
 from chats.exchange.draft_messages import LONGEST_MESSAGE
+from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.pictures import SCAN_LOSSES, build_image_loss
 from chats.exchange.shelf import Shelf
 from chats.files import scanning
@@ -87,3 +88,18 @@ class InlineImages(Mapping[str, Bytes]):
 def has_data_url(part: Part) -> bool:
     """Return True if a part is a file whose address is a data URL."""
     return isinstance(part, FilePart) and part.reference.startswith("data:")
+
+
+def take_inline_images(draft: ChatDraft) -> ChatDraft:
+    """Return a chat of another product with the images in its data URLs as images."""
+    images = InlineImages()
+    losses: list[str] = []
+    nodes: list[Node] = []
+    for node in draft.nodes:
+        parts, left_out = images.take(node.parts)
+        nodes.append(node if parts is node.parts else replace(node, parts=parts))
+        losses += left_out
+    if not images and not images.losses and not losses:
+        return draft
+    losses += images.losses.values()
+    return replace(draft, nodes=tuple(nodes), images=images, losses=(*draft.losses, *losses))

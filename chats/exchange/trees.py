@@ -228,8 +228,7 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
         parts = builder.blocks(node.get("content"))
         for file in get_list_items(node.get("files")):
             if isinstance(file, Mapping):
-                builder.losses.append("file_by_name_only")
-                parts.append(FilePart("file/*", str(file.get("name") or "")[:200], ""))
+                parts.append(parse_openwebui_file(file, builder))
         builder.add(
             own,
             parent=parent,
@@ -246,6 +245,20 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
         title=title,
         active=current if isinstance(current, str) else None,
     )
+
+
+def parse_openwebui_file(file: Mapping[str, Any], builder: Builder) -> Part:
+    """Return a file of an Open WebUI message: an image, the text of a document, or its name."""
+    name, url = str(file.get("name") or "")[:200], file.get("url")
+    if isinstance(url, str) and url.startswith("data:"):
+        return FilePart("image/*", name, url)
+    stored = file.get("file")
+    data = stored.get("data") if isinstance(stored, Mapping) else None
+    content = data.get("content") if isinstance(data, Mapping) else None
+    if isinstance(content, str) and content.strip():
+        return TextPart(f"{name}\n\n{content}")
+    builder.losses.append("file_by_name_only")
+    return FilePart("file/*", name, "")
 
 
 def parse_librechat_chat(chat: Mapping[str, Any]) -> Found:

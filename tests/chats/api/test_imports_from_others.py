@@ -1,13 +1,18 @@
 """Imports from other products: message trees, tools, and reported losses."""
 
+import io
 import json
+import zipfile
 
 import pytest
+from pytest_django.fixtures import Settings
 
-from chats.models import Branch, Message
+from chats.models import Branch, Message, MessageImage
+from chats.record.images import format_data_url
 from tests.chats.api.bringing import bring, brought
 from tests.chats.api.programs import Program
 from tests.support.exchange_files import (
+    PNG,
     build_chatgpt_node,
     join_json_lines,
     list_path_texts,
@@ -245,6 +250,63 @@ def test_a_tree_of_chatgpt_keeps_its_branches_and_tools(of_alice: Program) -> No
     assert (call.parts[0]["name"], call.parts[1]["content"]) == ("search", "found it")
     assert Message.objects.get(metadata__source__id="a3").model_name == "gpt-x"
     assert Message.objects.get(metadata__source__id="u1").created_at.year == 2023
+
+
+def build_pictured_chat(*pointers: str) -> bytes:
+    """Return an export of ChatGPT with a chat whose message has images."""
+    parts = ["Look", *({"asset_pointer": pointer} for pointer in pointers)]
+    content = {"content_type": "multimodal_text", "parts": parts}
+    nodes = (
+        build_chatgpt_node("u1", None, ["a1"], "user", content=content),
+        build_chatgpt_node("a1", "u1", [], "assistant", "Nice."),
+    )
+    mapping = {node["id"]: node for node in nodes}
+    chat = {"title": "C", "conversation_id": "g", "current_node": "a1", "mapping": mapping}
+    return json.dumps([chat]).encode()
+
+
+def test_images_in_the_archive_of_chatgpt_are_imported(
+    of_alice: Program, settings: Settings
+) -> None:
+    settings.GATEWAY_IMAGE_BYTES = len(PNG)
+    data = build_pictured_chat(
+        "file-service://file-Ab1", "sediment://file_000c", "file-service://file-Big", "other://x"
+    )
+    entries = {
+        "conversations.json": data,
+        "file-Ab1-cat photo.png": PNG,
+        "user-1/file_000c-0000-sanitized.png": PNG,
+        "file-Big.png": PNG + b"0",
+    }
+    held = io.BytesIO()
+    with zipfile.ZipFile(held, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    chat = brought(of_alice, held.getvalue())
+    kinds = sorted(loss.partition(":")[0] for loss in chat["losses"])
+    assert kinds == ["file_by_name_only", "file_by_name_only", "image_dropped"]
+    (image,) = MessageImage.objects.filter(message__branch__chat=chat["chat"])
+    assert bytes(image.data) == PNG
+    row = Message.objects.get(role="user")
+    names = [part["name"] for part in row.parts if part["type"] == "file"]
+    assert names[:2] == ["cat photo.png", "0000-sanitized.png"]
+
+
+def test_files_of_open_webui_are_imported(of_alice: Program) -> None:
+    files = [
+        {"type": "image", "url": format_data_url("image/png", PNG)},
+        {"type": "file", "name": "a.pdf", "file": {"data": {"content": "The fee is 42."}}},
+        {"type": "file", "name": "b.pdf", "url": "/api/v1/files/b"},
+    ]
+    said = [
+        {"id": "u", "role": "user", "content": "Read", "files": files, "childrenIds": ["a"]},
+        {"id": "a", "role": "assistant", "content": "42.", "parentId": "u"},
+    ]
+    history = {"currentId": "a", "messages": {each["id"]: each for each in said}}
+    chat = brought(of_alice, json.dumps([{"id": "w", "chat": {"history": history}}]).encode())
+    assert chat["losses"] == ["file_by_name_only"]
+    assert list_path_texts(chat["chat"])[0] == ("user", "Read\n\na.pdf\n\nThe fee is 42.")
+    assert bytes(MessageImage.objects.get().data) == PNG
 
 
 def test_what_claude_attached_stays_and_what_is_unknown_is_named(of_alice: Program) -> None:

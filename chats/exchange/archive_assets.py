@@ -1,0 +1,91 @@
+"""Images that messages of another product's archive refer to by the id of a file."""
+
+import hashlib
+import re
+import zipfile
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
+
+from django.conf import settings
+
+from chats.exchange import pictures
+from chats.exchange.drafts import ChatDraft, Node
+from chats.exchange.import_sources import FileRead
+from chats.files import scanning
+from chats.files.inline import name_image
+from chats.record.images import detect_media_type
+from contextpolicy.engine.messages.images import Image
+from contextpolicy.engine.messages.messages import FilePart, Part
+
+# The reference of ChatGPT to a file, and the name of such a file: its id, and its own name.
+POINTER = re.compile(r"(?:file-service|sediment)://(file[-_][A-Za-z0-9]+)")
+ENTRY = re.compile(r"(file[-_][A-Za-z0-9]+)(?:-(.+)|\..+)")
+BY_NAME = "file_by_name_only"
+
+
+class ArchiveAssets:
+    """The images of an archive by file id. Each is read when a chat refers to it."""
+
+    def __init__(self, archive: zipfile.ZipFile) -> None:
+        self.archive = archive
+        self.entries: dict[str, tuple[zipfile.ZipInfo, str]] = {}
+        for entry in archive.infolist():
+            found = ENTRY.fullmatch(entry.filename.rpartition("/")[2])
+            if found is not None:
+                self.entries.setdefault(found[1], (entry, found[2] or ""))
+
+    def attach_all(self, reads: Iterable[FileRead]) -> Iterator[FileRead]:
+        """Yield chats with their images. Raises `ImportRefused` for a damaged entry."""
+        for read in reads:
+            draft = read.draft
+            if isinstance(draft, ChatDraft) and self.entries and BY_NAME in draft.losses:
+                draft = ChatAssets(self).attach(draft)
+            yield replace(read, draft=draft)
+
+
+class ChatAssets:
+    """The images of one chat, and its losses."""
+
+    def __init__(self, assets: ArchiveAssets) -> None:
+        self.assets = assets
+        self.names: dict[str, tuple[str, str]] = {}
+        self.losses: list[str] = []
+        self.attached = 0
+
+    def attach(self, draft: ChatDraft) -> ChatDraft:
+        """Return a chat with images in place of the references to them."""
+        nodes = tuple(map(self.attach_to_node, draft.nodes))
+        images = pictures.Images(self.assets.archive, self.names)
+        losses = [*draft.losses]
+        for _ in range(min(self.attached, losses.count(BY_NAME))):
+            losses.remove(BY_NAME)
+        losses += self.losses
+        images_of_draft = pictures.join_images(images, draft.images)
+        return replace(draft, nodes=nodes, images=images_of_draft, losses=tuple(losses))
+
+    def attach_to_node(self, node: Node) -> Node:
+        parts = tuple(node.parts)
+        found = tuple(map(self.attach_part, parts))
+        return node if found == parts else replace(node, parts=found)
+
+    def attach_part(self, part: Part) -> Part:
+        """Return the image that a part refers to; the part itself if there is none."""
+        pointer = POINTER.match(part.reference) if isinstance(part, FilePart) else None
+        entry, name = self.assets.entries.get(pointer[1], (None, "")) if pointer else (None, "")
+        if entry is None:
+            return part
+        if entry.file_size > settings.GATEWAY_IMAGE_BYTES:
+            self.losses.append(f"image_dropped:{entry.filename[:40]}")
+            return part
+        data = pictures.read_image(self.assets.archive, entry.filename)
+        media_type = detect_media_type(data)
+        if not media_type:
+            return part
+        sha256 = hashlib.sha256(data).hexdigest()
+        if code := scanning.scan_bytes(data):
+            self.losses.append(f"{pictures.SCAN_LOSSES[code]}:{sha256[:12]}")
+            return part
+        self.names[sha256] = (entry.filename, media_type)
+        self.attached += 1
+        image = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(data))
+        return name_image(FilePart(media_type, "", image.reference), name=name)
