@@ -234,6 +234,12 @@ def list_delivery_log(webhook: Webhook) -> QuerySet[WebhookDelivery]:
     return webhook.deliveries.exclude(~Q(body=""), event__in=events).order_by("-pk")
 
 
+def list_pending_events(webhook: Webhook) -> set[str]:
+    """Return the events of the webhook's deliveries that are still to be sent."""
+    waiting = webhook.deliveries.filter(status=WebhookDelivery.Status.WAITING)
+    return set(waiting.values_list("event", flat=True).distinct())
+
+
 def list_available_events(user: User) -> dict[str, str]:
     """Return the events that the person may subscribe to, with localized descriptions."""
     allowed = [name for name in outbox.EVENTS if outbox.can_receive_event(user, name)]

@@ -17,6 +17,7 @@ from chats.api.core.base import Endpoint, get_request_key
 from chats.api.core.conditional import ConditionalEndpoint
 from chats.api.core.inputs import EmptyBody, PageQuery, PlainText, Strict
 from chats.api.core.outputs import build_page_serializer, serialize_row, serialize_rows
+from chats.ground.refusals import NotFound
 from chats.models import Webhook, WebhookDelivery
 from chats.people import sessions
 from chats.people.keys import InsufficientScope
@@ -233,14 +234,16 @@ class WebhookViewSet(ConditionalEndpoint):
 
         If the webhook is enabled, a change resets `failing_since`, and pending deliveries are sent
         immediately. A new URL needs a recent sign-in, and a new URL or new events need the scopes
-        of the events, as for a new webhook.
+        of the events, as for a new webhook. A new URL needs those of pending deliveries too.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
         now = timezone.now()
-        if values.keys() & {"url", "events"}:
-            events = values.get("events") or webhook.events
-            check_event_rights(request, events, is_new_address="url" in values, now=now)
+        events = set(values.get("events", ()))
+        if "url" in values:
+            # The new address also gets the pending deliveries.
+            events |= {*webhook.events, *managing.list_pending_events(webhook)}
+        check_event_rights(request, events, is_new_address="url" in values, now=now)
         return self.respond(managing.update_webhook(webhook=webhook, now=now, **values))
 
     @extend_schema(summary="Delete a webhook")
@@ -292,6 +295,8 @@ class DeliveryViewSet(Endpoint):
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
+        if list_missing_scopes(request, [delivery.event]):
+            raise NotFound
         EmptyBody.read(request.data)
         sent = managing.resend_delivery(webhook=webhook, delivery=delivery, now=timezone.now())
         return self.respond(sent, status=202)

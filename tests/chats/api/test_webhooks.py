@@ -10,7 +10,7 @@ from django.contrib.auth.models import Group, User
 from django.utils import timezone
 from pytest_django import Settings
 
-from chats.models import Chat, Webhook
+from chats.models import Chat, Webhook, WebhookDelivery
 from chats.record import outbox
 from chats.webhooks import delivering, managing
 from contextpolicy import ledger, roles
@@ -184,6 +184,16 @@ def test_a_key_gets_audit_events_only_with_the_scope_that_reads_them(
     moved = {"url": "https://example.net/told"}
     assert code(narrow.call("PATCH", path, moved)) == "insufficient_scope"
     assert narrow.call("PATCH", path, {"is_on": False}).status_code == 200
+    # Pending deliveries would go to the new address, also if the events change.
+    for given in ({"events": NEW["events"], **moved}, {"events": NEW["events"]}, moved):
+        answer = narrow.call("PATCH", path, given)
+        assert code(answer) == "insufficient_scope" if "url" in given else answer.status_code == 200
+    assert Webhook.objects.get().url == AUDIT["url"]
+    WebhookDelivery.objects.update(status=WebhookDelivery.Status.DELIVERED)
+    assert wide.call("PATCH", path, {"is_on": True}).status_code == 200
+    ended = wide.get(f"{path}/deliveries").json()["data"][0]["id"]
+    assert code(narrow.post(f"{path}/deliveries/{ended}/send", {})) == "not_found"
+    assert wide.post(f"{path}/deliveries/{ended}/send", {}).status_code == 202
     own = narrow.post("webhooks", NEW).json()
     more = {"events": ["ledger.recorded"]}
     assert code(narrow.call("PATCH", f"webhooks/{own['id']}", more)) == "insufficient_scope"
