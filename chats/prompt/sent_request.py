@@ -202,14 +202,17 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
         yield serialise_body(anthropic_wire.build_anthropic_body(request))
         return
     places = (True, False) if wire.has_result_images(wire.build_openai_body(request)) else (True,)
-    for in_results, limit_name, takes_usage in product(
-        places, ("max_tokens", "max_completion_tokens"), (True, False)
+    # Earlier versions sent the names of called tools unchanged.
+    names = (True, False) if wire.has_unclean_names(request) else (True,)
+    for cleans_names, in_results, limit_name, takes_usage in product(
+        names, places, ("max_tokens", "max_completion_tokens"), (True, False)
     ):
         body = wire.build_openai_body(
             request,
             limit_name=limit_name,
             takes_usage_option=takes_usage,
             takes_result_images=in_results,
+            cleans_names=cleans_names,
         )
         yield serialise_body(body)
 

@@ -45,13 +45,22 @@ def build_openai_body(
     limit_name: str = "max_tokens",
     takes_usage_option: bool = True,
     takes_result_images: bool = True,
+    cleans_names: bool = True,
 ) -> dict[str, Any]:
-    """Return the body of a call. The options depend on what the server accepts."""
+    """Return the body of a call. The options depend on what the server accepts.
+
+    Versions up to 0.9.0 did not clean the names of called tools.
+    """
     body: dict[str, Any] = {k: v for k, v in request.parameters.items() if k not in _OWN_FIELDS}
     body["model"] = request.model
     is_open = open_loop(request.messages)
     body["messages"] = [
-        _message(message, request, by=request.origin if place >= is_open else None)
+        _message(
+            message,
+            request,
+            by=request.origin if place >= is_open else None,
+            cleans_names=cleans_names,
+        )
         for place, message in enumerate(request.messages)
     ]
     if not takes_result_images:
@@ -109,7 +118,19 @@ def open_loop(messages: Sequence[WireMessage]) -> int:
     return max(users, default=-1) + 1
 
 
-def _message(message: WireMessage, request: ProviderRequest, *, by: str | None = None) -> Any:
+def has_unclean_names(request: ProviderRequest) -> bool:
+    """Return True if the name of a called tool is sent in another form."""
+    calls = (call for message in request.messages for call in message.tool_calls)
+    return any(clean_tool_name(call.name, request) != (call.name or NAMELESS) for call in calls)
+
+
+def _message(
+    message: WireMessage,
+    request: ProviderRequest,
+    *,
+    by: str | None = None,
+    cleans_names: bool = True,
+) -> Any:
     """Return a message with the extra fields of its model, if that is the model `by`.
 
     Without `by`, no extra fields are sent.
@@ -125,7 +146,8 @@ def _message(message: WireMessage, request: ProviderRequest, *, by: str | None =
         wire["tool_calls"] = []
         for call in message.tool_calls:
             extras = select_call_extras(call, by=by)
-            wire["tool_calls"].append(_call(call, extras, name=clean_tool_name(call.name, request)))
+            name = clean_tool_name(call.name, request) if cleans_names else call.name or NAMELESS
+            wire["tool_calls"].append(_call(call, extras, name=name))
             own = _of_message(message, extras)
             wire |= {name: value for name, value in own.items() if name not in wire}
     if message.tool_call_id:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from chats.prompt.sent_request import serialise_request_forms
 from chats.providers.base import ExtraFields, Finished, ProviderEvent, ProviderRequest
 from chats.providers.chunks import ReplyReader
 from chats.providers.collector import ReplyCollector
@@ -64,6 +65,19 @@ def test_the_name_of_a_called_tool_is_one_that_servers_accept(called: str, sent:
     tools = (ToolSpec("offered.tool", "", {}),)
     body = build_openai_body(ProviderRequest("m", (message,), tools=tools))
     assert body["messages"][0]["tool_calls"][0]["function"]["name"] == sent
+
+
+def test_a_request_of_an_earlier_version_is_compared_with_its_own_names() -> None:
+    def list_names(called: str) -> list[str]:
+        message = WireMessage("assistant", "", (ToolCallPart("call_1", called, "{}"),))
+        request = ProviderRequest("m", (message,))
+        bodies = map(json.loads, serialise_request_forms(request, is_anthropic=False))
+        calls = [body["messages"][0]["tool_calls"][0]["function"]["name"] for body in bodies]
+        return list(dict.fromkeys(calls))
+
+    assert list_names("browser.search") == ["browser_search", "browser.search"]
+    assert list_names("search") == ["search"]
+    assert list_names("") == ["tool"]
 
 
 def chunk(reason: str | None = None, **delta: Any) -> dict[str, Any]:
