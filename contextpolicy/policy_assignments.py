@@ -84,7 +84,7 @@ def assign_policy(
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
     """Remove an assignment. Of several concurrent calls, only one records the removal.
 
-    Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Does nothing if another policy was assigned there meanwhile. Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
@@ -99,7 +99,7 @@ def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) 
         row = check_removal(change, now=now)
         data = {**_build_target_data(assignment), "policy": assignment.policy.slug}
         data |= blast.build_count_data(row)
-        deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk).delete()
+        deleted, _ = PolicyAssignment.objects.filter(pk=assignment.pk, policy=policy).delete()
         if deleted:
             chat_id = assignment.chat_id
             record_event("policy.unassigned", actor=actor, now=now, chat_id=chat_id, data=data)

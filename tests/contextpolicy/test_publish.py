@@ -281,6 +281,19 @@ class TestAssignment:
         assert PolicyAssignment.objects.get().policy == other
         assert events("policy.assigned")[-1]["previous"] == "support"
 
+    def test_a_removal_that_comes_too_late_leaves_the_policy_that_took_its_place(
+        self, policy: ContextPolicy, now: datetime
+    ) -> None:
+        row = assign_policy(policy=policy, level="instance", actor="user:7", now=now)
+        seen = PolicyAssignment.objects.select_related("policy").get(pk=row.pk)
+        other = create_policy(slug="other", name="Other", values={}, actor="user:7", now=now)
+        assign_policy(policy=other, level="instance", actor="user:8", now=now)
+
+        unassign_policy(assignment=seen, actor="user:7", now=now)
+
+        assert PolicyAssignment.objects.get().policy == other
+        assert events("policy.unassigned") == []
+
     def test_assigning_again_changes_and_records_nothing(
         self, policy: ContextPolicy, now: datetime
     ) -> None:
