@@ -11,6 +11,7 @@ from chats.gateway.errors import BodyTooLarge, InvalidRequest
 from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
 from chats.gateway.request_tools import (
     FindHostedTypes,
+    list_forbidden_fields,
     convert_tool_choice,
     find_no_types,
     find_requested_types,
@@ -177,9 +178,11 @@ def validate_chat_fields(
     refuse_unsupported_fields(body)
     model = parse_model_name(body)
     stream = parse_bool_field(body, "stream")
-    tools = parse_tools(body, hosted=find_requested_types(body, model, find_hosted=find_hosted))
+    hosted = find_requested_types(body, model, find_hosted=find_hosted)
+    tools = parse_tools(body, hosted=hosted)
+    forbidden = list_forbidden_fields(body, hosted=hosted)
     passed = parameters.select_provider_fields(
-        {n: said for n, said in body.items() if n not in OWN}
+        {n: said for n, said in body.items() if n not in OWN and n not in forbidden}
     )
     if not tools:
         # Providers refuse these without tools.
@@ -202,7 +205,7 @@ def validate_chat_fields(
         tools=tools,
         parameters=passed | logprobs,
         logprobs_field="logprobs" if logprobs else "",
-        dropped=parameters.list_dropped_fields(name for name in body if name not in OWN),
+        dropped=(*parameters.list_dropped_fields(n for n in body if n not in OWN), *forbidden),
         forms={name: {"type": custom_tools.CUSTOM} for name in list_custom_names(body)},
         count=parse_choice_count(body),
     )

@@ -11,6 +11,10 @@ MOST_TOOLS = 512
 
 # Other types are tools that a provider runs itself.
 OWN_TYPES = frozenset({"function", custom_tools.CUSTOM})
+# Turns on the web search of some of OpenAI's models, without a tool. Types of such tools may have a
+# version.
+SEARCH_FIELD = "web_search_options"
+SEARCH_TYPES = "web_search"
 
 
 # Returns the types of tools that the server of the named model runs itself.
@@ -48,9 +52,16 @@ def find_requested_types(
     Empty if the request has only types that every model supports, such as functions.
     """
     entries = parse_tool_entries(body)
-    if all(get_tool_type(item) in OWN_TYPES for item in entries):
+    is_own = all(get_tool_type(item) in OWN_TYPES for item in entries)
+    if is_own and not body.get(SEARCH_FIELD):
         return ()
     return frozenset(find_hosted(model)) - OWN_TYPES
+
+
+def list_forbidden_fields(body: Mapping[str, Any], *, hosted: Collection[str]) -> tuple[str, ...]:
+    """Return the fields that turn on a hosted tool whose type is not allowed for the model."""
+    allows_search = any(kind.startswith(SEARCH_TYPES) for kind in hosted)
+    return (SEARCH_FIELD,) if SEARCH_FIELD in body and not allows_search else ()
 
 
 def get_tool_type(item: Any) -> str:

@@ -48,9 +48,10 @@ def validate_response_fields(
     """
     refuse_unsupported_response_fields(sent)
     asked = body.validate_chat_fields({"model": sent.get("model"), "stream": sent.get("stream")})
-    others = {name: said for name, said in sent.items() if name not in OWN}
-    passed = parameters.select_provider_fields(others)
     hosted = request_tools.find_requested_types(sent, asked.model, find_hosted=find_hosted)
+    forbidden = request_tools.list_forbidden_fields(sent, hosted=hosted)
+    others = {n: said for n, said in sent.items() if n not in OWN and n not in forbidden}
+    passed = parameters.select_provider_fields(others)
     given = tools.parse_offered_tools(sent, hosted=hosted)
     passed |= (
         parse_tool_choice(sent, any_tools=bool(given.tools), hosted=hosted)
@@ -68,7 +69,7 @@ def validate_response_fields(
         tools=given.tools,
         parameters=passed | logprobs,
         logprobs_field="include" if logprobs else "",
-        dropped=parameters.list_dropped_fields(others),
+        dropped=(*parameters.list_dropped_fields(others), *forbidden),
         left_out=given.left_out,
         forms=given.forms,
     )

@@ -54,6 +54,24 @@ def test_a_tool_choice_without_a_name_of_a_type_is_refused(
     assert (answer.status, answer.json["error"]["param"]) == (400, "tool_choice")
 
 
+@pytest.mark.parametrize("path", ["chat/completions", "responses"])
+@pytest.mark.parametrize("allowed", ["", "file_search", "web_search", "web_search_20250305"])
+def test_search_options_need_an_allowed_type(
+    program: GatewayClient, path: str, allowed: str
+) -> None:
+    ModelSpec.objects.update(hosted_tools=allowed)
+    body = {"model": "demo", "web_search_options": {"search_context_size": "low"}}
+    body |= {"input": "Hi"} if path == "responses" else {"messages": [user("Hi")]}
+    waiting = program.open(body, path=path)
+    program.work(waiting["X-Context-Report-Id"])
+    answer = program.close(waiting)
+    assert answer.status == 200
+    is_allowed = allowed.startswith("web_search")
+    assert ("web_search_options" in program.requests[-1].parameters) == is_allowed
+    left_out = answer.headers.get("X-Context-Parameters-Left-Out")
+    assert left_out == (None if is_allowed else "web_search_options")
+
+
 @pytest.mark.usefixtures("hosted")
 def test_the_receipt_names_it_and_counts_its_definition(program: GatewayClient) -> None:
     plain = program.ask([user("Hello")], tools=TOOLS)
