@@ -84,7 +84,8 @@ def assign_policy(
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
     """Remove an assignment. Of several concurrent calls, only one records the removal.
 
-    Does nothing if another policy was assigned there meanwhile. Raises `SecondPersonNeeded` and `blast.BlastRadiusNeeded`.
+    Does nothing if another policy was assigned there meanwhile. Raises `SecondPersonNeeded` and
+    `blast.BlastRadiusNeeded`.
     """
     with transaction.atomic():
         policy = ContextPolicy.objects.select_for_update().get(pk=assignment.policy_id)
