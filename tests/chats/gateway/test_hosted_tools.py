@@ -60,7 +60,8 @@ def test_search_options_need_an_allowed_type(
     program: GatewayClient, path: str, allowed: str
 ) -> None:
     ModelSpec.objects.update(hosted_tools=allowed)
-    body = {"model": "demo", "web_search_options": {"search_context_size": "low"}}
+    options = {"search_context_size": "low"}
+    body: dict[str, Any] = {"model": "demo", "web_search_options": options}
     body |= {"input": "Hi"} if path == "responses" else {"messages": [user("Hi")]}
     waiting = program.open(body, path=path)
     program.work(waiting["X-Context-Report-Id"])
