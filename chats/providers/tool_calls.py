@@ -6,6 +6,7 @@ omit index or id, or send a complete call twice.
 """
 
 import json
+import re
 import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -16,6 +17,10 @@ from chats.providers.base import ExtraFields, ToolCallDelta
 from chats.providers.extras import FieldsSoFar
 from chats.providers.sse import TextJoiner
 from contextpolicy.engine.messages.extras import select_unknown_call_fields
+
+# Such an id returns in the next reply. A model that reads on in a long result by its id would get
+# the result of another call.
+NUMBERED_ID = re.compile(r"(?:call|tool|tool_?call|function|id)?[-_:]?\d{1,4}", re.IGNORECASE)
 
 
 @dataclass(slots=True)
@@ -43,7 +48,10 @@ class _PartialCall:
 
 
 class ToolCalls:
-    """The tool calls of one reply, each with a distinct position and id."""
+    """The tool calls of one reply, each with a distinct position and id.
+
+    The ids of a server that numbers the calls of each reply are replaced.
+    """
 
     def __init__(self) -> None:
         self._calls: list[_PartialCall] = []
@@ -83,7 +91,8 @@ class ToolCalls:
 
     def _begin(self, index: int | None, given_id: str) -> _PartialCall:
         is_taken = any(call.call_id == given_id for call in self._calls)
-        call_id = given_id if given_id and not is_taken else f"call_{uuid.uuid4().hex[:24]}"
+        is_usable = given_id and not is_taken and not NUMBERED_ID.fullmatch(given_id)
+        call_id = given_id if is_usable else f"call_{uuid.uuid4().hex[:24]}"
         call = _PartialCall(slot=len(self._calls), call_id=call_id, given_id=given_id)
         self._calls.append(call)
         self._of_index[index] = call

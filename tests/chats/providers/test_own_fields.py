@@ -45,7 +45,7 @@ SIGNED = {"google": {"thought_signature": "c2ln"}}
 )
 def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) -> None:
     assert clean_call_arguments(written) == sent
-    call = ToolCallPart("call_1", "", written)
+    call = ToolCallPart("call_9fk2", "", written)
     body = build_openai_body(ProviderRequest("m", (WireMessage("assistant", "", (call,)),)))
     assert body["messages"][0]["tool_calls"][0]["function"] == {"name": "tool", "arguments": sent}
 
@@ -61,7 +61,7 @@ def test_arguments_that_are_no_object_are_never_sent(written: str, sent: str) ->
     ],
 )
 def test_the_name_of_a_called_tool_is_one_that_servers_accept(called: str, sent: str) -> None:
-    message = WireMessage("assistant", "", (ToolCallPart("call_1", called, "{}"),))
+    message = WireMessage("assistant", "", (ToolCallPart("call_9fk2", called, "{}"),))
     tools = (ToolSpec("offered.tool", "", {}),)
     body = build_openai_body(ProviderRequest("m", (message,), tools=tools))
     assert body["messages"][0]["tool_calls"][0]["function"]["name"] == sent
@@ -69,7 +69,7 @@ def test_the_name_of_a_called_tool_is_one_that_servers_accept(called: str, sent:
 
 def test_a_request_of_an_earlier_version_is_compared_with_its_own_names() -> None:
     def list_names(called: str) -> list[str]:
-        message = WireMessage("assistant", "", (ToolCallPart("call_1", called, "{}"),))
+        message = WireMessage("assistant", "", (ToolCallPart("call_9fk2", called, "{}"),))
         request = ProviderRequest("m", (message,))
         bodies = map(json.loads, serialise_request_forms(request, is_anthropic=False))
         calls = [body["messages"][0]["tool_calls"][0]["function"]["name"] for body in bodies]
@@ -122,11 +122,11 @@ def sent(part: ToolCallPart, thoughts: str, *, origin: str, question: bool = Fal
 DEEPSEEK = (
     chunk(reasoning_content="I should "),
     chunk(reasoning_content="search."),
-    chunk(tool_calls=[call('{"q": 1}', id="call_1", name="search")]),
+    chunk(tool_calls=[call('{"q": 1}', id="call_9fk2", name="search")]),
     chunk("tool_calls"),
 )
 GEMINI = (
-    chunk(tool_calls=[call('{"q": 1}', id="call_1", name="search", extra_content=SIGNED)]),
+    chunk(tool_calls=[call('{"q": 1}', id="call_9fk2", name="search", extra_content=SIGNED)]),
     chunk("stop"),
 )
 OPENROUTER = (
@@ -138,7 +138,7 @@ OPENROUTER = (
             {"type": "reasoning.encrypted", "data": "x", "index": 1},
         ]
     ),
-    chunk("tool_calls", tool_calls=[call('{"q": 1}', id="call_1", name="search")]),
+    chunk("tool_calls", tool_calls=[call('{"q": 1}', id="call_9fk2", name="search")]),
 )
 
 
@@ -150,7 +150,7 @@ def test_thoughts_go_back_under_their_name() -> None:
 
 @pytest.mark.parametrize("name", ["reasoning", "reasoning_content"])
 def test_thoughts_of_a_whole_reply_go_back_under_their_name(name: str) -> None:
-    calls = [{"id": "call_1", "function": {"name": "search", "arguments": "{}"}}]
+    calls = [{"id": "call_9fk2", "function": {"name": "search", "arguments": "{}"}}]
     whole = {"role": "assistant", "content": "", name: "Hm.", "tool_calls": calls}
     reply = {"choices": [{"message": whole, "finish_reason": "tool_calls"}]}
     message = sent(*collected(reply), origin="deep/m")
@@ -162,7 +162,7 @@ def test_signature_of_a_call_goes_back_with_it() -> None:
     message = sent(*collected(*GEMINI), origin="deep/m")
     assert message["tool_calls"] == [
         {
-            "id": "call_1",
+            "id": "call_9fk2",
             "type": "function",
             "function": {"name": "search", "arguments": '{"q": 1}'},
             "extra_content": SIGNED,
@@ -216,7 +216,7 @@ def test_reply_without_calls_keeps_nothing() -> None:
 def test_many_pieces_are_joined_and_too_many_are_not_kept() -> None:
     detail = {"type": "reasoning.text", "text": "word ", "index": 0}
     pieces = [chunk(reasoning_details=[detail])] * 2_000
-    ending = chunk("stop", tool_calls=[call("{}", id="call_1", name="search")])
+    ending = chunk("stop", tool_calls=[call("{}", id="call_9fk2", name="search")])
     (extra,) = (event for event in read(*pieces, ending) if isinstance(event, ExtraFields))
     assert extra.fields == {"reasoning_details": [{**detail, "text": "word " * 2_000}]}
     big = chunk(reasoning_details=[{**detail, "text": "x" * MOST}])
@@ -237,9 +237,9 @@ def test_stored_fields_of_another_form_are_none(text: str) -> None:
 def test_fields_never_replace_what_is_ours() -> None:
     extras = CallExtras(call={"id": "x", "type": "y", "function": {"name": "z"}},
                         message={"role": "system", "content": "z"})  # fmt: skip
-    part = ToolCallPart("call_1", "search", "{}", extras.written())
+    part = ToolCallPart("call_9fk2", "search", "{}", extras.written())
     message = sent(part, "", origin="deep/m")
     assert (message["role"], message["content"]) == ("assistant", None)
     assert message["tool_calls"] == [
-        {"id": "call_1", "type": "function", "function": {"name": "search", "arguments": "{}"}}
+        {"id": "call_9fk2", "type": "function", "function": {"name": "search", "arguments": "{}"}}
     ]

@@ -88,6 +88,28 @@ def test_tool_calls_without_ids_get_some() -> None:
     assert _calls(events) == [("f", '{"a":1}')]
 
 
+@pytest.mark.parametrize("given", ["0", "call_0", "tool-12", "call:3"])
+def test_ids_that_return_in_the_next_reply_are_replaced(given: str) -> None:
+    chunks = (
+        _delta(tool_calls=[_call('{"a"', index=0, name="f", id=given)]),
+        _delta("tool_calls", tool_calls=[_call(":1}", index=0, id=given)]),
+    )
+    ids = set()
+    for _ in range(2):
+        pieces = [event for event in _read(*chunks) if isinstance(event, ToolCallDelta)]
+        assert len({piece.call_id for piece in pieces}) == 1
+        ids.add(pieces[0].call_id)
+    assert len(ids) == 2
+    assert given not in ids
+
+
+@pytest.mark.parametrize("given", ["functions.search:0", "hVnTkqr12", "123456789", "call_9fk2"])
+def test_ids_of_a_server_are_kept(given: str) -> None:
+    first = _read(_delta("tool_calls", tool_calls=[_call("{}", name="f", id=given)]))[0]
+    assert isinstance(first, ToolCallDelta)
+    assert first.call_id == given
+
+
 def test_tool_calls_without_index_or_id_begin_with_a_name() -> None:
     events = _read(
         _delta("tool_calls", tool_calls=[_call("{}", name="f"), _call('{"b":2}', name="g")])
