@@ -12,10 +12,17 @@ from chats.actions import retention_rules
 from chats.ground.background_lock import alone
 from chats.models import Chat, Message
 from chats.record import holds
-from chats.record.quotes import find_quoting_ids
+from chats.record.quotes import (
+    JointIndex,
+    build_joint_index,
+    find_quoting_ids,
+    flatten_message_text,
+)
 
 # Expired messages that are compared in one pass through a chat, and the limit of their tokens.
 MOST, MOST_TOKENS = 500, 200_000
+# Quotes of a message that its certificate names. Standard phrases occur in every message of a chat.
+MOST_NAMED = 100
 PAGE = 200
 
 
@@ -45,15 +52,23 @@ class ExpiredQuotes:
         has_younger = retention_rules.has_younger(self.chat, days=days, now=now)
         if first is None or first in self.found or not has_younger:
             return
-        originals = take_up_to_limit(old.order_by("accepted")[:MOST])
-        self.found, self.seen = {row.pk: [] for row in originals}, 0
+        index = build_joint_index(take_up_to_limit(old.order_by("accepted")[:MOST]))
+        self.found, self.seen = {pk: [] for pk in index.texts}, 0
         while page := self.read_next_page():
             self.seen = page[-1].accepted
             with alone:
-                quoting = find_quoting_ids(originals, page)
-            for pk, ids in quoting.items():
-                self.found[pk] += ids
+                self.compare(page, index=index)
             self.pace()
+
+    def compare(self, page: Sequence[Message], *, index: JointIndex) -> None:
+        """Add the messages of a page that quote texts of the index, at most `MOST_NAMED` each."""
+        for row in page:
+            for pk in index.quoted_in(flatten_message_text(row)):
+                # A message contains its own text.
+                if pk != row.pk:
+                    self.found[pk].append(str(row.pk))
+                if len(self.found[pk]) == MOST_NAMED:
+                    index.drop(pk)
 
     def read_next_page(self) -> list[Message]:
         """Return the next messages that are not erased, in the order of acceptance."""
@@ -61,7 +76,7 @@ class ExpiredQuotes:
         return list(rows.filter(accepted__gt=self.seen).order_by("accepted")[:PAGE])
 
     def name(self, rows: Sequence[Message]) -> dict[uuid.UUID, list[str]]:
-        """Map the ids of `rows`, which are about to be erased, to those that quote them.
+        """Map the ids of `rows`, which are about to be erased, to at most `MOST_NAMED` quotes each.
 
         Call it in the transaction of the erasure.
         """
@@ -75,7 +90,9 @@ class ExpiredQuotes:
         # Some may have been erased since they were compared.
         named = {pk for ids in found.values() for pk in ids}
         left = {str(pk) for pk in others.filter(pk__in=named).values_list("pk", flat=True)}
-        return {pk: [each for each in ids if each in left] for pk, ids in found.items()}
+        return {
+            pk: [each for each in ids if each in left][:MOST_NAMED] for pk, ids in found.items()
+        }
 
 
 def take_up_to_limit(rows: Iterable[Message]) -> list[Message]:

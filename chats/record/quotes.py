@@ -6,6 +6,7 @@ cannot be found by a rule.
 
 import re
 import uuid
+from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -50,12 +51,17 @@ def find_quoting_ids(
     originals: Iterable[Message], rows: Iterable[Message]
 ) -> dict[uuid.UUID, list[str]]:
     """Map the id of each original to the ids of those of `rows` that quote it, in their order."""
-    index = JointIndex({row.pk: flatten_message_text(row) for row in originals})
+    index = build_joint_index(originals)
     found: dict[uuid.UUID, list[str]] = {pk: [] for pk in index.texts}
     for row in rows if found else ():
         for pk in index.quoted_in(flatten_message_text(row)):
             found[pk].append(str(row.pk))
     return found
+
+
+def build_joint_index(originals: Iterable[Message]) -> "JointIndex":
+    """Return an index of the texts of messages, by their ids."""
+    return JointIndex({row.pk: flatten_message_text(row) for row in originals})
 
 
 def match_quotes(rows: Iterable[Message], *, index: "Index") -> Iterator[Quote]:
@@ -121,15 +127,37 @@ class JointIndex:
 
     def __init__(self, texts: Mapping[uuid.UUID, str]) -> None:
         self.texts = {pk: Index(text) for pk, text in texts.items()}
-        # Texts without a whole block are compared one by one.
+        # Texts that count only as a whole.
         self.short = {pk for pk, text in texts.items() if len(text) < SHORTEST}
-        self.blocks: dict[str, set[uuid.UUID]] = {}
+        self.blocks: dict[str, list[uuid.UUID]] = {}
         for pk, index in self.texts.items():
-            for block in index.places:
-                self.blocks.setdefault(block, set()).add(pk)
+            for block in () if pk in self.short else index.places:
+                self.blocks.setdefault(block, []).append(pk)
 
-    def quoted_in(self, other: str) -> Iterator[uuid.UUID]:
-        """Yield the ids of the texts that `other` quotes."""
-        blocks = {other[at : at + BLOCK] for at in range(len(other) - BLOCK + 1)}
-        found = self.short.union(*(self.blocks[block] for block in blocks & self.blocks.keys()))
-        yield from (pk for pk in found if self.texts[pk].shared(other))
+    def quoted_in(self, other: str) -> set[uuid.UUID]:
+        """Return the ids of the texts that `other` quotes."""
+        found = {pk for pk in self.short if self.texts[pk].shared(other)}
+        looks: Counter[str] = Counter()
+        for at in range(len(other) - BLOCK + 1):
+            block = other[at : at + BLOCK]
+            known = self.blocks.get(block)
+            if known is None or looks[block] >= MOST_PLACES:
+                continue
+            looks[block] += 1
+            found.update(pk for pk in known if pk not in found and self.is_quoted(pk, other, at=at))
+        return found
+
+    def is_quoted(self, pk: uuid.UUID, other: str, *, at: int) -> bool:
+        """Return True if the block at a position of `other` is part of a quote of a text."""
+        index = self.texts[pk]
+        return any(
+            len(index.around(other, at=at, start=start)) >= SHORTEST
+            for start in index.places[other[at : at + BLOCK]]
+        )
+
+    def drop(self, pk: uuid.UUID) -> None:
+        """Stop comparing a text."""
+        for block in self.texts.pop(pk).places:
+            if pk in self.blocks.get(block, ()):
+                self.blocks[block].remove(pk)
+        self.short.discard(pk)

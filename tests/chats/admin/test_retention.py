@@ -19,6 +19,7 @@ from chats.actions import (
     erasure,
     lifecycle,
     retention,
+    retention_quotes,
     retention_rules,
     retention_schedule,
 )
@@ -290,6 +291,17 @@ def test_the_certificate_of_a_message_names_its_quotes(
     assert not certificates.list_certificate_faults(run)
     erased = Message.objects.get(pk=ids[0])
     assert [str(quote.message.pk) for quote in erasure.list_quotes(erased)] == [ids[4], *late]
+
+
+def test_the_certificate_of_a_standard_phrase_names_some_quotes(
+    ninety: None, alice: User, chat: Chat, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retention_quotes, "MOST_NAMED", 3)
+    fill(chat, [f"{QUOTED} {number}" for number in range(8)], now=timezone.now())
+    Message.objects.filter(seq=1).update(created_at=timezone.now() - timedelta(days=91))
+    ids = [str(pk) for pk in Message.objects.order_by("seq").values_list("pk", flat=True)]
+    run_all()
+    assert AuditEvent.objects.get(type="message.erased").data["quoted_by"] == ids[1:4]
 
 
 def test_a_chat_in_which_a_reply_is_written_waits(

@@ -1,6 +1,7 @@
 """Erasure lists other messages that quote the erased text, and erases them on request."""
 
 import uuid
+from collections import Counter
 from datetime import datetime
 
 import pytest
@@ -11,7 +12,15 @@ from hypothesis import strategies as st
 from chats.actions import erasure
 from chats.actions.branching import branch_from_message
 from chats.models import Chat, Message
-from chats.record.quotes import BLOCK, SHORTEST, SHORTEST_WHOLE, Index, strip_quote_marks
+from chats.record.quotes import (
+    BLOCK,
+    MOST_PLACES,
+    SHORTEST,
+    SHORTEST_WHOLE,
+    Index,
+    JointIndex,
+    strip_quote_marks,
+)
 from chats.turns.start import start_turn
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
@@ -75,6 +84,32 @@ def test_every_quote_of_that_length_is_found(text: str, other: str, at: int, len
     assert found == "" or found in line
     if len(piece) >= SHORTEST and len({piece[i : i + BLOCK] for i in range(BLOCK)}) == BLOCK:
         assert found
+
+
+@given(
+    texts=st.lists(st.text(alphabet="abc ", max_size=120), min_size=1, max_size=4),
+    pieces=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 100), st.integers(5, 90))),
+)
+def test_an_index_of_several_texts_finds_what_each_finds(
+    texts: list[str], pieces: list[tuple[int, int, int]]
+) -> None:
+    lines = {uuid.UUID(int=number): strip_quote_marks(text) for number, text in enumerate(texts)}
+    parts = [texts[number % len(texts)][at : at + length] for number, at, length in pieces]
+    other = strip_quote_marks(" – ".join(parts))
+    blocks = Counter(other[at : at + BLOCK] for at in range(len(other) - BLOCK + 1))
+    joint = JointIndex(lines).quoted_in(other)
+    single = {pk for pk, line in lines.items() if Index(line).shared(other)}
+    assert joint <= single
+    if max(blocks.values(), default=0) <= MOST_PLACES:
+        assert joint == single
+
+
+def test_a_dropped_text_is_compared_no_more() -> None:
+    first, second = uuid.UUID(int=1), uuid.UUID(int=2)
+    index = JointIndex({first: SECRET, second: f"Again: {SECRET}"})
+    assert index.quoted_in(SECRET) == {first, second}
+    index.drop(first)
+    assert index.quoted_in(SECRET) == {second}
 
 
 def quoting_chat(chat: Chat, say: Say) -> list[Message]:
