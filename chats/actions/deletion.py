@@ -4,6 +4,7 @@ A deleted chat is hidden everywhere at once. When its retention period ends (`ac
 is erased like any other chat (`actions.erasure`).
 """
 
+from contextlib import suppress
 from datetime import datetime, timedelta
 
 from django.conf import settings
@@ -16,6 +17,7 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, PendingErasure
 from chats.people import sessions
 from chats.record import holds
+from chats.record.locking import ChatErased, lock_chat_row
 from chats.turns.stop import stop_all
 from contextpolicy import ledger
 
@@ -32,8 +34,9 @@ class CannotComeBack(Refusal):
 def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
     """Hide the chat until it is erased or restored, and stop its replies.
 
-    A temporary chat cannot be restored. Deleting a chat again has no effect.
+    A temporary chat cannot be restored. Deleting a chat again has no effect. Raises `ChatErased`.
     """
+    lock_chat_row(chat.pk)
     days = 0 if chat.temporary else settings.DELETED_CHAT_DAYS
     until = now + timedelta(days=days)
     hidden = Chat.objects.filter(pk=chat.pk, deleted_at=None)
@@ -52,12 +55,13 @@ def delete_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 @transaction.atomic
 def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
-    """Restore a deleted chat and cancel its erasure. Raises `CannotComeBack`.
+    """Restore a deleted chat and cancel its erasure. Raises `CannotComeBack` and `ChatErased`.
 
     Does nothing to a chat that is not deleted.
     """
     if chat.temporary and chat.deleted_at:
         raise CannotComeBack
+    lock_chat_row(chat.pk)
     deleted = Chat.objects.filter(pk=chat.pk, deleted_at__isnull=False)
     if deleted.update(deleted_at=None, erase_at=None):
         # First: it locks the pending erasures, which come before the ledger's head.
@@ -71,4 +75,5 @@ def sign_out(*, user: AbstractBaseUser, now: datetime) -> None:
     """Record that a person signed out, and delete their temporary chats."""
     sessions.note_logout(user=user, now=now)
     for chat in Chat.objects.filter(owner=user.pk, temporary=True, deleted_at=None):
-        delete_chat(chat=chat, actor=f"user:{user.pk}", now=now)
+        with suppress(ChatErased):
+            delete_chat(chat=chat, actor=f"user:{user.pk}", now=now)

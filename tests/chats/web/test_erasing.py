@@ -9,8 +9,9 @@ import pytest
 from django.test import Client
 from django.utils import timezone
 
-from chats.actions import erasure, marks
+from chats.actions import deletion, erasure, marks
 from chats.ground.commitments import is_commitment_valid
+from chats.ground.refusals import NotFound
 from chats.models import Chat, Message, Turn
 from chats.record import messages
 from contextpolicy.models import AuditEvent
@@ -144,6 +145,16 @@ def test_a_message_whose_chat_is_erased_meanwhile_is_not_found(
     erased_before(module, name)
     assert fresh.post(get_chat_url(chat, f"messages/{said.pk}/{action}")).status_code == 404
     assert not Chat.objects.exists()
+
+
+@pytest.mark.parametrize("name", ["delete_chat", "restore_chat"])
+def test_a_chat_that_is_erased_meanwhile_is_neither_deleted_nor_restored(
+    chat: Chat, name: str
+) -> None:
+    actor, now = f"user:{chat.owner_id}", timezone.now()
+    erasure.erase_chat(user=chat.owner, chat=chat, now=now)
+    with pytest.raises(NotFound):
+        getattr(deletion, name)(chat=chat, actor=actor, now=now)
 
 
 def test_nothing_is_erased_while_a_reply_is_written(
