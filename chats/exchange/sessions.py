@@ -86,10 +86,18 @@ class _ClaudeCode:
 
     def before_compaction(self) -> str:
         """Return the id of the last message before the newest compaction; empty without one."""
-        entry = self.builder.entries.get(self.compact_parent)
-        while entry is not None and not entry.parts:
-            entry = self.builder.entries.get(entry.parent or "")
-        return entry.id if entry is not None else ""
+        # Each entry once: parents of a damaged file can form a loop.
+        seen: set[str] = set()
+        own = self.compact_parent or None
+        while own is not None and own not in seen:
+            seen.add(own)
+            entry = self.builder.entries.get(own)
+            if entry is None:
+                break
+            if entry.parts:
+                return entry.id
+            own = entry.parent
+        return ""
 
     def add(
         self, own: str, message: Mapping[str, Any], line: Mapping[str, Any], *, parent: str | None

@@ -509,6 +509,28 @@ def test_an_older_compaction_that_names_nothing_is_joined_too(of_alice: Program)
     assert Branch.objects.filter(chat=made["chat"]).count() == 1
 
 
+@pytest.mark.parametrize("loop", [[("", None)], [("x", "y"), ("y", "x")]])
+def test_a_loop_before_a_compaction_ends(
+    loop: list[tuple[str, str | None]], of_alice: Program
+) -> None:
+    said = {"role": "user", "content": "Hello."}
+    lines = [
+        *[{"uuid": own, "parentUuid": parent, "type": "progress"} for own, parent in loop],
+        {"uuid": "a", "sessionId": "s", "type": "user", "message": said},
+        {
+            "uuid": "b",
+            "parentUuid": loop[0][0],
+            "type": "user",
+            "isCompactSummary": True,
+            "message": {"role": "user", "content": "Earlier."},
+        },
+    ]
+    # The first line shows the format.
+    lines = [lines[-2], *lines[:-2], lines[-1]]
+    found = bring(of_alice, join_json_lines(*lines))
+    assert (found.row["form"], found.row["added"]) == ("claude_code", 1)
+
+
 def test_activities_as_html_are_refused_with_advice(of_alice: Program) -> None:
     name = "Takeout__My Activity__Gemini Apps__MyActivity_dot_html"
     code, sentence = refused(of_alice, zip_entries(**{name: b"<p>x</p>"}))
