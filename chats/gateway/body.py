@@ -11,11 +11,11 @@ from chats.gateway.errors import BodyTooLarge, InvalidRequest
 from chats.gateway.logprobs import build_logprob_fields, parse_logprob_count
 from chats.gateway.request_tools import (
     FindHostedTypes,
-    list_forbidden_fields,
     convert_tool_choice,
     find_no_types,
     find_requested_types,
     list_custom_names,
+    list_forbidden_fields,
     parse_tools,
 )
 from chats.ground.texts import UNSTORABLE, sanitise_text, sanitise_value

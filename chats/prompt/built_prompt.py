@@ -19,9 +19,29 @@ from chats.record import images, receipts
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput, is_compressed
 from contextpolicy.engine.compose.compaction_need import CompactionNeed, assess_compaction_need
 from contextpolicy.engine.history.tool_rules import get_file_part_limit
+from contextpolicy.engine.messages.transcript import Background, TextEntry
 from contextpolicy.engine.policy.calibration import Factors
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import EffectivePolicy
+
+
+@dataclass(frozen=True, slots=True)
+class SentAboutPerson:
+    """The texts in a prompt that an erasure in another chat deletes, and how they were loaded."""
+
+    branch: Branch
+    choice: model_choice.ChosenModel
+    preferences: str
+    recent: tuple[TextEntry, ...]
+
+    @classmethod
+    def of(
+        cls, background: Background, *, branch: Branch, choice: model_choice.ChosenModel
+    ) -> "SentAboutPerson | None":
+        """Return the texts of a prompt. None if it has none."""
+        if not (background.preferences or background.recent):
+            return None
+        return cls(branch, choice, background.preferences, background.recent)
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +70,8 @@ class Prompt:
     follow_ups: FollowUps
     # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
+    # The texts about the owner in the prompt.
+    about: SentAboutPerson | None = None
     # The skills that tool calls of the prompt can load.
     skills: SkillFacts = field(default_factory=SkillFacts)
 
@@ -124,6 +146,7 @@ def build_prompt(
         shares=measure_prompt_scripts(given),
         reserve=assembled.budget.reserve,
         texts=[(ref, s.origin, assembled.texts[s.text_ref]) for s, ref in named if ref],
+        about=SentAboutPerson.of(given.background, branch=branch, choice=choice),
         receipt_fields={
             "segments": [
                 [s.origin, s.message_id, s.seq, s.tokens, s.cut_to, ref, s.result_limit]

@@ -7,7 +7,8 @@ from typing import cast
 from django.db import transaction
 
 from chats.models import Branch, PromptText, Receipt, Turn
-from chats.prompt.built_prompt import Prompt
+from chats.prompt import person, prompt_facts
+from chats.prompt.built_prompt import Prompt, SentAboutPerson
 from chats.record import receipts, zones
 from chats.turns import statements
 from chats.turns.lease import (
@@ -19,6 +20,10 @@ from contextpolicy import ledger
 from speed import prepared
 
 WORKER = "worker"
+
+
+class PromptOutdated(Exception):
+    """The prompt contains a text that was erased or withdrawn after it was composed."""
 
 
 @transaction.atomic
@@ -36,8 +41,10 @@ def create_receipt(
     Also stores the effective policy with the turn. The turn's first call records an event if the
     context was compressed. Safe to repeat after a commit with unknown outcome: the id of an
     existing receipt is returned. `is_first_asking` skips this lookup, because no receipt can exist
-    yet.
+    yet. Raises `PromptOutdated`.
     """
+    if prompt.about:
+        check_texts_about_person(prompt.about, turn=turn)
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)
@@ -61,6 +68,20 @@ def create_receipt(
             data={**prompt.compressed, "receipt": str(receipt.pk)},
         )
     return receipt.pk
+
+
+def check_texts_about_person(about: SentAboutPerson, *, turn: Turn) -> None:
+    """Raise `PromptOutdated` if the texts about the owner have changed since they were loaded.
+
+    An erasure deletes copies from the receipts that it finds. Its lock of the owner, which is also
+    held here, decides whether it finds this one. Lock order: before branches and their turns.
+    """
+    statements.PERSON_LOCK.hold(owner=turn.branch.chat.owner_id)
+    known = person.load_person_context(
+        about.branch, choice=about.choice, until=prompt_facts.get_question_time(turn)
+    )
+    if (known.preferences, known.recent) != (about.preferences, about.recent):
+        raise PromptOutdated
 
 
 def store_receipt(

@@ -49,6 +49,7 @@ async def call_model(attempt: AttemptState, prompt: built_prompt.Prompt) -> Mode
     while True:
         number += 1
         call = await call_model_once(attempt, prompt, number)
+        prompt = attempt.prompt or prompt
         overflow = (
             None
             if overflowed or attempt.reason
@@ -147,7 +148,7 @@ async def call_model_once(
 
     An interrupted attempt sends nothing.
     """
-    receipt_id = await create_call_receipt(attempt, prompt, number)
+    receipt_id, prompt = await create_call_receipt(attempt, prompt, number)
     attempt.prompt = prompt
     call = ModelCall(
         receipt_id=receipt_id,
@@ -166,23 +167,33 @@ async def call_model_once(
 
 async def create_call_receipt(
     attempt: AttemptState, prompt: built_prompt.Prompt, number: int
-) -> uuid.UUID:
-    """Create the receipt of the next call and return its id. Cancels a running search.
+) -> tuple[uuid.UUID, built_prompt.Prompt]:
+    """Create the receipt of the next call, and return its id and prompt. Cancels a running search.
 
-    If the opening created the receipt of the first call, its id is returned.
+    If the opening created the receipt of the first call, its id is returned. An outdated prompt is
+    composed again. Raises `PromptOutdated` if that does not help.
     """
     attempt.cancel_search()
     opening, attempt.opening = attempt.opening, None
     if opening is not None and opening.receipt_id is not None:
-        return opening.receipt_id
-    return await attempt.worker.db(
-        call_receipts.create_receipt,
-        lease=attempt.lease,
-        turn=attempt.turn,
-        prompt=prompt,
-        call=number,
-        now=attempt.worker.clock(),
-    )
+        return opening.receipt_id, prompt
+    for is_last in (False, False, True):
+        try:
+            receipt_id = await attempt.worker.db(
+                call_receipts.create_receipt,
+                lease=attempt.lease,
+                turn=attempt.turn,
+                prompt=prompt,
+                call=number,
+                now=attempt.worker.clock(),
+            )
+        except call_receipts.PromptOutdated:
+            if is_last:
+                raise
+            prompt = await compose_step_prompt(attempt)
+        else:
+            break
+    return receipt_id, prompt
 
 
 async def wait_to_retry(attempt: AttemptState, error: ProviderError, number: int) -> bool:
