@@ -5,9 +5,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
-from playwright.sync_api import Request, Route, expect
+from playwright.sync_api import APIResponse, Request, Route, expect
 
-from tests.browser.desk import Person
+from tests.browser.desk import Person, wait_until
 from tests.browser.product import Product
 from tests.faults.programs import until
 from tests.support.browser_chats import EARLIER_LINK, open_long_chat
@@ -116,6 +116,25 @@ def test_earlier_messages_that_were_loaded_stay_when_a_summary_lands(
     expect(page.locator("article.msg")).to_have_count(before - covered)
     first = page.locator("article.msg").first
     expect(first).to_have_attribute("aria-label", f"Message {covered + 1} from you")
+
+
+def test_a_summary_is_requested_although_another_update_comes_first(folding_chat: Person) -> None:
+    page = folding_chat.page
+    held: list[tuple[Route, APIResponse]] = []
+    page.route("**/compact", lambda route: held.append((route, route.fetch())))
+    page.locator("#context-meter > summary").click()
+    # The meter counts this text during the request.
+    page.locator("#composer-text").fill("Half a question")
+    with page.expect_request("**/meter"):
+        page.get_by_role("button", name="Compact now").click()
+    wait_until(page, lambda: bool(held), "the response")
+    # The update replaces the meter, and the form in it.
+    expect(page.locator("#answer")).to_have_count(1)
+    [(route, response)] = held
+    route.fulfill(response=response)
+    expect(page.locator("#context-meter[open]")).to_have_count(0)
+    expect(page.locator("#answer")).to_be_focused()
+    expect(page.locator(".failure")).to_have_count(0)
 
 
 @pytest.fixture
