@@ -9,7 +9,6 @@ def repeat_pattern(pattern: str) -> str:
 
 
 WORST_TEXTS = {
-    "line feeds": repeat_pattern("\n"),
     "a list below a long paragraph": "a\n" * (SIZE // 4) + "- b\n\n" * (SIZE // 10),
     "open brackets": repeat_pattern("["),
     "open links": repeat_pattern("[a]("),
