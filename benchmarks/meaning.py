@@ -84,7 +84,7 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
     from django.utils import timezone
 
     from chats.memory.search import meaning, nearest
-    from chats.memory.search.recall import recall_passages
+    from chats.memory.search.recall import recall_excerpts
     from chats.memory.search.recall_scope import Scope
 
     with connection.cursor() as cursor:
@@ -114,7 +114,7 @@ def ask(owner_id: int, words: Sequence[str], *, space_id: int, dimensions: int) 
         question = " ".join(words[chance.randint(1, 4_000)] for _ in range(5))
         vector = [chance.gauss(0, 1) for _ in range(dimensions)]
         asked = partial(
-            recall_passages, owner_id, question, scope=Scope(), limit=18, at=timezone.now()
+            recall_excerpts, owner_id, question, scope=Scope(), limit=18, at=timezone.now()
         )
         timed(times, "with vectors", partial(asked, look=look(vector, 1.0)))
         timed(times, "words alone", asked)

@@ -116,7 +116,7 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
     """Recall@10 and @20 of each question of a conversation, with its category."""
     from django.utils import timezone
 
-    from chats.memory.search.recall import recall_passages
+    from chats.memory.search.recall import recall_excerpts
     from chats.memory.search.recall_scope import Scope
     from chats.memory.search.search import search_archive
 
@@ -134,8 +134,8 @@ def asked(file: Path, *, branch: Any, places: dict[str, int], through_archive: b
             owner = branch.chat.owner_id
             look = looked(text, owner_id=owner)
             at = timezone.now()
-            result = recall_passages(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
-            seqs = [each.seq for each in result.passages if each.message_id][:20]
+            result = recall_excerpts(owner, text, scope=Scope(role=""), limit=30, at=at, look=look)
+            seqs = [each.seq for each in result.excerpts if each.message_id][:20]
         ten, twenty = (sum(e in seqs[:k] for e in evidence) / len(evidence) for k in (10, 20))
         found.append((question["category"], ten, twenty))
     return found

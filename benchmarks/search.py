@@ -160,7 +160,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
     from django.db import connection
     from django.utils import timezone
 
-    from chats.memory.search.recall import recall_passages
+    from chats.memory.search.recall import recall_excerpts
     from chats.memory.search.recall_scope import Scope
 
     with connection.cursor() as cursor:
@@ -171,7 +171,7 @@ def ask(owner_id: int, words: Sequence[str]) -> int:
 
     def asked(question: str, **more: Any) -> float:
         begun = time.perf_counter()
-        recall_passages(owner_id, question, scope=Scope(), limit=21, at=now, **more)
+        recall_excerpts(owner_id, question, scope=Scope(), limit=21, at=now, **more)
         return time.perf_counter() - begun
 
     asked("warm up")

@@ -39,7 +39,7 @@ GOVERNING = (
 )
 
 
-PUT_IN_FORCE = gettext_lazy(
+PUBLISH_VERSION = gettext_lazy(
     "Save the change as a draft, count the affected chats, then publish the draft. In an "
     "emergency, publish it with a reason, which the audit log records."
 )
@@ -129,7 +129,7 @@ def check_version_count(
     rows = filter_fresh_radii(policy, digest=compute_content_digest(values, locks), now=now).filter(
         group=None
     )
-    return require_sufficient_count(rows, do=PUT_IN_FORCE)
+    return require_sufficient_count(rows, do=PUBLISH_VERSION)
 
 
 def check_assignment_count(

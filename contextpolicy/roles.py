@@ -184,19 +184,19 @@ def seed_roles() -> None:
     Raises UnknownPermission.
     """
     with transaction.atomic():
-        for name, rights in ROLES.items():
-            group, _ = Group.objects.get_or_create(name=name)
-            group.permissions.set(load_permissions(rights))
+        for role, names in ROLES.items():
+            group, _ = Group.objects.get_or_create(name=role)
+            group.permissions.set(load_permissions(names))
 
 
-def load_permissions(rights: Collection[str]) -> list[Permission]:
+def load_permissions(names: Collection[str]) -> list[Permission]:
     """Return the permission rows with these names. Raises UnknownPermission."""
     wanted = Q(pk__in=[])
-    for right in rights:
-        app, codename = right.split(".")
+    for name in names:
+        app, codename = name.split(".")
         wanted |= Q(content_type__app_label=app, codename=codename)
     found = list(Permission.objects.filter(wanted).select_related("content_type"))
-    unknown = set(rights) - {f"{row.content_type.app_label}.{row.codename}" for row in found}
+    unknown = set(names) - {f"{row.content_type.app_label}.{row.codename}" for row in found}
     if unknown:
         raise UnknownPermission(", ".join(sorted(unknown)))
     return found

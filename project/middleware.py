@@ -28,7 +28,7 @@ from chats.ground import csrf, databases
 from chats.ground.refusals import Refusal
 from chats.ground.request_ids import REQUEST
 from chats.ground.tracing import trace_span
-from chats.web.errors import is_of_programs, render_refusal
+from chats.web.errors import is_api_request, render_refusal
 from contextpolicy import resolution
 from project.request_limits import REFUSED
 
@@ -316,7 +316,7 @@ def bad_request(request: HttpRequest, exception: Exception) -> HttpResponseBase:
         return render_refusal(request, RequestTooLarge(limit=limit))
     if isinstance(exception, DisallowedHost):
         return render_refusal(request, UnknownHost())
-    if is_of_programs(request):
+    if is_api_request(request):
         return render_refusal(request, Malformed())
     return defaults.bad_request(request, exception)
 

@@ -301,7 +301,7 @@ class PlayedChat:
             sections=select_summary_headings(self.values),
             cited=self.messages if made.previous else (),
         )
-        judged = check_generated_summary(
+        checked = check_generated_summary(
             text,
             sources=made.sources,
             previous=made.previous,
@@ -312,7 +312,7 @@ class PlayedChat:
             counter=self.counter,
             by_model=False,
         )
-        if not judged.accepted:
+        if not checked.accepted:
             self.tally.rejected += 1
             return False
         name = f"s{self.tally.summaries + 1}"

@@ -278,7 +278,7 @@ def is_valid_summary(row: Compaction, *, counter: TokenCounter) -> bool:
     previous, _ = prompt_facts.summary_and_window(before, counter=counter)
     after = before.to_seq if before else 0
     sources = history.select_path_messages(row.branch, after=after, before=row.to_seq + 1)
-    judged = check_generated_summary(
+    checked = check_generated_summary(
         row.text,
         sources=history.load_all(
             sources.exclude(seq__in=row.exceptions).order_by("seq"), counter=counter
@@ -291,7 +291,7 @@ def is_valid_summary(row: Compaction, *, counter: TokenCounter) -> bool:
         counter=counter,
         by_model=row.prompt_version in SUMMARY_VERSIONS,
     )
-    return judged.accepted
+    return checked.accepted
 
 
 def count_unaccounted_messages(receipt: Receipt) -> int:

@@ -37,7 +37,7 @@ def main() -> int:
             text=True,
             check=False,
         )
-        return judge_report(report, done.stderr)
+        return evaluate_report(report, done.stderr)
 
 
 def build_options(report: Path) -> list[str]:
@@ -46,7 +46,7 @@ def build_options(report: Path) -> list[str]:
     return [*options, "--format", "json", "--output", str(report), *files]
 
 
-def judge_report(report: Path, said: str) -> int:
+def evaluate_report(report: Path, said: str) -> int:
     """Print the result of a report and return the exit code. Without a report, nothing was checked.
 
     pip-audit exits with 1 both for a vulnerability and without a connection.

@@ -114,7 +114,7 @@ def start_floor(model: ModelServer, _stored: Stored) -> Iterator[Target]:
         web = ["uvicorn", f"{module}:application", "--port", str(port), "--lifespan", "off"]
         web += ["--log-level", "error", "--no-access-log"]
         commands = [
-            [broker.find_server_program(), *given],
+            [broker.find_server_binary(), *given],
             [sys.executable, "-m", *celery],
             [sys.executable, "-m", *web],
         ]

@@ -152,8 +152,8 @@ def forget_requests(message: Message, summaries: list[Compaction], marks: Erasur
     Returns the number of hashes.
     """
     del summaries
-    of_programs = idempotency.forget_of_programs(chat_id=message.branch.chat_id)
-    return of_programs + idempotency.delete_request_hashes(
+    of_clients = idempotency.forget_client_responses(chat_id=message.branch.chat_id)
+    return of_clients + idempotency.delete_request_hashes(
         messages=[message.pk], chat_id=None, answers_of=message.branch.chat_id, now=marks.now
     )
 

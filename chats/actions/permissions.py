@@ -5,9 +5,9 @@ from dataclasses import dataclass
 from django.contrib.auth.models import AbstractBaseUser
 
 from chats.actions.marks import PinRoom, PinsFull, calculate_pin_room
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.compaction.people.controls import NoSummaries
-from chats.compaction.people.rights import Deed
+from chats.compaction.people.summary_permissions import Deed
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Message
 from chats.prompt import model_choice
@@ -54,7 +54,7 @@ def build_action_locks(
 
     def lock(action: Deed) -> str:
         return format_refusal(
-            rights.find_permission_refusal(
+            summary_permissions.find_permission_refusal(
                 user=user, chat=branch.chat, choice=choice, action=action
             )
         )
@@ -68,7 +68,7 @@ def build_action_locks(
         undo=lock("undo"),
         edit=edit,
         approve=lock("approve"),
-        archive=format_refusal(rights.get_archive_refusal(choice)),
+        archive=format_refusal(summary_permissions.get_archive_refusal(choice)),
         pins=calculate_pin_room(branch, choice=choice, used=pinned),
     )
 

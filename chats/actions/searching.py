@@ -9,10 +9,10 @@ from django.contrib.auth.models import User
 from django.db.models import F
 from django.utils.translation import gettext_noop
 
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.ground.refusals import Refusal
 from chats.memory.search import index_progress
-from chats.memory.search.recall import Passage, recall_passages
+from chats.memory.search.recall import FoundExcerpt, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
 from chats.models import Branch, Chat
@@ -40,11 +40,11 @@ class SearchTooLong(Refusal):
 class Hit:
     """A search result and its location.
 
-    `branch`: the chat's active branch. `is_beside`: the passage is on another branch, to which the
-    user must switch first. `is_covered`: a summary or window covers the passage.
+    `branch`: the chat's active branch. `is_beside`: the excerpt is on another branch, to which the
+    user must switch first. `is_covered`: a summary or window covers the excerpt.
     """
 
-    passage: Passage
+    excerpt: FoundExcerpt
     branch: Branch
     is_beside: bool
     is_covered: bool
@@ -75,13 +75,13 @@ def search_chats(
     """Return a page of at most `size` results from the user's own chats.
 
     All pages together have at most `MOST` results; a later page repeats the last one. `is_typed`
-    and `is_quick` are passed to `recall_passages`. Passages covered by a summary are left out if
+    and `is_quick` are passed to `recall_excerpts`. Passages covered by a summary are left out if
     the chat's policy closes the archive. Raises `SearchTooLong`.
     """
     if len(question) > LONGEST:
         raise SearchTooLong(limit=LONGEST, length=len(question))
     last = min(page, MOST // size) * size
-    found = recall_passages(
+    found = recall_excerpts(
         user.pk,
         question,
         scope=scope,
@@ -90,59 +90,59 @@ def search_chats(
         is_typed=is_typed,
         is_quick=is_quick,
     )
-    hits = locate_passages(user, found.passages[last - size : last])
+    hits = locate_excerpts(user, found.excerpts[last - size : last])
     return Searched(
         chats=find_chats_by_title(user.pk, question, scope=scope, most=MOST_TITLES)
         if page == 1
         else (),
         hits=hits,
-        has_more=len(found.passages) > last,
+        has_more=len(found.excerpts) > last,
         ignored=found.ignored,
         indexed_share=found.indexed_share,
     )
 
 
-def locate_passages(user: User, passages: Sequence[Passage]) -> list[Hit]:
-    """Return the location of each passage that the user may see."""
-    ids = {passage.chat_id for passage in passages}
+def locate_excerpts(user: User, excerpts: Sequence[FoundExcerpt]) -> list[Hit]:
+    """Return the location of each excerpt that the user may see."""
+    ids = {excerpt.chat_id for excerpt in excerpts}
     rows = Branch.objects.filter(chat__in=ids, chat__owner=user.pk, chat__active_branch=F("pk"))
     related = ("chat", "parent", "active_compaction__base")
     opened = {branch.chat_id: branch for branch in rows.select_related(*related)}
     closed: dict[uuid.UUID, bool] = {}
     hits = []
-    for passage in passages:
-        branch = opened.get(passage.chat_id)
+    for excerpt in excerpts:
+        branch = opened.get(excerpt.chat_id)
         if branch is None:
             continue
-        covered = passage.message_id is not None and passage.seq <= (
+        covered = excerpt.message_id is not None and excerpt.seq <= (
             index_progress.get_archived_seq(branch) or 0
         )
-        if is_shown_as_summary(branch, passage) and is_archive_closed(branch.chat, known=closed):
+        if is_shown_as_summary(branch, excerpt) and is_archive_closed(branch.chat, known=closed):
             continue
-        beside = not is_passage_on_branch(branch, passage)
-        hits.append(Hit(passage, branch, beside, covered and not beside))
+        beside = not is_excerpt_on_branch(branch, excerpt)
+        hits.append(Hit(excerpt, branch, beside, covered and not beside))
     return hits
 
 
-def is_shown_as_summary(branch: Branch, passage: Passage) -> bool:
-    """Return True if the thread shows a summary instead of the passage.
+def is_shown_as_summary(branch: Branch, excerpt: FoundExcerpt) -> bool:
+    """Return True if the thread shows a summary instead of the excerpt.
 
     Messages that a window leaves out of prompts stay readable in the thread.
     """
     summary = index_progress.get_branch_summary(branch)
-    return passage.message_id is not None and summary is not None and passage.seq <= summary.to_seq
+    return excerpt.message_id is not None and summary is not None and excerpt.seq <= summary.to_seq
 
 
 def is_archive_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
     """Return True if the policy closes a chat's archive. `known` caches the answer by chat id."""
     if chat.pk not in known:
-        known[chat.pk] = rights.archive_lock(chat) is not None
+        known[chat.pk] = summary_permissions.archive_lock(chat) is not None
     return known[chat.pk]
 
 
-def is_passage_on_branch(branch: Branch, passage: Passage) -> bool:
-    """Return True if a passage is on a branch's path."""
+def is_excerpt_on_branch(branch: Branch, excerpt: FoundExcerpt) -> bool:
+    """Return True if a excerpt is on a branch's path."""
     return any(
-        part.branch_id == passage.branch_id and part.after < passage.seq <= part.to
+        part.branch_id == excerpt.branch_id and part.after < excerpt.seq <= part.to
         for part in history.list_path_segments(branch)
     )

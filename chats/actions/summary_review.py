@@ -11,7 +11,7 @@ from datetime import datetime
 
 from django.contrib.auth.models import User
 
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.compaction.people.approve import NotWaiting
 from chats.ground.refusals import NotFound
 from chats.memory.search.searchable_text import collect_searchable_texts
@@ -56,10 +56,10 @@ def find_reviewable_summary(*, user: User, compaction_id: uuid.UUID) -> Compacti
     rows = Compaction.objects.select_related("branch__chat__owner", "previous")
     row = rows.filter(pk=compaction_id, branch__chat__deleted_at=None).first()
     # Only its owner and administrators may learn that a summary exists.
-    edits_policies = user.has_perm(rights.EDITS_POLICIES)
+    edits_policies = user.has_perm(summary_permissions.EDITS_POLICIES)
     if row is None or not (row.branch.chat.owner_id == user.pk or edits_policies):
         raise NotFound
-    rights.check_summary_permission(user=user, chat=row.branch.chat, action="approve")
+    summary_permissions.check_summary_permission(user=user, chat=row.branch.chat, action="approve")
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting
     return row

@@ -34,7 +34,7 @@ from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.compactions.actions import get_request_user
 from chats.admin.confirm import apply_confirmed
 from chats.admin.words import render_table
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.teams import rosters
 from contextpolicy.wording import join_items

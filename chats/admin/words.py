@@ -48,7 +48,7 @@ DUE: Mapping[tuple[str, str], StrOrPromise] = {
     ("swap", "window"): gettext_lazy("publishes a summary for messages outside the window"),
 }
 # Reasons a turn could not be evaluated. Each continues a sentence after a number.
-NOT_JUDGED: Mapping[str, StrOrPromise] = {
+NOT_EVALUATED: Mapping[str, StrOrPromise] = {
     "team": gettext_lazy("in chats with a team"),
     "program": gettext_lazy("of API clients, whose requests are not stored"),
     "continued": gettext_lazy("that another turn continued"),

@@ -49,7 +49,7 @@ from chats.api.refusal_groups import (
 )
 from chats.checkpoints.files import NoProof
 from chats.compaction import reconstruction
-from chats.compaction.people import approve, controls, revise, rights, undo
+from chats.compaction.people import approve, controls, revise, summary_permissions, undo
 from chats.exchange import skill_folders, ui_chats, ui_requests, upload
 from chats.exchange.ui_actions import UIMessageNotFound
 from chats.files import attach, inline
@@ -63,7 +63,7 @@ from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice
 from chats.prompt.policy_explanation import NotThere
 from chats.prompt.sent_request import RequestNotWhole
-from chats.record import audit_access, message_text, passed_on
+from chats.record import audit_access, message_text, passthrough_requests
 from chats.record.holds import UnderHold
 from chats.simulation import evaluating, trial
 from chats.simulation.radius import RadiusOver
@@ -142,7 +142,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "audit_readings_refuse": (audit_access.SecondAuditorNeeded,),
     "audit_receipts_request": (READING,),
     "audit_receipts_request_file": (READING, RequestNotWhole),
-    "chats_archive_search": (rights.ArchiveClosed, QuestionTooLong),
+    "chats_archive_search": (summary_permissions.ArchiveClosed, QuestionTooLong),
     "chats_change": (
         *MODEL,
         lifecycle.UnknownModel,
@@ -175,7 +175,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     "chats_compactions_request_file": (reconstruction.NoSuchCall, RequestNotWhole),
     "chats_compactions_rerun": (
         *SUMMARY,
-        controls.NotInForce,
+        controls.SummaryNotActive,
         controls.NoSummaries,
         controls.FocusTooLong,
         controls.UnknownSummariser,
@@ -183,12 +183,12 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
     ),
     "chats_compactions_revise": (
         *SUMMARY,
-        controls.NotInForce,
+        controls.SummaryNotActive,
         revise.SummaryEmpty,
         revise.SummaryTooLong,
         UNSTORABLE,
     ),
-    "chats_compactions_undo": (*SUMMARY, controls.NotInForce, undo.UndoDoesNotFit),
+    "chats_compactions_undo": (*SUMMARY, controls.SummaryNotActive, undo.UndoDoesNotFit),
     "chats_context_ask": (*PROMPT, *TEXT, *UPLOADS),
     "chats_context_get": PROMPT,
     "chats_create": (
@@ -384,7 +384,7 @@ OPERATIONS: Mapping[str, tuple[Foreseen, ...]] = {
         trial.NothingToSummarise,
         trial.TooLongForOneCall,
         trial.TrialFailed,
-        passed_on.TrialUnderWay,
+        passthrough_requests.TrialUnderWay,
         UNSTORABLE,
     ),
     "policies_versions_activate": (policy_refusals.NoSuchVersion, *PUBLISH, UNSTORABLE),

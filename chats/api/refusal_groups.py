@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from chats.actions import branching, erasure, marks, organising, skills, state_edits
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
 from chats.prompt import model_choice
@@ -36,7 +36,7 @@ MODEL = (
     model_choice.ModelNotAllowed,
     model_choice.PolicyRefused,
 )
-SUMMARY = (*MODEL, rights.NotAllowedByPolicy)
+SUMMARY = (*MODEL, summary_permissions.NotAllowedByPolicy)
 MOST_MESSAGES = Case(
     429,
     "rate_limit_exceeded",

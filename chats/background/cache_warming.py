@@ -75,16 +75,16 @@ def request_warm_up(*, chat: Chat, now: datetime) -> bool:
     There is at most one per idle period of the chat, across all tabs, and none shortly
     after another warm-up.
     """
-    rested_at = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
+    idle_since = now - timedelta(seconds=settings.WARM_UP_REST_SECONDS)
     branch_id = chat.active_branch_id
-    if branch_id is None or chat.updated_at > rested_at or is_answering(branch_id):
+    if branch_id is None or chat.updated_at > idle_since or is_answering(branch_id):
         return False
     if not can_warm_up_chat(chat):
         return False
     with transaction.atomic():
         WarmUp.objects.get_or_create(branch_id=branch_id)
         rows = WarmUp.objects.filter(Q(rest=None) | Q(rest__lt=chat.updated_at), pk=branch_id)
-        rows = rows.filter(Q(warmed_at=None) | Q(warmed_at__lte=rested_at))
+        rows = rows.filter(Q(warmed_at=None) | Q(warmed_at__lte=idle_since))
         if not rows.update(rest=chat.updated_at):
             return False
         queue.enqueue(queue.WARM_UP, branch_id=branch_id, cause="typing")
@@ -171,7 +171,7 @@ def prepare_warm_up(
                 raise ServerBusy
             # The need depends on the next question. Assume that it is as long as the last one.
             is_guess = cause == "ahead" and not has_changed
-            lead = composition.compose_lead(
+            prefix = composition.compose_prefix(
                 branch=branch,
                 choice=choice,
                 counter=counter,
@@ -180,12 +180,12 @@ def prepare_warm_up(
         except Refusal:
             # The author of the next message gets the refusal.
             return None
-        if prepare_next_turn(branch, made=lead, choice=choice, now=now):
+        if prepare_next_turn(branch, made=prefix, choice=choice, now=now):
             has_changed = True
             continue
-        if not isinstance(lead, built_prompt.Prompt) or (cause == "ahead" and not has_changed):
+        if not isinstance(prefix, built_prompt.Prompt) or (cause == "ahead" and not has_changed):
             return None
-        return create_warm_up_call(branch, prompt=lead, cause=cause, now=now)
+        return create_warm_up_call(branch, prompt=prefix, cause=cause, now=now)
     return None
 
 

@@ -26,7 +26,7 @@ from chats.record import (
     imports,
     kept_texts,
     outbox,
-    passed_on,
+    passthrough_requests,
     reply_logprobs,
 )
 from chats.simulation import due
@@ -147,7 +147,7 @@ DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "retention": lambda now: retention_schedule.enqueue_due(now=now),
     "removed_files": lambda now: remove_leftover_bytes(now=now),
     "unused_files": lambda now: uploads.delete_unused_files(now=now),
-    "passed_on_requests": lambda now: passed_on.sweep_passthrough(now=now),
+    "passed_on_requests": lambda now: passthrough_requests.sweep_passthrough(now=now),
     "old_logprobs": lambda now: reply_logprobs.delete_expired_logprobs(now=now),
     "old_requests": lambda now: idempotency.delete_expired_records(now=now),
 }

@@ -267,7 +267,7 @@ class Verifier:
             self.faults.append("the export has no last line: it was cut off")
         else:
             self.foot(foot, rows=rows, digest=digest.hexdigest())
-        self.judge_gaps()
+        self.check_gaps()
 
     def foot(self, foot: dict[str, Any], *, rows: int, digest: str) -> None:
         """Compare the export's footer with the number and the digest of the lines above it."""
@@ -283,7 +283,7 @@ class Verifier:
             self.newest = parse_checkpoint(note, "the checkpoint of the export")
             self.signature(self.newest, "the checkpoint of the export")
 
-    def judge_gaps(self) -> None:
+    def check_gaps(self) -> None:
         """Report missing rows, unless the export is a search, which omits rows on purpose."""
         for scope, first in self.gaps.items():
             if self.search and self.only() is None:

@@ -113,10 +113,10 @@ def update_compaction_statuses(*rows: Compaction | None) -> None:
         Q(active_compaction__in=touched) | Q(active_compaction__base__in=touched)
     )
     found = places.values_list("active_compaction", "active_compaction__base")
-    in_force = [pk for pair in found for pk in pair if pk]
+    active_ids = [pk for pair in found for pk in pair if pk]
     usable = Compaction.objects.filter(pk__in=touched, status__in=USABLE)
-    usable.filter(pk__in=in_force).update(status=Compaction.Status.PUBLISHED)
-    usable.exclude(pk__in=in_force).update(status=Compaction.Status.REPLACED)
+    usable.filter(pk__in=active_ids).update(status=Compaction.Status.PUBLISHED)
+    usable.exclude(pk__in=active_ids).update(status=Compaction.Status.REPLACED)
 
 
 def close_attempt(
@@ -210,17 +210,17 @@ def retire_covering_summaries(
     ]
     changed = []
     for branch in branches:
-        in_force = get_active_summary(branch.active_compaction)
+        active = get_active_summary(branch.active_compaction)
         if (
-            in_force is None
-            or not is_seq_covered(in_force, seq)
+            active is None
+            or not is_seq_covered(active, seq)
             or not is_message_on_path(branch, message)
         ):
             continue
         activate_compaction(
             branch,
             to=next(
-                (row for row in walk_summary_chain(in_force) if not is_seq_covered(row, seq)), None
+                (row for row in walk_summary_chain(active) if not is_seq_covered(row, seq)), None
             ),
         )
         changed.append(branch)

@@ -9,7 +9,7 @@ from django.conf import settings
 from django.db import IntegrityError
 from django.db.models import F
 
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.ground import queue
 from chats.memory.search import bulk_indexing, index_progress, index_schedule, vectors
 from chats.models import Branch, Chat, ImportedChat
@@ -72,7 +72,7 @@ def update_chat_index(*, chat_id: uuid.UUID) -> None:
             logger.info("chat %s was erased during indexing", chat_id)
             return
     index_schedule.index_due_branches(
-        chat_id=chat_id, is_closed=rights.archive_lock(chat) is not None
+        chat_id=chat_id, is_closed=summary_permissions.archive_lock(chat) is not None
     )
     if branch is not None and branch.summary_due_at is not None and not is_far_behind(branch):
         queue.enqueue(queue.MAINTAIN_CHAT, chat_id=chat_id)

@@ -159,7 +159,7 @@ def assess_summary(
 
     `begun`: the `time.monotonic()` value at which it was started.
     """
-    judged = check_generated_summary(
+    checked = check_generated_summary(
         written.text,
         sources=claimed.plan.sources,
         previous=claimed.plan.previous,
@@ -172,12 +172,12 @@ def assess_summary(
     )
     return Performed(
         written=written,
-        reasons=judged.reasons,
+        reasons=checked.reasons,
         tokens=counter.count(written.text),
         kept_facts=measure_fact_retention(
             claimed.plan.sources, claimed.plan.previous, written.text
         ),
-        lost=judged.lost,
+        lost=checked.lost,
         duration_ms=round((time.monotonic() - begun) * 1000),
         cost=None
         if written.is_unreported

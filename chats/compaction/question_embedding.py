@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 
 from chats.compaction.embedding_spaces import NOT_INSTALLED, WRONG, get_space_embedder
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.ground.breakers import LatenessBreaker
 from chats.ground.refusals import Refusal
 from chats.memory.search import vectors
@@ -72,7 +72,7 @@ def get_embedding_permission(chat: Chat, *, provider: str) -> bool | None:
         choice = model_choice.choose_chat_model(chat=chat)
     except Refusal:
         return None
-    is_open = rights.get_archive_refusal(choice) is None
+    is_open = summary_permissions.get_archive_refusal(choice) is None
     return is_open and is_provider_allowed(choice.values.memory_providers, provider=provider)
 
 

@@ -66,7 +66,7 @@ class Builder:
     counted: int = 0
     lost: int = 0
     # The number of losses when the last entry was complete.
-    noted: int = 0
+    reported: int = 0
     calls: int = 0
     # Whether an entry without a known parent follows the previous entry of the file.
     is_chain: bool = False
@@ -92,7 +92,7 @@ class Builder:
         self.counted += bool(listed)
         if not listed:
             self.count_dropped()
-        self.noted = len(self.losses)
+        self.reported = len(self.losses)
         own_id, parent = intern(own_id), intern(parent) if parent is not None else None
         known = self.entries.get(own_id)
         if known is not None and known.parts and listed:
@@ -129,21 +129,21 @@ class Builder:
         """Leave out an entry that is not a message. Its children are attached to its parent."""
         parent = intern(parent) if parent is not None else None
         self.entries.setdefault(intern(own_id), SourceEntry(own_id, parent))
-        self.noted = len(self.losses)
+        self.reported = len(self.losses)
 
     def drop(self, loss: str) -> None:
         """Record the loss of content that cannot be imported."""
         self.counted += 1
         self.lost += 1
         self.losses.append(loss)
-        self.noted = len(self.losses)
+        self.reported = len(self.losses)
 
     def count_dropped(self) -> None:
         """Count a message as lost if its content was dropped since the previous entry."""
-        is_dropped = any(loss.startswith(DROPPED) for loss in self.losses[self.noted :])
+        is_dropped = any(loss.startswith(DROPPED) for loss in self.losses[self.reported :])
         self.counted += is_dropped
         self.lost += is_dropped
-        self.noted = len(self.losses)
+        self.reported = len(self.losses)
 
     def result(
         self, call_id: str, content: object, *, own_id: str = "", parent: str | None = None
@@ -157,7 +157,7 @@ class Builder:
         if own_id in self.entries:
             own_id = self.find_free_id(own_id)
         self.entries[own_id] = SourceEntry(own_id, parent, result=(call_id, content))
-        self.noted = len(self.losses)
+        self.reported = len(self.losses)
 
     def names_children(self, own_id: str, children: object) -> None:
         listed = [intern(child) for child in get_list_items(children) if isinstance(child, str)]

@@ -6,7 +6,7 @@ from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
 
 from chats.compaction import coverage
-from chats.compaction.people import revise, rights
+from chats.compaction.people import revise, summary_permissions
 from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
 from chats.exchange.drafts import LOADED_SKILLS, ChatDraft, DraftSummary
@@ -65,7 +65,7 @@ def create_imported_compaction(
 
     Raises `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`, `InvalidCharacter`.
     """
-    choice = rights.check_summary_permission(user=owner, chat=chat, action="edit")
+    choice = summary_permissions.check_summary_permission(user=owner, chat=chat, action="edit")
     tokens = revise.check_summary(said.text, limit=choice.values.summary_max_tokens)
     branch = coverage.load_locked_active_branch(chat)
     first, last = places.known[said.first][1], places.known[said.last][1]

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db.models import Q, QuerySet
 
 from chats.actions import lifecycle
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.gateway.errors import InvalidRequest, MakesNoEmbeddings, ModelNotFound, TeamInChat
 from chats.ground.refusals import NotFound
 from chats.models import Chat, ProviderAccount

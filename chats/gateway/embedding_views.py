@@ -28,7 +28,7 @@ def embeddings(request: HttpRequest, key: ApiKey) -> HttpResponseBase:
     """Return embeddings from a provider. The call is recorded, but its texts are not stored.
 
     Raises the errors of parsing the body and choosing the model, `InvalidRequest`,
-    `ModelUnavailable` and `TooManyPassedOn`.
+    `ModelUnavailable` and `TooManyPassthroughRequests`.
     """
     sent = body.parse_gateway_body(cast(IO[bytes], request))
     name = body.parse_model_name(sent)

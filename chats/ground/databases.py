@@ -113,7 +113,7 @@ def is_retryable_error(error: BaseException) -> bool:
     return of_database and not _OF_A_VALUE.search(str(error))
 
 
-class _Noted:
+class _LastFailures:
     """The last failures of this process: a write to a full disk, and a database connection."""
 
     full_at = float("-inf")
@@ -130,10 +130,10 @@ def is_full(error: BaseException | None) -> bool:
         state = getattr(error, "sqlstate", None)
         text = str(error) if isinstance(error, Error | OSError) else ""
         if number in _FULL_NUMBERS or state in _FULL_STATES or _FULL.search(text):
-            _Noted.full_at = time.monotonic()
+            _LastFailures.full_at = time.monotonic()
             return True
         if isinstance(error, OperationalError) and _OF_A_FILE.search(text) and not has_room():
-            _Noted.full_at = time.monotonic()
+            _LastFailures.full_at = time.monotonic()
             return True
         error = error.__cause__ or error.__context__
     return False
@@ -154,7 +154,7 @@ def has_room() -> bool:
 
 def is_disk_full() -> bool:
     """Return True if a write of this process recently failed because of a full disk."""
-    return time.monotonic() - _Noted.full_at < _FULL_FOR
+    return time.monotonic() - _LastFailures.full_at < _FULL_FOR
 
 
 def describe_connection_error(error: BaseException) -> str:
@@ -166,7 +166,7 @@ def describe_connection_error(error: BaseException) -> str:
     """
     found = _cause_in(str(error))
     if not found and "couldn't get a connection" in str(error):
-        at, cause = _Noted.unreachable
+        at, cause = _LastFailures.unreachable
         found = cause if time.monotonic() - at < _FULL_FOR else ""
     return found
 
@@ -220,7 +220,7 @@ class PoolFailures(logging.Handler):
     def emit(self, record: logging.LogRecord) -> None:
         """Record the cause given in a line of the pool's log."""
         if cause := _cause_in(record.getMessage()):
-            _Noted.unreachable = (time.monotonic(), cause)
+            _LastFailures.unreachable = (time.monotonic(), cause)
 
 
 logging.getLogger("psycopg.pool").addHandler(PoolFailures())

@@ -53,11 +53,11 @@ class UnnotedUses:
         """Try to note each waiting use once. After an hour, give it up with a warning."""
         for use, (since, write) in list(self.waiting.items()):
             try:
-                is_noted = write()
+                is_recorded = write()
             except Exception:
                 logger.exception("the use of key %s cannot be noted", use[0])
-                is_noted = True
-            if not is_noted:
+                is_recorded = True
+            if not is_recorded:
                 if time.monotonic() - since < LONGEST:
                     continue
                 logger.warning("the use of key %s was not noted within an hour", use[0])

@@ -57,7 +57,7 @@ DEFAULT_DAYS = 90
 LONGEST_DAYS = 365
 NAME_LENGTH = 200
 # Minimum time between two updates of a key's last use, because each is a write.
-NOTED_EVERY = timedelta(minutes=1)
+RECORDED_EVERY = timedelta(minutes=1)
 # The name of the optional write in logs.
 USE = "the use of a key"
 
@@ -266,32 +266,32 @@ def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
     if key is None:
         return None
     midnight = now.astimezone(UTC).replace(hour=0, minute=0, second=0, microsecond=0)
-    noted_until = max(now - NOTED_EVERY, midnight)
-    if key.last_used_at is None or key.last_used_at < noted_until:
-        note_use(key, noted_until=noted_until, now=now)
+    recorded_until = max(now - RECORDED_EVERY, midnight)
+    if key.last_used_at is None or key.last_used_at < recorded_until:
+        note_use(key, recorded_until=recorded_until, now=now)
     return key
 
 
-def note_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+def note_use(key: ApiKey, *, recorded_until: datetime, now: datetime) -> None:
     """Record that the key was used. Of several concurrent requests, only one writes.
 
     If the database is busy, the request continues, and a later request or a thread records the use.
     """
-    write = partial(write_use, key, noted_until=noted_until, now=now)
+    write = partial(write_use, key, recorded_until=recorded_until, now=now)
     if not databases.write_if_possible(USE, write, is_repeated=True):
-        again = partial(write_missed_use, key, noted_until=noted_until, now=now)
+        again = partial(write_missed_use, key, recorded_until=recorded_until, now=now)
         later = partial(databases.write_if_possible, USE, again, is_repeated=True)
         key_uses.UNNOTED.add(key.pk, now.astimezone(UTC).date(), later)
 
 
-def write_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+def write_use(key: ApiKey, *, recorded_until: datetime, now: datetime) -> None:
     """Update the key's last use; record the first use of a day in the ledger too."""
     is_first = key.last_used_at is None or key.last_used_at.date() < now.astimezone(UTC).date()
-    if update_last_use(key, noted_until=noted_until, now=now) and is_first:
+    if update_last_use(key, recorded_until=recorded_until, now=now) and is_first:
         record_use(key, now=now)
 
 
-def write_missed_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> None:
+def write_missed_use(key: ApiKey, *, recorded_until: datetime, now: datetime) -> None:
     """Record a use that the database was too busy to record.
 
     Another use may have been noted since, even on the next day. The ledger gets the missed use
@@ -300,14 +300,14 @@ def write_missed_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> No
     held = ApiKey.objects.select_for_update(of=("self",), no_key=True).filter(pk=key.pk)
     if not held:
         return
-    update_last_use(key, noted_until=noted_until, now=now)
+    update_last_use(key, recorded_until=recorded_until, now=now)
     if not has_use_of_day(key, day=now):
         record_use(key, now=now)
 
 
-def update_last_use(key: ApiKey, *, noted_until: datetime, now: datetime) -> bool:
-    """Update the key's last use; return False if it was updated since `noted_until`."""
-    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=noted_until)
+def update_last_use(key: ApiKey, *, recorded_until: datetime, now: datetime) -> bool:
+    """Update the key's last use; return False if it was updated since `recorded_until`."""
+    unnoted = Q(last_used_at=None) | Q(last_used_at__lt=recorded_until)
     return bool(ApiKey.objects.filter(unnoted, pk=key.pk).update(last_used_at=now))
 
 

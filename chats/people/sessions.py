@@ -18,7 +18,7 @@ from contextpolicy import ledger
 
 RECENTLY = timedelta(minutes=15)
 # Minimum time between two updates of a session's last use, because each is a write.
-NOTED_EVERY = timedelta(minutes=5)
+RECORDED_EVERY = timedelta(minutes=5)
 
 SIGNED_IN_AT = "signed_in_at"
 SEEN_AT = "seen_at"
@@ -61,7 +61,7 @@ def can_continue_session(*, session: SessionBase, is_staff: bool, now: datetime)
     idle = now - datetime.fromisoformat(session[SEEN_AT])
     if is_staff and idle > timedelta(seconds=settings.STAFF_IDLE_SECONDS):
         return False
-    if idle > NOTED_EVERY:
+    if idle > RECORDED_EVERY:
         note_seen(session, now=now)
     return True
 

@@ -254,7 +254,7 @@ def compose_for_agent(
     return replace(prompt, need=need_nothing, follow_ups=follow_ups)
 
 
-def compose_lead(
+def compose_prefix(
     *,
     branch: Branch,
     choice: model_choice.ChosenModel,
@@ -281,11 +281,11 @@ def compose_lead(
     given, assembled = compose_with_search(given, branch=branch, choice=choice)
     if isinstance(assembled, WindowNeeded):
         return WindowMoveRequired(needed=assembled, effective=choice.effective)
-    lead = extract_shared_prefix(assembled)
-    if lead is None:
+    prefix = extract_shared_prefix(assembled)
+    if prefix is None:
         return None
     given = replace(given, last_seq=branch.last_seq)
-    prompt = build_prompt(lead, given=given, choice=choice, branch=branch, zone=zone)
+    prompt = build_prompt(prefix, given=given, choice=choice, branch=branch, zone=zone)
     return replace(prompt, request=replace(prompt.request, max_output_tokens=1))
 
 

@@ -22,13 +22,13 @@ VOCABULARY = Path(__file__).parent / "vocabulary" / "o200k_base.tiktoken.gz"
 SHA256 = "446a9538cb6c348e3516120d7c08b09f57c36495e2acfffe59a5bf8b0cfb1a2d"
 # The pattern by which o200k splits text before merging; part of the vocabulary, as in tiktoken.
 WORD = r"(?i:'s|'t|'re|'ve|'m|'ll|'d)?"
-LEAD = r"[^\r\n\p{L}\p{N}]?"
+LEADING = r"[^\r\n\p{L}\p{N}]?"
 UPPER = r"[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]"
 LOWER = r"[\p{Ll}\p{Lm}\p{Lo}\p{M}]"
 PATTERN = "|".join(
     [
-        f"{LEAD}{UPPER}*{LOWER}+{WORD}",
-        f"{LEAD}{UPPER}+{LOWER}*{WORD}",
+        f"{LEADING}{UPPER}*{LOWER}+{WORD}",
+        f"{LEADING}{UPPER}+{LOWER}*{WORD}",
         r"\p{N}{1,3}",
         r" ?[^\s\p{L}\p{N}]+[\r\n/]*",
         r"\s*[\r\n]+",

@@ -105,12 +105,12 @@ class ReplyCollector:
         say: Say = discard_piece,
         say_call: SayCall = discard_call_piece,
         clock: Callable[[], datetime] | None = None,
-        folds_thoughts: bool = True,
+        splits_thoughts: bool = True,
     ) -> None:
         self.say = say
         self.say_call = say_call
         # Separates thinking from text, unless an API client gets the text unchanged.
-        self.tags = ThinkTags() if folds_thoughts else None
+        self.tags = ThinkTags() if splits_thoughts else None
         self.clock = clock
         self.text = Growing()
         self.reasoning = Growing()

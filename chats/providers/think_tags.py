@@ -62,7 +62,7 @@ _WITH_ATTRIBUTES = re.compile(
 _BEGUN = re.compile(rf"<(?:{_NAMES})\s[^<>\n]{{0,200}}\Z", re.IGNORECASE | re.ASCII)
 _HEADER = re.compile("|".join(map(re.escape, _HEADERS)), re.IGNORECASE | re.ASCII)
 # White space, and the mark at the start of some files.
-_LEAD = re.compile(r"[\s\ufeff]+")
+_LEADING_SPACE = re.compile(r"[\s\ufeff]+")
 
 
 def split_unopened(text: str) -> tuple[str, str] | None:
@@ -188,10 +188,10 @@ def list_openings(text: str) -> set[str]:
     return {tag.group().lower() for tag in _OPENING.finditer(text)}
 
 
-def strip_lead(text: str) -> str:
+def strip_leading_space(text: str) -> str:
     """Return a text without leading whitespace and byte order marks."""
-    lead = _LEAD.match(text)
-    return text[lead.end() :] if lead else text
+    leading = _LEADING_SPACE.match(text)
+    return text[leading.end() :] if leading else text
 
 
 @dataclass(slots=True)
@@ -272,7 +272,7 @@ class ThinkTags:
         self._block, self._tail, self._code, self._opened = [], "", CodePosition(), set()
 
     def _begin(self) -> list[tuple[Kind, str]]:
-        said = strip_lead(self._held)
+        said = strip_leading_space(self._held)
         if opened := match_opening(said):
             closing, end = opened
             self._open(closing, said[end:])
@@ -297,7 +297,7 @@ class ThinkTags:
         found = ""
         while not self._is_unclear and (closed := _ANY_CLOSING.search(self._held)):
             before, after = self._held[: closed.start()], self._held[closed.end() :]
-            role = self._judge_closing(closed, before=before, after=after)
+            role = self._classify_closing(closed, before=before, after=after)
             if role == "wait":
                 break
             if role == "end":
@@ -319,7 +319,7 @@ class ThinkTags:
         self._held = self._held[len(thoughts) :]
         return [("reasoning", found + self._keep(thoughts))]
 
-    def _judge_closing(
+    def _classify_closing(
         self, closed: re.Match[str], *, before: str, after: str
     ) -> Literal["end", "mention", "unclear", "wait"]:
         """Return the role of a closing tag in a block of thinking.

@@ -143,7 +143,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         ProviderError.
         """
         url = URL(str(request.url), encoded=True)
-        await self._guard.judge(url)
+        await self._guard.check_host(url)
         data = await request.aread()
         headers = [(k, v) for k, v in request.headers.items() if k.lower() in self._sent_headers]
         try:
@@ -245,9 +245,9 @@ class _AddressGuard(AbstractResolver):
     def __init__(self, *, allowed_private: Collection[str], resolve: Resolver) -> None:
         self._allowed_private = frozenset(allowed_private)
         self._resolve = resolve
-        self._judged: dict[tuple[str, int], tuple[str, ...]] = {}
+        self._checked: dict[tuple[str, int], tuple[str, ...]] = {}
 
-    async def judge(self, url: URL) -> None:
+    async def check_host(self, url: URL) -> None:
         """Resolve the host of a request and check its addresses.
 
         Called for each request, because aiohttp does not resolve the host when it reuses a
@@ -255,7 +255,7 @@ class _AddressGuard(AbstractResolver):
         and ProviderError if the host cannot be resolved.
         """
         host, port = url.raw_host or "", url.port or 0
-        self._judged[host, port] = check_addresses(
+        self._checked[host, port] = check_addresses(
             host=host,
             port=port,
             addresses=await self._resolve(host, port),
@@ -271,7 +271,7 @@ class _AddressGuard(AbstractResolver):
         """
         return [
             ResolveResult(hostname=host, host=address, port=port, family=family, proto=0, flags=0)
-            for address in self._judged[host, port]
+            for address in self._checked[host, port]
         ]
 
     async def close(self) -> None:

@@ -126,7 +126,7 @@ class IdempotentRequest:
 GATEWAY = "gateway"
 
 
-def forget_of_programs(*, chat_id: uuid.UUID) -> int:
+def forget_client_responses(*, chat_id: uuid.UUID) -> int:
     """Delete the body hashes of API clients' requests to a chat."""
     rows = IdempotencyRecord.objects.filter(route=GATEWAY, result__chat=str(chat_id))
     return rows.exclude(salt="").update(salt="", body_commitment="")

@@ -144,8 +144,10 @@ def calculate_turns_cost(
     )
     cost = Money.of(compute_call_cost(used, model.prices), currency=model.currency)
     writer = find_summary_writer(outlook.choice.values)
-    folds = [point.folded for point in points if point.folded]
-    if writer is not None and folds:
-        wrote = UsedTokens(input=sum(folds) + length * len(folds), output=length * len(folds))
+    replaced = [point.replaced for point in points if point.replaced]
+    if writer is not None and replaced:
+        wrote = UsedTokens(
+            input=sum(replaced) + length * len(replaced), output=length * len(replaced)
+        )
         cost += Money.of(compute_call_cost(wrote, writer.prices), currency=writer.currency)
     return cost

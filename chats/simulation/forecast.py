@@ -34,7 +34,7 @@ class Size:
 class Point:
     """The estimated prompt of one turn, and whether the history was shortened for it.
 
-    `cached`: tokens of the prefix shared with the previous turn. `folded`: tokens of the history
+    `cached`: tokens of the prefix shared with the previous turn. `replaced`: tokens of the history
     that a summary replaced.
     """
 
@@ -42,7 +42,7 @@ class Point:
     tokens: int
     compacted: bool
     cached: int = 0
-    folded: int = 0
+    replaced: int = 0
 
 
 @dataclass(slots=True)

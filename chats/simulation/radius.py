@@ -28,7 +28,7 @@ from chats.simulation import sampling
 from chats.simulation.due import RADIUS_COUNTS
 from chats.simulation.preview import Preview, find_previewable_chat, preview_proposal
 from chats.simulation.proposals import PolicyProposal, build_group_proposal
-from chats.simulation.sampling import WORST, Judged, compare_chat
+from chats.simulation.sampling import WORST, EvaluatedChat, compare_chat
 from contextpolicy import blast, ledger
 from contextpolicy.controls import parse_actor_user
 from contextpolicy.linter.errors import find_policy_errors
@@ -277,7 +277,7 @@ def compare_page(
     return page
 
 
-def serialize_changed_chat(found: Judged) -> dict[str, Any]:
+def serialize_changed_chat(found: EvaluatedChat) -> dict[str, Any]:
     """Return the id and numbers of a changed chat, in the form that is stored."""
     return {
         "chat": str(found.chat.pk),

@@ -32,7 +32,7 @@ CERTAINTY = 1.96
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class EvaluatedChat:
     """One evaluated chat: its next prompt under the active and under the proposed policy."""
 
     chat: Chat
@@ -69,7 +69,7 @@ class Sampled:
     would_refuse: int
     low: float
     high: float
-    worst: tuple[Judged, ...] = ()
+    worst: tuple[EvaluatedChat, ...] = ()
 
 
 def sample_chats(
@@ -131,7 +131,7 @@ def compare_chats(
     clock: Callable[[], float],
     until: float,
     guard: AbstractContextManager[Any],
-) -> list[Judged]:
+) -> list[EvaluatedChat]:
     """Compare chats one after the other until the time limit.
 
     Skips deleted chats, and those that cannot be compared because of an error.
@@ -159,7 +159,7 @@ def log_failed_comparison(pk: Any, error: Exception) -> None:
     logger.error("chat %s was not judged: %s", pk, type(error).__name__)
 
 
-def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged | None:
+def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> EvaluatedChat | None:
     """Compose the next prompt of a chat under both policies, and discard its text.
 
     None if the chat was deleted.
@@ -168,7 +168,7 @@ def compare_chat(pk: Any, *, proposal: PolicyProposal, now: datetime) -> Judged 
     if chat is None:
         return None
     sides = compose_both_sides(chat, proposal=proposal, now=now)
-    return Judged(chat, *(replace(side, outlook=None) for side in sides))
+    return EvaluatedChat(chat, *(replace(side, outlook=None) for side in sides))
 
 
 def calculate_confidence_interval(changed: int, *, of: int, among: int) -> tuple[float, float]:

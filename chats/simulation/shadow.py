@@ -68,7 +68,7 @@ class Recorded:
 
 
 @dataclass(slots=True)
-class Judgement:
+class TurnEvaluation:
     """The result of one turn, and the draft's coverage after it."""
 
     row: EvaluatedTurn
@@ -76,7 +76,7 @@ class Judgement:
     counts: Mapping[str, int] = field(default_factory=dict)
 
 
-def evaluate_turn(evaluation: Evaluation, *, turn: Turn) -> Judgement:
+def evaluate_turn(evaluation: Evaluation, *, turn: Turn) -> TurnEvaluation:
     """Compare a finished turn with the evaluated draft; nothing is written."""
     row = EvaluatedTurn(
         evaluation=evaluation, turn_id=turn.pk, at=turn.finished_at or turn.queued_at
@@ -95,7 +95,7 @@ def evaluate_turn(evaluation: Evaluation, *, turn: Turn) -> Judgement:
         )
     except Unknown as unknown:
         row.outcome, row.reason = Outcome.UNKNOWN, unknown.code
-    return Judgement(row, coverage, count_turn_totals(row))
+    return TurnEvaluation(row, coverage, count_turn_totals(row))
 
 
 def count_turn_totals(row: EvaluatedTurn) -> dict[str, int]:
@@ -249,8 +249,8 @@ def compose_draft_prompt(
     row.outcome = Outcome.EQUAL if is_same else Outcome.CHANGED
     moved = outlook.given.window_to > max(coverage.window_to, coverage.to_seq)
     coverage.window_to = max(coverage.window_to, outlook.given.window_to)
-    folded = apply_draft_compaction(coverage, branch=branch, choice=choice, action=then.due[0])
-    row.compacts_then = moved or folded
+    replaced = apply_draft_compaction(coverage, branch=branch, choice=choice, action=then.due[0])
+    row.compacts_then = moved or replaced
 
 
 def build_comparison_key(side: Side) -> tuple[object, ...]:

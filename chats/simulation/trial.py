@@ -26,7 +26,7 @@ from chats.models import Chat
 from chats.prompt import model_choice, prompt_facts
 from chats.prompt.tokenizer import O200kCounter
 from chats.providers.base import ProviderError, ProviderRequest
-from chats.record import passed_on
+from chats.record import passthrough_requests
 from chats.simulation.estimates import find_summary_writer
 from chats.simulation.proposals import PolicyProposal, choose_under
 from contextpolicy.engine.policy.costs import Money, compute_call_cost, parse_reported_usage
@@ -132,18 +132,18 @@ def run_trial(
         raise NotFound
     ready = prepare_trial(chat, proposal=proposal)
     account = model_choice.get_model_account(ready.model)
-    row = passed_on.start_summary_trial(owner=user, model=ready.model, now=clock())
+    row = passthrough_requests.start_summary_trial(owner=user, model=ready.model, now=clock())
     begun = time.monotonic()
-    ended = passed_on.Ended("lost", {})
+    ended = passthrough_requests.Ended("lost", {})
     try:
         databases.give_back()
         written = asyncio.run(call_summariser(ready.request, account=account))
-        ended = passed_on.Ended("ok", written.usage)
+        ended = passthrough_requests.Ended("ok", written.usage)
     except ProviderError as error:
-        ended = passed_on.Ended("failed", {}, error.code)
+        ended = passthrough_requests.Ended("failed", {}, error.code)
         raise TrialFailed(reason=error.full) from error
     finally:
-        passed_on.finish_passthrough(row, ended, now=clock())
+        passthrough_requests.finish_passthrough(row, ended, now=clock())
     return check_trial_summary(ready, written, seconds=time.monotonic() - begun)
 
 

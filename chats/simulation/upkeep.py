@@ -19,7 +19,7 @@ from chats.models import Turn
 from chats.simulation.due import ENDED_TURN, EVALUATIONS
 from chats.simulation.evaluating import end_if_due
 from chats.simulation.shadow import (
-    Judgement,
+    TurnEvaluation,
     Unknown,
     count_turn_totals,
     evaluate_turn,
@@ -82,7 +82,7 @@ def list_completed_turns(pk: int) -> list[tuple[int, uuid.UUID]]:
     return [(number, turn_id) for number, turn_id in found if turn_id]
 
 
-def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> Judgement:
+def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> TurnEvaluation:
     """Compare one turn. A failure counts as unknown, so that other turns are still compared."""
     try:
         return evaluate_turn(row, turn=turn)
@@ -100,10 +100,10 @@ def evaluate_turn_safely(row: Evaluation, *, turn: Turn) -> Judgement:
             outcome=EvaluatedTurn.Outcome.UNKNOWN,
             reason=Unknown("failed").code,
         )
-        return Judgement(unknown, None, count_turn_totals(unknown))
+        return TurnEvaluation(unknown, None, count_turn_totals(unknown))
 
 
-def store_turn_evaluation(found: Judgement, *, lease: EvaluationLease) -> None:
+def store_turn_evaluation(found: TurnEvaluation, *, lease: EvaluationLease) -> None:
     """Store a comparison, its coverage and the totals in one transaction. Raises `LeaseLost`."""
     with transaction.atomic():
         lease.renew(**{name: F(name) + more for name, more in found.counts.items()})

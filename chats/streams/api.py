@@ -101,7 +101,7 @@ def build_turn_stream(
         read=sync_to_async(databases.close_connections_after(read_row_with_reply)),
         seen=seen,
     )
-    program = Program(turn_id=turn_id, seen=seen)
+    program = ApiFollower(turn_id=turn_id, seen=seen)
     check = partial(can_follow_turn, viewer, chat_id=chat_id, turn_id=turn_id)
     return connection.build_stream_response(
         connection.stream_events(
@@ -158,7 +158,7 @@ def load_viewer_user(viewer: FollowingPerson) -> AbstractBaseUser | None:
     return viewer.user if keys.is_living(key_id=viewer.key_id, now=timezone.now()) else None
 
 
-class Program:
+class ApiFollower:
     """One API client that follows a turn: its position, and the events that it gets."""
 
     def __init__(self, *, turn_id: uuid.UUID, seen: StreamPosition | None) -> None:

@@ -7,7 +7,7 @@ from typing import Any
 from django.contrib.auth.models import User
 from django.utils.translation import gettext, gettext_noop
 
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.ground.refusals import Refusal
 from chats.ground.texts import UNSTORABLE
 from chats.models import Agent, Team, TeamVersion

@@ -12,7 +12,7 @@ from django.db import transaction
 from django.utils.text import slugify
 from django.utils.translation import gettext_noop
 
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Agent, Chat, Team, TeamVersion
 from chats.record import access

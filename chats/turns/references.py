@@ -20,7 +20,7 @@ from django.db import transaction
 
 from chats.compaction import embedding_spaces, question_embedding
 from chats.compaction.embedding_spaces import Unreachable
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.compaction.question_embedding import QuestionEmbedder, QuestionVector
 from chats.ground.breakers import LatenessBreaker
 from chats.memory.search import excerpts, fulltext, meaning, references
@@ -318,7 +318,7 @@ def is_closed_to_others(chat_id: uuid.UUID) -> bool:
     Also True for a deleted chat.
     """
     chat = Chat.objects.select_related("model").filter(pk=chat_id, without_memory=False).first()
-    return chat is None or rights.archive_lock(chat) is not None
+    return chat is None or summary_permissions.archive_lock(chat) is not None
 
 
 @transaction.atomic

@@ -15,7 +15,7 @@ from chats.ground.refusals import Refusal
 def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     """Return the error as JSON for API paths, otherwise as an HTML page with the same message."""
     response: HttpResponse
-    if is_of_programs(request):
+    if is_api_request(request):
         response = JsonResponse(build_error_body(request, refusal), status=refusal.status)
     else:
         context = {"refusal": refusal, "request_id": getattr(request, "request_id", "")}
@@ -25,7 +25,7 @@ def render_refusal(request: HttpRequest, refusal: Refusal) -> HttpResponse:
     return response
 
 
-def is_of_programs(request: HttpRequest) -> bool:
+def is_api_request(request: HttpRequest) -> bool:
     """Return True if the path is below an API prefix, whether or not it exists."""
     return request.path.partition("/")[2].partition("/")[0] in {"api", "v1"}
 
@@ -57,7 +57,7 @@ def server_error(request: HttpRequest) -> HttpResponse:
     error = sys.exc_info()[1]
     if databases.is_full(error):
         return render_refusal(request, databases.StorageFull())
-    if is_of_programs(request):
+    if is_api_request(request):
         return render_refusal(request, Unforeseen())
     # Without context processors: one of them may need the part that is broken.
     context = {"request_id": getattr(request, "request_id", "")}

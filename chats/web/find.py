@@ -12,7 +12,7 @@ from django.utils.translation import gettext
 from django.views.decorators.http import require_GET
 
 from chats.compaction.coverage import get_active_summary
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.ground.refusals import Refusal
 from chats.memory.search import index_progress, searchable_text, speakers
 from chats.memory.search.marking import find_question_matches, select_match_excerpt, split_excerpt
@@ -49,7 +49,7 @@ def chat_find(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
     branch = load_active_branch(chat)
     question = request.GET.get("q", "").strip()
     speaker = request.GET.get("speaker", "")
-    closed = rights.archive_lock(chat)
+    closed = summary_permissions.archive_lock(chat)
     refusal = closed or refuse_long_question(question)
     found = SearchResult()
     archived = index_progress.get_archived_seq(branch)

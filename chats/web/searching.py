@@ -55,7 +55,7 @@ class ShownHit:
 
     @property
     def who(self) -> str:
-        name = self.hit.passage.speaker or "Summary"
+        name = self.hit.excerpt.speaker or "Summary"
         return gettext(name) if name in {"You", "Assistant", "Summary"} else name
 
 
@@ -213,16 +213,16 @@ def group_hits(hits: Sequence[Hit]) -> list[ChatHits]:
 
 
 def build_shown_hit(hit: Hit) -> ShownHit:
-    passage = hit.passage
-    pieces = split_excerpt(passage.text, passage.marks, part=(passage.start, passage.end))
+    excerpt = hit.excerpt
+    pieces = split_excerpt(excerpt.text, excerpt.marks, part=(excerpt.start, excerpt.end))
     words = [(strip_inline_signs(piece), is_match) for piece, is_match in pieces]
-    if hit.is_beside and passage.message_id:
-        choose = reverse("chats:message-show", args=[passage.chat_id, passage.message_id])
+    if hit.is_beside and excerpt.message_id:
+        choose = reverse("chats:message-show", args=[excerpt.chat_id, excerpt.message_id])
         return ShownHit(hit, words, "", choose)
-    if passage.message_id:
-        address = build_message_url(hit.branch, passage.message_id, seq=passage.seq)
+    if excerpt.message_id:
+        address = build_message_url(hit.branch, excerpt.message_id, seq=excerpt.seq)
     else:
-        address = reverse("chats:compaction", args=[passage.chat_id, passage.summary_id])
+        address = reverse("chats:compaction", args=[excerpt.chat_id, excerpt.summary_id])
     return ShownHit(hit, words, address, "")
 
 

@@ -11,7 +11,7 @@ from django.utils import timezone
 from django.views.decorators.http import require_GET, require_http_methods, require_POST
 
 from chats.actions import lifecycle
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.models import Chat, Team, TeamVersion
 from chats.record import access
 from chats.teams import conversation, play, rosters, team_drafts

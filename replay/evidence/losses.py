@@ -4,7 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from chats.memory.search import references
-from chats.memory.search.recall import Passage, recall_passages
+from chats.memory.search.recall import FoundExcerpt, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Message, SearchText, Turn
 from chats.prompt.built_prompt import Prompt
@@ -23,7 +23,7 @@ MOST_FOUND = 1_000
 class LookedUp:
     """The search results of a question, best first, and the seqs of the chosen excerpts."""
 
-    passages: Sequence[Passage]
+    found_excerpts: Sequence[FoundExcerpt]
     excerpts: frozenset[int]
     note: str
     values: PolicyValues
@@ -39,7 +39,7 @@ def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> Look
     if question is None:
         raise ValueError(f"turn {turn.pk} has no question")
     branch = Branch.objects.select_related("chat").get(pk=turn.branch_id)
-    recalled = recall_passages(
+    recalled = recall_excerpts(
         branch.chat.owner_id,
         references.build_search_question(question.text, seq=question.seq, branch=branch),
         scope=Scope("chat", branch.chat_id),
@@ -49,7 +49,7 @@ def repeat_search(measured: MeasuredChat, *, turn: Turn, prompt: Prompt) -> Look
     rows = references.load_turn_references(turn.pk, owner_id=branch.chat.owner_id)
     tail = Turn.objects.values_list("tail", flat=True).get(pk=turn.pk) or {}
     return LookedUp(
-        passages=[one for one in recalled.passages if one.message_id],
+        found_excerpts=[one for one in recalled.excerpts if one.message_id],
         excerpts=frozenset(row.message.seq or 0 for row in rows),
         note=tail.get("references", ""),
         values=values,
@@ -75,9 +75,9 @@ def find_lost_step(seq: int, *, measured: MeasuredChat, prompt: Prompt, found: L
         return "not indexed"
     if found.note == "late":
         return "search late"
-    ranks = {one.seq: rank for rank, one in enumerate(found.passages)}
+    ranks = {one.seq: rank for rank, one in enumerate(found.found_excerpts)}
     rank = ranks.get(seq)
-    if rank is None or found.passages[rank].strength < found.values.reference_floor:
+    if rank is None or found.found_excerpts[rank].strength < found.values.reference_floor:
         return "floor"
     is_full = len(found.excerpts) >= found.values.reference_count
     return "rank" if is_full else "share of the budget"

@@ -3,8 +3,8 @@
 import { box, find } from "./page.js";
 
 document.addEventListener("input", ({ target }) => {
-  const { warmUp, restsFrom } = target.dataset ?? {};
-  if (target !== box() || !warmUp || Date.now() < Number(restsFrom)) return;
+  const { warmUp, idleFrom } = target.dataset ?? {};
+  if (target !== box() || !warmUp || Date.now() < Number(idleFrom)) return;
   // Once per message box; each sent message creates a new one.
   delete target.dataset.warmUp;
   const token = find("[name=csrfmiddlewaretoken]", target.form).value;

@@ -15,7 +15,7 @@ from chats.api.chats.chat_inputs import NewChat
 from chats.api.core import strict_json
 from chats.api.core.errors import CsrfFailed, convert_validation_error
 from chats.api.core.inputs import FIELD_UNKNOWN
-from chats.compaction.people.rights import WORDS, NotAllowedByPolicy
+from chats.compaction.people.summary_permissions import WORDS, NotAllowedByPolicy
 from chats.exchange.words import WORDS as LOSSES
 from chats.exchange.words import describe_loss
 from chats.ground import csrf, databases, turn_notices

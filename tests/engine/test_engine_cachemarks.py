@@ -65,9 +65,9 @@ def test_one_text_is_another_one_each_time(layout: Layout) -> None:
 
 
 def test_what_is_read_ahead_needs_no_marks() -> None:
-    lead = extract_shared_prefix(assemble_full_prompt())
-    assert lead is not None
-    assert lead.cache_marks == ()
+    prefix = extract_shared_prefix(assemble_full_prompt())
+    assert prefix is not None
+    assert prefix.cache_marks == ()
 
 
 @examples(
@@ -96,7 +96,7 @@ def test_there_are_at_most_four_ascending_and_the_next_prompt_has_each_before_it
     assert list(marks) == sorted(set(marks))
     assert all(0 < place <= len(now.messages) for place in marks)
     later = assemble(chat(count * 2 + 2, lambda n: text_at(n, count * 2)), **facts)
-    kept = [place for place in marks if place <= now.lead[0] or not has_tail]
+    kept = [place for place in marks if place <= now.prefix[0] or not has_tail]
     assert all(later.messages[:place] == now.messages[:place] for place in kept)
 
 

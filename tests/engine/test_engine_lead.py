@@ -13,18 +13,18 @@ from tests.support.full_prompts import SUMMARY, TOOLS, assemble, assemble_full_p
 
 def test_the_lead_ends_before_the_tail_and_accounts_for_itself() -> None:
     whole = assemble_full_prompt()
-    lead = extract_shared_prefix(whole)
-    assert lead is not None
-    assert lead.messages == whole.messages[: len(lead.messages)]
-    left_out = [s.origin for s in whole.segments[len(lead.segments) :]]
+    prefix = extract_shared_prefix(whole)
+    assert prefix is not None
+    assert prefix.messages == whole.messages[: len(prefix.messages)]
+    left_out = [s.origin for s in whole.segments[len(prefix.segments) :]]
     assert left_out == ["tail", "question"]
-    assert lead.tools == whole.tools
-    assert lead.prompt_tokens == sum(s.tokens for s in lead.segments) == lead.budget.used
-    assert (lead.budget.tail, lead.budget.question) == (0, 0)
-    assert lead.budget.history == whole.budget.history
-    assert set(lead.texts) == {s.text_ref for s in lead.segments if s.text_ref}
-    sent = [s.seq for s in lead.segments if s.seq]
-    check_partition(last_seq=12, sent=sent, left_out=lead.left_out)
+    assert prefix.tools == whole.tools
+    assert prefix.prompt_tokens == sum(s.tokens for s in prefix.segments) == prefix.budget.used
+    assert (prefix.budget.tail, prefix.budget.question) == (0, 0)
+    assert prefix.budget.history == whole.budget.history
+    assert set(prefix.texts) == {s.text_ref for s in prefix.segments if s.text_ref}
+    sent = [s.seq for s in prefix.segments if s.seq]
+    check_partition(last_seq=12, sent=sent, left_out=prefix.left_out)
 
 
 def test_another_question_and_another_day_begin_alike() -> None:
@@ -46,18 +46,18 @@ def test_for_a_strict_provider_what_was_joined_to_the_question_is_not_in_it() ->
     whole = assemble(
         history, strict_roles=True, question=(message(4, "and this?", role="user"),), last_seq=4
     )
-    lead = extract_shared_prefix(whole)
-    assert lead is not None
-    assert [s.seq for s in lead.segments if s.seq] == [1, 2]
-    assert lead.messages == whole.messages[:-1]
+    prefix = extract_shared_prefix(whole)
+    assert prefix is not None
+    assert [s.seq for s in prefix.segments if s.seq] == [1, 2]
+    assert prefix.messages == whole.messages[:-1]
 
 
 def test_a_history_that_is_one_text_of_its_own_is_a_lead() -> None:
     values = PolicyValues(strategy="sliding_window", layout="B")
-    lead = extract_shared_prefix(assemble(chat(6), values=values))
+    prefix = extract_shared_prefix(assemble(chat(6), values=values))
     other = (message(7, "something else", role="user"),)
-    assert lead is not None
-    assert assemble(chat(6), values=values, question=other).messages[:-1] == lead.messages
+    assert prefix is not None
+    assert assemble(chat(6), values=values, question=other).messages[:-1] == prefix.messages
 
 
 @pytest.mark.parametrize("layout", ["A", "C"])

@@ -61,7 +61,7 @@ def started(folder: Path) -> Iterator[Started]:
                 **{name.replace("_", "-"): value for name, value in options.items()},
             }
             refused = given.pop("refused", "").split()
-            command = [broker.find_server_program()]
+            command = [broker.find_server_binary()]
             command += [part for name, value in given.items() for part in (f"--{name}", value)]
             command += [part for name in refused for part in ("--rename-command", name, "")]
             return stack.enter_context(running(command, socket))

@@ -24,7 +24,7 @@ from tests.support.repository import ROOT
 @pytest.fixture(autouse=True)
 def _nothing_noted(monkeypatch: pytest.MonkeyPatch) -> None:
     """Clear the full-disk state that another test may have recorded."""
-    monkeypatch.setattr(databases._Noted, "full_at", float("-inf"))  # of the process
+    monkeypatch.setattr(databases._LastFailures, "full_at", float("-inf"))  # of the process
 
 
 def test_writing_is_refused_and_reading_goes_on(tmp_path: Path) -> None:
@@ -161,7 +161,7 @@ def test_the_cause_of_a_pool_that_waited_in_vain_is_that_of_its_connections(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     waited = OperationalError("couldn't get a connection after 5.00 sec")
-    monkeypatch.setattr(databases._Noted, "unreachable", (float("-inf"), ""))  # as above
+    monkeypatch.setattr(databases._LastFailures, "unreachable", (float("-inf"), ""))  # as above
     assert type(databases.build_database_refusal(waited)) is databases.DatabaseBusy
     line = "error connecting in 'pool-1': connection failed: Connection refused"
     logging.getLogger("psycopg.pool").warning(line)

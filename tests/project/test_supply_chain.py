@@ -55,7 +55,7 @@ def test_clean_found_and_not_reachable_are_distinguished(
 ) -> None:
     report = tmp_path / "report.json"
     report.write_text(json.dumps({"dependencies": packages}))
-    assert load("audit").judge_report(report, "") == code
+    assert load("audit").evaluate_report(report, "") == code
     assert said in capsys.readouterr().out
 
 
@@ -63,7 +63,7 @@ def test_without_a_report_nothing_was_checked(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = "ERROR:pip_audit._cli:HTTPSConnectionPool(host='pypi.org'): no route"
-    assert load("audit").judge_report(tmp_path / "none.json", f"warning\n{said}\n") == 2
+    assert load("audit").evaluate_report(tmp_path / "none.json", f"warning\n{said}\n") == 2
     assert f"Not checked: {said}." in capsys.readouterr().out
 
 

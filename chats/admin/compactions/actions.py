@@ -18,7 +18,7 @@ from chats.admin.confirm import apply_confirmed
 from chats.admin.site import get_request_actor
 from chats.compaction import pauses
 from chats.compaction.people import controls, undo
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.models import Chat, Compaction
 
 OPERATES = "chats.change_provideraccount"

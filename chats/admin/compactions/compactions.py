@@ -26,7 +26,7 @@ from chats.admin.words import RUNGS, render_balance_table, render_table
 from chats.compaction import pauses
 from chats.compaction.cursor import get_summary_cursor
 from chats.compaction.people import approve
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.compaction.report.skip_reasons import TRIGGERS
 from chats.counts import balances
 from chats.models import Chat, Compaction

@@ -18,7 +18,7 @@ from chats.admin.compactions.actions import CompactionDeeds, get_request_user
 from chats.admin.forms import RejectionForm, build_reason_field
 from chats.admin.site import get_request_actor
 from chats.compaction.people import approve
-from chats.compaction.people.rights import EDITS_POLICIES
+from chats.compaction.people.summary_permissions import EDITS_POLICIES
 from chats.ground.refusals import Refusal
 from chats.models import Compaction
 from chats.record import audit_access

@@ -15,7 +15,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from chats.admin.bases import ReadOnlyAdmin
 from chats.admin.site import get_request_actor
-from chats.admin.words import ENDED, NOT_JUDGED
+from chats.admin.words import ENDED, NOT_EVALUATED
 from chats.ground.refusals import Refusal
 from chats.simulation import evaluating
 from chats.simulation.evaluated import load_evaluation_results
@@ -97,7 +97,7 @@ class EvaluationAdmin(ReadOnlyAdmin):
             "opts": self.opts,
             "row": row,
             "found": found,
-            "unknown": [(NOT_JUDGED.get(code, code), count) for code, count in found.unknown],
+            "unknown": [(NOT_EVALUATED.get(code, code), count) for code, count in found.unknown],
             "ended": ENDED.get(row.reason, row.reason),
             "may_act": may_act and row.state == Evaluation.State.OPEN,
         }

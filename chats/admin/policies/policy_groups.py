@@ -48,7 +48,7 @@ FIRST: Mapping[str, Sequence[str]] = {
     ),
 }
 MOST_FIRST = 7
-TOLD: Mapping[str, StrOrPromise] = {
+STRATEGY_TEXTS: Mapping[str, StrOrPromise] = {
     "simple": gettext_lazy(
         "Sends a fixed number of the newest messages, each cut to a maximum length."
     ),

@@ -18,7 +18,7 @@ from chats.admin.policies.form_text import (
     link_field_names,
 )
 from chats.admin.policies.policy_form import PolicyForm
-from chats.admin.policies.policy_groups import TOLD, list_main_fields, list_other_groups
+from chats.admin.policies.policy_groups import STRATEGY_TEXTS, list_main_fields, list_other_groups
 from chats.admin.policies.preview_as import Effective, Viewpoint, merge_viewpoint_layers
 from contextpolicy.linter.lint import lint_policy, read_whole
 from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
@@ -171,7 +171,7 @@ def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]
         {
             "value": value,
             "name": str(name) if value else gettext("Not set"),
-            "text": TOLD.get(value, gettext("This strategy is provided by a plugin.")),
+            "text": STRATEGY_TEXTS.get(value, gettext("This strategy is provided by a plugin.")),
             "checked": value == strategy,
         }
         for value, name in offered

@@ -181,7 +181,7 @@ def list_missing_scopes(request: Request, events: Iterable[str]) -> dict[str, st
     return {event: scope for event, scope in needed.items() if key and scope not in key.scopes}
 
 
-def check_event_rights(
+def check_event_permissions(
     request: Request, events: Iterable[str], *, is_new_address: bool, now: datetime
 ) -> None:
     """Check that the request may send these events to an address.
@@ -219,7 +219,7 @@ class WebhookViewSet(ConditionalEndpoint):
         """
         values = NewWebhook.read(request.data)
         now = timezone.now()
-        check_event_rights(request, values["events"], is_new_address=True, now=now)
+        check_event_permissions(request, values["events"], is_new_address=True, now=now)
         webhook, secret = managing.create_webhook(owner=self.user, now=now, **values)
         return Response({**serialize_row(WebhookOut, webhook), "secret": secret}, status=201)
 
@@ -243,7 +243,7 @@ class WebhookViewSet(ConditionalEndpoint):
         if "url" in values:
             # The new address also gets the pending deliveries.
             events |= {*webhook.events, *managing.list_pending_events(webhook)}
-        check_event_rights(request, events, is_new_address="url" in values, now=now)
+        check_event_permissions(request, events, is_new_address="url" in values, now=now)
         return self.respond(managing.update_webhook(webhook=webhook, now=now, **values))
 
     @extend_schema(summary="Delete a webhook")

@@ -12,7 +12,7 @@ from chats.api.chats.chat_inputs import ArchiveQuery
 from chats.api.chats.message_outputs import MessageOut
 from chats.api.core.base import Endpoint
 from chats.api.core.outputs import serialize_rows
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.memory.search import index_progress
 from chats.memory.search.search import check_question, search_archive
 from chats.record import access
@@ -51,7 +51,7 @@ class ArchiveViewSet(Endpoint):
         """
         branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())
-        closed = rights.archive_lock(branch.chat)
+        closed = summary_permissions.archive_lock(branch.chat)
         if closed is not None:
             raise closed
         check_question(query["q"])

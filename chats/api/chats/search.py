@@ -28,40 +28,40 @@ class HitOut(serializers.Serializer[Any]):
     """A matching message or summary. Exactly one of `message` and `summary` is set."""
 
     message = serializers.UUIDField(
-        source="passage.message_id",
+        source="excerpt.message_id",
         allow_null=True,
         help_text="Id of the message. Null: the result is a summary.",
     )
     summary = serializers.UUIDField(
-        source="passage.summary_id",
+        source="excerpt.summary_id",
         allow_null=True,
         help_text="Id of the compaction. Null: the result is a message.",
     )
-    chat = serializers.UUIDField(source="passage.chat_id", help_text="Id of the chat.")
-    chat_title = serializers.CharField(source="passage.chat_title")
-    branch = serializers.UUIDField(source="passage.branch_id", help_text="Id of the branch.")
+    chat = serializers.UUIDField(source="excerpt.chat_id", help_text="Id of the chat.")
+    chat_title = serializers.CharField(source="excerpt.chat_title")
+    branch = serializers.UUIDField(source="excerpt.branch_id", help_text="Id of the branch.")
     seq = serializers.IntegerField(
-        source="passage.seq",
+        source="excerpt.seq",
         help_text=(
             "Sequence number of the message. For a summary: sequence number of the last message "
             "that it covers."
         ),
     )
     role = serializers.CharField(
-        source="passage.role", help_text="`user`, `assistant` or `summary`."
+        source="excerpt.role", help_text="`user`, `assistant` or `summary`."
     )
     speaker = serializers.CharField(
-        source="passage.speaker",
+        source="excerpt.speaker",
         help_text=(
             "Display name of the author: the name of a team role, `You` or `Assistant`. Empty: "
             "the result is a summary."
         ),
     )
     written_at = serializers.DateTimeField(
-        source="passage.written_at", help_text="Time of the message or summary."
+        source="excerpt.written_at", help_text="Time of the message or summary."
     )
     undated = serializers.BooleanField(
-        source="passage.undated",
+        source="excerpt.undated",
         help_text=(
             "True: the time of the message is unknown, so `written_at` only determines its order."
         ),
@@ -73,12 +73,12 @@ class HitOut(serializers.Serializer[Any]):
         )
     )
     why = serializers.ListField(
-        source="passage.why",
+        source="excerpt.why",
         child=serializers.CharField(),
         help_text="Words of the query that this result, or a summary line that cites it, contains.",
     )
     score = serializers.FloatField(
-        source="passage.score",
+        source="excerpt.score",
         help_text="Relevance, higher is better. Comparable only within one search.",
     )
     on_open_branch = serializers.SerializerMethodField(
@@ -87,12 +87,12 @@ class HitOut(serializers.Serializer[Any]):
 
     def get_excerpt(self, hit: Hit) -> str:
         """Part of the text around the first matching words."""
-        return hit.passage.text[hit.passage.start : hit.passage.end]
+        return hit.excerpt.text[hit.excerpt.start : hit.excerpt.end]
 
     def get_marks(self, hit: Hit) -> list[list[int]]:
         """Positions of the matching words in the excerpt."""
-        start, end = hit.passage.start, hit.passage.end
-        inside = [(max(a, start), min(b, end)) for a, b in hit.passage.marks]
+        start, end = hit.excerpt.start, hit.excerpt.end
+        inside = [(max(a, start), min(b, end)) for a, b in hit.excerpt.marks]
         return [[a - start, b - start] for a, b in inside if a < b]
 
     def get_on_open_branch(self, hit: Hit) -> bool:

@@ -50,15 +50,15 @@ from contextpolicy.models import ContextPolicy
 
 def serialize_policy_row(policy: ContextPolicy) -> dict[str, Any]:
     """Return a policy as listed, without its values."""
-    in_force = policy.current.number if policy.current else None
+    active = policy.current.number if policy.current else None
     newest: int | None = getattr(policy, "newest_number", None)
     return {
         "slug": policy.slug,
         "name": policy.name,
         "description": policy.description,
         "retired": policy.retired,
-        "version": in_force,
-        "draft": None if newest == in_force else newest,
+        "version": active,
+        "draft": None if newest == active else newest,
         "places": getattr(policy, "places", 0),
     }
 

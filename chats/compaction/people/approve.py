@@ -7,7 +7,7 @@ from django.db import transaction
 from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import close_attempt, record_compaction_event
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.compaction.publish import publish_summary
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
@@ -107,7 +107,7 @@ def lock_waiting_summary(
     lock_chat(compaction.branch.chat_id)
     branches = Branch.objects.select_related("active_compaction__base", "chat__owner")
     branch = branches.get(pk=compaction.branch_id)
-    rights.check_summary_permission(user=user, chat=branch.chat, action="approve")
+    summary_permissions.check_summary_permission(user=user, chat=branch.chat, action="approve")
     row = Compaction.objects.select_related("branch", "displaced").get(pk=compaction.pk)
     if row.status != Compaction.Status.PREPARED or not row.needs_approval:
         raise NotWaiting

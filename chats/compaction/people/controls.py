@@ -12,7 +12,7 @@ from django.db.models import Max
 from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import close_attempt, get_active_summary, load_locked_active_branch
-from chats.compaction.people import rights
+from chats.compaction.people import summary_permissions
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
@@ -46,7 +46,7 @@ class FocusTooLong(Refusal):
     param = "focus"
 
 
-class NotInForce(Refusal):
+class SummaryNotActive(Refusal):
     """The summary is not the active one. Only the active summary can be changed."""
 
     code = "not_in_force"
@@ -107,14 +107,16 @@ def request_summary_rerun(
 ) -> Branch:
     """Request that the active summary be regenerated from its originals.
 
-    The new summary replaces the active one, which stays readable. Raises `NotInForce`,
+    The new summary replaces the active one, which stays readable. Raises `SummaryNotActive`,
     `NotAllowedByPolicy`, and the errors of `compact_now`.
     """
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
-    choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")
+    choice = summary_permissions.check_summary_permission(
+        user=user, chat=branch.chat, action="edit"
+    )
     check_summary_options(choice, focus=focus, model=model)
     if get_active_summary(branch.active_compaction) != compaction:
-        raise NotInForce
+        raise SummaryNotActive
     store_compaction_request(
         branch, user=user, now=now, focus=focus, model=model, compaction=str(compaction.pk)
     )

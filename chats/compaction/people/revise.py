@@ -16,8 +16,8 @@ from chats.compaction.coverage import (
     record_compaction_event,
     retire_pending_summary,
 )
-from chats.compaction.people import rights
-from chats.compaction.people.controls import NotInForce
+from chats.compaction.people import summary_permissions
+from chats.compaction.people.controls import SummaryNotActive
 from chats.compaction.provenance import validate_sections
 from chats.compaction.sections import parse_sections
 from chats.ground.commitments import compute_commitment, new_salt
@@ -61,16 +61,18 @@ def revise_summary(
     """Replace the active summary with a person's text, from the next prompt on.
 
     The text gets a new row; the corrected version does not change. Saving the same text changes
-    nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
+    nothing. Raises `SummaryNotActive`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
     `InvalidCharacter`.
     """
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
-    choice = rights.check_summary_permission(user=user, chat=branch.chat, action="edit")
+    choice = summary_permissions.check_summary_permission(
+        user=user, chat=branch.chat, action="edit"
+    )
     text = text.replace("\r\n", "\n").strip()
     tokens = check_summary(text, limit=choice.values.summary_max_tokens)
     row = Compaction.objects.select_related("branch").get(pk=compaction.pk)
     if get_active_summary(branch.active_compaction) != row:
-        raise NotInForce
+        raise SummaryNotActive
     if row.text == text:
         return row
     by = f"user:{user.pk}"

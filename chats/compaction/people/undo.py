@@ -15,8 +15,8 @@ from chats.compaction.coverage import (
     record_compaction_event,
     retire_pending_summary,
 )
-from chats.compaction.people import rights
-from chats.compaction.people.controls import NotInForce
+from chats.compaction.people import summary_permissions
+from chats.compaction.people.controls import SummaryNotActive
 from chats.compaction.plan import count_fixed_tokens
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Compaction
@@ -55,16 +55,16 @@ def undo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
     """Deactivate the active summary and restore the compaction that it replaced.
 
     Automatic compaction pauses on the branch (see `pauses.can_compact_automatically`). Undoing it
-    again changes nothing. Raises `NotInForce`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and the
-    errors of `model_choice.choose_chat_model`.
+    again changes nothing. Raises `SummaryNotActive`, `NotAllowedByPolicy`, `UndoDoesNotFit`, and
+    the errors of `model_choice.choose_chat_model`.
     """
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     row = Compaction.objects.select_related("branch", "displaced__base").get(pk=compaction.pk)
-    rights.check_summary_permission(user=user, chat=branch.chat, action="undo")
+    summary_permissions.check_summary_permission(user=user, chat=branch.chat, action="undo")
     if get_active_summary(branch.active_compaction) != row:
         if row.status == Compaction.Status.UNDONE:
             return row
-        raise NotInForce
+        raise SummaryNotActive
     restored = find_restorable_compaction(row, branch=branch)
     check_restored_prompt(branch, restored=restored)
     by = f"user:{user.pk}"
@@ -140,7 +140,7 @@ def redo_summary(*, user: AbstractBaseUser, compaction: Compaction, now: datetim
     branch = load_locked_active_branch(lock_chat(compaction.branch.chat_id))
     rows = Compaction.objects.select_related("branch", "displaced__base")
     row = rows.get(pk=compaction.pk)
-    rights.check_summary_permission(user=user, chat=branch.chat, action="undo")
+    summary_permissions.check_summary_permission(user=user, chat=branch.chat, action="undo")
     if get_active_summary(branch.active_compaction) == row:
         return row
     active = branch.active_compaction

@@ -95,7 +95,7 @@ def explain_skipped_compaction(turn: Turn) -> CompactionOutcome:
 
 
 @dataclass(frozen=True, slots=True)
-class Rests:
+class CompactionPauses:
     """The pauses that currently stop automatic compaction of a chat.
 
     `paused_at`: time of the undo that paused it, or None. `breaker`: all attempts pause after
@@ -107,7 +107,7 @@ class Rests:
     model_breaker: Breaker
 
 
-def get_active_pauses(*, chat: Chat, now: datetime) -> Rests:
+def get_active_pauses(*, chat: Chat, now: datetime) -> CompactionPauses:
     """Return the active pauses of a chat's active branch, and when they end.
 
     `pauses.resume_compaction` and `pauses.reset_breaker` end them earlier. Raises the
@@ -117,7 +117,7 @@ def get_active_pauses(*, chat: Chat, now: datetime) -> Rests:
     branch = load_locked_active_branch(chat)
     summariser = find_summariser(choice.values)
     name = summariser.name if summariser else EXTRACTIVE
-    return Rests(
+    return CompactionPauses(
         paused_at=branch.paused_at if branch.compaction_paused else None,
         breaker=pauses.load_branch_breaker(branch, choice=choice, now=now),
         model_breaker=pauses.load_model_breaker(branch, model_name=name, now=now),

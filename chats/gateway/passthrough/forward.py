@@ -71,7 +71,7 @@ def build_passthrough_response(
     """Return a pass-through response, with headers that give the reason for pass-through.
 
     Each choice is a separate call. Raises `ModelUnavailable`, `SecretUnreadable` and
-    `TooManyPassedOn`.
+    `TooManyPassthroughRequests`.
     """
     model = way.choice.model
     with transaction.atomic():
@@ -192,7 +192,7 @@ async def stream_passthrough_reply(
 ) -> AsyncGenerator[str, None]:
     """Yield the reply, streamed or complete, or the error."""
     voice = Voice(spoken)
-    collector = ReplyCollector(say=voice.say, folds_thoughts=False)
+    collector = ReplyCollector(say=voice.say, splits_thoughts=False)
     collector.origin = spoken.request.origin
     collector.prepare_log(spoken.request)
     watch = Watch(spoken.key_id)

@@ -23,8 +23,8 @@ from chats.models import ApiKey, PassedOn
 from chats.prompt import model_choice
 from chats.providers.base import ProviderError, Timeouts
 from chats.providers.registry import ProviderAccountValue
-from chats.record import passed_on
-from chats.record.passed_on import Ended
+from chats.record import passthrough_requests
+from chats.record.passthrough_requests import Ended
 from chats.turns import breaker
 from contextpolicy.models import ModelSpec
 
@@ -71,11 +71,13 @@ Texts = Callable[[DirectCall, WaitingHead], AsyncGenerator[str, None]]
 def begin_direct_call(*, key: ApiKey, model: ModelSpec, kind: str, why: str) -> DirectCall:
     """Store the start of a pass-through call.
 
-    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassedOn`.
+    Raises `ModelUnavailable`, `SecretUnreadable` and `TooManyPassthroughRequests`.
     """
     to_embed = kind == PassedOn.Kind.EMBEDDINGS
     account = model_choice.get_model_account(model, to_embed=to_embed)
-    row = passed_on.start_passthrough(key=key, model=model, kind=kind, why=why, now=timezone.now())
+    row = passthrough_requests.start_passthrough(
+        key=key, model=model, kind=kind, why=why, now=timezone.now()
+    )
     return DirectCall(row, model, account)
 
 
@@ -83,7 +85,7 @@ def store_end(call: DirectCall, ended: Ended) -> None:
     """Store the end of a call. If the provider rejected the API key, pause its account."""
     now = timezone.now()
     with transaction.atomic():
-        passed_on.finish_passthrough(call.row, ended, now=now)
+        passthrough_requests.finish_passthrough(call.row, ended, now=now)
         breaker.trip_breaker(model=call.model, code=ended.error_code, now=now)
 
 

@@ -42,11 +42,11 @@ MOST_LOOKED_AT = 1_000
 PAGE = 25
 
 
-# Rows per query if hundreds of passages are requested.
+# Rows per query if hundreds of excerpts are requested.
 LARGE_PAGE = 200
 
 
-# The columns of a passage: a row of all columns takes three times as long to read.
+# The columns of a excerpt: a row of all columns takes three times as long to read.
 OF_A_TEXT = (
     "written_at",
     "message",
@@ -73,7 +73,7 @@ MOST_CHATS = 200
 
 
 @dataclass(frozen=True, slots=True)
-class Passage:
+class FoundExcerpt:
     """A search result: a message or a summary.
 
     `message_id` is None for a summary, whose compaction is `summary_id`. `start` and `end` delimit
@@ -104,7 +104,7 @@ class Passage:
 
     @property
     def strength(self) -> int:
-        """Number of significant shared words; at least 2 if the passage is above the floor."""
+        """Number of significant shared words; at least 2 if the excerpt is above the floor."""
         return calculate_match_strength(self.why, is_above_floor=self.above_floor)
 
 
@@ -116,7 +116,7 @@ class Recalled:
     messages that are indexed, from 0 to 1.
     """
 
-    passages: Sequence[Passage] = ()
+    excerpts: Sequence[FoundExcerpt] = ()
     ignored: Sequence[str] = ()
     indexed_share: float = 1.0
     # Embeddings were requested but not ready in time.
@@ -173,7 +173,7 @@ def match_texts(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Matches:
-    """Return the texts of a scope that match a question. Arguments as in `recall_passages`."""
+    """Return the texts of a scope that match a question. Arguments as in `recall_excerpts`."""
     within = build_search_range(owner_id, scope)
     # A greeting resembles many texts, but asks for none of them.
     telling = extract_significant_stems(asked)
@@ -193,7 +193,7 @@ def match_texts(
     return Matches(asked, found, counts, telling, alike, is_late)
 
 
-def recall_passages(
+def recall_excerpts(
     owner_id: int,
     question: str,
     *,
@@ -205,7 +205,7 @@ def recall_passages(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Recalled:
-    """Return the passages of a person's chats that match a question, best first.
+    """Return the excerpts of a person's chats that match a question, best first.
 
     `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
     skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
@@ -218,7 +218,7 @@ def recall_passages(
         owner_id, asked, scope=scope, leave_out=leave_out, is_quick=is_quick, look=look
     )
     found = matches.texts
-    passages: list[Passage] = []
+    excerpts: list[FoundExcerpt] = []
     page = min(limit, PAGE) if limit < LARGE_PAGE else LARGE_PAGE
     for start in range(0, min(len(found), MOST_LOOKED_AT), page):
         some = found[start : start + page]
@@ -227,10 +227,10 @@ def recall_passages(
             row = rows.get(text.id)
             if row is None or row.message_id in leave_out or (is_typed and not text.shared):
                 continue
-            passages.append(build_passage(row, text, matches=matches))
-            if len(passages) == limit:
-                return Recalled(passages, asked.ignored, share, matches.is_late)
-    return Recalled(passages, asked.ignored, share, matches.is_late)
+            excerpts.append(build_found_excerpt(row, text, matches=matches))
+            if len(excerpts) == limit:
+                return Recalled(excerpts, asked.ignored, share, matches.is_late)
+    return Recalled(excerpts, asked.ignored, share, matches.is_late)
 
 
 def remove_speaker_names(owner_id: int, question: str) -> str:
@@ -308,9 +308,9 @@ def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> di
     texts = apply_scope_filters(SearchText.objects.filter(pk__in=list(ids)), scope)
     of_message = Q(message__branch__chat__in=chats, message__excluded=False)
     of_message &= Q(message__erased_at=None)
-    in_force = Q(summary=F("summary__branch__active_compaction"))
-    in_force |= Q(summary=F("summary__branch__active_compaction__base"))
-    of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & in_force
+    active = Q(summary=F("summary__branch__active_compaction"))
+    active |= Q(summary=F("summary__branch__active_compaction__base"))
+    of_summary = Q(summary__branch__chat__in=chats, summary__erased_at=None) & active
     rows = texts.filter(of_message).select_related("message").only(*OF_A_TEXT)
     found = {row.pk: row for row in rows}
     attach_branches([row.message for row in found.values() if row.message])
@@ -344,7 +344,7 @@ def apply_scope_filters(texts: QuerySet[SearchText], scope: Scope) -> QuerySet[S
     return texts
 
 
-def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Passage:
+def build_found_excerpt(row: SearchText, found: FoundText, *, matches: Matches) -> FoundExcerpt:
     """Return an indexed text as a search hit, with its matching words and score."""
     message, summary = row.message, row.summary
     if message is not None:
@@ -359,7 +359,7 @@ def build_passage(row: SearchText, found: FoundText, *, matches: Matches) -> Pas
         raise AssertionError(row.pk)
     marks = find_question_matches(text, matches.asked)
     start, end = select_match_excerpt(text, marks)
-    return Passage(
+    return FoundExcerpt(
         message_id=row.message_id,
         summary_id=row.summary_id,
         chat_id=branch.chat_id,

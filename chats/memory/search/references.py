@@ -15,7 +15,7 @@ from typing import Any
 
 from chats.memory.search.meaning import Look
 from chats.memory.search.question import is_greeting
-from chats.memory.search.recall import Passage, attach_branches, recall_passages
+from chats.memory.search.recall import FoundExcerpt, attach_branches, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.searchable_text import collect_searchable_texts
 from chats.models import Branch, Chat, Message, TurnReference
@@ -116,7 +116,7 @@ def choose_references(
     `note` is `none` if nothing was found, otherwise `below_floor`. `look` compares by embedding.
     """
     scope = build_reference_scope(chat, scope=values.reference_scope)
-    recalled = recall_passages(
+    recalled = recall_excerpts(
         chat.owner_id,
         question,
         scope=scope,
@@ -126,20 +126,20 @@ def choose_references(
         look=look,
     )
     late = "late" if recalled.is_late else ""
-    passages = [passage for passage in recalled.passages if passage.message_id is not None]
-    if not passages:
+    excerpts = [excerpt for excerpt in recalled.excerpts if excerpt.message_id is not None]
+    if not excerpts:
         return ChosenReferences(note="none", by_words=late)
-    telling = [passage for passage in passages if passage.strength >= values.reference_floor]
-    chosen: list[Passage] = []
+    telling = [excerpt for excerpt in excerpts if excerpt.strength >= values.reference_floor]
+    chosen: list[FoundExcerpt] = []
     of_a_chat: Counter[uuid.UUID] = Counter()
     room = values.reference_tokens
-    for passage in telling:
-        tokens = counter.count(format_excerpt(passage.text, *get_sent_range(passage)))
-        is_enough = scope.kind != "chat" and of_a_chat[passage.chat_id] >= MOST_OF_A_CHAT
-        if is_enough or tokens > room or is_closed(passage.chat_id):
+    for excerpt in telling:
+        tokens = counter.count(format_excerpt(excerpt.text, *get_sent_range(excerpt)))
+        is_enough = scope.kind != "chat" and of_a_chat[excerpt.chat_id] >= MOST_OF_A_CHAT
+        if is_enough or tokens > room or is_closed(excerpt.chat_id):
             continue
-        chosen.append(passage)
-        of_a_chat[passage.chat_id] += 1
+        chosen.append(excerpt)
+        of_a_chat[excerpt.chat_id] += 1
         room -= tokens
         if len(chosen) == values.reference_count:
             break
@@ -147,27 +147,27 @@ def choose_references(
         return ChosenReferences(note="below_floor", by_words=late)
     # Undated excerpts come first, because they would seem to belong to the day line before them.
     chosen.sort(
-        key=lambda passage: (not passage.undated, passage.written_at, str(passage.message_id))
+        key=lambda excerpt: (not excerpt.undated, excerpt.written_at, str(excerpt.message_id))
     )
     return ChosenReferences(
-        [build_reference(passage) for passage in chosen],
+        [build_reference(excerpt) for excerpt in chosen],
         by_words=late,
         chat_ids=frozenset(of_a_chat),
     )
 
 
-def get_sent_range(passage: Passage) -> tuple[int, int]:
-    return passage.start, min(passage.end, passage.start + LONGEST)
+def get_sent_range(excerpt: FoundExcerpt) -> tuple[int, int]:
+    return excerpt.start, min(excerpt.end, excerpt.start + LONGEST)
 
 
-def build_reference(passage: Passage) -> Reference:
-    if passage.message_id is None:
+def build_reference(excerpt: FoundExcerpt) -> Reference:
+    if excerpt.message_id is None:
         raise ValueError("a summary is not a reference")
     return Reference(
-        passage.message_id,
-        *get_sent_range(passage),
-        score=round(passage.score, 4),
-        match_seq=passage.seq,
+        excerpt.message_id,
+        *get_sent_range(excerpt),
+        score=round(excerpt.score, 4),
+        match_seq=excerpt.seq,
     )
 
 

@@ -25,7 +25,7 @@ from chats.memory.search.finding import TextOrder, find_texts
 from chats.memory.search.fulltext import Within
 from chats.memory.search.meaning import Look
 from chats.memory.search.question import parse_question
-from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall import recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Message, SearchPlace
 from chats.models.search import SEQ_BITS, SUMMARY_SEQ
@@ -34,7 +34,7 @@ from chats.record.sendable import build_sendable_filter
 
 # Maximum characters of a question.
 LONGEST = 500
-# Maximum passages of a chat, across all branches, that are filtered for a prompt's branch.
+# Maximum excerpts of a chat, across all branches, that are filtered for a prompt's branch.
 MOST_FOUND = 200
 
 
@@ -191,10 +191,10 @@ def search_unsent(
     if missing:
         index_schedule.request_indexing(branch)
     scope = Scope("chat", branch.chat_id)
-    found = recall_passages(
+    found = recall_excerpts(
         branch.chat.owner_id, question, scope=scope, limit=MOST_FOUND, at=at, look=look
     )
-    ids = [each.message_id for each in found.passages if each.message_id and each.seq not in sent]
+    ids = [each.message_id for each in found.excerpts if each.message_id and each.seq not in sent]
     own = history.select_path_messages(branch, after=0, before=to + 1)
     known = {row.pk: row for row in own.filter(said, build_sendable_filter(), pk__in=ids)}
     return SearchResult([known[key] for key in ids if key in known][:most], missing)

@@ -23,8 +23,8 @@ from speed.commits import unflushed_transaction
 
 # Version of the chunking; a new version requires a new index.
 DIVIDED = 1
-PASSAGE_WORDS = 120
-PASSAGE_CHARACTERS = 800
+CHUNK_WORDS = 120
+CHUNK_CHARACTERS = 800
 # If even a text of this length is rejected, it gets no vector.
 SHORTEST_HALF = 50
 # Interval of passes over all texts, which find those that lost tasks left out. The first pass comes
@@ -60,14 +60,14 @@ def split_into_chunks(text: str) -> list[str]:
     found: list[str] = []
     start = end = words = 0
     for word in _WORD.finditer(text):
-        if words and (words == PASSAGE_WORDS or word.end() - start > PASSAGE_CHARACTERS):
+        if words and (words == CHUNK_WORDS or word.end() - start > CHUNK_CHARACTERS):
             found.append(text[start:end])
             start, words = word.start(), 0
         start = start if words else word.start()
         end, words = word.end(), words + 1
     if words:
         found.append(text[start:end])
-    size = PASSAGE_CHARACTERS
+    size = CHUNK_CHARACTERS
     return [part[at : at + size] for part in found for at in range(0, len(part), size)]
 
 

@@ -14,7 +14,7 @@ from django.views.decorators.http import require_GET
 
 from chats.compaction.cursor import get_summary_cursor
 from chats.compaction.report import skip_reasons
-from chats.compaction.report.skip_reasons import CompactionOutcome, Rests
+from chats.compaction.report.skip_reasons import CompactionOutcome, CompactionPauses
 from chats.counts import balances
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, Compaction, Turn
@@ -174,7 +174,7 @@ def load_compaction_decisions(branch: Branch) -> list[tuple[Turn, CompactionOutc
     ]
 
 
-def find_compaction_pauses(chat: Chat) -> Rests | None:
+def find_compaction_pauses(chat: Chat) -> CompactionPauses | None:
     """Return the active compaction pauses of the chat with their end times.
 
     None if the chat's policy is unusable.

@@ -65,7 +65,7 @@ class CompactionView:
     reason: str
     # The user of the page started or wrote it.
     is_own: bool
-    is_in_force: bool
+    is_in_use: bool
     is_waiting: bool
     is_paused: bool
     bars: Sequence[PromptBar]
@@ -79,7 +79,7 @@ class CompactionView:
     def can_edit(self) -> bool:
         """True if the user may edit the summary."""
         is_summary = self.marker.compaction.kind == Compaction.Kind.SUMMARY
-        return self.is_in_force and is_summary and not self.marker.locks.edit
+        return self.is_in_use and is_summary and not self.marker.locks.edit
 
 
 def build_compaction_view(
@@ -88,14 +88,14 @@ def build_compaction_view(
     """Return the page's data. Reads a bounded number of rows."""
     ground = load_branch_under_policy(chat=chat, user=user)
     branch = ground.branch
-    is_in_force = row in list_active_compactions(branch)
+    is_in_use = row in list_active_compactions(branch)
     kind, status, state = describe_compaction_state(row, cover=ground.cover)
     html = render_texts(list_summary_texts(row), seen=row.branch)
-    folded = sum_covered_tokens(row.branch, row=row)
+    replaced = sum_covered_tokens(row.branch, row=row)
     marker = CompactionMarker(
         row,
         html[row.text],
-        folded_tokens=folded,
+        covered_tokens=replaced,
         sections=build_summary_sections(row, chat_id=chat.pk, html=html),
         is_paused=branch.compaction_paused,
         is_unused=row in ground.cover.unused,
@@ -114,7 +114,7 @@ def build_compaction_view(
         state=state,
         reason=describe_unused_reason(row.reason) if row.reason and row.kind != "window" else "",
         is_own=row.asked_by == f"user:{user.pk}",
-        is_in_force=is_in_force,
+        is_in_use=is_in_use,
         is_waiting=row.status == Compaction.Status.PREPARED and row.needs_approval,
         is_paused=branch.compaction_paused,
         bars=build_prompt_bars(row, scale=scale) if row.tokens_before else (),
@@ -190,9 +190,9 @@ def build_compaction_figures(
     row: Compaction, *, marker: CompactionMarker, chat: Chat, user: User, report: FactReport
 ) -> list[CompactionFigure]:
     found = []
-    if row.kind == Compaction.Kind.SUMMARY and row.summary_tokens and marker.folded_tokens:
-        share = 100 * (1 - row.summary_tokens / marker.folded_tokens)
-        words = f"≈ {marker.folded_tokens:,} → {row.summary_tokens:,}"
+    if row.kind == Compaction.Kind.SUMMARY and row.summary_tokens and marker.covered_tokens:
+        share = 100 * (1 - row.summary_tokens / marker.covered_tokens)
+        words = f"≈ {marker.covered_tokens:,} → {row.summary_tokens:,}"
         note = ngettext(
             "−{share:.1f} %, {n:,} message", "−{share:.1f} %, {n:,} messages", marker.count
         ).format(share=share, n=marker.count)

@@ -33,7 +33,7 @@ from chats.web.thread.entries import (
     TurnEnd,
     get_message_disposition,
 )
-from chats.web.thread.noted import find_preferences_by_reply
+from chats.web.thread.reply_preferences import find_preferences_by_reply
 from chats.web.thread.rows import BranchUnderPolicy, Coverage, ThreadRows
 from chats.web.thread.sent_now import count_sent_messages
 from chats.web.words import format_day
@@ -71,7 +71,7 @@ def arrange_entries(
     said = [*words.values(), *(row.text for row in rows.waiting)]
     html = render_texts([*summaries, *said], seen=ground.branch)
     outcomes = group_turn_outcomes(rows)
-    noted = find_preferences_by_reply(rows.messages, owner_id=ground.branch.chat.owner_id)
+    saved = find_preferences_by_reply(rows.messages, owner_id=ground.branch.chat.owner_id)
     entries: list[Entry] = []
     if cover.summary is not None and top:
         entries.append(build_compaction_marker(cover.summary, html, rows=rows, ground=ground))
@@ -91,7 +91,7 @@ def arrange_entries(
                 pin_lock=ground.locks.pin(message),
                 stands=message.pk in has,
                 for_others=spoken[message.pk].for_others if message.pk in spoken else "",
-                noted=noted.get(message.pk, ()),
+                preferences=saved.get(message.pk, ()),
             )
         )
         entries += outcomes.pop(message.pk, [])
@@ -173,7 +173,7 @@ def build_compaction_marker(
     return CompactionMarker(
         row,
         html[row.text],
-        folded_tokens=rows.folded_tokens if row == ground.cover.summary else None,
+        covered_tokens=rows.covered_tokens if row == ground.cover.summary else None,
         sections=build_summary_sections(row, chat_id=rows.chat_id, html=html),
         is_paused=rows.is_paused,
         is_unused=row in ground.cover.unused,

@@ -75,7 +75,7 @@ class FactCount:
 class CompactionMarker:
     """The marker of a compaction in the thread.
 
-    `folded_tokens`: tokens of the covered messages, if known. `is_paused`: automatic compaction is
+    `covered_tokens`: tokens of the covered messages, if known. `is_paused`: automatic compaction is
     paused on this branch after an undo. `is_unused`: published, but not used by the current policy.
     `can_redo`: the compaction it was based on is active. `sent`: how the next prompt sends its
     range; None if unknown.
@@ -84,7 +84,7 @@ class CompactionMarker:
     partial: ClassVar[str] = "chats/_compaction_marker.html"
     compaction: Compaction
     html: SafeString
-    folded_tokens: int | None = None
+    covered_tokens: int | None = None
     sections: Sequence[Section] = field(default_factory=tuple)
     is_paused: bool = False
     is_unused: bool = False
@@ -100,7 +100,7 @@ class CompactionMarker:
         if row.status in {Compaction.Status.REJECTED, Compaction.Status.FAILED}:
             return ""
         told = (row.status, row.from_seq, row.to_seq, row.exceptions, row.text, row.remark)
-        around = (self.folded_tokens, self.is_paused, self.is_unused, self.can_redo)
+        around = (self.covered_tokens, self.is_paused, self.is_unused, self.can_redo)
         words = (self.policy_label, self.sent, replace(self.locks, pins=None))
         return f"{crc32(repr((told, around, words)).encode()):08x}"
 
@@ -150,11 +150,11 @@ class CompactionMarker:
         They count messages and summary, or the prompt. Empty if neither was counted.
         """
         row = self.compaction
-        if row.kind == Compaction.Kind.SUMMARY and self.folded_tokens:
+        if row.kind == Compaction.Kind.SUMMARY and self.covered_tokens:
             summary = row.summary_tokens or ApproximateCounter().count(row.text)
             words = gettext("≈ {before} → {after} tokens")
             return words.format(
-                before=abbreviate_number(self.folded_tokens), after=abbreviate_number(summary)
+                before=abbreviate_number(self.covered_tokens), after=abbreviate_number(summary)
             )
         if not row.tokens_before:
             return ""
@@ -226,14 +226,14 @@ def iter_summary_bullets(row: Compaction) -> Iterator[tuple[str, dict[str, Any]]
 
     A summary with text outside its bullets is shown as written.
     """
-    if not is_told_by_sections(row):
+    if not is_shown_by_sections(row):
         return
     for section in row.sections:
         for bullet in section["bullets"]:
             yield section["title"], bullet
 
 
-def is_told_by_sections(row: Compaction) -> bool:
+def is_shown_by_sections(row: Compaction) -> bool:
     """Return True if sections and bullets contain every word of the text, ignoring labels."""
     texts: list[str] = []
     for section in row.sections:

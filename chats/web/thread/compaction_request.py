@@ -128,11 +128,13 @@ def describe_waiting_summary(row: Compaction) -> tuple[str, str]:
 
 def describe_published_summary(row: Compaction) -> tuple[str, str]:
     """Return the notice for a published summary: messages, and prompt size before and after."""
-    folded = row.source_count
+    replaced = row.source_count
     if row.trigger == "rerun":
-        what = ngettext("{n:,} message summarised again", "{n:,} messages summarised again", folded)
+        what = ngettext(
+            "{n:,} message summarised again", "{n:,} messages summarised again", replaced
+        )
     else:
-        what = ngettext("{n:,} message summarised", "{n:,} messages summarised", folded)
+        what = ngettext("{n:,} message summarised", "{n:,} messages summarised", replaced)
     if row.tokens_before:
         title = gettext("Compacted: {what}, prompt ≈ {before} → {after} tokens")
     else:
@@ -147,4 +149,4 @@ def describe_published_summary(row: Compaction) -> tuple[str, str]:
         "before": abbreviate_number(row.tokens_before),
         "after": abbreviate_number(row.tokens_after),
     }
-    return title.format(what=what.format(n=folded), **sizes), body.format(n=stands_for)
+    return title.format(what=what.format(n=replaced), **sizes), body.format(n=stands_for)

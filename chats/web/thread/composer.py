@@ -105,7 +105,7 @@ class Composer:
         return [*((name, "", "") for name in names), everybody] if names else ()
 
     @property
-    def rests_from(self) -> int | None:
+    def idle_from(self) -> int | None:
         """Unix time in ms after which typing starts a cache warm-up. None: no warm-up."""
         if self.chat is None or self.model is None or not self.model.warms_up:
             return None

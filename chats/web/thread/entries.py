@@ -92,7 +92,7 @@ class MessageEntry:
     # Text an agent wrote as another agent. It is never sent.
     for_others: str = ""
     # Preferences saved from this turn.
-    noted: Sequence[Preference] = ()
+    preferences: Sequence[Preference] = ()
 
     @property
     def label(self) -> str:

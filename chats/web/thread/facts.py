@@ -16,7 +16,7 @@ from chats.models.turns import UNFINISHED
 from chats.record.history import select_path_messages
 
 # Statuses of compactions that are shown although they are not active.
-TOLD = [
+INACTIVE_STATUSES = [
     Compaction.Status.PREPARING,
     Compaction.Status.PREPARED,
     Compaction.Status.UNDONE,
@@ -32,7 +32,7 @@ class BranchFacts:
     """Counts and flags of a branch.
 
     `branches` and `compactions`: totals of the chat. `making`: status of the summary in progress or
-    pending. `attempt`: status of the newest finished attempt. `folded_tokens`: tokens of the
+    pending. `attempt`: status of the newest finished attempt. `covered_tokens`: tokens of the
     messages that the active summary covers; None if there is no summary, or if it covers too many
     messages to add up.
     """
@@ -40,12 +40,12 @@ class BranchFacts:
     last_seq: int
     branches: int
     compactions: int
-    has_told: bool
+    has_inactive: bool
     has_waiting: bool
     making: str | None
     attempt: str | None
     pinned_tokens: int
-    folded_tokens: int | None
+    covered_tokens: int | None
 
 
 def load_branch_facts(branch: Branch) -> BranchFacts:
@@ -72,12 +72,12 @@ def load_branch_facts(branch: Branch) -> BranchFacts:
         last_seq=last,
         branches=branches or 0,
         compactions=compactions or 0,
-        has_told=told,
+        has_inactive=told,
         has_waiting=waiting,
         making=making_now,
         attempt=attempt,
         pinned_tokens=pins or 0,
-        folded_tokens=summed,
+        covered_tokens=summed,
     )
 
 
@@ -112,7 +112,7 @@ def select_covered_messages(branch: Branch, *, row: Compaction | None) -> QueryS
 
 def select_inactive_compactions(branch: Branch) -> QuerySet[Compaction]:
     """Return inactive compactions that are newer than the active one."""
-    rows = branch.compactions.filter(status__in=TOLD)
+    rows = branch.compactions.filter(status__in=INACTIVE_STATUSES)
     active = branch.active_compaction
     if active is not None and active.published_at:
         rows = rows.filter(created_at__gt=active.published_at)

@@ -34,7 +34,7 @@ from contextpolicy.models import ModelSpec
 # Each message takes some milliseconds, which is most of the time to open a chat.
 PAGE = 30
 # Omission reasons shown by a message or its compaction marker, not in the prompt's notice.
-TOLD_ELSEWHERE = {"covered", "excluded", "incomplete"}
+SHOWN_ELSEWHERE = {"covered", "excluded", "incomplete"}
 LeftOut = tuple[int, int, str]
 
 
@@ -84,7 +84,7 @@ class ThreadRows:
     told: list[Compaction]
     outlook: Outlook | None
     has_earlier: bool
-    folded_tokens: int | None
+    covered_tokens: int | None
     versions: dict[uuid.UUID, MessageVersions]
     is_paused: bool
     answer: RequestStatus | None
@@ -154,7 +154,7 @@ def build_policy_coverage(branch: Branch, *, choice: model_choice.ChosenModel) -
     """Return the summary and window of a branch, and whether its policy uses them."""
     active = branch.active_compaction
     return build_coverage(
-        prompt_facts.usable_compaction(active, values=choice.values), in_force=active
+        prompt_facts.usable_compaction(active, values=choice.values), branch_active=active
     )
 
 
@@ -171,14 +171,16 @@ def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> 
         return None
 
 
-def build_coverage(active: Compaction | None, *, in_force: Compaction | None = None) -> Coverage:
+def build_coverage(
+    active: Compaction | None, *, branch_active: Compaction | None = None
+) -> Coverage:
     """Return the coverage of `active`, the compaction that the policy uses.
 
-    `in_force`: the branch's active compaction. If the policy does not use it, it is listed
+    `branch_active`: the branch's active compaction. If the policy does not use it, it is listed
     as unused.
     """
-    if active is None and in_force is not None:
-        rows = {row.pk: row for row in (in_force.base, in_force) if row}
+    if active is None and branch_active is not None:
+        rows = {row.pk: row for row in (branch_active.base, branch_active) if row}
         return Coverage(None, None, to_seq=0, window_to=0, unused=list(rows.values()))
     is_window = active is not None and active.kind == Compaction.Kind.WINDOW
     summary = active.base if active and is_window else active
@@ -225,7 +227,7 @@ def load_thread_rows(
         # The message that started a round may be on an earlier page than a failed reply.
         of_page |= Q(agent__isnull=False, seen_to__gte=messages[0].seq, seen_to__lt=end)
     caused = on_this_path.filter(of_page)
-    told = load_newest_inactive(branch) if ground.facts.has_told else []
+    told = load_newest_inactive(branch) if ground.facts.has_inactive else []
     answer = get_request_status(branch, now=timezone.now())
     state = compute_thread_state(branch, cover=cover, told=told, answer=answer)
     return ThreadRows(
@@ -238,7 +240,7 @@ def load_thread_rows(
         told=told,
         outlook=ground.outlook,
         has_earlier=has_earlier,
-        folded_tokens=ground.facts.folded_tokens if cover.summary else None,
+        covered_tokens=ground.facts.covered_tokens if cover.summary else None,
         versions=load_message_versions(branch, messages) if ground.facts.branches > 1 else {},
         is_paused=branch.compaction_paused,
         answer=answer,
@@ -279,7 +281,7 @@ def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
     return [
         (out.from_seq, out.to_seq, out.reason)
         for out in outlook.sent.left_out
-        if out.reason not in TOLD_ELSEWHERE
+        if out.reason not in SHOWN_ELSEWHERE
     ]
 
 

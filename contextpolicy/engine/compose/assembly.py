@@ -95,7 +95,7 @@ class AssembledContext:
     to each text that is not a stored message. `original_count` counts the history messages that are
     neither covered by a summary nor excluded. `compressed_count` counts those that are sent, and
     `truncated_count` those sent and cut. `adjusted` names deviations from the policy. `notes` names
-    changes, repairs as `seq:repair[:call]`, and `strategy:fallback`. `lead` is the prefix before
+    changes, repairs as `seq:repair[:call]`, and `strategy:fallback`. `prefix` is the prefix before
     the tail and the question: its number of messages and of segments. `cache_marks` are message
     counts after which a cache breakpoint is placed (see `cache_breakpoints`).
     """
@@ -112,7 +112,7 @@ class AssembledContext:
     adjusted: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
     texts: Mapping[str, str] = field(default_factory=dict)
-    lead: tuple[int, int] = (0, 0)
+    prefix: tuple[int, int] = (0, 0)
     cache_marks: tuple[int, ...] = ()
 
     @property
@@ -256,7 +256,7 @@ class _Prompt:
             adjusted=("strategy",) if fallback else (),
             notes=(*([f"strategy:{fallback}"] if fallback else []), *found, *notes),
             texts={s.text_ref: self.maker.texts[s.text_ref] for s in segments if s.text_ref},
-            lead=_lead(blocks),
+            prefix=_prefix(blocks),
             cache_marks=place_cache_breakpoints(
                 [(b.segments, len(b.wires)) for b in blocks], messages
             ),
@@ -310,7 +310,7 @@ class _Prompt:
         )
 
 
-def _lead(blocks: Sequence[Block]) -> tuple[int, int]:
+def _prefix(blocks: Sequence[Block]) -> tuple[int, int]:
     """Count the messages and the segments of the prefix, before all new content."""
     before = list(takewhile(lambda b: all(s.origin not in NEW for s in b.segments), blocks))
     return sum(len(b.wires) for b in before), sum(len(b.segments) for b in before)
@@ -321,7 +321,7 @@ def extract_shared_prefix(context: AssembledContext) -> AssembledContext | None:
 
     Returns None if this part contains neither a message nor a summary of the chat.
     """
-    messages, count = context.lead
+    messages, count = context.prefix
     segments = context.segments[:count]
     if not any(s.seq or s.origin == "summary" for s in segments):
         return None

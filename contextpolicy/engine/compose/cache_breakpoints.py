@@ -32,10 +32,10 @@ def place_cache_breakpoints(
 
     `pieces`: the segments of a prompt, each with its number of messages, in prompt order.
     """
-    lead = list(takewhile(lambda piece: all(s.origin not in NEW for s in piece[0]), pieces))
-    fixed = takewhile(lambda piece: all(s.origin in {"system", "tools"} for s in piece[0]), lead)
+    prefix = list(takewhile(lambda piece: all(s.origin not in NEW for s in piece[0]), pieces))
+    fixed = takewhile(lambda piece: all(s.origin in {"system", "tools"} for s in piece[0]), prefix)
     origins = {segment.origin for segments, _ in pieces for segment in segments}
-    places = [_messages(fixed), _earlier_question(lead, messages), _messages(lead)]
+    places = [_messages(fixed), _earlier_question(prefix, messages), _messages(prefix)]
     if "tail" not in origins or "tools" in origins:
         places.append(_messages(pieces))
     return tuple(sorted({place for place in places if place}))
@@ -45,13 +45,13 @@ def _messages(pieces: Iterable[Piece]) -> int:
     return sum(count for _, count in pieces)
 
 
-def _earlier_question(lead: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
+def _earlier_question(prefix: Sequence[Piece], messages: Sequence[WireMessage]) -> int:
     """Count the messages up to and including the newest user message of the history.
 
     0 if there is none.
     """
-    end = _messages(lead)
-    for segments, count in reversed(lead):
+    end = _messages(prefix)
+    for segments, count in reversed(prefix):
         is_history = any(segment.origin == "history" for segment in segments)
         if is_history and count and messages[end - 1].role == "user":
             return end

@@ -90,7 +90,7 @@ class Maker:
             return Block(())
         tokens = count_tool_tokens(tools, self.counter)
         segment = Segment(
-            "tools", "", 0, "system", tokens, text_ref=self.noted(format_tools_text(tools))
+            "tools", "", 0, "system", tokens, text_ref=self.store_text(format_tools_text(tools))
         )
         return Block((segment,), weight=self.scale.weight(tokens, count_tool_bytes(tools)))
 
@@ -109,7 +109,7 @@ class Maker:
 
     def data(self, origin: Origin, wire: WireMessage, *, label: str = "") -> Block:
         """Build a labelled message whose text is not a stored message, such as a summary."""
-        ref = self.noted(wire.content)
+        ref = self.store_text(wire.content)
         tokens = count_wire_tokens(wire, self.counter)
         return self.weighed((Segment(origin, label, 0, wire.role, tokens, text_ref=ref),), (wire,))
 
@@ -175,7 +175,7 @@ class Maker:
             begun = WireMessage("user", line)
             tokens = count_wire_tokens(begun, self.counter)
             wires = (begun, *block.wires)
-        day = Segment("day", message.day, 0, "user", tokens, text_ref=self.noted(line))
+        day = Segment("day", message.day, 0, "user", tokens, text_ref=self.store_text(line))
         return self.weighed((day, *block.segments), wires)
 
     def shows(self, message: Message) -> bool:
@@ -193,7 +193,7 @@ class Maker:
         # The first segment includes all tokens that the other segments do not account for.
         counts = (0, *(self.counter.count(text) for _, text in parts[1:]))
         segments = [
-            Segment(origin, label, 0, role, tokens, text_ref=self.noted(text))
+            Segment(origin, label, 0, role, tokens, text_ref=self.store_text(text))
             for (label, text), tokens in zip(parts, counts, strict=True)
         ]
         block = build_message_block(segments, wire, self.counter)
@@ -205,7 +205,7 @@ class Maker:
             segments, wires, self.scale.weight(tokens, count_wire_bytes(wires) + JOINT_BYTES)
         )
 
-    def noted(self, text: str) -> str:
+    def store_text(self, text: str) -> str:
         """Store a text that is not a stored message, and return its SHA-256 as the reference."""
         ref = compute_text_ref(text)
         self.texts[ref] = text

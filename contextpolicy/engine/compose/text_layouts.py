@@ -212,7 +212,7 @@ class TextMaker(Maker):
         return self.weighed(block.segments, block.wires)
 
     def _piece(self, segment: Segment, text: str, *, note: bool = True) -> Block:
-        ref = self.noted(text) if note else ""
+        ref = self.store_text(text) if note else ""
         tokens = self.counter.count(text) + JOINT_TOKENS
         made = segment._replace(tokens=tokens, text_ref=ref)
         return self.weighed((made,), (WireMessage("user", text),))

@@ -73,7 +73,7 @@ class PlanSums:
     def end(self, due: Trigger) -> tuple[int, tuple[str, ...]]:
         """Return the index before which messages are summarised (0: none) and the relaxed rules."""
         if due == "turns":
-            return self._place(self._turns_to_fold()), ()
+            return self._place(self._turns_to_summarise()), ()
         if due == "manual":
             return self._place_manual_end()
         kept = self._find_kept_start()
@@ -130,21 +130,21 @@ class PlanSums:
         self, due: Trigger, end: int, adjusted: tuple[str, ...]
     ) -> CompactionPlan | NotNeeded:
         """Return the plan that compacts up to `end`, or the reason not to compact."""
-        folded = self.messages[:end]
-        sources = tuple(message for message in folded if is_foldable(message))
+        replaced = self.messages[:end]
+        sources = tuple(message for message in replaced if is_foldable(message))
         if not sources:
             few = due == "manual" and len(self.cuts) > 1 and not end
             return NotNeeded("keep_last" if few else "nothing_to_fold", self.before)
         if sum(message.tokens for message in sources) < SMALLEST_SOURCE:
             return NotNeeded("no_gain", self.before)
         frontier = self.previous.to_seq if self.previous else 0
-        check_coverage(folded, frontier)
+        check_coverage(replaced, frontier)
         earlier = set(self.previous.exceptions if self.previous else ())
         seqs = {message.seq for message in sources}
-        passed = {message.seq for message in folded} - seqs
+        passed = {message.seq for message in replaced} - seqs
         return CompactionPlan(
-            from_seq=self.previous.from_seq if self.previous else folded[0].seq,
-            to_seq=max(frontier, folded[-1].seq),
+            from_seq=self.previous.from_seq if self.previous else replaced[0].seq,
+            to_seq=max(frontier, replaced[-1].seq),
             sources=sources,
             exceptions=tuple(sorted((earlier - seqs) | passed)),
             previous=self.previous,
@@ -186,7 +186,7 @@ class PlanSums:
             return growth
         return growth + self.every[-1] // len(self.cuts)
 
-    def _turns_to_fold(self) -> int:
+    def _turns_to_summarise(self) -> int:
         """Return the number of turns to compact: the policy's number, or more if many are waiting.
 
         After the compaction, as few turns remain as after any other. An imported chat of a
@@ -259,10 +259,10 @@ def _count_tokens(message: Message, values: PolicyValues, counter: TokenCounter 
     return build_prompt_entry(message, values=values, counter=counter).tokens
 
 
-def check_coverage(folded: Sequence[Message], frontier: int) -> None:
+def check_coverage(replaced: Sequence[Message], frontier: int) -> None:
     """Raise CoverageGap unless the messages follow the summary, which ends at `frontier`."""
     following = frontier + 1
-    for message in folded:
+    for message in replaced:
         if message.seq <= frontier:
             continue
         if message.seq != following:

@@ -17,7 +17,7 @@ from chats.counts import keeping
 from chats.models import Chat, Compaction, DailyCount, PassedOn
 from chats.providers import registry
 from chats.providers.base import ProviderError
-from chats.record import passed_on
+from chats.record import passthrough_requests
 from chats.record.usage import sum_person_usage
 from chats.simulation import trial
 from chats.simulation.proposals import PolicyProposal
@@ -141,11 +141,11 @@ def test_one_at_a_time_and_a_killed_one_is_told_as_lost(
     attempt: Try, writes: Writes, writer: ModelSpec, alice: User
 ) -> None:
     writes(script_summary())
-    passed_on.start_summary_trial(owner=alice, model=writer, now=timezone.now())
-    with pytest.raises(passed_on.TrialUnderWay):
+    passthrough_requests.start_summary_trial(owner=alice, model=writer, now=timezone.now())
+    with pytest.raises(passthrough_requests.TrialUnderWay):
         attempt()
     later = timezone.now() + timedelta(hours=2)
-    assert passed_on.sweep_passthrough(now=later) == 1
+    assert passthrough_requests.sweep_passthrough(now=later) == 1
     assert AuditEvent.objects.get(type="summary.tried").data["outcome"] == "lost"
     assert attempt().text == GOOD_SUMMARY
 

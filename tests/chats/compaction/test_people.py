@@ -7,7 +7,7 @@ from django.contrib.auth.models import Permission, User
 
 from chats.compaction import claims, maintain, pauses, window
 from chats.compaction.people import approve, controls, revise, undo
-from chats.compaction.people.rights import NotAllowedByPolicy
+from chats.compaction.people.summary_permissions import NotAllowedByPolicy
 from chats.compaction.publish import publish_prepared
 from chats.ground.leases import LeaseLost
 from chats.ground.refusals import NotFound
@@ -273,11 +273,11 @@ def test_a_correction_is_checked(alice: User, bob: User, roomy: Chat, now: datet
         revise.compare_summaries(user=bob, chat_id=roomy.pk, older_id=row.pk, newer_id=row.pk)
     new = revise.revise_summary(user=alice, compaction=row, text=GOOD_SUMMARY, now=now)
     assert new != row
-    with pytest.raises(controls.NotInForce):
+    with pytest.raises(controls.SummaryNotActive):
         revise.revise_summary(user=alice, compaction=row, text=GOOD_SUMMARY, now=now)
-    with pytest.raises(controls.NotInForce):
+    with pytest.raises(controls.SummaryNotActive):
         undo.undo_summary(user=alice, compaction=row, now=now)
-    with pytest.raises(controls.NotInForce):
+    with pytest.raises(controls.SummaryNotActive):
         controls.request_summary_rerun(user=alice, compaction=row, now=now)
 
 

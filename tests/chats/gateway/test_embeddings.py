@@ -15,7 +15,7 @@ from chats.background import due_jobs
 from chats.models import ApiKey, Chat, Message, PassedOn, ProviderAccount
 from chats.providers.base import ProviderError
 from chats.providers.embeddings import parse_embeddings
-from chats.record import passed_on
+from chats.record import passthrough_requests
 from chats.record.usage import sum_person_usage
 from contextpolicy.models import (
     AuditEvent,
@@ -248,7 +248,7 @@ def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
     settings.GATEWAY_TURNS_PER_KEY = 1
     key: ApiKey = get_client_key(program)
     now = timezone.now()
-    lost = passed_on.start_passthrough(
+    lost = passthrough_requests.start_passthrough(
         key=key, model=embedder, kind="embeddings", why="kind", now=now
     )
     asked = {"model": "vectors-embed", "input": "a"}
@@ -257,8 +257,8 @@ def test_a_key_has_so_many_requests_under_way_and_a_lost_one_is_told(
     assert refused.headers["Retry-After"] == "5"
     due_jobs.run_all_due_jobs(now=now)
     assert not events()
-    due_jobs.run_all_due_jobs(now=now + 2 * passed_on.get_longest_call())
-    due_jobs.run_all_due_jobs(now=now + 2 * passed_on.get_longest_call())
+    due_jobs.run_all_due_jobs(now=now + 2 * passthrough_requests.get_longest_call())
+    due_jobs.run_all_due_jobs(now=now + 2 * passthrough_requests.get_longest_call())
     assert [event["outcome"] for event in events()] == ["lost"]
     lost.refresh_from_db()
     assert lost.outcome == "lost"

@@ -7,7 +7,7 @@ from django.contrib.auth.models import User
 
 from chats.actions.erasure import erase_message
 from chats.memory.search import archive, search
-from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall import recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat
 from tests.support.messages_without_turns import Cover, Say, reload_first_branch
@@ -35,10 +35,10 @@ def unnamed_chat(chat: Chat, say: Say) -> Chat:
 
 
 def list_seqs_above_floor(chat: Chat, question: str, at: datetime) -> set[int]:
-    found = recall_passages(
+    found = recall_excerpts(
         chat.owner_id, question, scope=Scope("chat", chat.pk), limit=20, at=at
-    ).passages
-    return {passage.seq for passage in found if len(passage.why) > 1}
+    ).excerpts
+    return {excerpt.seq for excerpt in found if len(excerpt.why) > 1}
 
 
 @pytest.mark.parametrize(

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from chats.actions import lifecycle, marks
 from chats.compaction.sections import parse_sections
 from chats.memory.search import archive, citing
-from chats.memory.search.recall import Recalled, recall_passages
+from chats.memory.search.recall import Recalled, recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.search import search_archive
 from chats.models import Branch, Chat, Compaction, Message, Preference, PreferenceEvidence
@@ -51,14 +51,14 @@ def ask(alice: User, now: datetime) -> Callable[..., Recalled]:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
             archive.index_branch(branch)
         scope = Scope(**more.pop("scope", {}))
-        return recall_passages(alice.pk, question, scope=scope, limit=20, at=now, **more)
+        return recall_excerpts(alice.pk, question, scope=scope, limit=20, at=now, **more)
 
     return asking
 
 
 def messages(found: Recalled) -> list[str]:
     """Return the messages found, best first."""
-    return [passage.text for passage in found.passages if passage.message_id]
+    return [excerpt.text for excerpt in found.excerpts if excerpt.message_id]
 
 
 def fill(say: Say, number: int = 12) -> None:
@@ -76,9 +76,9 @@ def test_a_line_of_a_summary_leads_to_the_message_that_it_cites(
     summarise(said)
     found = ask()
     assert messages(found)[0] == SAID
-    passage = next(each for each in found.passages if each.message_id == said.pk)
-    assert set(passage.why) == {"travel", "Vienna"}
-    assert passage.above_floor
+    excerpt = next(each for each in found.excerpts if each.message_id == said.pk)
+    assert set(excerpt.why) == {"travel", "Vienna"}
+    assert excerpt.above_floor
 
 
 def test_the_models_search_is_led_by_the_summary_that_it_reads(
@@ -139,7 +139,7 @@ def test_a_summary_that_is_no_longer_in_force_leads_nowhere(
         Branch.objects.filter(chat=chat).update(active_compaction=None)
     else:
         Compaction.objects.filter(pk=row.pk).update(erased_at=now)
-    assert messages(recall_passages(chat.owner_id, ASKED, scope=Scope(), limit=20, at=now)) == []
+    assert messages(recall_excerpts(chat.owner_id, ASKED, scope=Scope(), limit=20, at=now)) == []
     assert list(search_archive(reload_first_branch(chat), question=ASKED, most=5).rows) == []
 
 
@@ -196,7 +196,7 @@ def test_a_preference_in_use_weighs_the_message_that_told_it(
     PreferenceEvidence.objects.create(preference=row, message=told, start=17, end=36)
 
     def mark() -> float:
-        found = ask("Do I eat walnuts?").passages
+        found = ask("Do I eat walnuts?").excerpts
         return next(each.score for each in found if each.message_id == told.pk)
 
     assert set(messages(ask("Do I eat walnuts?"))) == set(before)

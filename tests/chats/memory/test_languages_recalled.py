@@ -7,7 +7,7 @@ import pytest
 from django.contrib.auth.models import User
 
 from chats.memory.search import archive
-from chats.memory.search.recall import recall_passages
+from chats.memory.search.recall import recall_excerpts
 from chats.memory.search.recall_scope import Scope
 from chats.models import Branch, Chat
 from tests.chats.memory.known_answers import KNOWN
@@ -25,10 +25,10 @@ def share(alice: User, chat: Chat, say: Say, now: datetime) -> Callable[..., dic
         archive.index_branch(Branch.objects.get(chat=chat))
         found = {
             question: [
-                passage.text
-                for passage in recall_passages(
+                excerpt.text
+                for excerpt in recall_excerpts(
                     alice.pk, question, scope=Scope("chat", chat.pk), limit=3, at=now
-                ).passages
+                ).excerpts
             ]
             for _, question in pairs
         }

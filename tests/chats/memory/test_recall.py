@@ -13,7 +13,7 @@ from chats.actions import deletion, erasure, lifecycle, marks
 from chats.memory.search import archive, finding, index_schedule
 from chats.memory.search.days import parse_time_ranges
 from chats.memory.search.question import parse_question
-from chats.memory.search.recall import Recalled, recall_passages, remove_speaker_names
+from chats.memory.search.recall import Recalled, recall_excerpts, remove_speaker_names
 from chats.memory.search.recall_scope import Scope
 from chats.memory.search.titles import find_chats_by_title
 from chats.memory.search.words import VERSION
@@ -30,20 +30,20 @@ def ask(alice: User, now: datetime) -> Ask:
     def asking(question: str, *, who: User = alice, most: int = 20, **scope: Any) -> Recalled:
         for branch in Branch.objects.select_related("chat", "active_compaction__base", "parent"):
             archive.index_branch(branch)
-        return recall_passages(who.pk, question, scope=Scope(**scope), limit=most, at=now)
+        return recall_excerpts(who.pk, question, scope=Scope(**scope), limit=most, at=now)
 
     return asking
 
 
 def said(found: Recalled) -> list[str]:
     """Return the texts found, best first."""
-    return [passage.text for passage in found.passages]
+    return [excerpt.text for excerpt in found.excerpts]
 
 
 def test_what_was_said_is_found_before_any_summary(chat: Chat, say: Say, ask: Ask) -> None:
     say("The heron stood at the lake")
     say("Something else")
-    (first, *_) = ask("Where did the herons stand?").passages
+    (first, *_) = ask("Where did the herons stand?").excerpts
     assert first.text == "The heron stood at the lake"
     assert [first.text[a:b] for a, b in first.marks] == ["heron", "stood"][: len(first.marks)]
     assert (first.chat_id, first.seq, first.role, first.speaker) == (chat.pk, 1, "user", "You")
@@ -105,11 +105,11 @@ def test_nobodys_texts_move_the_weights_of_another(
 ) -> None:
     say("heron")
     say("lake")
-    before = [(each.message_id, each.score) for each in ask("heron lake").passages]
+    before = [(each.message_id, each.score) for each in ask("heron lake").excerpts]
     theirs = lifecycle.create_chat(owner=charlie, now=now)
     for _ in range(5):
         say("heron", branch=theirs.active_branch)
-    assert [(each.message_id, each.score) for each in ask("heron lake").passages] == before
+    assert [(each.message_id, each.score) for each in ask("heron lake").excerpts] == before
     assert SearchCount.objects.get(owner=alice, word="heron").texts == 1
 
 
@@ -165,7 +165,7 @@ def test_a_hit_is_looked_for_once_more_before_it_is_shown(
     alice: User, chat: Chat, say: Say, ask: Ask, now: datetime
 ) -> None:
     rows = [say("one heron"), say("two herons"), say("three herons")]
-    assert len(ask("heron").passages) == 3
+    assert len(ask("heron").excerpts) == 3
     # Simulates an outdated index.
     Message.objects.filter(pk=rows[0].pk).update(erased_at=now)
     Message.objects.filter(pk=rows[1].pk).update(excluded=True)
@@ -180,10 +180,10 @@ def test_a_summary_is_found_while_it_is_in_force(
     say("one")
     row = cover(1)
     type(row).objects.filter(pk=row.pk).update(text="- The ibis flew away.")
-    (hit,) = [each for each in ask("ibis").passages if each.summary_id]
+    (hit,) = [each for each in ask("ibis").excerpts if each.summary_id]
     assert (hit.summary_id, hit.message_id, hit.role) == (row.pk, None, "summary")
     assert said(ask("ibis", role="summary")) == ["- The ibis flew away."]
-    assert all(each.summary_id is None for each in ask("ibis", role="user").passages)
+    assert all(each.summary_id is None for each in ask("ibis", role="user").excerpts)
     Branch.objects.update(active_compaction=None)
     assert said(ask("ibis", role="summary")) == []
     assert not SearchText.objects.filter(summary__isnull=False).exists()
@@ -231,9 +231,9 @@ def test_the_beginning_of_a_word_is_found_while_it_is_typed(
     say("회의는 오늘입니다")
     ask("x")
     for begun in ("runni", "ru", "회의"):
-        found = recall_passages(alice.pk, begun, scope=Scope(), limit=5, at=now, is_typed=True)
-        assert len(found.passages) == 1, begun
-        assert found.passages[0].marks
+        found = recall_excerpts(alice.pk, begun, scope=Scope(), limit=5, at=now, is_typed=True)
+        assert len(found.excerpts) == 1, begun
+        assert found.excerpts[0].marks
     assert said(ask("runni")) == []
 
 
@@ -243,7 +243,7 @@ def test_a_greeting_is_below_the_floor(greeting: str, chat: Chat, say: Say, ask:
     say(f"{greeting} there")
     for number in range(5):
         say(f"lake {number}")
-    assert not any(passage.above_floor for passage in ask(greeting).passages)
+    assert not any(excerpt.above_floor for excerpt in ask(greeting).excerpts)
 
 
 def test_two_telling_words_or_a_rare_one_are_above_the_floor(
@@ -253,11 +253,11 @@ def test_two_telling_words_or_a_rare_one_are_above_the_floor(
     for number in range(8):
         say(f"a heron {number}")
         say(f"a lake {number}")
-    floor = {each.text: each.above_floor for each in ask("heron lake").passages}
+    floor = {each.text: each.above_floor for each in ask("heron lake").excerpts}
     assert floor["the heron at the lake"]
     assert not floor["a heron 1"]
     say("the ibis")
-    assert next(each for each in ask("ibis").passages if "ibis" in each.text).above_floor
+    assert next(each for each in ask("ibis").excerpts if "ibis" in each.text).above_floor
 
 
 def test_messages_can_be_left_out(
@@ -265,8 +265,8 @@ def test_messages_can_be_left_out(
 ) -> None:
     row = say("the heron")
     ask("heron")
-    found = recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now, leave_out=[row.pk])
-    assert found.passages == []
+    found = recall_excerpts(alice.pk, "heron", scope=Scope(), limit=5, at=now, leave_out=[row.pk])
+    assert found.excerpts == []
 
 
 @pytest.mark.memory_case(33)
@@ -277,7 +277,7 @@ def test_messages_can_be_left_out(
 )  # fmt: skip
 def test_any_question_has_an_answer(question: str, chat: Chat, say: Say, ask: Ask) -> None:
     say("a heron")
-    assert len(ask(question).passages) <= 1
+    assert len(ask(question).excerpts) <= 1
 
 
 def test_the_words_after_the_32nd_are_named_as_ignored(chat: Chat, say: Say, ask: Ask) -> None:
@@ -292,11 +292,11 @@ def test_it_says_how_far_the_index_is(
 ) -> None:
     for _ in range(4):
         say("heron")
-    found = recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now)
-    assert (list(found.passages), found.indexed_share) == ([], 0.0)
+    found = recall_excerpts(alice.pk, "heron", scope=Scope(), limit=5, at=now)
+    assert (list(found.excerpts), found.indexed_share) == ([], 0.0)
     assert ask("heron").indexed_share == 1.0
     say("heron")
-    assert recall_passages(alice.pk, "heron", scope=Scope(), limit=5, at=now).indexed_share == 0.8
+    assert recall_excerpts(alice.pk, "heron", scope=Scope(), limit=5, at=now).indexed_share == 0.8
 
 
 def test_words_of_an_older_version_are_made_anew_once(
@@ -315,7 +315,7 @@ def test_words_of_an_older_version_are_made_anew_once(
     SearchCount.objects.create(owner=alice, word="", texts=25)
     assert index_schedule.Looking().find() == {chat.pk}
     index_schedule.index_due_branches(chat_id=chat.pk)
-    assert len(ask("heron", most=30).passages) == 25
+    assert len(ask("heron", most=30).excerpts) == 25
     assert dict(SearchCount.objects.values_list("word", "texts")) == before
     assert SearchText.objects.count() == 25
 
@@ -341,8 +341,8 @@ def test_candidates_are_bounded(
         say(f"heron lake {number}")
     say("the ibis of the lake")
     found = ask("ibis lake heron")
-    assert found.passages[0].text == "the ibis of the lake"
-    assert len(found.passages) <= 4 * 5
+    assert found.excerpts[0].text == "the ibis of the lake"
+    assert len(found.excerpts) <= 4 * 5
 
 
 @pytest.mark.memory_case(42)

@@ -13,7 +13,7 @@ SAID = "Lamps burn oil.\n\n<think> is a tag."
 
 def told(*pieces: str, folds: bool = True) -> tuple[str, str]:
     """Return reasoning and text of a reply that arrives in pieces."""
-    collector = ReplyCollector(folds_thoughts=folds)
+    collector = ReplyCollector(splits_thoughts=folds)
     for piece in pieces:
         collector.hear(TextDelta(piece))
     collector.hear(Finished("stop"))

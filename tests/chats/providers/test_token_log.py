@@ -26,7 +26,7 @@ def entry(token: str | bytes) -> dict[str, Any]:
 
 def read_reply(*choices: dict[str, Any], folds: bool = True) -> ReplyCollector:
     """Return the reply in these choices of a provider, as a turn collects it."""
-    reader, reply = ReplyReader(), ReplyCollector(folds_thoughts=folds)
+    reader, reply = ReplyReader(), ReplyCollector(splits_thoughts=folds)
     reply.prepare_log(ProviderRequest("m", (), parameters={"logprobs": True}))
     for choice in (*choices, {"delta": {}, "finish_reason": "stop"}):
         for event in reader.read(json.dumps({"choices": [choice]}).encode()):

@@ -232,7 +232,7 @@ class TestPublish:
     ) -> None:
         with pytest.raises(BlastRadiusNeeded) as refusal:
             self.made(policy, NARROW, now)
-        assert refusal.value.next_step == blast.PUT_IN_FORCE
+        assert refusal.value.next_step == blast.PUBLISH_VERSION
         assert refusal.value.code == "blast_radius_needed"
         draft = self.made(policy, NARROW, now, is_draft=True)
         with pytest.raises(BlastRadiusNeeded):
@@ -420,7 +420,7 @@ class TestPages:
         form = {**opened(ines, address).fields, "window_size": "6"}
         saved = ines.post(address, {**form, "_continue": "1"}, follow=True)
         assert "waits_for_count" in message_codes(saved)
-        assert str(blast.PUT_IN_FORCE) in Page(saved.content.decode()).words
+        assert str(blast.PUBLISH_VERSION) in Page(saved.content.decode()).words
         form = {**opened(ines, address).fields, "try-chat": "all", "try-place": "assigned"}
         asked = ines.post(address, {**form, "_preview": "1"}).content.decode()
         assert "Count of the chats in use (7), counting" in Page(asked).words

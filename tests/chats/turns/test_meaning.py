@@ -765,7 +765,7 @@ def test_texts_are_divided_and_nothing_is_lost(text: str, number: int) -> None:
     found = vectors.split_into_chunks(text)
     assert len(found) == number
     assert "".join("".join(found).split()) == "".join(text.split())
-    assert all(len(part) <= vectors.PASSAGE_CHARACTERS for part in found)
+    assert all(len(part) <= vectors.CHUNK_CHARACTERS for part in found)
 
 
 def test_own_load_does_not_make_the_embedding_server_unavailable(

@@ -459,14 +459,14 @@ def test_an_erasure_before_the_receipt_is_written_lets_none_be_written(
     alice: User, long_chat: Chat, warms_up: WarmsUp, now: datetime, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     first = Message.objects.select_related("branch__chat").get(branch__chat=long_chat, seq=1)
-    compose = composition.compose_lead
+    compose = composition.compose_prefix
 
     def composed(**given: Any) -> Any:
         made = compose(**given)
         erasure.erase_message(user=alice, message=first, now=now)
         return made
 
-    monkeypatch.setattr(composition, "compose_lead", composed)
+    monkeypatch.setattr(composition, "compose_prefix", composed)
     assert warms_up(long_chat, "swap").requests == []
     assert warm_receipts() == []
 

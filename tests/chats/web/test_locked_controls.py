@@ -10,7 +10,7 @@ from django.utils.html import escape
 
 from chats.actions.marks import PinsFull, load_pin_room
 from chats.compaction.people.controls import NoSummaries
-from chats.compaction.people.rights import WORDS, Deed, NotAllowedByPolicy
+from chats.compaction.people.summary_permissions import WORDS, Deed, NotAllowedByPolicy
 from chats.compaction.people.undo import NothingToRedo
 from chats.models import Chat, Compaction, Message, Turn
 from tests.chats.web.markup import find_action, tight

@@ -12,7 +12,7 @@ from contextpolicy.engine.text.phrases import Phrase, gettext_noop, ngettext_noo
 FILE_PERCENT = 25
 # The client requests that are passed through without a chat: none, those of API keys with that
 # setting, also those that ask for it, or all.
-Unmanaged = Literal["none", "keys", "asked", "all"]
+PassthroughMode = Literal["none", "keys", "asked", "all"]
 
 
 def is_tool_rules(value: object) -> bool:
@@ -212,7 +212,7 @@ class LimitFields:
         sentence=gettext_noop("Sends [no cache breakpoints] to servers with Anthropic’s API."),
     )
     # The texts of requests that are passed through are not stored.
-    unmanaged: Unmanaged = declare(
+    unmanaged: PassthroughMode = declare(
         default="keys",
         group="limits",
         label=gettext_noop("Pass-through"),

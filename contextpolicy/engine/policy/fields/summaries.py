@@ -10,7 +10,7 @@ from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 # The holders of a permission for a chat's summaries: its owner, people who edit policies, or no
 # one.
 Right = Literal["owner", "admins", "nobody"]
-RIGHTS = {
+PERMISSION_LABELS = {
     "owner": gettext_noop("The chat’s owner"),
     "admins": gettext_noop("Policy administrators"),
     "nobody": gettext_noop("No user"),
@@ -161,7 +161,7 @@ class SummaryFields:
             "Sets who can undo and redo a summary: the owner of the chat, policy "
             "administrators, or no user."
         ),
-        labels=RIGHTS,
+        labels=PERMISSION_LABELS,
     )
     # An undo pauses automatic compaction; by default until a person resumes it.
     undo_pause_hours: int | None = declare(
@@ -182,5 +182,5 @@ class SummaryFields:
             "Sets who can edit and regenerate a summary: the owner of the chat, policy "
             "administrators, or no user."
         ),
-        labels=RIGHTS,
+        labels=PERMISSION_LABELS,
     )

@@ -23,10 +23,10 @@ from contextpolicy.models import ModelSpec
 GRACE = timedelta(minutes=1)
 TRIED = "summary.tried"
 # The token counts in the ledger event.
-TOLD = ("input", "output", "cached", "written")
+USAGE_FIELDS = ("input", "output", "cached", "written")
 
 
-class TooManyPassedOn(Refusal):
+class TooManyPassthroughRequests(Refusal):
     """The key has too many pass-through requests (`GATEWAY_TURNS_PER_KEY`, 100 by default).
 
     Wait for one to end.
@@ -61,13 +61,13 @@ class Ended:
 def start_passthrough(
     *, key: ApiKey, model: ModelSpec, kind: str, why: str, now: datetime
 ) -> PassedOn:
-    """Store a pass-through request before it is sent. Raises `TooManyPassedOn`."""
+    """Store a pass-through request before it is sent. Raises `TooManyPassthroughRequests`."""
     limit = settings.GATEWAY_TURNS_PER_KEY
     open_rows = PassedOn.objects.filter(
         api_key=key, outcome="open", created_at__gt=now - get_longest_call()
     )
     if open_rows.count() >= limit:
-        raise TooManyPassedOn(limit=limit)
+        raise TooManyPassthroughRequests(limit=limit)
     return PassedOn.objects.create(
         owner=key.owner,
         api_key=key,
@@ -113,7 +113,7 @@ def finish_passthrough(row: PassedOn, ended: Ended, *, now: datetime) -> None:
             "outcome": ended.outcome,
             "code": ended.error_code,
             "began": row.created_at.isoformat(),
-            **{f"{name}_tokens": ended.usage.get(name, 0) for name in TOLD},
+            **{f"{name}_tokens": ended.usage.get(name, 0) for name in USAGE_FIELDS},
         }
         event = TRIED
         if row.kind != PassedOn.Kind.SUMMARY:
