@@ -176,8 +176,8 @@ class Break:
 class Check(Protocol):
     """Compares stored rows with the hashes that the ledger recorded."""
 
-    def __call__(self, *, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-        """Yield mismatching rows; `told` counts the findings by sentence."""
+    def __call__(self, *, scope: str | None, tally: Counter[str]) -> Iterator[Break]:
+        """Yield mismatching rows; `tally` counts the results by sentence."""
 
 
 # Apps of higher layers register their checks when they are loaded.
@@ -187,8 +187,8 @@ CHECKS: list[Check] = []
 class AnchorCheck(Protocol):
     """Compares the ledger with data stored outside the database."""
 
-    def __call__(self, *, told: Counter[str]) -> Iterator[Break]:
-        """Yield the differences; `told` counts the comparisons by sentence."""
+    def __call__(self, *, tally: Counter[str]) -> Iterator[Break]:
+        """Yield the differences; `tally` counts the comparisons by sentence."""
 
 
 # Nightly verifications of single chains run these. For all chains, a registered check does.
@@ -199,11 +199,11 @@ class ContentCheck(Protocol):
     """A slow comparison of stored content with the hashes in the ledger."""
 
     def __call__(
-        self, *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
+        self, *, scopes: Sequence[str | None], tally: Counter[str], is_late: Callable[[], bool]
     ) -> Iterator[Break]:
         """Yield differences until the time is up.
 
-        If `scopes` contains None, the check covers a part of the content of all chains. `told`
+        If `scopes` contains None, the check covers a part of the content of all chains. `tally`
         counts the comparisons by sentence.
         """
 
@@ -213,15 +213,15 @@ CONTENTS: list[ContentCheck] = []
 
 
 def find_ledger_breaks(
-    *, scope: str | None = None, told: Counter[str] | None = None
+    *, scope: str | None = None, tally: Counter[str] | None = None
 ) -> Iterator[Break]:
     """Yield the first break of every chain, and rows that do not match their recorded hashes.
 
-    Yields nothing if everything is valid. `told` counts the findings by sentence. Read-only.
+    Yields nothing if everything is valid. `tally` counts the results by sentence. Read-only.
     """
     yield from find_chain_breaks(scope=scope)
     for check in CHECKS:
-        yield from check(scope=scope, told=Counter() if told is None else told)
+        yield from check(scope=scope, tally=Counter() if tally is None else tally)
 
 
 def find_chain_breaks(*, scope: str | None = None) -> Iterator[Break]:

@@ -56,12 +56,12 @@ def run_verification(*, pk: int, clock: Callable[[], datetime]) -> None:
     asked = LedgerVerification.objects.get(pk=pk)
     counts = Counter[str]()
     scopes = select_verification_scopes(asked)
-    found = [each for scope in scopes for each in find_ledger_breaks(scope=scope, told=counts)]
+    found = [each for scope in scopes for each in find_ledger_breaks(scope=scope, tally=counts)]
     if asked.since_leaf is not None:
-        found += [each for compare in ANCHORS for each in compare(told=counts)]
+        found += [each for compare in ANCHORS for each in compare(tally=counts)]
     # A nightly run also checks some other chains, because changed content adds no row.
     others = [*scopes, None] if asked.since_leaf is not None else scopes
-    found += verify_contents(others, told=counts, seconds=CONTENT_SECONDS)
+    found += verify_contents(others, tally=counts, seconds=CONTENT_SECONDS)
     asked.breaks = [[each.scope, each.seq, each.reason] for each in found[:KEPT_BREAKS]]
     asked.broken = len({each.scope for each in found})
     asked.told = dict(counts)
@@ -77,7 +77,7 @@ def run_verification(*, pk: int, clock: Callable[[], datetime]) -> None:
 
 
 def verify_contents(
-    scopes: Sequence[str | None], *, told: Counter[str], seconds: float
+    scopes: Sequence[str | None], *, tally: Counter[str], seconds: float
 ) -> list[Break]:
     """Return the differences between stored content and recorded hashes, within the time limit."""
     end = time.monotonic() + seconds
@@ -85,7 +85,7 @@ def verify_contents(
     def is_late() -> bool:
         return time.monotonic() > end
 
-    checks = [check(scopes=scopes, told=told, is_late=is_late) for check in CONTENTS]
+    checks = [check(scopes=scopes, tally=tally, is_late=is_late) for check in CONTENTS]
     return [each for found in checks for each in found]
 
 

@@ -34,7 +34,7 @@ FILE_KEY_UNKNOWN = gettext_noop("the checkpoint in the file is invalid: its key 
 OTHER_LEDGER = gettext_noop("the audit log does not match this checkpoint")
 
 
-def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+def verify_checkpoints(*, scope: str | None, tally: Counter[str]) -> Iterator[Break]:
     """Yield log entries that no longer match their chain, and invalid checkpoints. Writes nothing.
 
     `scope`: check only this chain; None checks all chains, the checkpoint file and every origin.
@@ -44,9 +44,9 @@ def verify_checkpoints(*, scope: str | None, told: Counter[str]) -> Iterator[Bre
     kept = read_checkpoint_file() if scope is None else ""
     yield from compare_signed_entries(scope)
     if scope is None:
-        yield from compare_checkpoint_file(kept, told=told)
+        yield from compare_checkpoint_file(kept, tally=tally)
         for origin in LedgerOrigin.objects.order_by("pk"):
-            yield from verify_origin(origin, told=told)
+            yield from verify_origin(origin, tally=tally)
 
 
 def read_checkpoint_file() -> str | None:
@@ -57,7 +57,7 @@ def read_checkpoint_file() -> str | None:
         return None
 
 
-def compare_checkpoint_file(note: str | None, *, told: Counter[str]) -> Iterator[Break]:
+def compare_checkpoint_file(note: str | None, *, tally: Counter[str]) -> Iterator[Break]:
     """Yield the differences between the ledger and the checkpoint in the data folder's file.
 
     An attacker who rewrites the database can also replace its keys, but not this file. `note`: the
@@ -70,7 +70,7 @@ def compare_checkpoint_file(note: str | None, *, told: Counter[str]) -> Iterator
     except ValueError:
         yield Break(FILE, 0, FILE_UNREADABLE)
         return
-    told[KEPT] += not found
+    tally[KEPT] += not found
     yield from found
 
 
@@ -89,7 +89,7 @@ def compare_signed_entries(scope: str | None) -> Iterator[Break]:
             yield Break(leaf.scope, leaf.count, ROW_DIFFERS)
 
 
-def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break]:
+def verify_origin(origin: LedgerOrigin, *, tally: Counter[str]) -> Iterator[Break]:
     """Yield the first checkpoint of an origin whose root or signature is invalid.
 
     If all are valid, yield the first entry that no checkpoint covers. Each valid checkpoint before
@@ -106,7 +106,7 @@ def verify_origin(origin: LedgerOrigin, *, told: Counter[str]) -> Iterator[Break
         if reason := describe_checkpoint_fault(head, frontier=frontier, known=known):
             yield Break(name, head.size, reason)
             return
-        told[SIGNED] += 1
+        tally[SIGNED] += 1
     if next(leaves, None) is not None:
         yield Break(name, frontier.size + 1, gettext_noop("no checkpoint covers this entry"))
 
@@ -168,9 +168,9 @@ def compare_checkpoint(anchor: str) -> Iterator[Break]:
         yield Break(name, head.size, OTHER_LEDGER)
 
 
-def verify_file(*, told: Counter[str]) -> Iterator[Break]:
+def verify_file(*, tally: Counter[str]) -> Iterator[Break]:
     """Compare the ledger with the checkpoint file in the data folder. Yield the differences."""
-    yield from compare_checkpoint_file(read_checkpoint_file(), told=told)
+    yield from compare_checkpoint_file(read_checkpoint_file(), tally=tally)
 
 
 def format_checkpoint_name(note: str) -> str:

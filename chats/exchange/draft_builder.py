@@ -251,13 +251,13 @@ class Builder:
         parents = self.parents()
         order = self.in_order(parents)
         # The message for each entry: itself, or its nearest ancestor that is a message.
-        stands: dict[str, str | None] = {}
+        message_of: dict[str, str | None] = {}
         for own_id in order:
             parent = parents[own_id]
-            before = stands[parent] if parent is not None else None
-            stands[own_id] = own_id if self.entries[own_id].parts else before
-        self.place_results(order, parents, stands)
-        end = stands.get(active) if active is not None else None
+            before = message_of[parent] if parent is not None else None
+            message_of[own_id] = own_id if self.entries[own_id].parts else before
+        self.place_results(order, parents, message_of)
+        end = message_of.get(active) if active is not None else None
         end = end or next(key for key in reversed(self.entries) if self.entries[key].parts)
         nodes = []
         is_large = len(order) > IN_MEMORY
@@ -266,7 +266,7 @@ class Builder:
             if not entry.parts:
                 continue
             parent = parents[own_id]
-            before = stands[parent] if parent is not None else None
+            before = message_of[parent] if parent is not None else None
             node = Node(
                 id=shorten_id(own_id),
                 role=entry.role,
@@ -299,7 +299,7 @@ class Builder:
         self,
         order: Iterable[str],
         parents: Mapping[str, str | None],
-        stands: Mapping[str, str | None],
+        message_of: Mapping[str, str | None],
     ) -> None:
         """Put tool results after their calls; report results without a call."""
         open_calls: dict[str, tuple[SourceEntry, ToolCallPart]] = {}
@@ -312,7 +312,7 @@ class Builder:
                 continue
             call_id, content = said
             if not call_id:
-                call_id = self.nearest_call(stands[own_id], parents, stands, open_calls)
+                call_id = self.nearest_call(message_of[own_id], parents, message_of, open_calls)
             found = open_calls.pop(call_id, None)
             if found is None:
                 self.lost += 1
@@ -327,7 +327,7 @@ class Builder:
         self,
         own_id: str | None,
         parents: Mapping[str, str | None],
-        stands: Mapping[str, str | None],
+        message_of: Mapping[str, str | None],
         open_calls: Mapping[str, object],
     ) -> str:
         """Return the id of the newest open call on the path to a message.
@@ -339,7 +339,7 @@ class Builder:
                 if part.call_id in open_calls:
                     return part.call_id
             parent = parents[own_id]
-            own_id = stands[parent] if parent is not None else None
+            own_id = message_of[parent] if parent is not None else None
         return ""
 
     def blocks(self, content: object) -> list[Part]:

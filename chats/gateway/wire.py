@@ -167,16 +167,16 @@ def collect_provider_fields(reply: Reply) -> dict[str, Any]:
     return found
 
 
-def format_chat_usage(told: Mapping[str, int]) -> dict[str, Any] | None:
+def format_chat_usage(usage: Mapping[str, int]) -> dict[str, Any] | None:
     """Return the provider's token counts, or None if it reported none."""
-    if not told:
+    if not usage:
         return None
-    sent, written = told.get("input", 0), told.get("output", 0)
+    sent, written = usage.get("input", 0), usage.get("output", 0)
     return {
         "prompt_tokens": sent,
         "completion_tokens": written,
         "total_tokens": sent + written,
-        "prompt_tokens_details": {"cached_tokens": told.get("cached", 0)},
+        "prompt_tokens_details": {"cached_tokens": usage.get("cached", 0)},
     }
 
 

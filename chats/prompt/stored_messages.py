@@ -47,15 +47,15 @@ NOT_COMPARABLE = gettext_noop(
 NOT_BUILT = gettext_noop("Prompts that could not be rebuilt, so their messages were not compared")
 
 
-def verify_stored_messages(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
+def verify_stored_messages(*, scope: str | None, tally: Counter[str]) -> Iterator[Break]:
     """Yield the first prompt or message of each chat that differs from the ledger."""
     for page in iter_ledger_chat_pages(scope):
         for chat_id in page:
-            yield from verify_chat_messages(chat_id, told=told)
+            yield from verify_chat_messages(chat_id, tally=tally)
 
 
 def verify_some(
-    *, scopes: Sequence[str | None], told: Counter[str], is_late: Callable[[], bool]
+    *, scopes: Sequence[str | None], tally: Counter[str], is_late: Callable[[], bool]
 ) -> Iterator[Break]:
     """Verify the chats of some scopes until the time limit. Yield the first fault of each chat.
 
@@ -72,11 +72,11 @@ def verify_some(
             chat_id = next(chats, None)
             if chat_id is None:
                 break
-            told[COMPARED] += 1
-            yield from verify_chat_messages(chat_id, told=told)
+            tally[COMPARED] += 1
+            yield from verify_chat_messages(chat_id, tally=tally)
             give_way(REST)
         else:
-            told[LATE] = 1
+            tally[LATE] = 1
             return
 
 
@@ -106,7 +106,7 @@ def store_reading_position(last: int) -> None:
     LedgerReader.objects.update_or_create(name=READER, defaults={"last": last})
 
 
-def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[Break]:
+def verify_chat_messages(chat_id: uuid.UUID, *, tally: Counter[str]) -> Iterator[Break]:
     """Yield the first prompt or message of one chat that differs from the ledger."""
     rows = Receipt.objects.filter(turn__branch__chat=chat_id, erased_at=None)
     rows = rows.exclude(commitment="").order_by("-created_at", "-pk").only("segments")
@@ -118,9 +118,9 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
         fault = find_prompt_fault(row.pk, ids=ids)
         if fault == "":
             shown |= ids
-            told[FITS] += 1
+            tally[FITS] += 1
         elif fault == "missing":
-            told[NOT_BUILT] += 1
+            tally[NOT_BUILT] += 1
         elif fault != "erased":
             yield Break(f"{SCOPE}{chat_id}", 0, f"the prompt of receipt {row.pk} {fault}")
             return
@@ -130,7 +130,7 @@ def verify_chat_messages(chat_id: uuid.UUID, *, told: Counter[str]) -> Iterator[
         return
     counts = Counter({MATCHED: comparison.compared, NOT_COMPARABLE: comparison.not_comparable})
     # The plus sign drops counts of 0.
-    told.update(+counts)
+    tally.update(+counts)
 
 
 def is_id(text: object) -> bool:

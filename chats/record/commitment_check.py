@@ -99,10 +99,10 @@ ERASED = gettext_noop(
 BEFORE = gettext_noop("Model calls made before the audit log recorded commitments")
 
 
-def verify_commitments(*, scope: str | None, told: Counter[str]) -> Iterator[Break]:
-    """Yield mismatches between rows and commitments. `told` counts the results. Never writes."""
+def verify_commitments(*, scope: str | None, tally: Counter[str]) -> Iterator[Break]:
+    """Yield mismatches between rows and commitments. `tally` counts the results. Never writes."""
     for page in iter_ledger_chat_pages(scope):
-        yield from verify_chat_page(page, told=told)
+        yield from verify_chat_page(page, tally=tally)
 
 
 def iter_ledger_chat_pages(scope: str | None) -> Iterator[list[uuid.UUID]]:
@@ -206,7 +206,7 @@ def describe_unnamed_marks(scope: str | None) -> Iterator[str]:
         )
 
 
-def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> Iterator[Break]:
+def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, tally: Counter[str]) -> Iterator[Break]:
     """Yield the first break of each chat on a page.
 
     Rows that must be in the ledger are read before it, and rows to which it commits are read after
@@ -215,9 +215,9 @@ def verify_chat_page(chat_ids: Sequence[uuid.UUID], *, told: Counter[str]) -> It
     done, summaries = list_ended_calls(chat_ids), list(list_finished_summaries(chat_ids))
     said = load_ledger_claims(chat_ids)
     breaks = [
-        *find_uncommitted_rows(done, summaries, said=said, told=told),
-        *find_changed_receipts(said, told=told),
-        *find_changed_summaries(said, told=told),
+        *find_uncommitted_rows(done, summaries, said=said, tally=tally),
+        *find_changed_receipts(said, tally=tally),
+        *find_changed_summaries(said, tally=tally),
     ]
     existing = set(Chat.objects.filter(pk__in=chat_ids).values_list("pk", flat=True))
     found: dict[str, Break] = {}
@@ -269,13 +269,13 @@ def find_uncommitted_rows(
     summaries: Iterable[tuple[uuid.UUID, Any, Any]],
     *,
     said: Mapping[uuid.UUID, LedgerClaims],
-    told: Counter[str],
+    tally: Counter[str],
 ) -> Iterator[tuple[uuid.UUID, Break]]:
     """Yield calls and summaries that no ledger entry commits to."""
     for call in calls:
         one = said[call.chat]
         if not call.commitment and (call.turn, call.attempt) not in one.ended:
-            told[BEFORE] += 1
+            tally[BEFORE] += 1
         elif str(call.receipt) not in one.calls:
             reason = CALL_WITHOUT_ENTRY.format(pk=call.receipt)
             yield call.chat, Break(one.scope, 0, reason)
@@ -288,7 +288,7 @@ def find_uncommitted_rows(
 
 
 def find_changed_receipts(
-    said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
+    said: Mapping[uuid.UUID, LedgerClaims], *, tally: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
     """Yield receipts that are missing or differ from the ledger's commitment."""
     rows = Receipt.objects.filter(turn__branch__chat__in=said.keys())
@@ -300,7 +300,7 @@ def find_changed_receipts(
         if reason := explain_receipt_mismatch(row, committed, said[row.chat]):
             yield row.chat, Break(said[row.chat].scope, seq, f"receipt {row.pk} {reason}")
         else:
-            told[ERASED if row.erased_at else HELD] += 1
+            tally[ERASED if row.erased_at else HELD] += 1
     for chat_id, calls in left.items():
         for pk, (_, seq) in calls.items():
             yield chat_id, Break(said[chat_id].scope, seq, f"receipt {pk} {ABSENT}")
@@ -321,7 +321,7 @@ def explain_receipt_mismatch(row: Receipt, committed: str, said: LedgerClaims) -
 
 
 def find_changed_summaries(
-    said: Mapping[uuid.UUID, LedgerClaims], *, told: Counter[str]
+    said: Mapping[uuid.UUID, LedgerClaims], *, tally: Counter[str]
 ) -> Iterator[tuple[uuid.UUID, Break]]:
     """Yield summaries that are missing or differ from the ledger's commitments."""
     rows = Compaction.objects.filter(branch__chat__in=said.keys())
@@ -332,7 +332,7 @@ def find_changed_summaries(
                 yield row.chat, Break(said[row.chat].scope, seq, f"summary {row.pk} {reason}")
                 break
         else:
-            told[ERASED if row.erased_at else HELD] += 1
+            tally[ERASED if row.erased_at else HELD] += 1
     for chat_id, summaries in left.items():
         for pk, ((seq, _), *_others) in summaries.items():
             yield chat_id, Break(said[chat_id].scope, seq, f"summary {pk} {ABSENT}")

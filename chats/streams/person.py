@@ -98,10 +98,12 @@ class PersonFollower:
 
     def begin(self) -> list[PersonUpdate]:
         return [
-            told for key, turn in list(self.turns.items()) for told in self.told(key, turn.begin())
+            update
+            for key, turn in list(self.turns.items())
+            for update in self.address_updates(key, turn.begin())
         ]
 
-    def told(self, key: str, updates: list[Update]) -> list[PersonUpdate]:
+    def address_updates(self, key: str, updates: list[Update]) -> list[PersonUpdate]:
         """Return a turn's updates with its id. Stops following a turn that has ended."""
         turn_id = self.turns[key].viewer.turn_id
         if has_done_update(updates):
@@ -117,7 +119,7 @@ class PersonFollower:
         if turn.has_begun:
             # A reply that has not begun waits for its row, even while frames arrive.
             turn.heard_at = asyncio.get_running_loop().time()
-        return self.told(frame.key, await turn.hear(frame))
+        return self.address_updates(frame.key, await turn.hear(frame))
 
     def notices(self, frame: Frame) -> list[PersonUpdate]:
         """Return a notice, unless the pages already know it."""
@@ -135,7 +137,7 @@ class PersonFollower:
             patience = PATIENCE if turn.has_begun else PATIENCE / 4
             if now - turn.heard_at >= patience:
                 turn.heard_at = now
-                found += self.told(key, await turn.look())
+                found += self.address_updates(key, await turn.look())
         return found
 
 

@@ -16,7 +16,7 @@ message_added = Signal()
 task_changed = Signal()
 
 
-def send_signal_on_commit(signal: Signal, **told: Any) -> None:
+def send_signal_on_commit(signal: Signal, **values: Any) -> None:
     """Send the signal after this transaction commits. Django logs failing receivers."""
-    send: Callable[[], Any] = partial(signal.send_robust, sender=None, **told)
+    send: Callable[[], Any] = partial(signal.send_robust, sender=None, **values)
     transaction.on_commit(send, robust=True)

@@ -140,6 +140,6 @@ def map_ocsf_activity(uid: int, kind: str, action: str) -> tuple[int, str]:
     return DEEDS.get(uid, CHANGES).get(action, OTHER)
 
 
-def format_ascii_json(told: Mapping[str, Any]) -> str:
+def format_ascii_json(values: Mapping[str, Any]) -> str:
     """Return an object as one line of ASCII JSON."""
-    return json.dumps(told, sort_keys=True, separators=(",", ":"), ensure_ascii=True)
+    return json.dumps(values, sort_keys=True, separators=(",", ":"), ensure_ascii=True)

@@ -137,7 +137,7 @@ def test_messages_are_compared_in_turn_as_far_as_the_time_allows(
     )
     told = Counter[str]()
     times = iter([False, False, True])
-    found = stored_messages.verify_some(scopes=[None], told=told, is_late=lambda: next(times))
+    found = stored_messages.verify_some(scopes=[None], tally=told, is_late=lambda: next(times))
     assert list(found) == []
     assert (told[stored_messages.COMPARED], told[stored_messages.LATE]) == (2, 1)
     assert list(stored_messages.iter_chats_in_rotation()) == [*chats[2:], *chats[:2]]

@@ -82,7 +82,7 @@ def test_a_field_that_is_set_locked_or_found_is_never_folded_away(
 
     editor = browser.get(get_policy_page(policy)).context["editor"]
     assert [row.name for row in editor.also] == ["turn_threshold", "undo_right"]
-    assert [told.warning.code for told in editor.also[0].told] == ["turns_never_fire"]
+    assert [told.warning.code for told in editor.also[0].warnings] == ["turns_never_fire"]
     people = next(group for group in editor.more if group.title == "Summary permissions")
     assert (people.total, people.set_above) == (4, 1)
     assert "4 settings (1 set above)" in opened(browser, get_policy_page(policy)).words
@@ -259,7 +259,7 @@ def test_what_people_wrote_stands_escaped_in_plain_words(browser: Client, now: d
 def test_a_button_writes_the_mended_values_into_the_form(browser: Client, now: datetime) -> None:
     ModelSpec.objects.create(slug="light", provider="demo", name="light")
     policy = made(now, SUMMARY)
-    found = browser.get(get_policy_page(policy)).context["editor"].told
+    found = browser.get(get_policy_page(policy)).context["editor"].warnings
     kept = next(told for told in found if told.warning.code == "kept_above_mark")
     assert "6,800 tokens" in kept.sentence
     assert kept.fix == "Set “Maximum summary length” to 600"
@@ -281,11 +281,11 @@ def test_buttons_write_rules_and_the_value_that_a_lock_needs(
     policy = made(now, {**SUMMARY, "tool_output_rules": {"a": {"limit": 900}}})
 
     def pressed(code: str, **changes: Any) -> Any:
-        told = looked_at(browser, get_policy_page(policy), **changes).told
+        told = looked_at(browser, get_policy_page(policy), **changes).warnings
         button = next(each for each in told if each.warning.code == code)
         answer = submitted(browser, get_policy_page(policy), _fix=button.key, **changes)
         fields = Page(answer.content.decode()).fields
-        assert code not in {each.warning.code for each in answer.context["editor"].told}
+        assert code not in {each.warning.code for each in answer.context["editor"].warnings}
         return button.fix, fields
 
     said, fields = pressed("lock_without_value", lock_reserve_tokens="on")
@@ -323,7 +323,7 @@ def test_every_clash_is_said_at_once_at_its_field_by_its_label(browser: Client) 
     impossible = looked_at(browser, ADD, token_budget="900", reserve_tokens="1000")
     assert impossible.sentence == str(NO_ROOM)
     assert not ContextPolicy.objects.exists()
-    told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").told
+    told = looked_at(browser, ADD, strategy="dynamic_summary", compact_to="80").warnings
     assert '<a href="#id_compact_to">“Shorten the history to (% full)”</a>' in told[0].sentence
     warning = told[0].warning
     assert (warning.level, told[0].fix) == ("error", "Clear “Shorten the history to (% full)”")

@@ -107,7 +107,7 @@ def assert_laws(chat: Chat, *, known: set[Any]) -> None:
 
 def assert_committed(chat: Chat) -> None:
     """Check that each finished call and summary has a commitment that matches the ledger."""
-    for found in commitment_check.verify_commitments(scope=f"chat:{chat.pk}", told=Counter()):
+    for found in commitment_check.verify_commitments(scope=f"chat:{chat.pk}", tally=Counter()):
         raise Violation(f"the ledger and its rows differ: row {found.seq}: {found.reason}")
 
 

@@ -72,10 +72,10 @@ class AuditEventAdmin(ReadOnlyAdmin):
         heads, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope:
             heads, rows = heads.filter(pk=scope), rows.filter(scope=scope)
-        told = Counter[str]()
-        breaks = list(find_ledger_breaks(scope=scope, told=told))
+        tally = Counter[str]()
+        breaks = list(find_ledger_breaks(scope=scope, tally=tally))
         breaks += verification.verify_contents(
-            [scope], told=told, seconds=verification.PAGE_SECONDS
+            [scope], tally=tally, seconds=verification.PAGE_SECONDS
         )
         context = {
             **self.admin_site.each_context(request),
@@ -86,7 +86,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
                 replace(found, reason=localize_break_reason(found.reason)) for found in breaks
             ],
             "broken": len({found.scope for found in breaks}),
-            "told": [(gettext(name), count) for name, count in sorted(told.items())],
+            "told": [(gettext(name), count) for name, count in sorted(tally.items())],
             "chains": heads.count(),
             "rows": rows.count(),
         }

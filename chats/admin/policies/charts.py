@@ -30,7 +30,7 @@ class Chart:
     ticks: Sequence[tuple[float, str]]
     last_turn: int
     rows: Sequence[tuple[int, str, str, bool, bool]]
-    told: str
+    description: str
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -51,7 +51,7 @@ def build_token_chart(now: Sequence[Point], proposed: Sequence[Point]) -> Chart 
         ],
         last_turn=turns,
         rows=build_chart_rows(now, proposed),
-        told=gettext(
+        description=gettext(
             "Prompt size (≈ tokens) over {turns:,} turns. The history is shortened ≈ {now:,} "
             "times under the active policy and ≈ {proposed:,} times under the draft."
         ).format(turns=turns, now=shortened[0], proposed=shortened[1]),
@@ -134,7 +134,7 @@ class Bars:
     ticks: Sequence[tuple[float, str]]
     first: str
     last: str
-    told: str
+    description: str
     width: int = WIDTH
     height: int = HEIGHT
     left: int = LEFT
@@ -177,7 +177,7 @@ def build_bar_chart(
         ],
         first=labels[0] if labels else "",
         last=labels[-1] if labels else "",
-        told=gettext("{title}. Total: {numbers}.").format(title=title, numbers=whole),
+        description=gettext("{title}. Total: {numbers}.").format(title=title, numbers=whole),
     )
 
 

@@ -137,16 +137,16 @@ def _field(strategy: str, key: str, fact: Mapping[str, Any]) -> ConfigField:
 
 
 def _kind(
-    fact: Mapping[str, Any], label: str, told: str
+    fact: Mapping[str, Any], label: str, help_text: str
 ) -> tuple[Callable[[], forms.Field], Callable[[Any], Any], Callable[[Any], Any]]:
     kind = fact.get("type")
-    options: dict[str, Any] = {"label": label, "help_text": told}
+    options: dict[str, Any] = {"label": label, "help_text": help_text}
     if isinstance(fact.get("enum"), list):
         choices: Choices = [UNSET, *((json.dumps(value), _word(value)) for value in fact["enum"])]
-        return (lambda: build_choice_field(label, told, choices)), json.loads, json.dumps
+        return (lambda: build_choice_field(label, help_text, choices)), json.loads, json.dumps
     if kind == "boolean":
         return (
-            (lambda: build_yes_no_field(label, told)),
+            (lambda: build_yes_no_field(label, help_text)),
             (lambda said: said == "yes"),
             YES_OR_NO.get,
         )
@@ -163,13 +163,13 @@ def _kind(
     if kind == "string":
         return (lambda: WordsField(**options)), _same, _same
     if kind == "array" and fact.get("items") == {"type": "string"}:
-        options["help_text"] = " ".join([told, gettext("Enter one value per line.")]).strip()
+        options["help_text"] = " ".join([help_text, gettext("Enter one value per line.")]).strip()
         return (
             (lambda: WordsField(widget=build_textarea(3), **options)),
             (lambda said: [line for line in said.split("\n") if line.strip()]),
             "\n".join,
         )
-    options["help_text"] = " ".join([told, gettext("Enter the value as JSON.")]).strip()
+    options["help_text"] = " ".join([help_text, gettext("Enter the value as JSON.")]).strip()
     json_field = ObjectField if kind == "object" else ConfigJSONField
     return (lambda: json_field(required=False, widget=build_textarea(3), **options)), _same, _same
 

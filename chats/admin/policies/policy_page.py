@@ -48,14 +48,14 @@ class FieldRow:
     was: str
     is_set: bool
     is_locked: bool
-    told: Sequence[WarningLine] = ()
+    warnings: Sequence[WarningLine] = ()
     # Error messages, with each field name replaced by its label.
     errors: Sequence[SafeString] = ()
 
     @property
     def must_show(self) -> bool:
         """Return True if the row is never collapsed."""
-        return bool(self.is_set or self.is_locked or self.told or self.bound.errors)
+        return bool(self.is_set or self.is_locked or self.warnings or self.bound.errors)
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,7 +80,7 @@ class Editor:
     found: Sequence[FieldRow]
     search: str
     more: Sequence[FieldGroup]
-    told: Sequence[WarningLine]
+    warnings: Sequence[WarningLine]
     sentence: SafeString
     # The saved version's strategy if it differs, else empty.
     strategy_was: str
@@ -108,13 +108,13 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
     values = dict(form.policy_values if form.is_bound else load_initial_values(form))
     locks = form.policy_locks if form.is_bound else load_initial_locks(form)
     strategy = str(values.get("strategy", ""))
-    warnings = form.warnings if form.is_bound else lint_policy(values, locks=locks)
-    told = [build_warning_line(form, warning) for warning in warnings]
+    found_warnings = form.warnings if form.is_bound else lint_policy(values, locks=locks)
+    warnings = [build_warning_line(form, warning) for warning in found_warnings]
     holds = compute_effective_values(form, values, locks, viewpoint)
     wanted = list_main_fields(strategy)
     groups = list_other_groups(strategy)
     names = list(dict.fromkeys([*wanted, *(name for _, _, group in groups for name in group)]))
-    rows = {name: build_field_row(form, name, values, locks, told, holds) for name in names}
+    rows = {name: build_field_row(form, name, values, locks, warnings, holds) for name in names}
     rows.pop("strategy", None)
     found = [name for name in rows if search and is_matching_row(rows[name], search)]
     first = [name for name in wanted if name in rows and name not in found]
@@ -142,7 +142,7 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
         found=[rows[name] for name in found],
         search=search,
         more=[group for group in more if group.rows],
-        told=told,
+        warnings=warnings,
         sentence=describe_form_values(form, values),
         strategy_was=describe_saved_value(form, "strategy", values, locks),
         viewpoint=viewpoint,
@@ -167,7 +167,7 @@ def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]
     offered = [*list_strategy_choices()]
     if strategy not in dict(offered):
         offered.append((strategy, gettext("{strategy} (not installed)").format(strategy=strategy)))
-    told = [
+    cards = [
         {
             "value": value,
             "name": str(name) if value else gettext("Not set"),
@@ -176,7 +176,7 @@ def build_strategy_cards(form: PolicyForm, strategy: str) -> list[dict[str, Any]
         }
         for value, name in offered
     ]
-    return [*(card for card in told if card["value"]), *(c for c in told if not c["value"])]
+    return [*(card for card in cards if card["value"]), *(c for c in cards if not c["value"])]
 
 
 def compute_effective_values(
@@ -199,7 +199,7 @@ def build_field_row(
     name: str,
     values: dict[str, Any],
     locks: Collection[str],
-    told: Iterable[WarningLine],
+    warnings: Iterable[WarningLine],
     holds: Effective | None,
 ) -> FieldRow:
     lock = form[f"lock_{name}"] if f"lock_{name}" in form.fields else None
@@ -214,7 +214,7 @@ def build_field_row(
         is_locked=name in locks,
         errors=[link_field_names(form, str(error)) for error in form.errors.get(name, ())],
         # Errors are already shown at their field.
-        told=[t for t in told if t.warning.field == name and t.warning.level != "error"],
+        warnings=[t for t in warnings if t.warning.field == name and t.warning.level != "error"],
     )
 
 

@@ -41,7 +41,7 @@ class Viewpoint:
     level: str = "instance"
     model_window: int | None = None
     model_tools: Sequence[str] | None = None
-    told: str = ""
+    source: str = ""
     is_alone: bool = False
 
 
@@ -64,8 +64,8 @@ class Effective:
                 return gettext("a quarter of the token budget")
             strategy = STRATEGY_NAMES.get(self.values.strategy, self.values.strategy)
             return gettext("default of “{strategy}”").format(strategy=strategy)
-        told = f"{LEVELS.get(level, level)} · {self.names.get((level, slug), slug)} v{version}"
-        return gettext("{value}, locked").format(value=told) if locked else told
+        source = f"{LEVELS.get(level, level)} · {self.names.get((level, slug), slug)} v{version}"
+        return gettext("{value}, locked").format(value=source) if locked else source
 
 
 class ViewpointForm(forms.Form):
@@ -131,7 +131,7 @@ class ViewpointForm(forms.Form):
         if model:
             text = gettext("this policy alone with {model}").format(model=model)
             return Viewpoint((), "instance", window, own_tools, text)
-        return Viewpoint((), "instance", told=gettext("this policy alone"), is_alone=True)
+        return Viewpoint((), "instance", source=gettext("this policy alone"), is_alone=True)
 
 
 def load_server_defaults() -> dict[str, object]:

@@ -47,8 +47,8 @@ def conversation_detail(
     actor, now = f"user:{key.owner_id}", timezone.now()
     if request.method == "DELETE":
         stored_conversations.delete_conversation(chat, actor=actor, now=now)
-        told = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
-        return build_json_response(told)
+        fields = {"id": conversation_id, "object": "conversation.deleted", "deleted": True}
+        return build_json_response(fields)
     if request.method == "POST":
         sent = parse_body(request, known={"metadata"})
         if "metadata" not in sent:
@@ -107,8 +107,8 @@ def item_detail(
     return build_json_response(stored_conversations.find_item(chat, item_id)[1])
 
 
-def build_json_response(told: Mapping[str, Any]) -> HttpResponseBase:
-    return JsonResponse(told, headers={"Cache-Control": "no-store"})
+def build_json_response(fields: Mapping[str, Any]) -> HttpResponseBase:
+    return JsonResponse(fields, headers={"Cache-Control": "no-store"})
 
 
 def parse_body(request: HttpRequest, *, known: set[str]) -> dict[str, Any]:

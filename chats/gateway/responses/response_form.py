@@ -305,15 +305,15 @@ def build_text_part(text: str, *, found: Logprobs | None = None) -> dict[str, An
     return {"type": "output_text", "text": text, "annotations": [], "logprobs": logprobs}
 
 
-def format_response_usage(told: Mapping[str, int]) -> dict[str, Any]:
-    sent, written = told.get("input", 0), told.get("output", 0)
+def format_response_usage(usage: Mapping[str, int]) -> dict[str, Any]:
+    sent, written = usage.get("input", 0), usage.get("output", 0)
     return {
         "input_tokens": sent,
         "input_tokens_details": {
-            "cached_tokens": told.get("cached", 0),
+            "cached_tokens": usage.get("cached", 0),
             "cache_write_tokens": 0,
         },
         "output_tokens": written,
-        "output_tokens_details": {"reasoning_tokens": told.get("reasoning", 0)},
+        "output_tokens_details": {"reasoning_tokens": usage.get("reasoning", 0)},
         "total_tokens": sent + written,
     }

@@ -42,10 +42,10 @@ class Command(BaseCommand):
     def handle(self, *_args: Any, **options: Any) -> None:
         """Print the result. Raises CommandError if a chain is broken."""
         scope = options["scope"]
-        told = Counter[str]()
-        breaks = list(find_ledger_breaks(scope=scope, told=told))
+        tally = Counter[str]()
+        breaks = list(find_ledger_breaks(scope=scope, tally=tally))
         if not options["without_messages"]:
-            breaks += stored_messages.verify_stored_messages(scope=scope, told=told)
+            breaks += stored_messages.verify_stored_messages(scope=scope, tally=tally)
         if options["anchor"]:
             breaks += compare_with_anchor(options["anchor"])
         for found in breaks:
@@ -55,12 +55,12 @@ class Command(BaseCommand):
         if breaks:
             broken = len({found.scope for found in breaks})
             raise CommandError(f"The ledger is broken in {broken} of its chains.")
-        self.tell(scope, told=told)
-        self.tell_anchors(options["anchor"], told=told)
+        self.tell(scope, tally=tally)
+        self.tell_anchors(options["anchor"], tally=tally)
         if scope is None and not options["anchor"]:
-            self.tell_if_alone(told)
+            self.tell_if_alone(tally)
 
-    def tell(self, scope: str | None, *, told: Counter[str]) -> None:
+    def tell(self, scope: str | None, *, tally: Counter[str]) -> None:
         """Print the numbers of verified rows. Raises CommandError for an unknown chain."""
         chains, rows = LedgerHead.objects.all(), AuditEvent.objects.all()
         if scope is not None:
@@ -68,21 +68,21 @@ class Command(BaseCommand):
             if not chains:
                 raise CommandError(f"There is no chain {scope!r}: use 'instance' or 'chat:<id>'.")
         self.stdout.write(f"Verified {chains.count()} chains, {rows.count()} rows.")
-        for sentence, count in sorted(told.items()):
+        for sentence, count in sorted(tally.items()):
             self.stdout.write(f"{sentence}: {count:,}")
         for sentence in describe_unnamed_marks(scope):
             self.stdout.write(sentence)
 
-    def tell_anchors(self, anchor: Path | None, *, told: Counter[str]) -> None:
+    def tell_anchors(self, anchor: Path | None, *, tally: Counter[str]) -> None:
         """Print each external checkpoint with which the ledger was compared."""
-        compared = [external_copy.get_checkpoint_path()] if told[checks.KEPT] else []
+        compared = [external_copy.get_checkpoint_path()] if tally[checks.KEPT] else []
         for path in (*compared, *([anchor] if anchor else [])):
             name = checks.format_checkpoint_name(path.read_text(encoding="utf-8"))
             self.stdout.write(f"Compared with {path}: {name}.")
 
-    def tell_if_alone(self, told: Counter[str]) -> None:
+    def tell_if_alone(self, tally: Counter[str]) -> None:
         """Print a note if checkpoints exist but no external copy was compared."""
-        if not told[checks.KEPT] and LedgerCheckpoint.objects.exists():
+        if not tally[checks.KEPT] and LedgerCheckpoint.objects.exists():
             self.stdout.write(ALONE)
 
 

@@ -165,10 +165,10 @@ def locate_quotation(proposal: PreferenceProposal, *, text: str) -> Telling | No
     return None
 
 
-def _is_whole(told: Telling, *, text: str) -> bool:
+def _is_whole(statement: Telling, *, text: str) -> bool:
     """Return True if the part begins and ends at word boundaries of the text."""
-    before, after = text[: told.start][-1:], text[told.end :][:1]
-    cuts = [(before, told.text[0]), (told.text[-1], after)]
+    before, after = text[: statement.start][-1:], text[statement.end :][:1]
+    cuts = [(before, statement.text[0]), (statement.text[-1], after)]
     return not any(_is_letter(left) and _is_letter(right) for left, right in cuts)
 
 

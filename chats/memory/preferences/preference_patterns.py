@@ -301,8 +301,8 @@ def extract_statements(text: str) -> list[Telling]:
     for sentence in _SENTENCE.finditer(seen):
         words = sentence.group()
         if not words.rstrip().endswith(("?", "？")):
-            told = _extract_statement(words, at=sentence.start(), text=text)
-            found += [told] if told else []
+            statement = _extract_statement(words, at=sentence.start(), text=text)
+            found += [statement] if statement else []
         if re.search(r"[:：]\s", words + " ") and not _REMEMBER.match(words):
             # The text after this is material to work on and may be by another author.
             break
@@ -324,12 +324,13 @@ def extract_forget_requests(text: str) -> list[str]:
     return [each for each in texts if each and "\0" not in each and not is_mere_reference(each)]
 
 
-def is_quotable_span(told: Telling, *, text: str) -> bool:
+def is_quotable_span(statement: Telling, *, text: str) -> bool:
     """Return True if a text is verbatim at its position, outside code, quotations and pastes."""
-    if len(text) > LONGEST_MESSAGE or text[told.start : told.end] != told.text:
+    if len(text) > LONGEST_MESSAGE or text[statement.start : statement.end] != statement.text:
         return False
     return not any(
-        hidden.start() < told.end and told.start < hidden.end() for hidden in _HIDDEN.finditer(text)
+        hidden.start() < statement.end and statement.start < hidden.end()
+        for hidden in _HIDDEN.finditer(text)
     )
 
 
@@ -378,8 +379,8 @@ def _build_statement(
     said = words[start:end]
     start += len(said) - len(said.lstrip())
     said = said.strip().rstrip(".!。！、,").rstrip()
-    told = Telling(
+    statement = Telling(
         slot, text[at + start : at + start + len(said)], at + start, at + start + len(said)
     )
     fits = SHORTEST_TEXT <= len(said) <= LONGEST_TEXT
-    return told if fits and names.is_allowed_name(said) and not is_secret(said) else None
+    return statement if fits and names.is_allowed_name(said) and not is_secret(said) else None

@@ -259,13 +259,13 @@ def deactivate_folder_preferences(folder: Folder, *, now: datetime) -> None:
 
 
 def confirm_preference(
-    row: Preference, *, told: Telling, message: Message, now: datetime
+    row: Preference, *, statement: Telling, message: Message, now: datetime
 ) -> Preference:
     """Add evidence to a preference that was stated again.
 
     New evidence raises its confidence, unless the person wrote the preference.
     """
-    if add_preference_evidence(row, told=told, message=message):
+    if add_preference_evidence(row, statement=statement, message=message):
         if row.kind != Preference.Kind.WRITTEN:
             row.confidence = min(row.confidence + AGAIN, HIGHEST)
             row.save(update_fields=["confidence"])
@@ -365,12 +365,12 @@ def activate_preference(row: Preference, *, closes: QuerySet[Preference]) -> Non
     rows.update(superseded_by=row)
 
 
-def add_preference_evidence(row: Preference, *, told: Telling, message: Message) -> bool:
+def add_preference_evidence(row: Preference, *, statement: Telling, message: Message) -> bool:
     """Add evidence. Return False if it is already stored or the limit is reached."""
     if row.evidence.count() >= MOST_EVIDENCE:
         return False
     _, is_new = PreferenceEvidence.objects.get_or_create(
-        preference=row, message=message, defaults={"start": told.start, "end": told.end}
+        preference=row, message=message, defaults={"start": statement.start, "end": statement.end}
     )
     return is_new
 

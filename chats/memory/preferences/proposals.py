@@ -89,7 +89,7 @@ def _save_suggestion(
     )
     known = _find_known(row)
     if known is not None:
-        confirm_preference(known, told=place, message=message, now=now)
+        confirm_preference(known, statement=place, message=message, now=now)
         return "confirmed" if not _counts_now(known, message=message, now=now) else "in_use"
     if (
         select_current_preferences(row)
@@ -102,7 +102,7 @@ def _save_suggestion(
         return "no_room"
     expire_oldest(owner_id, now=now)
     row.save(force_insert=True)
-    add_preference_evidence(row, told=place, message=message)
+    add_preference_evidence(row, statement=place, message=message)
     data = build_preference_data(row)
     record_change("preference.noted", owner_id=owner_id, now=now, data=data, message=message)
     return "proposed"

@@ -37,7 +37,7 @@ FIRST_WIDE_LETTER = 0x2E80
 
 
 def store_stated_preferences(
-    told: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
+    statements: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
 ) -> list[Preference]:
     """Save preferences that a person stated in a message, in the caller's transaction.
 
@@ -46,13 +46,13 @@ def store_stated_preferences(
     replaced: the new one is suggested instead. A preference older than the active one is stored as
     superseded. Saves nothing while the person's memory is off or paused.
     """
-    if not told:
+    if not statements:
         return []
     settings = lock_memory_settings(owner_id)
     if not is_noting(settings):
         return []
     rows = []
-    for one in told:
+    for one in statements:
         row = _save_statement(
             one, settings=settings, message=message, folder_id=folder_id, owner_id=owner_id, now=now
         )
@@ -114,7 +114,7 @@ def is_wide_script(text: str) -> bool:
 
 
 def _save_statement(
-    told: Telling,
+    statement: Telling,
     *,
     settings: MemorySettings,
     message: Message,
@@ -123,15 +123,19 @@ def _save_statement(
     now: datetime,
 ) -> Preference | None:
     """Save one stated preference, or confirm it if it exists. None if it was not saved."""
-    digest = hash_preference_text(told.text, settings=settings)
+    digest = hash_preference_text(statement.text, settings=settings)
     forgotten = ForgottenPreference.objects.filter(owner=owner_id, digest=digest)
-    if not is_quotable_span(told, text=message.text) or is_secret(told.text) or forgotten.exists():
+    if (
+        not is_quotable_span(statement, text=message.text)
+        or is_secret(statement.text)
+        or forgotten.exists()
+    ):
         return None
     row = Preference(
         owner_id=owner_id,
-        folder_id=None if told.slot in OF_THE_PERSON else folder_id,
-        slot=told.slot,
-        text=told.text,
+        folder_id=None if statement.slot in OF_THE_PERSON else folder_id,
+        slot=statement.slot,
+        text=statement.text,
         kind=Preference.Kind.TOLD,
         status=Preference.Status.CURRENT,
         confidence=TOLD_CONFIDENCE,
@@ -142,12 +146,12 @@ def _save_statement(
         (
             old
             for old in select_current_preferences(row)
-            if normalise_for_comparison(old.text) == normalise_for_comparison(told.text)
+            if normalise_for_comparison(old.text) == normalise_for_comparison(statement.text)
         ),
         None,
     )
     if known is not None:
-        return confirm_preference(known, told=told, message=message, now=now)
+        return confirm_preference(known, statement=statement, message=message, now=now)
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         return None
     closes = select_current_preferences(row).filter(build_replacement_filter(row))
@@ -162,7 +166,7 @@ def _save_statement(
         row.save(force_insert=True)
     else:
         activate_preference(row, closes=closes)
-    add_preference_evidence(row, told=told, message=message)
+    add_preference_evidence(row, statement=statement, message=message)
     record_change(
         "preference.noted",
         owner_id=owner_id,

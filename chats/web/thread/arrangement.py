@@ -89,7 +89,7 @@ def arrange_entries(
                 cuts=cuts,
                 versions=versions,
                 pin_lock=ground.locks.pin(message),
-                stands=message.pk in has,
+                is_known=message.pk in has,
                 for_others=spoken[message.pk].for_others if message.pk in spoken else "",
                 preferences=saved.get(message.pk, ()),
             )
@@ -159,7 +159,7 @@ def select_marked_compactions(rows: ThreadRows, *, cover: Coverage) -> list[Comp
     These are the window and the compactions that are not sent.
     """
     window = [cover.active] if cover.active and cover.window_to else []
-    return sorted([*window, *cover.unused, *rows.told], key=lambda row: row.to_seq)
+    return sorted([*window, *cover.unused, *rows.inactive], key=lambda row: row.to_seq)
 
 
 def build_compaction_marker(

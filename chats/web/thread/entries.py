@@ -88,7 +88,7 @@ class MessageEntry:
     # Labels for the cuts of the message.
     cuts: Sequence[str] = ()
     # The page already has the text, so only parts that may change are rendered.
-    stands: bool = False
+    is_known: bool = False
     # Text an agent wrote as another agent. It is never sent.
     for_others: str = ""
     # Preferences saved from this turn.
@@ -115,7 +115,7 @@ class MessageEntry:
     def passes(self) -> bool:
         """True if an agent passed: its reply contains only markers."""
         message = self.message
-        return bool(message.speaker) and not self.stands and is_passed(message)
+        return bool(message.speaker) and not self.is_known and is_passed(message)
 
     @property
     def shape(self) -> str:
@@ -173,7 +173,7 @@ class MessageEntry:
         A page that was reloaded while sending compares it with its own text, to detect that the
         message was stored.
         """
-        if self.stands or self.message.role != Message.Role.USER:
+        if self.is_known or self.message.role != Message.Role.USER:
             return ""
         return f"{adler32(self.message.text.strip().encode('utf-8', 'replace')):x}"
 

@@ -67,12 +67,12 @@ def load_branch_facts(branch: Branch) -> BranchFacts:
             select_covered_messages(branch, row=get_active_summary(branch.active_compaction))
         ),
     )
-    last, branches, compactions, told, waiting, making_now, attempt, pins, summed = found.get()
+    last, branches, compactions, inactive, waiting, making_now, attempt, pins, summed = found.get()
     return BranchFacts(
         last_seq=last,
         branches=branches or 0,
         compactions=compactions or 0,
-        has_inactive=told,
+        has_inactive=inactive,
         has_waiting=waiting,
         making=making_now,
         attempt=attempt,

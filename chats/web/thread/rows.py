@@ -81,7 +81,7 @@ class ThreadRows:
     turns: list[Turn]
     last_turn: Turn | None
     last_finished: Turn | None
-    told: list[Compaction]
+    inactive: list[Compaction]
     outlook: Outlook | None
     has_earlier: bool
     covered_tokens: int | None
@@ -227,9 +227,9 @@ def load_thread_rows(
         # The message that started a round may be on an earlier page than a failed reply.
         of_page |= Q(agent__isnull=False, seen_to__gte=messages[0].seq, seen_to__lt=end)
     caused = on_this_path.filter(of_page)
-    told = load_newest_inactive(branch) if ground.facts.has_inactive else []
+    inactive = load_newest_inactive(branch) if ground.facts.has_inactive else []
     answer = get_request_status(branch, now=timezone.now())
-    state = compute_thread_state(branch, cover=cover, told=told, answer=answer)
+    state = compute_thread_state(branch, cover=cover, inactive=inactive, answer=answer)
     return ThreadRows(
         chat_id=branch.chat_id,
         messages=messages,
@@ -237,7 +237,7 @@ def load_thread_rows(
         turns=deduplicate_turns([*unfinished, *caused]),
         last_turn=own[0] if own else None,
         last_finished=next((turn for turn in own if turn.finished_at), None),
-        told=told,
+        inactive=inactive,
         outlook=ground.outlook,
         has_earlier=has_earlier,
         covered_tokens=ground.facts.covered_tokens if cover.summary else None,
@@ -286,7 +286,7 @@ def list_omitted_ranges(outlook: Outlook | None) -> list[LeftOut]:
 
 
 def compute_thread_state(
-    branch: Branch, *, cover: Coverage, told: Sequence[Compaction], answer: RequestStatus | None
+    branch: Branch, *, cover: Coverage, inactive: Sequence[Compaction], answer: RequestStatus | None
 ) -> str:
     """Return a digest of the branch, its messages' marks, and everything that affects its markers.
 
@@ -301,7 +301,7 @@ def compute_thread_state(
             branch.marks_revision,
         ],
         [answer.state, answer.reason, answer.is_late] if answer else [],
-        [[str(row.pk), row.status] for row in told],
+        [[str(row.pk), row.status] for row in inactive],
         [branch.compaction_paused, str(branch.asked_at), str(branch.breaker_reset_at)],
     )
 
@@ -328,11 +328,13 @@ class Now:
 
 def load_current_state(branch: Branch) -> Now:
     """Return the current state of the thread and of its newest turn, without loading messages."""
-    answer, told = get_request_status(branch, now=timezone.now()), load_newest_inactive(branch)
+    answer, inactive = get_request_status(branch, now=timezone.now()), load_newest_inactive(branch)
     turns = Turn.objects.filter(branch=branch).exclude(status=Turn.Status.ABSORBED)
     turn = turns.only("status").order_by("-accepted").first()
     return Now(
-        state=compute_thread_state(branch, cover=present_cover(branch), told=told, answer=answer),
+        state=compute_thread_state(
+            branch, cover=present_cover(branch), inactive=inactive, answer=answer
+        ),
         turn=format_turn_state(turn, round_state(branch.chat)),
     )
 

@@ -26,7 +26,7 @@ SNAPSHOT_VERSION = 1
 # More digits than any counter reaches do not count as a number.
 _OWN_ID = re.compile(r"msg-([0-9]{1,15})")
 
-Told = TypeVar("Told")
+Value = TypeVar("Value")
 
 
 class InvalidSnapshot(ValueError):
@@ -152,11 +152,11 @@ def dump_team_message(message: TeamMessage) -> dict[str, object]:
     }
 
 
-def _tell(hook: Callable[[Told], None] | None, told: Told) -> None:
+def _tell(hook: Callable[[Value], None] | None, value: Value) -> None:
     if hook is None:
         return
     try:
-        hook(told)
+        hook(value)
     except Exception as error:  # noqa: BLE001 - a failing hook must not undo the stored change
         # The error's text may quote a message, so only its type is logged.
         logger.warning("[ContextManager] A hook failed: %s", type(error).__name__)

@@ -48,7 +48,7 @@ def breaks() -> list[str]:
 def told() -> dict[str, int]:
     """Return the counts of the verification."""
     counts = Counter[str]()
-    assert list(ledger.find_ledger_breaks(told=counts)) == []
+    assert list(ledger.find_ledger_breaks(tally=counts)) == []
     return dict(counts)
 
 

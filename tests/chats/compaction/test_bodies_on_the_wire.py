@@ -160,14 +160,14 @@ def test_a_changed_hash_is_found_and_an_erasure_takes_it_along(
     set_policy(summarization_model=writer.slug, token_budget=4_000, **WHOLE)
     row = summarised(long_chat, now=now)
     scope = f"chat:{long_chat.pk}"
-    assert list(ledger.find_ledger_breaks(scope=scope, told=Counter())) == []
+    assert list(ledger.find_ledger_breaks(scope=scope, tally=Counter())) == []
     for changed in (["0" * 64], []):
         Compaction.objects.filter(pk=row.pk).update(bodies=changed)
-        (found,) = ledger.find_ledger_breaks(scope=scope, told=Counter())
+        (found,) = ledger.find_ledger_breaks(scope=scope, tally=Counter())
         assert commitment_check.OTHER_BODIES in found.reason
     Compaction.objects.filter(pk=row.pk).update(bodies=row.bodies)
     message = row.branch.messages.get(seq=row.from_seq)
     erasure.erase_message(user=long_chat.owner, message=message, now=timezone.now())
     row.refresh_from_db()
     assert (row.bodies, row.made_of, row.salt) == ([], {}, "")
-    assert list(ledger.find_ledger_breaks(scope=scope, told=Counter())) == []
+    assert list(ledger.find_ledger_breaks(scope=scope, tally=Counter())) == []

@@ -310,9 +310,9 @@ def test_a_sealed_conversation_has_its_images(program: GatewayClient) -> None:
 @pytest.mark.parametrize("data", [PNG + b"!", b""])
 def test_verification_finds_changed_bytes_of_an_image(program: GatewayClient, data: bytes) -> None:
     program.ask([build_image_message(build_image_url())])
-    assert [found.reason for found in verify_stored_messages(scope=None, told=Counter())] == []
+    assert [found.reason for found in verify_stored_messages(scope=None, tally=Counter())] == []
     MessageImage.objects.update(data=data)
-    [found] = verify_stored_messages(scope=None, told=Counter())
+    [found] = verify_stored_messages(scope=None, tally=Counter())
     message = Message.objects.get(role="user")
     assert found.reason.endswith(f"message {message.pk} was changed")
 

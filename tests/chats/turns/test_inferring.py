@@ -531,7 +531,7 @@ def test_the_call_has_its_own_line_in_ledger_and_usage(
     assert event.data["calls"] == [[str(receipt.pk), receipt.commitment]]
     assert AuditEvent.objects.get(type="chat.preferences_read").data["proposed"] == 1
     assert "florist" not in str(list(AuditEvent.objects.values_list("data", flat=True)))
-    assert list(commitment_check.verify_chat_page([chat.pk], told=Counter())) == []
+    assert list(commitment_check.verify_chat_page([chat.pk], tally=Counter())) == []
     wide = {"since": now - timedelta(days=400), "until": timezone.now() + timedelta(days=400)}
     found = {
         one.group: one.input for one in usage.sum_person_usage(owner=alice, by="purpose", **wide)

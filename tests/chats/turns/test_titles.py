@@ -223,9 +223,9 @@ def test_a_changed_receipt_of_a_title_is_found(
     chat: Chat, first_turn: Turn, titled: Titled
 ) -> None:
     titled(first_turn, "Offers for Oslo")
-    assert list(commitment_check.verify_chat_page([chat.pk], told=Counter())) == []
+    assert list(commitment_check.verify_chat_page([chat.pk], tally=Counter())) == []
     Receipt.objects.filter(step=Receipt.AFTERWARDS).update(prompt_tokens=1)
-    assert len(list(commitment_check.verify_chat_page([chat.pk], told=Counter()))) == 1
+    assert len(list(commitment_check.verify_chat_page([chat.pk], tally=Counter()))) == 1
 
 
 def test_a_long_message_is_read_in_part_and_its_receipt_says_so(say: Say, titled: Titled) -> None:

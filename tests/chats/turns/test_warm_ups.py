@@ -132,7 +132,7 @@ def test_the_receipt_says_what_was_read_and_the_ledger_commits_to_it(
     # Warm-ups are counted separately. The usage of turns is unchanged.
     assert list(Turn.objects.values_list("usage", flat=True)) == usage_before
     told = Counter[str]()
-    assert list(ledger.find_ledger_breaks(told=told)) == []
+    assert list(ledger.find_ledger_breaks(tally=told)) == []
     Receipt.objects.filter(pk=receipt.pk).update(prompt_tokens=1)
     assert [found.reason for found in ledger.find_ledger_breaks()] == [
         f"receipt {receipt.pk} was changed"
