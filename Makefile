@@ -84,6 +84,7 @@ check: $(VENV)/.for-testing
 		{ echo "These lines of templates are longer than 120 characters."; exit 1; }
 	$(BIN)/deptry . --no-ansi
 	$(BIN)/python scripts/prose.py
+	$(BIN)/python scripts/terms.py
 	$(BIN)/python scripts/field_tables.py --check
 	scripts/messages.sh check $(BIN)/python
 	$(BIN)/python manage.py makemigrations --check --dry-run

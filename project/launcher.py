@@ -195,10 +195,10 @@ def start_broker(supervisor: Supervisor) -> None:
     raise NotLaunched(f"The broker at {place} does not answer. Start it, or correct REDIS_URL.")
 
 
-def describe_broken_broker(program: str, reason: str | None) -> str:
-    """Return the error message for a broker program that does not start."""
+def describe_broken_broker(binary: str, reason: str | None) -> str:
+    """Return the error message for a broker that does not start."""
     return (
-        f"The broker {program} could not be started: {reason}."
+        f"The broker {binary} could not be started: {reason}."
         " Reinstall it, or set REDIS_URL to a Redis or Valkey server."
     )
 

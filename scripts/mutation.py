@@ -104,11 +104,11 @@ class Runner:
         reader, writer = os.pipe()
         child = os.fork()
         if not child:
-            self.judge(mutant, names, writer)
+            self.check(mutant, names, writer)
         os.close(writer)
         self.running[child] = path, mutant, reader
 
-    def judge(self, mutant: str, names: list[str], writer: int) -> NoReturn:
+    def check(self, mutant: str, names: list[str], writer: int) -> NoReturn:
         """In the child: run the tests until one fails, and report which."""
         resource.setrlimit(resource.RLIMIT_CPU, (PATIENCE, PATIENCE))
         silence = os.open(os.devnull, os.O_WRONLY)

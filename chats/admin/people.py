@@ -145,13 +145,13 @@ class PersonAdmin(FreshSignInAdmin, DjangoUserAdmin):
         """Offer roles instead of individual permissions. Only superusers can create a superuser."""
         if obj is None:
             return self.add_fieldsets
-        rights = ["is_active", "groups", "is_staff"]
+        access = ["is_active", "groups", "is_staff"]
         if request.user.is_superuser:
-            rights.append("is_superuser")
+            access.append("is_superuser")
         return [
             (None, {"fields": ["username", "password"]}),
             (gettext("Personal info"), {"fields": ["first_name", "last_name", "email"]}),
-            (gettext("Roles and groups"), {"fields": rights}),
+            (gettext("Roles and groups"), {"fields": access}),
             (gettext("Dates"), {"fields": ["last_login", "date_joined"]}),
         ]
 
@@ -281,8 +281,8 @@ class PeopleGroupAdmin(FreshSignInAdmin):
     refusals = (roles.GroupInUse, roles.GroupNameTaken, roles.NameInvisible)
     list_display = ("name", "is_role", "members")
     search_fields = ("name",)
-    fields = ("name", "is_role", "rights", "members", "owners")
-    readonly_fields = ("is_role", "rights", "members")
+    fields = ("name", "is_role", "role_permissions", "members", "owners")
+    readonly_fields = ("is_role", "role_permissions", "members")
     ordering = ("name",)
 
     def has_change_permission(self, request: HttpRequest, obj: Any = None) -> bool:
@@ -313,7 +313,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
         return gettext("Yes") if _is_role(group) else gettext("No")
 
     @admin.display(description=gettext_lazy("Permissions"))
-    def rights(self, group: Group) -> str:
+    def role_permissions(self, group: Group) -> str:
         return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or gettext("none")
 
     @admin.display(description=gettext_lazy("Members"))

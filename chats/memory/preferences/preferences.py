@@ -46,7 +46,7 @@ MOST_EVIDENCE = 50
 
 
 # In percent: initial confidence of a stated preference, increase per repetition, and maximum.
-TOLD_CONFIDENCE = 80
+STATED_CONFIDENCE = 80
 
 
 AGAIN = 5

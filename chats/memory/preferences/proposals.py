@@ -27,7 +27,7 @@ from chats.models import ForgottenPreference, MemorySettings, Message, Preferenc
 
 CONFIDENCE = 60
 # Maximum open suggestions of a person; another one closes the oldest.
-MOST_PROPOSED = 30
+MOST_SUGGESTED = 30
 ENOUGH_CHATS = 2
 
 
@@ -116,7 +116,7 @@ def expire_oldest(owner_id: int, *, now: datetime) -> None:
     open_ones = Preference.objects.filter(
         owner=owner_id, status=Preference.Status.PROPOSED, kind=Preference.Kind.INFERRED
     )
-    over = open_ones.count() - MOST_PROPOSED + 1
+    over = open_ones.count() - MOST_SUGGESTED + 1
     for row in open_ones.order_by("learned_at", "pk")[: max(over, 0)]:
         row.status, row.valid_to, row.closed_at = Preference.Status.SUPERSEDED, now, now
         row.save(update_fields=["status", "valid_to", "closed_at"])

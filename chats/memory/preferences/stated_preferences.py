@@ -12,7 +12,7 @@ from chats.memory.preferences.preference_texts import hash_preference_text, norm
 from chats.memory.preferences.preferences import (
     MOST_PREFERENCES,
     OF_THE_PERSON,
-    TOLD_CONFIDENCE,
+    STATED_CONFIDENCE,
     activate_preference,
     add_preference_evidence,
     build_replacement_filter,
@@ -138,7 +138,7 @@ def _save_statement(
         text=statement.text,
         kind=Preference.Kind.TOLD,
         status=Preference.Status.CURRENT,
-        confidence=TOLD_CONFIDENCE,
+        confidence=STATED_CONFIDENCE,
         valid_from=message.created_at,
         learned_at=now,
     )

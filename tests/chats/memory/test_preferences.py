@@ -19,7 +19,7 @@ from chats.memory.preferences import (
     stated_preferences,
 )
 from chats.memory.preferences.preference_patterns import Telling
-from chats.memory.preferences.proposals import MOST_PROPOSED, expire_oldest
+from chats.memory.preferences.proposals import MOST_SUGGESTED, expire_oldest
 from chats.models import (
     Chat,
     Folder,
@@ -599,7 +599,7 @@ def test_nothing_is_forgotten_by_accident(agreed: User, ask: Ask, text: str) -> 
 
 
 def test_open_suggestions_do_not_keep_newer_ones_out(agreed: User, now: datetime) -> None:
-    for number in range(MOST_PROPOSED + 2):
+    for number in range(MOST_SUGGESTED + 2):
         expire_oldest(agreed.pk, now=now)
         Preference.objects.create(
             owner=agreed,
@@ -613,5 +613,5 @@ def test_open_suggestions_do_not_keep_newer_ones_out(agreed: User, now: datetime
         )
 
     still = Preference.objects.filter(owner=agreed, status="proposed").order_by("learned_at")
-    assert still.count() == MOST_PROPOSED
+    assert still.count() == MOST_SUGGESTED
     assert still[0].text == "Suggestion 2"
