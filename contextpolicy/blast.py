@@ -141,9 +141,9 @@ def check_assignment_count(
     share: float,
     now: datetime,
 ) -> BlastRadius | None:
-    """Check that a policy may apply to everyone, a group or a person; return its count.
+    """Check that a policy may apply to everyone, a group or a user; return its count.
 
-    Returns None if the assignment needs no count. `share`: the person's share of the active
+    Returns None if the assignment needs no count. `share`: the user's share of the active
     chats. Above the limit, a count over everyone is required. Raises `BlastRadiusNeeded`.
     """
     version = policy.current
@@ -171,7 +171,7 @@ def check_removal_count(
     """Check that a policy may stop applying; return its count, or None if it needs none.
 
     A count is needed at the levels of the instance and of groups. At other levels it is needed if
-    `share` exceeds the limit: the person's share of the active chats, or the share of the active
+    `share` exceeds the limit: the user's share of the active chats, or the share of the active
     chats that name the policy. A count of the policy removed everywhere also allows its removal
     from one group. Raises `BlastRadiusNeeded`.
     """

@@ -31,7 +31,7 @@ AGREED = timedelta(days=30)
 OTHER_USES: list[Callable[[ContextPolicy], bool]] = []
 # Functions that return True if an agent of a shared team has the policy.
 SHARED_USES: list[Callable[[ContextPolicy], bool]] = []
-# Functions that return a person's share of all active chats.
+# Functions that return a user's share of all active chats.
 SHARES: list[Callable[[User, datetime], float]] = []
 # Functions that return the share of all active chats that name a policy.
 NAMED_SHARES: list[Callable[[ContextPolicy, datetime], float]] = []
@@ -206,7 +206,7 @@ def has_recent_count(policy: ContextPolicy, *, old: PolicyVersion, now: datetime
 def has_recent_approval(policy: ContextPolicy, *, old: PolicyVersion, now: datetime) -> bool:
     """Return True if a second person recently approved a version for everyone it would apply to.
 
-    The person who published it approved it for the targets at that time. A person who assigned the
+    The person who published it approved it for the targets at that time. A user who assigned the
     policy while it was active approved it for that target. Returns False if chats or agents name
     the policy, because the ledger does not show since when.
     """
@@ -275,7 +275,7 @@ class Story:
         return found if is_before else None
 
     def is_approved_for(self, row: PolicyAssignment) -> bool:
-        """Return True if a person other than the author made the version apply at a target.
+        """Return True if a user other than the author made the version apply at a target.
 
         A version that `system` wrote counts as approved, and so does one that was published with an
         earlier approval. A publication in an emergency does not count.

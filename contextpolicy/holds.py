@@ -63,7 +63,7 @@ class Held:
     chats: frozenset[UUID] = frozenset()
 
     def covers(self, *, owner_id: int, chats: Iterable[UUID] = ()) -> bool:
-        """Return True if the person is under a hold, or any of these chats."""
+        """Return True if the user is under a hold, or any of these chats."""
         return self.everything or owner_id in self.people or not self.chats.isdisjoint(chats)
 
 
@@ -79,7 +79,7 @@ def place_hold(
     chat_id: UUID | None = None,
     review_on: date | None = None,
 ) -> LegalHold:
-    """Hold everything, the members of a group, a person or a chat. Raises `HoldIncomplete`.
+    """Hold everything, the members of a group, a user or a chat. Raises `HoldIncomplete`.
 
     Several holds may cover the same data; each must end separately. The group's current members
     stay held after they leave it; later members are held while they are in it. If the group is

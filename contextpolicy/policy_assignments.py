@@ -38,7 +38,7 @@ def assign_policy(
     chat_id: UUID | None = None,
     is_agreed: bool = False,
 ) -> PolicyAssignment:
-    """Assign a policy to everyone, a group, a person or a chat.
+    """Assign a policy to everyone, a group, a user or a chat.
 
     Replaces the policy that is assigned there. `level` is one of `PolicyAssignment.Level`,
     with the matching target argument. `is_agreed` marks an assignment by the product

@@ -1,4 +1,4 @@
-"""Checks that the reason entered by a person is not empty or meaningless."""
+"""Checks that the reason entered by a user is not empty or meaningless."""
 
 import unicodedata
 

@@ -74,7 +74,7 @@ def resolve_policy(
 
     Stores the policy if it is new, unless `stores` is False: the row is then unsaved. `model_tools`
     is the model's own allow-list of tools; None means that it has none. If `group_ids` is not
-    given, the person's groups are loaded. `agent_policy`: the policy of the replying agent, with
+    given, the user's groups are loaded. `agent_policy`: the policy of the replying agent, with
     its version. `defaults` are the server's settings `window_size` and `max_chars_per_message`.
     They apply only under strategy `simple`, if no level sets the field. Loads the assignments in
     one query. Raises PolicyImpossible if the merged values cannot work, even after
@@ -307,7 +307,7 @@ def list_chat_layers(
     chat_id: UUID | None,
     agent_policy: ContextPolicy | None = None,
 ) -> list[Layer]:
-    """Return the policies that apply to a person's chat as layers, far to near."""
+    """Return the policies that apply to a user's chat as layers, far to near."""
     assigned = list_assigned_policies(user_id=user_id, group_ids=None, chat_id=chat_id)
     return parse_assignment_layers(insert_agent_policy(assigned, policy=agent_policy))
 

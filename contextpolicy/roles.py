@@ -142,7 +142,7 @@ class GroupNameTaken(Exception):
 
 
 class UsernameTaken(Exception):
-    """Another person has the same name, ignoring case."""
+    """Another user has the same name, ignoring case."""
 
     code = "username_taken"
 
@@ -203,7 +203,7 @@ def load_permissions(names: Collection[str]) -> list[Permission]:
 
 
 def change_roles(*, person: User, groups: Collection[Group], actor: str, now: datetime) -> None:
-    """Set a person's groups. Every role except User gives access to the admin.
+    """Set a user's groups. Every role except User gives access to the admin.
 
     Records `role.changed` if the groups change. Raises LastOwner and `BlastRadiusNeeded`, and
     `SecondPersonNeeded` if the actor wrote a group's policy and joining or leaving the group
@@ -225,7 +225,7 @@ def change_roles(*, person: User, groups: Collection[Group], actor: str, now: da
 def check_membership(
     *, person: User, groups: Collection[Group], by: int | None, now: datetime
 ) -> None:
-    """Check that `by` may add a person to groups and remove them from others.
+    """Check that `by` may add a user to groups and remove them from others.
 
     Raises `SecondPersonNeeded`. Raises `BlastRadiusNeeded` if a group's policy would begin or cease
     to apply to a person who owns many of the active chats.
@@ -249,7 +249,7 @@ def check_membership(
 
 
 def check_username_free(username: str, *, but: int | None = None) -> None:
-    """Raise UsernameTaken if another person has this name, ignoring case.
+    """Raise UsernameTaken if another user has this name, ignoring case.
 
     Raises NameInvisible if no character of the name is visible. The names are compared in Python,
     because SQLite ignores the case of ASCII letters only.
@@ -271,7 +271,7 @@ def check_name_visible(name: str) -> None:
 
 
 def find_person_by_name(username: str) -> User | None:
-    """Return the person with this name, or None.
+    """Return the user with this name, or None.
 
     Without an exact match, return the person whose name alone differs only in case.
     """
@@ -289,7 +289,7 @@ def find_person_by_name(username: str) -> User | None:
 
 
 def save_person(*, person: User, changed: Collection[str], actor: str, now: datetime) -> None:
-    """Save a person's account. `changed`: the names of the changed fields.
+    """Save a user's account. `changed`: the names of the changed fields.
 
     The ledger records values only of the two permission fields. Raises LastOwner, NameInvisible and
     UsernameTaken.

@@ -52,7 +52,7 @@ ASSIGNMENTS = prepared.Select(
 )
 
 
-# The skills of a person's groups, and of the team of a chat (None: no team).
+# The skills of a user's groups, and of the team of a chat (None: no team).
 OWN_SKILLS = prepared.Select(
     lambda at: Skill.objects.filter(
         Q(group__in=User.groups.through.objects.filter(user=at("user")).values("group"))

@@ -176,7 +176,7 @@ def withdraw_tool(row: ToolDefinition, *, actor: str, now: datetime) -> None:
 
 @transaction.atomic
 def set_tool_consent(row: ToolDefinition, *, asks: bool, actor: str, now: datetime) -> None:
-    """Store whether each call of a tool waits for the person's consent."""
+    """Store whether each call of a tool waits for the user's consent."""
     ToolDefinition.objects.filter(pk=row.pk).update(asks=asks)
     data = {"server": row.server.slug, "tool": row.name, "asks": asks}
     ledger.record_event("tool.consent_changed", actor=actor, now=now, data=data)

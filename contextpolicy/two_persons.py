@@ -1,7 +1,7 @@
 """Decides when a policy change needs a second person.
 
 Controlled by the setting `TWO_PERSONS`; off by default. If it is on, a version that would apply to
-everyone or a group waits until another person publishes it. So does a version that changes a lock
+everyone or a group waits until another user publishes it. So does a version that changes a lock
 or shortens retention, if its policy applies to anyone. The same rule applies to assigning and
 unassigning a policy, and to moving people in and out of groups. The person who placed a legal hold
 cannot release it. Every writer calls `controls.check_change`.
@@ -46,7 +46,7 @@ def is_needed(
     by: int | None,
     removed: bool = False,
 ) -> bool:
-    """Return True if a change must wait for a person other than the author of its content.
+    """Return True if a change must wait for a user other than the author of its content.
 
     A change must wait if it applies to everyone, a group or agents of shared teams. Any other
     change must wait if it changes a lock or shortens retention compared with `before`; the removal
@@ -148,7 +148,7 @@ def check_release(*, placed_by: str, actor: str) -> None:
 
 
 def has_others(author_id: int | None) -> bool:
-    """Return True if a person other than the author has permission to change policies."""
+    """Return True if a user other than the author has permission to change policies."""
     given = Q(groups__permissions__codename=RIGHT) | Q(user_permissions__codename=RIGHT)
     able = User.objects.filter(Q(is_superuser=True) | given, is_active=True, is_staff=True)
     return able.exclude(pk=author_id or 0).exists()

@@ -232,7 +232,7 @@ PROVIDER_BACKOFF_MAX = env.read_seconds("PROVIDER_BACKOFF_MAX", 30.0)
 BREAKER_SECONDS = env.read_seconds("BREAKER_SECONDS", 900.0)
 # The total time for a summary. No reply waits for it.
 SUMMARY_SECONDS = env.read_seconds("SUMMARY_SECONDS", 120.0)
-# Per person, over all workers: one person's hundred chats must not delay other people's summaries.
+# Per user, over all workers: one user's hundred chats must not delay other people's summaries.
 SUMMARIES_PER_USER = env.read_positive_int("SUMMARIES_PER_USER", 4)
 # A reply waits at most this long for the state of its chat.
 STATE_SECONDS = env.read_seconds("STATE_SECONDS", 20.0)
@@ -260,7 +260,7 @@ ALLOWED_PRIVATE_WEBHOOKS = env.read_list("ALLOWED_PRIVATE_WEBHOOKS", "")
 OPENAI_API_KEY = env.read_string("OPENAI_API_KEY")
 OPENAI_BASE_URL = env.read_string("OPENAI_BASE_URL") or "https://api.openai.com/v1"
 if env.read_string("OPENAI_BASE_URL"):
-    # A person who controls the server's environment may also use a server in its network.
+    # A user who controls the server's environment may also use a server in its network.
     ALLOWED_PRIVATE_PROVIDERS.append(env.extract_host_port(OPENAI_BASE_URL))
 
 # The small model that the launcher runs (`project.small_model`): only this address is allowed.
@@ -353,7 +353,7 @@ GATEWAY_IMAGE_TOKENS = min(env.read_positive_int("GATEWAY_IMAGE_TOKENS", 1000), 
 # A chat with only one request from a client is erased after this many hours.
 GATEWAY_PROVISIONAL_HOURS = env.read_positive_int("GATEWAY_PROVISIONAL_HOURS", 24)
 # Limits of imported files: bytes of the upload, bytes and entries of an archive, bytes of one chat.
-# Then: concurrent imports per person, and days until an import report is deleted.
+# Then: concurrent imports per user, and days until an import report is deleted.
 IMPORT_FILE_BYTES = env.read_positive_int("IMPORT_FILE_BYTES", 512 * 1024 * 1024)
 IMPORT_UNPACKED_BYTES = env.read_positive_int("IMPORT_UNPACKED_BYTES", 2 * 1024 * 1024 * 1024)
 IMPORT_ENTRIES = env.read_positive_int("IMPORT_ENTRIES", 20_000)
@@ -364,7 +364,7 @@ IMPORTS_PER_USER = env.read_positive_int("IMPORTS_PER_USER", 2)
 IMPORT_REPORT_DAYS = env.read_positive_int("IMPORT_REPORT_DAYS", 30)
 # False: no files can be uploaded, or attached to new messages.
 FILE_UPLOADS = env.read_bool("FILE_UPLOADS", default=True)
-# Limits of uploaded files: bytes of a file, bytes of a person's files, and hours until a file that
+# Limits of uploaded files: bytes of a file, bytes of a user's files, and hours until a file that
 # no message uses is deleted.
 FILE_BYTES = env.read_positive_int("FILE_BYTES", 25 * 1024 * 1024)
 FILES_PER_USER_BYTES = env.read_positive_int("FILES_PER_USER_BYTES", 2 * 1024 * 1024 * 1024)

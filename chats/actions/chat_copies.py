@@ -74,7 +74,7 @@ def forget_all_requests(chat: Chat, *, marks: ErasureMarks) -> int:
 def erase_all_preferences(chat: Chat, *, marks: ErasureMarks) -> int:
     """Delete preferences whose only evidence is in a chat, and their texts in prompts.
 
-    Also deletes the excerpts of recent chats from the prompts of the person's other chats. Returns
+    Also deletes the excerpts of recent chats from the prompts of the user's other chats. Returns
     the number of preferences.
     """
     said = Message.objects.filter(branch__chat=chat)

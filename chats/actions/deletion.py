@@ -72,7 +72,7 @@ def restore_chat(*, chat: Chat, actor: str, now: datetime) -> Chat:
 
 
 def sign_out(*, user: AbstractBaseUser, now: datetime) -> None:
-    """Record that a person signed out, and delete their temporary chats."""
+    """Record that a user signed out, and delete their temporary chats."""
     sessions.note_logout(user=user, now=now)
     for chat in Chat.objects.filter(owner=user.pk, temporary=True, deleted_at=None):
         with suppress(ChatErased):

@@ -243,7 +243,7 @@ def erase_search_texts(message: Message, summaries: list[Compaction], marks: Era
 def erase_preferences(message: Message, summaries: list[Compaction], marks: ErasureMarks) -> int:
     """Delete preferences whose only evidence is the message, and their texts in prompts.
 
-    This includes prompts of the person's other chats. Excerpts of the message in such prompts are
+    This includes prompts of the user's other chats. Excerpts of the message in such prompts are
     deleted as well.
     """
     del summaries

@@ -1,4 +1,4 @@
-"""Creates and renames a person's chats, and changes their models."""
+"""Creates and renames a user's chats, and changes their models."""
 
 import hashlib
 import uuid
@@ -97,7 +97,7 @@ class OfferedModel:
     why_not: str
     current: bool
     is_demo: bool
-    # The model is in use, and allows a cache warm-up when the person starts typing.
+    # The model is in use, and allows a cache warm-up when the user starts typing.
     warms_up: bool
 
 
@@ -147,7 +147,7 @@ def create_chat(
 
 
 def check_temporary(owner: AbstractBaseUser) -> None:
-    """Raise `TemporaryNotAllowed` unless the person's policies allow temporary chats."""
+    """Raise `TemporaryNotAllowed` unless the user's policies allow temporary chats."""
     effective = model_choice.resolve_effective_policy(chat=Chat(owner_id=owner.pk), model=None)
     if not resolution.load_policy_values(effective).temporary_chats:
         raise TemporaryNotAllowed(policy=effective.label)
@@ -181,7 +181,7 @@ def start_in_new_chat(
     keyed = IdempotentRequest(user=user, route="chats", key=idempotency_key, body=body)
     copies = attach.load_image_copies(files, user=user)
     with transaction.atomic():
-        # There is no chat to lock, so the person's row serialises two requests with one key.
+        # There is no chat to lock, so the user's row serialises two requests with one key.
         User.objects.select_for_update(no_key=True).get(pk=user.pk)
         known = keyed.find(now=now)
         if known:

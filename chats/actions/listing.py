@@ -1,4 +1,4 @@
-"""Lists a person's chats: in the sidebar, in a folder, archived, deleted."""
+"""Lists a user's chats: in the sidebar, in a folder, archived, deleted."""
 
 import uuid
 from dataclasses import dataclass
@@ -73,7 +73,7 @@ def list_folder_chats(
 def list_archived_chats(
     *, owner: AbstractBaseUser, after: ListPlace | None = None
 ) -> tuple[list[Chat], ListPlace | None]:
-    """List the next archived chats of a person, newest first."""
+    """List the next archived chats of a user, newest first."""
     rows = Chat.objects.filter(owner=owner.pk, archived=True, deleted_at=None)
     return paginate_chats(rows, after=after)
 
@@ -81,7 +81,7 @@ def list_archived_chats(
 def list_deleted_chats(
     *, owner: AbstractBaseUser, after: DeletedPlace | None = None
 ) -> tuple[list[Chat], DeletedPlace | None]:
-    """List the next chats that a person can restore, the latest erasure date first.
+    """List the next chats that a user can restore, the latest erasure date first.
 
     Temporary chats, which cannot be restored, are left out. Also returns the position of
     the last chat, or None at the end.

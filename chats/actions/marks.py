@@ -1,4 +1,4 @@
-"""Sets a person's marks on a message (pinned, excluded, kept) and updates summaries.
+"""Sets a user's marks on a message (pinned, excluded, kept) and updates summaries.
 
 A pinned message is always sent in full. An excluded message is never sent: summaries made from it
 are withdrawn, and their other originals are sent again. The context revision increases only if the

@@ -20,7 +20,7 @@ from chats.turns.statements import PERSON_LOCK
 def delete_saved_preference(
     *, owner: AbstractBaseUser, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> None:
-    """Delete a preference, and its text in the person's prompts.
+    """Delete a preference, and its text in the user's prompts.
 
     `reopen`: reactivate the preferences that the deleted one replaced. Raises `NotFound`,
     and `UnderHold`, which deactivates the preference and stores a pending erasure.

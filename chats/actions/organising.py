@@ -1,4 +1,4 @@
-"""Organises a person's chats: pinned, archived, in folders.
+"""Organises a user's chats: pinned, archived, in folders.
 
 These actions do not change prompts or messages, so the ledger does not record them.
 """
@@ -96,7 +96,7 @@ def organise_chat(
 
 
 def find_own_folder(user: AbstractBaseUser, folder_id: uuid.UUID | str) -> Folder:
-    """Return the person's folder. Raises `UnknownFolder`."""
+    """Return the user's folder. Raises `UnknownFolder`."""
     found = Folder.objects.filter(owner=user.pk, pk=folder_id).first()
     if found is None:
         raise UnknownFolder
@@ -179,7 +179,7 @@ def clean_folder_name(name: str) -> str:
 
 
 def check_folder_name_unused(owner: int, name: str, *, but: Folder | None = None) -> None:
-    """Raise `FolderExists` if the person has another folder with this name."""
+    """Raise `FolderExists` if the user has another folder with this name."""
     if but is not None and names.normalise_name(but.name) == name:
         return
     others = [folder for folder in find_folders_by_name(owner, name) if folder != but]
@@ -188,7 +188,7 @@ def check_folder_name_unused(owner: int, name: str, *, but: Folder | None = None
 
 
 def find_folders_by_name(owner: int, name: str) -> list[Folder]:
-    """Return a person's folders with this name, ignoring case. Older versions allowed several."""
+    """Return a user's folders with this name, ignoring case. Older versions allowed several."""
     rows = Folder.objects.filter(owner=owner).order_by("pk")
     return [
         folder for folder in rows if names.casefold_name(folder.name) == names.casefold_name(name)

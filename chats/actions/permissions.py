@@ -46,7 +46,7 @@ def build_action_locks(
     choice: model_choice.ChosenModel,
     pinned: int | None = None,
 ) -> Locks:
-    """Return, for each action on a branch, why the policy or the person's role forbids it.
+    """Return, for each action on a branch, why the policy or the user's role forbids it.
 
     The reason is a sentence; empty if the action is allowed. `pinned`: the token count of the
     pinned messages, if known.

@@ -27,7 +27,7 @@ MOST_PEOPLE = 100
 
 @dataclass(frozen=True, slots=True)
 class PersonDue:
-    """A person with messages past their retention period.
+    """A user with messages past their retention period.
 
     `chats` and `messages` are numbers; `oldest` is the time of the oldest message.
     """
@@ -68,9 +68,9 @@ def find_retention_days(chat: Chat) -> int | None:
 
 
 def find_new_chat_days(user: AbstractBaseUser, *, now: datetime) -> int | None:
-    """Return the retention period in days for a person's new chat.
+    """Return the retention period in days for a user's new chat.
 
-    None: messages are kept, because no policy limits their age or a legal hold covers the person.
+    None: messages are kept, because no policy limits their age or a legal hold covers the user.
     """
     if not is_limited() or holds.load_held_targets(now=now).covers(owner_id=user.pk, chats=[]):
         return None

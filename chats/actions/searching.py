@@ -1,4 +1,4 @@
-"""Searches a person's chats: titles first, then messages and summaries, page by page."""
+"""Searches a user's chats: titles first, then messages and summaries, page by page."""
 
 import uuid
 from collections.abc import Sequence

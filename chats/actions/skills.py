@@ -27,7 +27,7 @@ EDITS_SKILLS, READS_SKILLS = "contextpolicy.change_skill", "contextpolicy.view_s
 LONGEST_NAME = 100
 # A character of a file has at most four bytes.
 MOST_TEXT_BYTES = 4 * LONGEST_SKILL_FILE
-# The fields of a skill that a person sets, by their names in requests.
+# The fields of a skill that a user sets, by their names in requests.
 FIELDS = ("name", "description", "text", "mode", "enabled")
 REFUSED = (
     skills.SkillTooLong,
@@ -130,12 +130,12 @@ def is_skill_admin(user: User) -> bool:
 
 
 def list_owned_groups(user: User) -> QuerySet[Group]:
-    """Return the groups whose skills a person may edit: those they own and are a member of."""
+    """Return the groups whose skills a user may edit: those they own and are a member of."""
     return Group.objects.filter(owners__user=user.pk, user=user.pk).order_by("name")
 
 
 def list_owned_teams(user: User) -> QuerySet[Team]:
-    """Return the teams whose skills a person may edit: their own; for admins also shared teams."""
+    """Return the teams whose skills a user may edit: their own; for admins also shared teams."""
     mine = Q(owner=user.pk)
     if is_skill_admin(user):
         mine |= Q(owner=None)
@@ -143,7 +143,7 @@ def list_owned_teams(user: User) -> QuerySet[Team]:
 
 
 def match_editable_skills(user: User) -> Q:
-    """Return the condition for the skills that a person may edit."""
+    """Return the condition for the skills that a user may edit."""
     own = Q(team_id__in=list_owned_teams(user).values("pk"))
     if is_skill_admin(user):
         return own | Q(team_id=None)
@@ -155,7 +155,7 @@ def list_editable_skills(user: User) -> QuerySet[Skill]:
 
 
 def list_visible_skills(user: User) -> QuerySet[Skill]:
-    """Return the skills that a person may read: those they may edit, and those of their groups."""
+    """Return the skills that a user may read: those they may edit, and those of their groups."""
     readable = match_editable_skills(user) | Q(group__in=user.groups.values("pk"))
     if user.has_perm(READS_SKILLS):
         readable |= Q(team_id=None)
@@ -163,22 +163,22 @@ def list_visible_skills(user: User) -> QuerySet[Skill]:
 
 
 def get_visible_skill(*, user: User, slug: str) -> Skill:
-    """Return a skill that the person may read. Raises `NotFound`."""
+    """Return a skill that the user may read. Raises `NotFound`."""
     return get_or_not_found(list_visible_skills(user).filter(slug=slug))
 
 
 def get_editable_skill(*, user: User, slug: str) -> Skill:
-    """Return a skill that the person may edit. Raises `NotFound`."""
+    """Return a skill that the user may edit. Raises `NotFound`."""
     return get_or_not_found(list_editable_skills(user).filter(slug=slug))
 
 
 def select_visible_files(*, user: User, slug: str) -> QuerySet[SkillFile]:
-    """Return the files of a skill that the person may read. Raises `NotFound`."""
+    """Return the files of a skill that the user may read. Raises `NotFound`."""
     return SkillFile.objects.filter(skill=get_visible_skill(user=user, slug=slug))
 
 
 def check_skill_place(user: User, place: SkillPlace) -> None:
-    """Raise `SkillPlaceRefused` unless the person may add skills to this place."""
+    """Raise `SkillPlaceRefused` unless the user may add skills to this place."""
     if place.group_id is not None and place.team_id is not None:
         raise SkillPlaceRefused
     if place.team_id is not None:
@@ -226,7 +226,7 @@ def change_own_skill(
     files: Mapping[str, str | None] | None = None,
     keeps_files: bool = True,
 ) -> Skill:
-    """Change a skill that the person may edit. Omitted fields keep their values.
+    """Change a skill that the user may edit. Omitted fields keep their values.
 
     `files`: new texts by name; None removes a file. Other files stay, unless `keeps_files` is
     False. Raises `SkillModeRefused`, `SkillNameInvalid`, `SkillTextMissing`, `SkillRefused` and

@@ -133,7 +133,7 @@ def restore_state(
 ) -> ChatKept:
     """Restore the values of an older version, as a new version.
 
-    `version` is the active version that the person has seen. Raises `StateChanged`,
+    `version` is the active version that the user has seen. Raises `StateChanged`,
     `NoSuchStateVersion`, `StateInvalid` if the schema has changed, and the refusals of
     `load_chat_state`.
     """
@@ -158,7 +158,7 @@ def list_state_history(*, chat: Chat) -> tuple[ChatKept, list[states.Version]]:
 
 
 def check_state_version(found: ChatKept, version: int) -> None:
-    """Raise `StateChanged` unless the person has seen the active version."""
+    """Raise `StateChanged` unless the user has seen the active version."""
     if version != found.kept.version:
         raise StateChanged(version=found.kept.version)
 
@@ -209,7 +209,7 @@ def save_state_version(
 def find_edit_position(found: ChatKept) -> int:
     """Return the seq up to which an edit applies: all but messages that a running turn may read.
 
-    An extraction that read them again could undo the person's edit.
+    An extraction that read them again could undo the user's edit.
     """
     running = Turn.objects.filter(branch=found.branch, status=Turn.Status.RUNNING)
     if running.exists():

@@ -35,5 +35,5 @@ CHATS_OF_OWNER = prepared.Select(
 
 
 def count_owner_chats(owner_id: int) -> int:
-    """Return the number of a person's chats that are not deleted."""
+    """Return the number of a user's chats that are not deleted."""
     return sum(number for (number,) in CHATS_OF_OWNER.tuples(owner=owner_id))

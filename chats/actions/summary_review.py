@@ -48,7 +48,7 @@ class SummaryReview:
 
 
 def find_reviewable_summary(*, user: User, compaction_id: uuid.UUID) -> Compaction:
-    """Return a summary that waits for the person's approval.
+    """Return a summary that waits for the user's approval.
 
     Raises `NotFound`, `NotWaiting`, `NotAllowedByPolicy` and the refusals of
     `model_choice.choose_chat_model`.
@@ -66,7 +66,7 @@ def find_reviewable_summary(*, user: User, compaction_id: uuid.UUID) -> Compacti
 
 
 def find_review_expiry(row: Compaction, *, user: User, now: datetime) -> datetime | None:
-    """Return the time until which the person may read the chat. None: a reason is needed first."""
+    """Return the time until which the user may read the chat. None: a reason is needed first."""
     chat = row.branch.chat
     if chat.owner_id == user.pk:
         return now + audit_access.HALF_AN_HOUR
@@ -77,7 +77,7 @@ def read_summary(row: Compaction, *, user: User, now: datetime) -> SummaryReview
     """Return the summary with its sources.
 
     The audit log first records the reading of another user's chat.
-    Raises `ReadingNotOpen` if the chat is another person's and no reason was given.
+    Raises `ReadingNotOpen` if the chat is another user's and no reason was given.
     """
     chat, actor = row.branch.chat, f"user:{user.pk}"
     if chat.owner_id != user.pk:

@@ -25,7 +25,7 @@ class AdminForm(forms.Form):
 
 
 class ReadingReasonForm(AdminForm):
-    """The reason for reading a person's text. `audit_access` validates it."""
+    """The reason for reading a user's text. `audit_access` validates it."""
 
     reason = forms.CharField(
         label=gettext_lazy("Reason"),

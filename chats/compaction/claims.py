@@ -54,7 +54,7 @@ CLAIMS = Job(Compaction, is_open=Q(status=Compaction.Status.PREPARING))
 # Maximum planning attempts of a claim, because the branch may change during planning.
 LOOKS = 3
 WORKER_LOST = "worker_lost"
-# Lost workers after which a person's request is not repeated.
+# Lost workers after which a user's request is not repeated.
 MOST_LOST = 3
 
 
@@ -90,7 +90,7 @@ def claim_compaction(
 
     Returns None if no compaction is due, and stores the reason with the branch's last turn (see
     `report.skip_reasons`). Also returns None, without a reason, if the chat does not exist or keeps
-    changing. Without `attempt`, the first attempt is planned, including a person's pending request.
+    changing. Without `attempt`, the first attempt is planned, including a user's pending request.
 
     Planning reads thousands of messages, so it holds no lock. The claim locks briefly, and plans
     again if the branch has changed. `clock` gives the time of the claim, read under the lock.
@@ -179,7 +179,7 @@ def find_blocking_reason(branch: Branch, *, asked: CompactionRequest | None, now
     """Return the reason why another summary of this branch blocks a new one, or "".
 
     A summary blocks while it is being written or is prepared. A prepared summary is
-    replaced if a person requests a specific summary.
+    replaced if a user requests a specific summary.
     """
     making = branch.compactions.filter(status__in=IN_THE_MAKING).first()
     if making is None:
@@ -197,7 +197,7 @@ def record_skipped_compaction(
 ) -> None:
     """Store the reason why nothing was summarised.
 
-    A person's request ends with this reason, which the ledger records. It stays pending if another
+    A user's request ends with this reason, which the ledger records. It stays pending if another
     summary is being written.
     """
     record_outcome(branch, outcome=reason)
@@ -324,7 +324,7 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
 
 
 def repeat_request(branch: Branch, dead: Compaction, *, now: datetime) -> None:
-    """Store a person's request again whose worker was lost, unless there is a newer one.
+    """Store a user's request again whose worker was lost, unless there is a newer one.
 
     After `MOST_LOST` lost workers it ends, because the request may be the cause.
     """

@@ -84,7 +84,7 @@ def is_index_first(*, chat_id: uuid.UUID, now: datetime) -> bool:
     """Return True if a recently imported chat must be indexed before a summary is written.
 
     Summaries can keep the processor busy for minutes, and only indexed messages can be found. A
-    compaction that a person requested does not wait.
+    compaction that a user requested does not wait.
     """
     recent = ImportedChat.objects.filter(chat=chat_id, created_at__gt=now - LONGEST_WAIT)
     if not recent.exists():

@@ -39,7 +39,7 @@ from contextpolicy.engine.policy.budget import compute_compact_mark, compute_pro
 from contextpolicy.engine.summaries.ladder import Attempt, AttemptOutcome, select_next_rung
 
 logger = logging.getLogger(__name__)
-# Maximum compactions of one task: a due one, and one requested by a person in the meantime.
+# Maximum compactions of one task: a due one, and one requested by a user in the meantime.
 ROUNDS = 2
 
 
@@ -107,7 +107,7 @@ def run_attempt_ladder(first: Claimed, *, counter: TokenCounter, clock: Clock) -
 
 
 def is_met(*, chat_id: uuid.UUID, now: datetime) -> bool:
-    """Publish the prepared summary if it meets a person's request.
+    """Publish the prepared summary if it meets a user's request.
 
     Return True if it was published.
     """
@@ -193,7 +193,7 @@ def record_failed_attempt(claimed: Claimed, *, reason: str, now: datetime) -> At
 def should_publish_now(claimed: Claimed) -> bool:
     """Return True if the summary takes effect at once instead of at the high mark.
 
-    This is the case if a person requested it, if the number of turns triggered it, if the
+    This is the case if a user requested it, if the number of turns triggered it, if the
     prompt exceeds the high mark, or if a window already leaves messages out.
     """
     if claimed.attempt.asked or claimed.plan.trigger == "turns":
@@ -212,7 +212,7 @@ def should_publish_now(claimed: Claimed) -> bool:
 def sweep_summaries(*, now: datetime) -> int:
     """Close the claims of dead workers and enqueue overdue tasks again. Return the count.
 
-    A task is overdue if no worker began a person's request in time, or if a summary waits too long
+    A task is overdue if no worker began a user's request in time, or if a summary waits too long
     for a slot.
     """
     since = leases.subtract_from_now(timedelta(seconds=settings.REQUEUE_AFTER))

@@ -26,7 +26,7 @@ from contextpolicy.engine.summaries.ladder import (
 # Number of attempts a circuit breaker considers: enough for its longest pause.
 LAST = 12
 MODEL_RUNGS: tuple[Rung, ...] = ("model", "model_again", "smaller_source")
-# Reasons of attempts that a person ended, which are not failures of the summariser.
+# Reasons of attempts that a user ended, which are not failures of the summariser.
 BY_PEOPLE = frozenset({"cancelled", "rejected_by_person"})
 
 

@@ -42,7 +42,7 @@ REMEMBERED = 3
 
 @dataclass(frozen=True, slots=True)
 class CompactionRequest:
-    """A person's request: summarise everything possible, or regenerate `compaction`.
+    """A user's request: summarise everything possible, or regenerate `compaction`.
 
     `model`: slug of another summariser, "" for the extractive one, None for the policy's. `after`:
     `Turn.accepted` of the branch's last turn at the time of the request.
@@ -66,7 +66,7 @@ class AttemptSpec:
 
     `number` counts from 1. `rung`: the method; None: chosen during planning. `lost`: facts that the
     previous attempt lost. `source_limit`: the maximum local tokens of its sources; None: no further
-    limit. `asked`: a person's request.
+    limit. `asked`: a user's request.
     """
 
     number: int = 1
@@ -86,7 +86,7 @@ def find_active_branch(chat_id: uuid.UUID) -> Branch | None:
 
 
 def get_pending_request(branch: Branch) -> CompactionRequest | None:
-    """Return a person's request on this branch that no worker has begun, or None."""
+    """Return a user's request on this branch that no worker has begun, or None."""
     return CompactionRequest(**branch.asked) if branch.asked else None
 
 
@@ -213,7 +213,7 @@ def choose_first_rung(
     """Return the method of the first attempt: the summariser, or the extractive summary.
 
     The extractive summary is used if there is no summariser. It is also used while the
-    summariser pauses after repeated failures, unless a person requested the summary.
+    summariser pauses after repeated failures, unless a user requested the summary.
     """
     if summariser is None:
         return "extractive"

@@ -143,7 +143,7 @@ def hand_back_attempt(*, claimed: Claimed, now: datetime) -> None:
     """
     branch = lock_branch(claimed.row.branch_id)
     mark_attempt_failed(claimed=claimed, reason=HANDED_BACK, now=now)
-    # A person's request is repeated with the same options.
+    # A user's request is repeated with the same options.
     if asked := claimed.attempt.asked:
         Branch.objects.filter(pk=branch.pk, asked_at=None).update(asked=asdict(asked), asked_at=now)
     summary_slots.put_off(branch, now=now)

@@ -43,7 +43,7 @@ def read_aider_chats(file: IO[bytes]) -> Iterator[ChatDraft | Unreadable]:
 
 @dataclass(slots=True)
 class _Chat:
-    """A chat while it is being read. `####` marks a person's lines, `>` aider's output.
+    """A chat while it is being read. `####` marks a user's lines, `>` aider's output.
 
     The output is not imported.
     """

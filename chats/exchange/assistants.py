@@ -22,7 +22,7 @@ from chats.exchange.jsonstream import get_list_items, is_json_list, release_lazy
 from contextpolicy.engine.messages.messages import FilePart, Part, ReasoningPart, TextPart
 
 Found = ChatDraft | Unreadable
-# Prefix of a person's text in an activity.
+# Prefix of a user's text in an activity.
 PROMPTED = "Prompted "
 CONVERSATION = re.compile(r"https://gemini\.google\.com/app/([0-9a-zA-Z_-]{1,60})")
 
@@ -68,7 +68,7 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
 
 
 def parse_deepseek_parts(message: Mapping[str, Any], builder: Builder) -> tuple[bool, list[Part]]:
-    """Return True if a person wrote the message, and its parts."""
+    """Return True if a user wrote the message, and its parts."""
     listed = message.get("fragments")
     fragments = [item for item in get_list_items(listed) if isinstance(item, Mapping)]
     others = get_list_items(listed) if is_json_list(listed) else [listed]

@@ -1,4 +1,4 @@
-"""Reads a person's account archive chat by chat."""
+"""Reads a user's account archive chat by chat."""
 
 import uuid
 import zipfile

@@ -29,7 +29,7 @@ def restore_imported_summary(
     losses: list[str],
     now: datetime,
 ) -> dict[str, object]:
-    """Activate the imported summary, if the person may change summaries here.
+    """Activate the imported summary, if the user may change summaries here.
 
     Otherwise prompts contain the messages, and the reason is added to `losses`. Returns the details
     by which an export restores the original summary; empty if it was not imported.

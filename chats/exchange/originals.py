@@ -29,7 +29,7 @@ FOLDER = "files/"
 # Folder of the uploads that no message uses. An import does not open it.
 UPLOADS = "uploads/"
 ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})")
-# The id of a document whose file this person does not have.
+# The id of a document whose file this user does not have.
 NO_FILE = str(uuid.UUID(int=0))
 IN_MEMORY = 1024 * 1024
 # The maximum number of files in the list of an archive.
@@ -51,7 +51,7 @@ def write_originals(
 def write_unattached(
     owner: AbstractBaseUser, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
 ) -> None:
-    """Write the uploads of a person that no message uses yet, like `write_originals`.
+    """Write the uploads of a user that no message uses yet, like `write_originals`.
 
     An import ignores them, because it restores only files of messages.
     """
@@ -163,7 +163,7 @@ def restore_originals(
     """Store the files that messages use, before any transaction. `between` is called for each.
 
     Returns the losses, and the ids of the files by the hash of a document or of an image's copy. A
-    file that the person already has is not stored again. An entry is a loss if its bytes do not
+    file that the user already has is not stored again. An entry is a loss if its bytes do not
     match the hash in its name, or if it is refused as an upload.
     """
     documents, images = collect_file_hashes(nodes)
@@ -222,9 +222,9 @@ def copy_entry(original: OriginalFile, *, into: IO[bytes], sha256: str) -> None:
 def set_document_ids(
     parts: Sequence[dict[str, Any]], *, ids: Mapping[str, uuid.UUID]
 ) -> list[dict[str, Any]]:
-    """Return stored parts whose documents have the ids of this person's files.
+    """Return stored parts whose documents have the ids of this user's files.
 
-    Imported parts may contain any id, so a document without a file of the person gets no id.
+    Imported parts may contain any id, so a document without a file of the user gets no id.
     """
     return [
         {

@@ -178,7 +178,7 @@ def import_skill_archive(
     """Import all skills of an archive to one owner.
 
     A new skill gets the slug of its folder if that is free, and the mode *always* only if the
-    person may choose it. An existing skill with the same name gets the folder's description, text
+    user may choose it. An existing skill with the same name gets the folder's description, text
     and files; its other files are removed. Raises the refusals of this module and of
     `skills.create_own_skill`.
     """

@@ -25,7 +25,7 @@ class UIMessageNotFound(NotFound):
 
 
 class UIAction:
-    """A person's `useChat` request, applied to their chat."""
+    """A user's `useChat` request, applied to their chat."""
 
     def __init__(
         self,

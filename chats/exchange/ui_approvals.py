@@ -24,7 +24,7 @@ FOR_THE_CHAT = "chat"
 
 @dataclass(frozen=True, slots=True)
 class ToolApproval:
-    """A person's answer to one request for consent. `id` is the id of the tool call."""
+    """A user's answer to one request for consent. `id` is the id of the tool call."""
 
     id: str
     decision: Decision
@@ -67,7 +67,7 @@ def decide_approvals(
     user: User,
     now: datetime,
 ) -> tuple[Turn, KnownParts]:
-    """Store a person's answers. Return their turn, with the parts that the client has.
+    """Store a user's answers. Return their turn, with the parts that the client has.
 
     An answer that was given before, or came too late, changes nothing. `calls` has the ids of the
     calls in the client's message. Raises `NotFound`.

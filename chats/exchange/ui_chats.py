@@ -191,7 +191,7 @@ class UISubmission(UIAction):
             raise UnsupportedUIMessage
         self.load_images()
         with transaction.atomic():
-            # There is no chat to lock, so the person's row serialises two requests.
+            # There is no chat to lock, so the user's row serialises two requests.
             User.objects.select_for_update(no_key=True).get(pk=self.user.pk)
             chat = find_chat(self.request.chat_id, user=self.user)
             if chat is None:
@@ -203,7 +203,7 @@ class UISubmission(UIAction):
                     client_id=self.request.chat_id,
                 )
                 return chat, self.send(chat, text)
-        # A concurrent request created it. Its row is locked before the person's, as everywhere.
+        # A concurrent request created it. Its row is locked before the user's, as everywhere.
         self.choose_model(chat)
         return chat, self.submit_to(chat, text)
 

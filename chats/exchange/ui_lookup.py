@@ -13,7 +13,7 @@ from chats.record import access, history
 
 
 def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
-    """Return the person's chat with our id or the client's id, or None.
+    """Return the user's chat with our id or the client's id, or None.
 
     Raises `NotFound` for a deleted chat and for another user's chat.
     """
@@ -25,7 +25,7 @@ def find_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat | None:
 
 
 def get_ui_chat(chat_id: str, *, user: AbstractBaseUser) -> Chat:
-    """Return the person's chat with our id or the client's id. Raises `NotFound`."""
+    """Return the user's chat with our id or the client's id. Raises `NotFound`."""
     chat = find_chat(chat_id, user=user)
     if chat is None:
         raise NotFound

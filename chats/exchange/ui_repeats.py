@@ -18,7 +18,7 @@ def find_current_turn(chat: Chat, message: Message) -> Turn | None:
     """Return the newest turn that replies to the last user message of the active path.
 
     In a team, this is the first agent's reply. None if the message is not the last one of its
-    person, or has no turn on the path.
+    user, or has no turn on the path.
     """
     branch = load_branch(chat)
     queued = Message.objects.filter(branch=branch, seq=None).exclude(pk=message.pk)

@@ -25,7 +25,7 @@ from contextpolicy import ledger
 PIECE = bounds.MIB
 # Number of pieces per transaction.
 PIECES_AT_ONCE = 16
-# Maximum import reports per person; the next import deletes older ones.
+# Maximum import reports per user; the next import deletes older ones.
 REPORTS = 20
 
 
@@ -99,7 +99,7 @@ def list_imports(user: AbstractBaseUser) -> QuerySet[FileImport]:
 
 
 def get_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Return an import of the person. Raises `NotFound`."""
+    """Return an import of the user. Raises `NotFound`."""
     row = list_imports(user).filter(pk=import_id).first()
     if row is None:
         raise NotFound
@@ -135,7 +135,7 @@ def delete_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> None:
 
 
 def lock_import(*, user: AbstractBaseUser, import_id: uuid.UUID) -> FileImport:
-    """Lock an import of the person. Raises `NotFound`."""
+    """Lock an import of the user. Raises `NotFound`."""
     row = list_imports(user).select_for_update().filter(pk=import_id).first()
     if row is None:
         raise NotFound

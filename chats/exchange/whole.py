@@ -1,4 +1,4 @@
-"""Exports a person's account as one archive, chat by chat.
+"""Exports a user's account as one archive, chat by chat.
 
 Deleted chats are in a separate list and folder: versions that do not know them would import
 them as chats that were not deleted.
@@ -55,7 +55,7 @@ SCOPES_OF_PARTS = {
 def build_account_archive(
     user: User, *, form: str, now: datetime, key: ApiKey | None = None
 ) -> IO[bytes]:
-    """Return an archive of a person's chats, files, memory, skills and account data, rewound.
+    """Return an archive of a user's chats, files, memory, skills and account data, rewound.
 
     Deleted chats that can be restored are included. The ledger records the export. The caller
     closes the file. `form`: `ui`, which can be imported, or one of `documents.FORMS`. `key`: the
@@ -126,7 +126,7 @@ class ArchiveFolder:
 
 
 class ArchiveOutput:
-    """Writes a person's chats to an archive, and each image and each file of a folder once."""
+    """Writes a user's chats to an archive, and each image and each file of a folder once."""
 
     def __init__(
         self, archive: zipfile.ZipFile, owner: User, *, form: str, has_deleted: bool
@@ -250,7 +250,7 @@ def build_deletion_data(chat: Chat) -> Mapping[str, Any]:
 
 
 def build_person_data(user: User) -> Mapping[str, Any]:
-    """Return a person's profile, settings, folders, API keys and teams, without secrets.
+    """Return a user's profile, settings, folders, API keys and teams, without secrets.
 
     `folders` has the names only, for applications that read archives of older versions.
     """
@@ -275,7 +275,7 @@ def build_person_data(user: User) -> Mapping[str, Any]:
 
 
 def list_webhook_data(user: User) -> list[Mapping[str, Any]]:
-    """Return a person's webhooks without their secrets, oldest first."""
+    """Return a user's webhooks without their secrets, oldest first."""
     return [
         {
             "url": hook.url,
@@ -288,7 +288,7 @@ def list_webhook_data(user: User) -> list[Mapping[str, Any]]:
 
 
 def build_settings_data(user: User) -> Mapping[str, Any]:
-    """Return the settings of a person's pages. Empty texts: chosen by the browser or UTC."""
+    """Return the settings of a user's pages. Empty texts: chosen by the browser or UTC."""
     row = AccountSettings.objects.filter(owner=user).first() or AccountSettings()
     return {
         "time_zone": row.time_zone,
@@ -298,7 +298,7 @@ def build_settings_data(user: User) -> Mapping[str, Any]:
 
 
 def list_own_skills(user: User) -> QuerySet[Skill]:
-    """Return the skills of a person's personal teams. Skills of groups belong to the group."""
+    """Return the skills of a user's personal teams. Skills of groups belong to the group."""
     teams = Team.objects.filter(owner=user).values("pk")
     return Skill.objects.filter(team_id__in=teams).order_by("slug")
 

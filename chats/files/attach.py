@@ -235,7 +235,7 @@ def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> No
 def load_image_copies(
     file_ids: Sequence[uuid.UUID], *, user: AbstractBaseUser
 ) -> dict[uuid.UUID, Bytes]:
-    """Return the copies of a person's images by file id. Call outside transactions.
+    """Return the copies of a user's images by file id. Call outside transactions.
 
     Raises `FileMissing`.
     """

@@ -1,4 +1,4 @@
-"""Accepts uploads; lists, loads and deletes a person's files; deletes unused files."""
+"""Accepts uploads; lists, loads and deletes a user's files; deletes unused files."""
 
 import uuid
 from collections.abc import Callable, Iterable
@@ -117,7 +117,7 @@ def accept_upload(
 ) -> tuple[StoredFile, bool]:
     """Store an uploaded file. Return it with True if its content is new.
 
-    Content that the person uploaded before gets no second file: the existing file is returned with
+    Content that the user uploaded before gets no second file: the existing file is returned with
     the new name, so repeated uploads are harmless. If its bytes are missing, they are stored again.
     If that file could not be read, it is read again, because limits and the scanner's signatures
     change. Raises `FileUploadsOff`, `FileTooLarge`, `FileEmpty`, `FileKindRefused` and
@@ -262,7 +262,7 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
 
 
 def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
-    """Raise `FileQuotaExceeded` if a file would exceed the person's quota.
+    """Raise `FileQuotaExceeded` if a file would exceed the user's quota.
 
     Files that the scanner refused do not count: their bytes are deleted.
     """
@@ -279,7 +279,7 @@ def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:
 
 
 def get_file(*, user: AbstractBaseUser | AnonymousUser, file_id: uuid.UUID) -> StoredFile:
-    """Return a file of the person. Raises `NotFound` if the person has no such file."""
+    """Return a file of the user. Raises `NotFound` if the user has no such file."""
     return get_or_not_found(list_files(user).filter(pk=file_id))
 
 
@@ -292,7 +292,7 @@ def open_stored_file(row: StoredFile, *, is_copy: bool = False) -> IO[bytes]:
 
 
 def delete_file(*, user: AbstractBaseUser, file_id: uuid.UUID, now: datetime) -> None:
-    """Delete a person's file with its content.
+    """Delete a user's file with its content.
 
     Raises `NotFound`, `FileInUse` and `UnderHold`.
     """

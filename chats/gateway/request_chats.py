@@ -78,7 +78,7 @@ def title_after_conversation(chat: Chat, *, branch: Branch, user: User, now: dat
     """Derive a chat's title from the branch that its client continues.
 
     The chat may have been opened under the same id by a request about the conversation, such as one
-    for its title. A title that a person chose stays.
+    for its title. A title that a user chose stays.
     """
     asked = Message.objects.filter(branch__chat=chat, role=Message.Role.USER, seq=1)
     opened = [find_first_text([row.text]) for row in asked]

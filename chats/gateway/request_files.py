@@ -211,7 +211,7 @@ def parse_stored_part(part: Mapping[str, str]) -> FilePart:
 
 
 def select_rows(user: User, hashes: Iterable[str]) -> list[StoredFile]:
-    """Return the person's files with these hashes."""
+    """Return the user's files with these hashes."""
     wanted = {*hashes} - {""}
     return list(uploads.list_files(user).filter(sha256__in=wanted)) if wanted else []
 

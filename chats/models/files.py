@@ -51,9 +51,9 @@ READING_FAILURES = {
 
 
 class StoredFile(Stored):
-    """A file of a person. The bytes are in the file storage, under `path`.
+    """A file of a user. The bytes are in the file storage, under `path`.
 
-    Each content is stored once per person. People never share a row or bytes.
+    Each content is stored once per user. People never share a row or bytes.
     """
 
     class Kind(models.TextChoices):

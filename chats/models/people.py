@@ -23,7 +23,7 @@ class AccountSettings(Stored):
     )
     # For example "Europe/Berlin". Empty: UTC.
     time_zone = models.CharField(max_length=64, blank=True, default="")
-    # The person chose the time zone; the browser's does not replace it.
+    # The user chose the time zone; the browser's does not replace it.
     time_zone_chosen = models.BooleanField(default=False, db_default=False)
     appearance = models.CharField(
         max_length=8,

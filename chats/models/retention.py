@@ -60,7 +60,7 @@ class KeptText(Stored):
         verbose_name=gettext_lazy("owner"),
     )
     # The chat that the text belongs to; for a folder name, a held chat of the folder. Empty if the
-    # hold covers the person.
+    # hold covers the user.
     chat = models.ForeignKey(
         "Chat", null=True, blank=True, on_delete=models.CASCADE, related_name="kept_texts"
     )

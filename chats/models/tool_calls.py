@@ -70,7 +70,7 @@ class ToolCall(Stored):
     consent = models.CharField(
         max_length=10, choices=Consent.choices, blank=True, default="", db_default=""
     )
-    # Hash of the tool's definition that the person was asked about, and the deadline to answer.
+    # Hash of the tool's definition that the user was asked about, and the deadline to answer.
     digest = models.CharField(max_length=64, blank=True, default="", db_default="")
     asked_until = models.DateTimeField(null=True)
     # The code of the reason why the call was refused or failed. Empty: neither.
@@ -93,7 +93,7 @@ class ToolCall(Stored):
 
 
 class ToolConsent(Stored):
-    """A person's consent to all later calls of a tool in a chat.
+    """A user's consent to all later calls of a tool in a chat.
 
     It applies to the definition that the tool had at that time (`digest`).
     """

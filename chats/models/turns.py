@@ -127,7 +127,7 @@ class Turn(Stored):
     # End of the prompts of all steps, before the question: {"state": id, "note": …}. None until the
     # first prompt needs it.
     tail = models.JSONField(null=True, blank=True)
-    # Queued without a worker until a person decides about its tool calls, see `ToolCall.consent`.
+    # Queued without a worker until a user decides about its tool calls, see `ToolCall.consent`.
     awaits_consent = models.BooleanField(default=False, db_default=False)
     # Options of a /v1 request: system, tools, parameters, and the seq after which the client's own
     # messages begin. Cleared when the turn ends. None: not a /v1 request.

@@ -51,10 +51,10 @@ def change_password(
     revoke_keys: bool,
     now: datetime,
 ) -> None:
-    """Set a person's new, already validated password.
+    """Set a user's new, already validated password.
 
-    Revokes their API keys if requested. The old password is required if the person has one.
-    A person without a password has signed in with a one-time link, which is sufficient
+    Revokes their API keys if requested. The old password is required if the user has one.
+    A user without a password has signed in with a one-time link, which is sufficient
     proof. Setting a first password counts as a fresh sign-in. Raises `WrongPassword` and
     `LoginThrottled`.
     """
@@ -71,7 +71,7 @@ def change_password(
 
 @transaction.atomic
 def note_password(*, user: User, revoke_keys: bool, actor: str, now: datetime) -> None:
-    """Record that a password was set, and revoke the person's API keys if requested.
+    """Record that a password was set, and revoke the user's API keys if requested.
 
     Earlier sign-in links stop working.
     """

@@ -1,6 +1,6 @@
 """Invitations: an account with a role, and a link for setting its password.
 
-An administrator sends the link to the person. It works once, for a week. Renewing an invitation
+An administrator sends the link to the user. It works once, for a week. Renewing an invitation
 creates a new link and disables the old one.
 """
 
@@ -98,9 +98,9 @@ lazy_words = lazy(join_error_messages, str)
 
 @transaction.atomic
 def renew_invitation(*, user_id: int, actor: str, now: datetime) -> tuple[User, str]:
-    """Create a new invitation link. Return the person and the token; older links stop working.
+    """Create a new invitation link. Return the user and the token; older links stop working.
 
-    Raises `NotFound` if the person was not invited, is deactivated or a superuser, or already has
+    Raises `NotFound` if the user was not invited, is deactivated or a superuser, or already has
     a password.
     """
     person = select_passwordless_users().select_for_update(of=("self",)).filter(pk=user_id).first()
@@ -125,7 +125,7 @@ def select_passwordless_users() -> QuerySet[User]:
 
 
 def link_for(person: User, *, actor: str, now: datetime) -> str:
-    """Create a one-time sign-in link for an invited person and return its token.
+    """Create a one-time sign-in link for an invited user and return its token.
 
     The ledger records it.
     """

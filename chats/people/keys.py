@@ -1,4 +1,4 @@
-"""API keys: created by a signed-in person, shown once, and limited to their owner's permissions.
+"""API keys: created by a signed-in user, shown once, and limited to their owner's permissions.
 
 A key is 256 random bits with the prefix `plm_`, which secret scanners recognise. Only its SHA-256
 and its first 12 characters are stored.
@@ -216,7 +216,7 @@ def revoke_key(*, key: ApiKey, actor: str, now: datetime) -> ApiKey:
 
 @transaction.atomic
 def revoke_keys(*, owner: AbstractBaseUser, actor: str, now: datetime) -> int:
-    """Revoke every usable key of the person; return the number of revoked keys."""
+    """Revoke every usable key of the user; return the number of revoked keys."""
     rows = list_usable_keys(owner=owner, now=now)
     for key in rows:
         revoke_key(key=key, actor=actor, now=now)
@@ -243,13 +243,13 @@ def record_key_event(event: str, *, key: ApiKey, actor: str, now: datetime) -> N
 
 
 def list_api_keys(*, owner: AbstractBaseUser) -> list[ApiKey]:
-    """Return the person's keys, newest first, including revoked and expired ones."""
+    """Return the user's keys, newest first, including revoked and expired ones."""
     rows = ApiKey.objects.filter(owner=owner.pk).select_related("policy")
     return list(rows.order_by("-created_at", "-pk"))
 
 
 def get_own_api_key(*, user: AbstractBaseUser, key_id: uuid.UUID) -> ApiKey:
-    """Return the person's own key. Raises `NotFound`."""
+    """Return the user's own key. Raises `NotFound`."""
     key = ApiKey.objects.filter(pk=key_id, owner=user.pk).first()
     if key is None:
         raise NotFound

@@ -36,7 +36,7 @@ class ReauthenticationRequired(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class SignedIn:
-    """One session of a person. `id` identifies it on pages without revealing the session key."""
+    """One session of a user. `id` identifies it on pages without revealing the session key."""
 
     id: str
     signed_in_at: datetime | None
@@ -76,20 +76,20 @@ def note_seen(session: SessionBase, *, now: datetime) -> None:
 
 @transaction.atomic
 def note_logout(*, user: AbstractBaseUser, now: datetime) -> None:
-    """Record in the ledger that the person signed out."""
+    """Record in the ledger that the user signed out."""
     ledger.record_event(
         "logout.succeeded", actor=f"user:{user.pk}", now=now, data={"user": user.pk}
     )
 
 
 def require_recent(*, session: SessionBase, now: datetime) -> None:
-    """Raise `ReauthenticationRequired` unless the person signed in within the last 15 minutes."""
+    """Raise `ReauthenticationRequired` unless the user signed in within the last 15 minutes."""
     if not has_recent_reauthentication(session=session, now=now):
         raise ReauthenticationRequired
 
 
 def has_recent_reauthentication(*, session: SessionBase, now: datetime) -> bool:
-    """Return True if the person confirmed their identity within the last 15 minutes."""
+    """Return True if the user confirmed their identity within the last 15 minutes."""
     signed_in_at = session.get(SIGNED_IN_AT)
     if not signed_in_at:
         return False
@@ -97,7 +97,7 @@ def has_recent_reauthentication(*, session: SessionBase, now: datetime) -> bool:
 
 
 def confirm_session(*, session: SessionBase, now: datetime) -> None:
-    """Mark the session as freshly signed in, because the person just confirmed their identity."""
+    """Mark the session as freshly signed in, because the user just confirmed their identity."""
     session[SIGNED_IN_AT] = now.isoformat()
 
 
@@ -125,7 +125,7 @@ def derive_session_id(key: str) -> str:
 
 
 def iter_stored_sessions(*, user: AbstractBaseUser, now: datetime) -> Iterator[Session]:
-    """Yield the person's stored sessions.
+    """Yield the user's stored sessions.
 
     Reads all unexpired sessions, because the rows do not store the user.
     """
@@ -136,7 +136,7 @@ def iter_stored_sessions(*, user: AbstractBaseUser, now: datetime) -> Iterator[S
 
 @transaction.atomic
 def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bool:
-    """End the person's session with this id, as a sign-out does. Returns False if there is none."""
+    """End the user's session with this id, as a sign-out does. Returns False if there is none."""
     keys = [row.session_key for row in iter_stored_sessions(user=user, now=now)]
     ended = [key for key in keys if derive_session_id(key) == session]
     if not Session.objects.filter(session_key__in=ended).delete()[0]:
@@ -146,7 +146,7 @@ def revoke_session(*, user: AbstractBaseUser, session: str, now: datetime) -> bo
 
 
 def drop_sessions(*, user: AbstractBaseUser, keep: str | None, now: datetime) -> int:
-    """End the person's sessions, except the one with the key `keep`. Return the count."""
+    """End the user's sessions, except the one with the key `keep`. Return the count."""
     keys = [
         row.session_key
         for row in iter_stored_sessions(user=user, now=now)

@@ -79,7 +79,7 @@ class NotConfirmed(Refusal):
 
 
 class NameTaken(Refusal):
-    """The name for the first administrator belongs to a person without that role."""
+    """The name for the first administrator belongs to a user without that role."""
 
     code = "name_taken"
     status = 409
@@ -101,10 +101,10 @@ def create_link(
     lifetime: timedelta | None = None,
     invitation: bool = False,
 ) -> str:
-    """Create a one-time token that signs the person in within its lifetime.
+    """Create a one-time token that signs the user in within its lifetime.
 
     The default lifetime is `settings.LOGIN_LINK_SECONDS`. Only a hash is stored. The token lets its
-    holder sign in as the person.
+    holder sign in as the user.
     """
     token = secrets.generate_token()
     expires_at = now + (lifetime or timedelta(seconds=settings.LOGIN_LINK_SECONDS))
@@ -121,7 +121,7 @@ def create_link(
 
 
 def end_links(user: User, *, now: datetime) -> None:
-    """End the unused sign-in links of a person."""
+    """End the unused sign-in links of a user."""
     LoginLink.objects.filter(user=user, used_at=None).update(used_at=now)
 
 
@@ -130,7 +130,7 @@ def use_link(
 ) -> User:
     """Return the person whom a link signs in, and mark the link as used.
 
-    `only`: accept only links of this person. Raises `LinkInvalid` and `LoginThrottled`.
+    `only`: accept only links of this user. Raises `LinkInvalid` and `LoginThrottled`.
     """
     attempt = SignInAttempt(door="link", address=address, account="", now=now)
     attempt.begin()
@@ -150,7 +150,7 @@ def use_link(
 
 
 def check_credentials(*, username: str, password: str, address: str, now: datetime) -> User:
-    """Return the active person with this name and password.
+    """Return the active user with this name and password.
 
     An unknown name takes as long as a wrong password (Django hashes a dummy) and raises the same
     error. Raises `WrongCredentials` and `LoginThrottled`.
@@ -185,9 +185,9 @@ def confirm_password(*, user: User, password: str, address: str, now: datetime) 
 def verify_identity(
     *, user: User, password: str, link: str, address: str, session: SessionBase, now: datetime
 ) -> None:
-    """Confirm the person's identity with their password, so that the session counts as fresh.
+    """Confirm the user's identity with their password, so that the session counts as fresh.
 
-    A person without a password gives a new sign-in link instead, which is then used. Raises
+    A user without a password gives a new sign-in link instead, which is then used. Raises
     `NotConfirmed` and `LoginThrottled`, and `ReauthenticationRequired` without either proof.
     """
     if not password and not link:
@@ -231,7 +231,7 @@ class SignInAttempt:
         # Counted per entry point: a client that repeats a revoked API key does not block sign-in
         # for others behind the same address.
         self.address = f"{door}:{address}"[:64]
-        # All spellings that find the same person count together.
+        # All spellings that find the same user count together.
         name = casefold_name(account)
         self.account = compute_keyed_hash("account", name) if account else ""
         self.door = door

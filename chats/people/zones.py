@@ -1,7 +1,7 @@
-"""Time zone, appearance and language of a person's pages, stored with the account.
+"""Time zone, appearance and language of a user's pages, stored with the account.
 
 A session caches them, so that most requests need no query. A full page load reads the account
-again, so a change made in one browser reaches the person's other browsers on their next page.
+again, so a change made in one browser reaches the user's other browsers on their next page.
 """
 
 import zoneinfo
@@ -80,7 +80,7 @@ def resolve_session_zone(*, session: SessionBase, browser: str) -> tzinfo:
 def remember_zone(*, user: AbstractBaseUser, session: SessionBase, zone: str) -> None:
     """Store the browser's time zone with the account, once per change in a session.
 
-    A zone that the person chose in the settings is not replaced.
+    A zone that the user chose in the settings is not replaced.
     """
     if session.get(CHOSEN) or session.get(STORED) == zone:
         return

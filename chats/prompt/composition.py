@@ -300,7 +300,7 @@ def ask_engine(given: ComposeInput) -> AssembledContext | WindowNeeded:
         raise PromptRefused(refusal) from refusal
 
 
-# Left-out messages with these reasons need no search: for example, a person excluded the message,
+# Left-out messages with these reasons need no search: for example, a user excluded the message,
 # or a state replaces it.
 NOT_SEARCHED = frozenset(
     {"excluded", "incomplete", "empty", "turn_split", "state", "duplicate_of_current", "not_seen"}

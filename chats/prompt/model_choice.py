@@ -140,7 +140,7 @@ def resolve_effective_policy(
     """Return the effective policy of all assignments. Raises `PolicyRefused` if they conflict.
 
     A new policy is stored, unless `stores` is False. The policy of an agent, or the one that a
-    client opened the chat with, ranks between the person's and the chat's.
+    client opened the chat with, ranks between the user's and the chat's.
     """
     window = model.window if model else None
     known = [size for size in (window, window_limit) if size]
@@ -202,7 +202,7 @@ def get_server_defaults() -> dict[str, object]:
 
 
 def get_recent_window(*, user_id: int, chat_id: uuid.UUID | None) -> int:
-    """Return the number of messages that count as recent under a person's or their chat's policy.
+    """Return the number of messages that count as recent under a user's or their chat's policy.
 
     Raises `PolicyRefused`.
     """

@@ -1,4 +1,4 @@
-"""Explains the effective policy for a person, one of their chats, an agent and a model."""
+"""Explains the effective policy for a user, one of their chats, an agent and a model."""
 
 import uuid
 from collections.abc import Sequence
@@ -27,7 +27,7 @@ class NotThere(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class PersonViewpoint:
-    """A person, optionally with one of their chats, an agent of the chat, and a model."""
+    """A user, optionally with one of their chats, an agent of the chat, and a model."""
 
     person: User
     chat: Chat | None
@@ -37,7 +37,7 @@ class PersonViewpoint:
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
-    """The effective policy of a person, chat, agent and model, explained field by field."""
+    """The effective policy of a user, chat, agent and model, explained field by field."""
 
     viewpoint: PersonViewpoint
     fields: Sequence[ExplainedField]

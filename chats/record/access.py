@@ -31,12 +31,12 @@ Row = TypeVar("Row", bound=Model)
 
 
 def get_visible_chats(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats that a person may read: their own, except deleted ones."""
+    """Return the chats that a user may read: their own, except deleted ones."""
     return get_erasable_chats(user=user).filter(deleted_at=None)
 
 
 def get_erasable_chats(*, user: Person) -> QuerySet[Chat]:
-    """Return the chats that a person may erase: their own, including deleted ones."""
+    """Return the chats that a user may erase: their own, including deleted ones."""
     return Chat.objects.filter(owner_id=user.pk) if user.is_authenticated else Chat.objects.none()
 
 
@@ -50,7 +50,7 @@ def get_or_not_found(rows: QuerySet[Row]) -> Row:
 
 
 def get_chat(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the person's chat with its branch and model. Raises `NotFound`."""
+    """Return the user's chat with its branch and model. Raises `NotFound`."""
     rows = get_visible_chats(user=user).filter(pk=chat_id)
     return get_or_not_found(rows.select_related("active_branch", "model", "owner"))
 
@@ -77,12 +77,12 @@ def get_chat_with_model(*, user: Person, chat_id: uuid.UUID) -> Chat:
 
 
 def get_chat_including_deleted(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return the person's chat, even if deleted. Raises `NotFound`."""
+    """Return the user's chat, even if deleted. Raises `NotFound`."""
     return get_or_not_found(get_erasable_chats(user=user).filter(pk=chat_id))
 
 
 def get_deleted_chat(*, user: Person, chat_id: uuid.UUID) -> Chat:
-    """Return a chat that the person deleted and that is not erased yet. Raises `NotFound`."""
+    """Return a chat that the user deleted and that is not erased yet. Raises `NotFound`."""
     return get_or_not_found(
         get_erasable_chats(user=user).filter(pk=chat_id, deleted_at__isnull=False)
     )
@@ -91,7 +91,7 @@ def get_deleted_chat(*, user: Person, chat_id: uuid.UUID) -> Chat:
 def get_message_image(
     *, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID, sha256: str
 ) -> MessageImage:
-    """Return an image of a message in a person's chat by its hash. Raises `NotFound`."""
+    """Return an image of a message in a user's chat by its hash. Raises `NotFound`."""
     mine = get_visible_chats(user=user).filter(pk=chat_id)
     return get_or_not_found(
         MessageImage.objects.filter(
@@ -101,13 +101,13 @@ def get_message_image(
 
 
 def get_folder(*, user: Person, folder_id: uuid.UUID) -> Folder:
-    """Return the person's folder. Raises `NotFound`."""
+    """Return the user's folder. Raises `NotFound`."""
     mine = Folder.objects.filter(owner=user.pk) if user.is_authenticated else Folder.objects.none()
     return get_or_not_found(mine.filter(pk=folder_id))
 
 
 def get_visible_teams(*, user: Person) -> QuerySet[Team]:
-    """Return the teams that a person may use: their own and the shared ones."""
+    """Return the teams that a user may use: their own and the shared ones."""
     if not user.is_authenticated:
         return Team.objects.none()
     mine = Q(owner_id=user.pk) | Q(owner=None)
@@ -115,20 +115,20 @@ def get_visible_teams(*, user: Person) -> QuerySet[Team]:
 
 
 def get_team(*, user: Person, team_id: uuid.UUID) -> Team:
-    """Return a team that the person may use, with its version. Raises `NotFound`."""
+    """Return a team that the user may use, with its version. Raises `NotFound`."""
     return get_or_not_found(
         get_visible_teams(user=user).filter(pk=team_id).select_related("current")
     )
 
 
 def get_erasure_certificate(*, user: Person, chat_id: uuid.UUID) -> AuditEvent:
-    """Return the certificate of a chat that this person erased. Raises `NotFound`."""
+    """Return the certificate of a chat that this user erased. Raises `NotFound`."""
     rows = AuditEvent.objects.filter(scope=f"chat:{chat_id}", type="chat.erased")
     return get_or_not_found(rows.filter(actor=f"user:{user.pk}"))
 
 
 def get_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
-    """Return a turn of the person's chat. Raises `NotFound`."""
+    """Return a turn of the user's chat. Raises `NotFound`."""
     rows = get_visible_turns(user=user, chat_id=chat_id).filter(pk=turn_id)
     return get_or_not_found(rows.select_related("branch__chat", "trigger"))
 
@@ -136,7 +136,7 @@ def get_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> Turn:
 def get_receipt(
     *, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID, receipt_id: uuid.UUID
 ) -> Receipt:
-    """Return the receipt of a call in a turn of the person's chat. Raises `NotFound`."""
+    """Return the receipt of a call in a turn of the user's chat. Raises `NotFound`."""
     turns = get_visible_turns(user=user, chat_id=chat_id).filter(pk=turn_id)
     rows = Receipt.objects.filter(pk=receipt_id, turn__in=turns)
     return get_or_not_found(rows.select_related("effective_policy", "turn__branch__chat__owner"))
@@ -150,7 +150,7 @@ def check_turn(*, user: Person, chat_id: uuid.UUID, turn_id: uuid.UUID) -> None:
 
 
 def is_turn_owner(*, user: Person, turn_id: uuid.UUID) -> bool:
-    """Return True if the turn belongs to one of the person's chats."""
+    """Return True if the turn belongs to one of the user's chats."""
     return bool(statements.OWN_TURN.tuples(turn=turn_id, owner=user.pk))
 
 
@@ -161,7 +161,7 @@ def get_visible_turns(*, user: Person, chat_id: uuid.UUID) -> QuerySet[Turn]:
 
 
 def get_message(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> Message:
-    """Return a message of the person's chat. Raises `NotFound`."""
+    """Return a message of the user's chat. Raises `NotFound`."""
     rows = Message.objects.filter(
         pk=message_id, branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )
@@ -169,7 +169,7 @@ def get_message(*, user: Person, chat_id: uuid.UUID, message_id: uuid.UUID) -> M
 
 
 def get_compaction(*, user: Person, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Compaction:
-    """Return a compaction of the person's chat. Raises `NotFound`."""
+    """Return a compaction of the user's chat. Raises `NotFound`."""
     rows = Compaction.objects.filter(
         pk=compaction_id, branch__chat_id=chat_id, branch__chat__in=get_visible_chats(user=user)
     )

@@ -158,7 +158,7 @@ def list_open_readings(
 
 
 def find_last_role_loss(*, user: int, now: datetime) -> int:
-    """Return the id of the ledger entry of a person's last role loss within 30 minutes.
+    """Return the id of the ledger entry of a user's last role loss within 30 minutes.
 
     0 if there is none. Losing the role ends all open readings; regaining it does not restore them.
     """
@@ -262,7 +262,7 @@ def decide_reading_request(
 
 
 def list_readings_by_others(user: AbstractBaseUser) -> QuerySet[AuditEvent]:
-    """Return the ledger events about reading a person's chats, newest first.
+    """Return the ledger events about reading a user's chats, newest first.
 
     Empty if the instance does not show them (`OWNERS_SEE_READINGS`).
     """

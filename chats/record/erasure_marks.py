@@ -48,7 +48,7 @@ class ErasureMarks:
         """Write the ledger entries of all remaining chats.
 
         `erased` is the kind of the erased object (message, chat, preference), `source` its id. The
-        caller holds the owner's lock, because two erasures of one person affect the same chains.
+        caller holds the owner's lock, because two erasures of one user affect the same chains.
         """
         by_chat = sorted(self.by_chat.items())
         self.by_chat.clear()

@@ -41,7 +41,7 @@ class UnderHold(Refusal):
 
 
 def check_legal_hold(*, owner_id: int, chats: Iterable[uuid.UUID], now: datetime) -> None:
-    """Raise `UnderHold` if a hold covers a person or one of their chats.
+    """Raise `UnderHold` if a hold covers a user or one of their chats.
 
     Call inside the transaction of a deletion, so that no hold can be placed until it ends.
     """
@@ -114,7 +114,7 @@ def lock_pending_erasures_of(chat: Chat) -> None:
 
 
 def list_pending_erasures(*, owner_id: int) -> QuerySet[PendingErasure]:
-    """Return a person's pending erasures, newest first."""
+    """Return a user's pending erasures, newest first."""
     rows = PendingErasure.objects.filter(owner=owner_id)
     rows = rows.select_related("chat", "message__branch__chat", "preference")
     return rows.order_by("-asked_at", "-pk")

@@ -137,7 +137,7 @@ FILES = "/api/v1/imports"
 
 
 def forget_of_files(*, owner_id: int) -> int:
-    """Delete the body hashes of a person's uploaded import files."""
+    """Delete the body hashes of a user's uploaded import files."""
     rows = IdempotencyRecord.objects.filter(owner=owner_id, route=FILES)
     return rows.exclude(salt="").update(salt="", body_commitment="")
 

@@ -31,7 +31,7 @@ def keep_chat_text(kind: str, text: str, *, chat: Chat, actor: str, now: datetim
 
 
 def keep_personal_text(owner_id: int, text: str, *, actor: str, now: datetime) -> None:
-    """Keep a person's instructions, if a hold covers the person."""
+    """Keep a user's instructions, if a hold covers the user."""
     if text and holds.lock_held_targets(now=now).covers(owner_id=owner_id):
         store_kept_text(Kind.INSTRUCTIONS, text, owner_id=owner_id, actor=actor, now=now)
 
@@ -89,7 +89,7 @@ def list_releasable_texts(*, now: datetime) -> QuerySet[KeptText]:
 def erase_due(*, now: datetime) -> int:
     """Erase up to 500 texts that are no longer under a hold. Return the count.
 
-    The ledger records the number for each person.
+    The ledger records the number for each user.
     """
     if not KeptText.objects.exists():
         return 0
@@ -108,7 +108,7 @@ def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime
     """Record the reader and the reason in the ledger, then return a kept text.
 
     If two people are required, the auditor needs an open reading of the text's chat. If the text
-    belongs to no chat, an open reading of any chat of the person suffices. Raises `NotFound`,
+    belongs to no chat, an open reading of any chat of the user suffices. Raises `NotFound`,
     `ReasonNeeded`, `InvalidCharacter` and `ReadingNotOpen`.
     """
     words = audit_access.clean_reason(reason)
@@ -124,7 +124,7 @@ def read_kept_text(text_id: uuid.UUID, *, reason: str, actor: str, now: datetime
 
 
 def check_granted(row: KeptText, *, actor: str, now: datetime) -> None:
-    """Raise `ReadingNotOpen` unless a second auditor has granted access to the person's chat."""
+    """Raise `ReadingNotOpen` unless a second auditor has granted access to the user's chat."""
     opened = {one.chat_id for one in audit_access.list_open_readings(actor=actor, now=now)}
     chats = Chat.objects.filter(owner=row.owner_id, pk__in=opened)
     if row.chat_id:

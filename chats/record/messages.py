@@ -153,7 +153,7 @@ def absorb_queued_turns(
     if turn.lane:
         # Other lanes of its round answer the same message.
         others = others.exclude(round=turn.round_id, lane__gt=0)
-    # Locked before the check: a person may stop one of them now.
+    # Locked before the check: a user may stop one of them now.
     ended = list(others.select_for_update(no_key=True).order_by("accepted"))
     end_absorbed(ended, by=turn, chat_id=chat_id, now=now)
 

@@ -1,4 +1,4 @@
-"""Notices: inform a person's open pages that one of their chats changed.
+"""Notices: inform a user's open pages that one of their chats changed.
 
 Each ledger event of a chat is announced after its commit, as the chat's id only. Opening a chat,
 which marks it as read without an event, is announced too. A notice may be lost, like all frames on
@@ -56,9 +56,9 @@ class Notifier:
             self.put(owner, str(chat_id))
 
     def put(self, owner: int, about: str) -> None:
-        """Notify a person's pages about a chat.
+        """Notify a user's pages about a chat.
 
-        Without `about`, the notice is about the person's list of chats.
+        Without `about`, the notice is about the user's list of chats.
         """
         frame = live.Frame(
             kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about

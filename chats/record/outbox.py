@@ -240,7 +240,7 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
 
 
 def can_receive_event(owner: User, event: str) -> bool:
-    """Return True if the person is active and has the permission that the event needs, if any."""
+    """Return True if the user is active and has the permission that the event needs, if any."""
     needed = NEEDED.get(event)
     return owner.is_active and (needed is None or owner.has_perm(needed))
 

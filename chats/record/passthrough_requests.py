@@ -83,7 +83,7 @@ def start_summary_trial(*, owner: User, model: ModelSpec, now: datetime) -> Pass
     """Store a trial summary before its call. Raises `TrialUnderWay` if one is running."""
     kind, open_row = PassedOn.Kind.SUMMARY, PassedOn.objects.filter(owner=owner, outcome="open")
     with transaction.atomic():
-        # Serialises concurrent requests of the person.
+        # Serialises concurrent requests of the user.
         User.objects.select_for_update(no_key=True).get(pk=owner.pk)
         if open_row.filter(kind=kind, created_at__gt=now - get_longest_call()).exists():
             raise TrialUnderWay

@@ -1,4 +1,4 @@
-"""The newest messages of a person across their chats, in chronological order."""
+"""The newest messages of a user across their chats, in chronological order."""
 
 import uuid
 from datetime import datetime
@@ -22,7 +22,7 @@ def list_recent_messages(
     among: QuerySet[Chat] | None = None,
     until: datetime | None = None,
 ) -> list[Message]:
-    """Return the last `most` messages of a person's chats, or of one, ascending by time, then id.
+    """Return the last `most` messages of a user's chats, or of one, ascending by time, then id.
 
     `among` limits the chats, `until` the time. Only the active branch of each chat is read.
     Excluded, erased and waiting messages, steps without text, and temporary chats are left out. The

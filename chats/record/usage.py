@@ -1,4 +1,4 @@
-"""Sums up a person's calls: tokens as reported by the providers, and summaries."""
+"""Sums up a user's calls: tokens as reported by the providers, and summaries."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -85,7 +85,7 @@ class GroupUsage:
 def sum_person_usage(
     *, owner: AbstractBaseUser, since: datetime, until: datetime, by: str
 ) -> list[GroupUsage]:
-    """Sum up a person's calls between two times, grouped by one of `GROUPS`, in order.
+    """Sum up a user's calls between two times, grouped by one of `GROUPS`, in order.
 
     Counts calls for replies, titles, states, preferences and warm-ups, and pass-through requests.
     Summaries are counted separately. Tokens are those reported by providers: a call without a

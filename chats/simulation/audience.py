@@ -32,7 +32,7 @@ def list_policy_agents(policy: ContextPolicy) -> QuerySet[Agent]:
 
 
 def calculate_chat_share(user: User, now: datetime) -> float:
-    """Return the share of the chats in use that belong to a person.
+    """Return the share of the chats in use that belong to a user.
 
     0 if no chats are in use.
     """

@@ -24,7 +24,7 @@ STATE_TOKENS = 100
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The size of a stored message in tokens, and whether a person wrote it."""
+    """The size of a stored message in tokens, and whether a user wrote it."""
 
     asks: bool
     tokens: int

@@ -165,7 +165,7 @@ def load_previewed_branch(chat: Chat) -> Branch:
 
 
 def build_empty_chat(owner: User, *, now: datetime) -> tuple[Chat, Branch]:
-    """Return an unsaved, empty chat for a person, and its unsaved branch."""
+    """Return an unsaved, empty chat for a user, and its unsaved branch."""
     chat = Chat(owner=owner, created_at=now, updated_at=now)
     branch = Branch(chat=chat, created_at=now, last_seq=0)
     return chat, branch

@@ -24,7 +24,7 @@ class PolicyProposal:
     In chats where the policy already applies, these values replace the published ones. In
     other chats, the policy counts as assigned at `level` and replaces the policy of that
     level. With `ASSIGNED`, other chats do not change. At the group level, it replaces only
-    the policy of this group; a person's other groups keep theirs. With `REMOVED`, the
+    the policy of this group; a user's other groups keep theirs. With `REMOVED`, the
     policy applies nowhere. If `group_id` is set as well, only its assignment to this group
     is removed.
     """
@@ -83,7 +83,7 @@ def remove_policy(
     kept = list(found)
     for each in found:
         if each[:2] == (GROUP, proposal.slug):
-            # Another group of the person may have the same policy, which stays.
+            # Another group of the user may have the same policy, which stays.
             kept.remove(each)
             break
     return tuple(kept)

@@ -41,7 +41,7 @@ from contextpolicy.engine.summaries.prompts import (
 )
 from contextpolicy.models import ModelSpec
 
-# Like a person's request for a summary, which ignores the compaction thresholds.
+# Like a user's request for a summary, which ignores the compaction thresholds.
 ASKED = plan.AttemptSpec(asked=plan.CompactionRequest(by="preview"))
 # Shares of the summariser's limit to try: everything at first, then only the oldest messages that
 # fit into one call.

@@ -58,7 +58,7 @@ class OnlyGet(Refusal):
 
 @dataclass(frozen=True, slots=True)
 class FollowingPerson:
-    """The viewer of a turn: a person, with the API key or session cookie of the request."""
+    """The viewer of a turn: a user, with the API key or session cookie of the request."""
 
     user: AbstractBaseUser
     key_id: uuid.UUID | None = None
@@ -67,7 +67,7 @@ class FollowingPerson:
 
 @csrf_exempt  # lets a POST reach the JSON error; nothing here changes data
 def turn_events(request: HttpRequest, chat_id: uuid.UUID, turn_id: uuid.UUID) -> HttpResponseBase:
-    """Stream one turn of the person's chat, starting at `Last-Event-ID` if given.
+    """Stream one turn of the user's chat, starting at `Last-Event-ID` if given.
 
     Raises `OnlyGet`, `NotFound`, `TooManyStreams` and the refusals of `authenticate_viewer`.
     """
@@ -137,7 +137,7 @@ def authenticate_viewer(request: HttpRequest) -> FollowingPerson:
 
 
 def can_follow_turn(viewer: FollowingPerson, *, chat_id: uuid.UUID, turn_id: uuid.UUID) -> bool:
-    """Return True if the key or session is valid and the person may still read the chat."""
+    """Return True if the key or session is valid and the user may still read the chat."""
     user = load_viewer_user(viewer)
     if user is None:
         return False

@@ -60,20 +60,20 @@ class Streams:
         return self.hubs[loop]
 
     def has_room(self, user_id: int) -> bool:
-        """Return True if this person may open another stream."""
+        """Return True if this user may open another stream."""
         return bool(
             self.by_user[user_id] < settings.STREAMS_PER_USER
             and self.by_user.total() < settings.STREAMS_PER_INSTANCE
         )
 
     def check_room(self, user_id: int) -> None:
-        """Raise `TooManyStreams` if this person may not open another stream."""
+        """Raise `TooManyStreams` if this user may not open another stream."""
         if not self.has_room(user_id):
             raise TooManyStreams
 
     @asynccontextmanager
     async def place(self, user_id: int) -> AsyncIterator[None]:
-        """Count the stream as open for this person while in the context."""
+        """Count the stream as open for this user while in the context."""
         self.by_user[user_id] += 1
         try:
             yield

@@ -105,7 +105,7 @@ class TurnRow:
     code: str = ""
     # The reasoning so far. Only for viewers that receive it.
     thoughts: str = ""
-    # The turn has no worker until a person decides about its tool calls.
+    # The turn has no worker until a user decides about its tool calls.
     awaits_consent: bool = False
 
 

@@ -1,4 +1,4 @@
-"""Streams all updates for one person's pages: replies, and notices about their chats.
+"""Streams all updates for one user's pages: replies, and notices about their chats.
 
 All pages of a browser share one stream, because browsers open only six connections to a server.
 Replies are followed as in `chats.streams.follow`. The stream continues after a reply has ended.
@@ -148,7 +148,7 @@ async def follow_person(
     since: int,
     hub: Callable[[], Hub],
 ) -> AsyncIterator[list[PersonUpdate]]:
-    """Yield the updates for a person's pages, and an empty list at least once per `IDLE`.
+    """Yield the updates for a user's pages, and an empty list at least once per `IDLE`.
 
     `since`: the pages know notices up to this time, in milliseconds. `hub` is called in the
     event loop. The updates end only if the browser reads too slowly; it then reconnects

@@ -1,4 +1,4 @@
-"""Streams to a person's pages: HTML fragments of their replies, and the ids of changed chats."""
+"""Streams to a user's pages: HTML fragments of their replies, and the ids of changed chats."""
 
 import asyncio
 import json
@@ -50,13 +50,13 @@ from chats.streams.person import (
 
 # Longer texts are rendered in a thread, so that one block does not delay other streams.
 THREAD_FROM = 2000
-# Maximum number of replies per stream. A person has fewer at once.
+# Maximum number of replies per stream. A user has fewer at once.
 MOST_TURNS = 20
 
 
 @require_GET
 def stream_chat_updates(request: HttpRequest) -> HttpResponseBase:
-    """Stream the person's chat changes, and the replies shown in the browser's tabs.
+    """Stream the user's chat changes, and the replies shown in the browser's tabs.
 
     Each `turn` in the query is a reply's id, optionally followed by `~` and the browser's position.
     `since` is the time of the last known change, in milliseconds. Replies of other people are
@@ -136,7 +136,7 @@ def load_session_user(cookie: str) -> AbstractBaseUser | AnonymousUser:
 
 
 class PersonView:
-    """The state of a person's pages: the replies that they show."""
+    """The state of a user's pages: the replies that they show."""
 
     def __init__(self, names: Mapping[uuid.UUID, str]) -> None:
         self.names = names

@@ -69,7 +69,7 @@ STEPS = {
     "too_many_calls": "Reply with the results that you have.",
 }
 FAILED = "Call it once more, or tell the person."
-# Codes of calls that the person did not allow.
+# Codes of calls that the user did not allow.
 DENIALS = ("denied", "consent_expired")
 
 

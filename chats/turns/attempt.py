@@ -164,7 +164,7 @@ class TurnAttempt(AttemptState):
     async def finish_step(self, call: ModelCall) -> bool:
         """Run the reply's tool calls and store the reply. Return False if the turn has ended.
 
-        Raises `ConsentRequired` if a tool call needs a person's consent.
+        Raises `ConsentRequired` if a tool call needs a user's consent.
         """
         await run_tool_calls(self, call)
         if call.ran_servers and self.reason == STOP:
@@ -186,7 +186,7 @@ class TurnAttempt(AttemptState):
         return goes_on
 
     async def save_stopped_reply(self, call: ModelCall) -> None:
-        """End a reply that a person stopped. The text so far becomes the reply."""
+        """End a reply that a user stopped. The text so far becomes the reply."""
         call.finish = Message.Finish.STOPPED
         await self.end_without_reply(Turn.Status.STOPPED, self.build_result(call))
 

@@ -55,7 +55,7 @@ class Interrupted(Exception):
 
 
 class ConsentRequired(Exception):
-    """The attempt ends because the turn waits for a person's decision, without a worker."""
+    """The attempt ends because the turn waits for a user's decision, without a worker."""
 
 
 class AttemptState:

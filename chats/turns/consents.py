@@ -39,7 +39,7 @@ class ConsentIsOver(Refusal):
 def decide_tool_call(
     *, user: AbstractBaseUser, turn: Turn, call_id: int, decision: Decision, now: datetime
 ) -> Turn:
-    """Store a person's decision about a waiting call of a turn that they may read.
+    """Store a user's decision about a waiting call of a turn that they may read.
 
     The decision `chat` also allows the tool's other waiting calls and its later calls in this chat.
     Raises ConsentIsOver and NotFound.

@@ -1,4 +1,4 @@
-"""Derives a chat's title from the first text that a person wrote."""
+"""Derives a chat's title from the first text that a user wrote."""
 
 import re
 from collections.abc import Iterable
@@ -12,7 +12,7 @@ IN_TAGS = re.compile(r"\s*<([\w-]{1,64})[^<>]*>.*</\1>\s*", re.DOTALL)
 TAGS = re.compile(
     r"<(?P<slash>/?)(?P<name>[A-Za-z]{1,64}+(?:[_-][A-Za-z]{1,64}+){1,16}+)(?:\s[^<>]*)?>"
 )
-# Tags that clients write around the words of the person.
+# Tags that clients write around the words of the user.
 AROUND = re.compile(
     r"</?(?:task|feedback|query|question|request|user[_-](?:query|message|request|input|prompt))>"
 )
@@ -53,7 +53,7 @@ def is_derived_title(title: str, *, text: str) -> bool:
 
 
 def find_first_text(texts: Iterable[str]) -> str:
-    """Return the first text that a person wrote, otherwise the first non-empty text.
+    """Return the first text that a user wrote, otherwise the first non-empty text.
 
     Empty if there is none. Coding agents describe their environment in blocks such as
     `<environment_context>`, as separate messages or within a message. These blocks are removed.

@@ -102,7 +102,7 @@ def start_turn(
     """Accept a user message in a chat. Return the stored message and its turn.
 
     `api_key` is the key of the client, if any. `metadata` is stored with the message. `files` are
-    uploads of the person. `unread` attaches files without content by name only. `copies` is passed
+    uploads of the user. `unread` attaches files without content by name only. `copies` is passed
     to `build_attached_files`.
 
     `as_role` is the human member of the chat's team in whose name the message is written. Raises
@@ -277,7 +277,7 @@ def get_active_branch(chat: Chat) -> Branch:
 def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | None) -> None:
     """Raise `ChatFull`, `ChatBusy` or `TooManyTurns` at a limit. The caller has locked the chat.
 
-    Replies of a person and of each API key are counted separately, so a client cannot block its
+    Replies of a user and of each API key are counted separately, so a client cannot block its
     owner.
     """
     branch = get_active_branch(chat)
@@ -288,7 +288,7 @@ def check_turn_limits(*, user: AbstractBaseUser, chat: Chat, api_key: ApiKey | N
     if waiting >= settings.WAITING_PER_CHAT:
         raise ChatBusy(waiting=waiting)
     # Locked after the chat, as everywhere. Without this lock, concurrent requests in two chats of
-    # one person would not count each other's turns.
+    # one user would not count each other's turns.
     statements.PERSON_LOCK.hold(owner=user.pk)
     if api_key is not None:
         others = statements.BUSY_BRANCHES_OF_KEY.tuples(key=api_key.pk, branch=branch.pk)

@@ -196,7 +196,7 @@ def publish_extracted_state(
             prompt_version=STATE_V1,
         )
     except states.StateChanged as refusal:
-        # A person edited the state during the call. The edit takes precedence.
+        # A user edited the state during the call. The edit takes precedence.
         return None, refusal.code
     return row, ""
 

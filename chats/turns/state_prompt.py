@@ -79,7 +79,7 @@ def load_new_user_messages(
     room: int,
     counter: TokenCounter,
 ) -> tuple[engine.Message, ...]:
-    """Return the person's messages since the last state update, up to the question.
+    """Return the user's messages since the last state update, up to the question.
 
     Returns the newest ones that fit into `room` tokens, but at least one if there is any.
     """

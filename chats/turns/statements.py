@@ -100,7 +100,7 @@ BUSY_BRANCHES = prepared.Select(
     lambda at: (
         Turn.objects.filter(status__in=UNFINISHED, api_key=None)
         .exclude(branch=at("branch"))
-        # Checked per turn, since there are few. A query that starts from the person would read all
+        # Checked per turn, since there are few. A query that starts from the user would read all
         # of their turns.
         .filter(Exists(Chat.objects.filter(branches=OuterRef("branch"), owner=at("owner"))))
         .values_list("branch")

@@ -25,7 +25,7 @@ from contextpolicy.resolution import load_policy_values
 async def run_tool_calls(attempt: AttemptState, call: ModelCall) -> None:
     """Run the model's tool calls. At the step limit, the reply ends with finish `LIMIT`.
 
-    Raises `ConsentRequired` if a tool call needs a person's consent.
+    Raises `ConsentRequired` if a tool call needs a user's consent.
     """
     if call.finish not in {Message.Finish.TOOL_CALLS, Message.Finish.STOP}:
         return
@@ -48,7 +48,7 @@ async def run_tool_calls(attempt: AttemptState, call: ModelCall) -> None:
 async def run_each_tool(
     attempt: AttemptState, call: ModelCall, *, offered: Collection[str]
 ) -> None:
-    """Run the tool calls of a reply in order, until the person stops the reply."""
+    """Run the tool calls of a reply in order, until the user stops the reply."""
     skills = attempt.prompt.skills if attempt.prompt else NO_SKILLS
     for index, request in call.requests.items():
         if is_server_call(request.name, offered=offered):
@@ -106,7 +106,7 @@ async def store_tool_step(attempt: AttemptState, call: ModelCall) -> None:
 async def request_call_consents(
     attempt: AttemptState, call: ModelCall, *, offered: Collection[str]
 ) -> bool:
-    """Ask the person about calls that require consent. Return True if the turn now waits."""
+    """Ask the user about calls that require consent. Return True if the turn now waits."""
     if attempt.reason == STOP:
         return False
     asked = {

@@ -236,7 +236,7 @@ def has_consent(row: ToolCall, *, tool: ToolDefinition, chat_id: uuid.UUID) -> b
 
 
 def is_allowed_in_chat(tool: ToolDefinition, *, chat_id: uuid.UUID) -> bool:
-    """Return True if the person allowed the tool's current definition for the whole chat."""
+    """Return True if the user allowed the tool's current definition for the whole chat."""
     given = ToolConsent.objects.filter(
         chat=chat_id, server=tool.server.slug, tool=tool.name, digest=tool.digest
     )
@@ -262,7 +262,7 @@ def request_consents(
     allowed: Sequence[str],
     now: datetime,
 ) -> bool:
-    """Ask the person about calls of tools that require consent. Raises `LeaseLost`.
+    """Ask the user about calls of tools that require consent. Raises `LeaseLost`.
 
     `text` is the reply so far. Returns True if the turn now waits for a decision. The turn
     then has no worker, and is resumed after the last decision.

@@ -334,7 +334,7 @@ def store_reply_logprobs(turn: Turn, *, status: str, ending: StepResult, now: da
 
 
 def save_preferences(turn: Turn, *, chat: Chat, ending: StepResult, now: datetime) -> None:
-    """Save the person's stated preferences, and schedule preference inference."""
+    """Save the user's stated preferences, and schedule preference inference."""
     if ending.follow_ups.saves_preferences:
         note_preferences.save_stated_preferences(turn, chat=chat, now=now)
     if ending.follow_ups.infers_preferences:

@@ -142,7 +142,7 @@ class PricesForm(PageForm):
     def read_values(self) -> dict[str, Any]:
         """Return the typed values, without those that were not sent.
 
-        The model may be newer than the page of the person.
+        The model may be newer than the page of the user.
         """
         values = super().read_values()
         return {name: value for name, value in values.items() if self.add_prefix(name) in self.data}

@@ -1,4 +1,4 @@
-"""Creates, changes and deletes a person's webhooks, sends test events and redelivers."""
+"""Creates, changes and deletes a user's webhooks, sends test events and redelivers."""
 
 import re
 import uuid
@@ -210,7 +210,7 @@ def list_webhooks(*, owner: User) -> list[Webhook]:
 
 
 def get_webhook(*, user: User, webhook_id: uuid.UUID) -> Webhook:
-    """Return a webhook of the person. Raises `NotFound`."""
+    """Return a webhook of the user. Raises `NotFound`."""
     webhook = Webhook.objects.filter(pk=webhook_id, owner=user).first()
     if webhook is None:
         raise NotFound
@@ -241,7 +241,7 @@ def list_pending_events(webhook: Webhook) -> set[str]:
 
 
 def list_available_events(user: User) -> dict[str, str]:
-    """Return the events that the person may subscribe to, with localized descriptions."""
+    """Return the events that the user may subscribe to, with localized descriptions."""
     allowed = [name for name in outbox.EVENTS if outbox.can_receive_event(user, name)]
     return {name: gettext(outbox.EVENTS[name]) for name in allowed}
 
@@ -263,7 +263,7 @@ def check_address(url: str) -> None:
 
 
 def check_events(events: Collection[str], *, owner: User) -> None:
-    """Raise `UnknownEvent`, or `EventNotAllowed` for an event that the person may not receive."""
+    """Raise `UnknownEvent`, or `EventNotAllowed` for an event that the user may not receive."""
     if not events or not set(events) <= set(outbox.EVENTS):
         raise UnknownEvent(known=", ".join(outbox.EVENTS))
     for event in sorted(set(events)):

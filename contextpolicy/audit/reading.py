@@ -7,22 +7,22 @@ from django.db import transaction
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent
 
-# The same search or event, read by the same person within this time, is not recorded again.
+# The same search or event, read by the same user within this time, is not recorded again.
 AGAIN = timedelta(minutes=30)
 
 
 def record_ledger_read(*, actor: str, search: str, now: datetime) -> None:
-    """Record that a person reads the audit log, with the normalised search line.
+    """Record that a user reads the audit log, with the normalised search line.
 
-    Writes nothing if the same person made the same search less than `AGAIN` ago.
+    Writes nothing if the same user made the same search less than `AGAIN` ago.
     """
     _record_once("search", search, actor=actor, now=now)
 
 
 def record_event_read(event: AuditEvent, *, actor: str, now: datetime) -> None:
-    """Record that a person opens an event, with its chain and its number there.
+    """Record that a user opens an event, with its chain and its number there.
 
-    Writes nothing if the same person opened the same event less than `AGAIN` ago.
+    Writes nothing if the same user opened the same event less than `AGAIN` ago.
     """
     _record_once("event", f"{event.scope}#{event.seq}", actor=actor, now=now)
 

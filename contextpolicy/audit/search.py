@@ -30,7 +30,7 @@ PERSON = re.compile(r"user:[0-9]{1,18}")
 NO_NAME = re.compile(rf"{PERSON.pattern}|people|worker|system")
 # Events whose `changes` name fields, of a policy or of another object.
 WITH_FIELDS = sorted(kind for kind in EVENT_TYPES if kind.endswith(("changed", "version_created")))
-# Events in a person's chats that the server caused and that remove or release data.
+# Events in a user's chats that the server caused and that remove or release data.
 ON_SCHEDULE = ("chat.erased", "message.erased", "receipt.erased")
 # An id or a short name by which an event's data refers to an object.
 OBJECT = re.compile(r"[A-Za-z0-9][A-Za-z0-9._:/@+-]{0,99}")
@@ -210,7 +210,7 @@ def filter_by_event(value: str) -> tuple[Q, str]:
 
 
 def filter_by_actor(value: str) -> tuple[Q, str]:
-    """Filter by actor: a person or a component of the product. Raises `SearchNotUnderstood`."""
+    """Filter by actor: a user or a component of the product. Raises `SearchNotUnderstood`."""
     if value in {"worker", "system"}:
         return Q(actor=value), value
     if value == "people":
@@ -222,10 +222,10 @@ def filter_by_actor(value: str) -> tuple[Q, str]:
 
 
 def filter_by_person(value: str) -> tuple[Q, str]:
-    """Return the filter for events that affect a person, and the person as an actor.
+    """Return the filter for events that affect a user, and the user as an actor.
 
-    The filter matches events about the person's account, roles, keys, policies and holds. In the
-    person's chats, it matches what others did and erasures by the server. Events that the person
+    The filter matches events about the user's account, roles, keys, policies and holds. In the
+    user's chats, it matches what others did and erasures by the server. Events that the user
     caused never match. The ledger itself records the owner of a chat, so erased chats are found
     too. Raises `SearchNotUnderstood`.
     """

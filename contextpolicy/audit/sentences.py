@@ -59,7 +59,7 @@ class Names:
         return f"{name} ({actor})" if name else actor
 
     def person(self, pk: object) -> str:
-        """Return a person's user name, or the id if the person was removed."""
+        """Return a user's name, or the id if the user was removed."""
         return (self.people.get(pk) if isinstance(pk, int) else None) or gettext(
             "user {id}"
         ).format(id=pk)

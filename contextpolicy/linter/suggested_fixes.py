@@ -19,7 +19,7 @@ MARKS = tuple(
 
 
 def suggest_fix(problem: Problem, values: PolicyValues) -> Fix:
-    """Return values that solve a problem; empty if only a person can decide."""
+    """Return values that solve a problem; empty if only a user can decide."""
     if problem.code == "lock_without_value":
         return _fix_locked_field(problem.fields[0], values)
     find = _FIXES.get(problem.code)

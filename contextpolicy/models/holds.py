@@ -16,7 +16,7 @@ LONGEST_CASE, LONGEST_REASON = 120, 500
 
 
 class LegalHold(Stored):
-    """A hold on everything, on a group's members, on a person, or on one chat.
+    """A hold on everything, on a group's members, on a user, or on one chat.
 
     The chat is a plain id, because this package does not depend on chats. A hold is never deleted;
     it stays active for seven days after its release.
@@ -63,7 +63,7 @@ class LegalHold(Stored):
         verbose_name = gettext_lazy("legal hold")
         verbose_name_plural = gettext_lazy("legal holds")
         constraints: ClassVar = [
-            # A group or a person may be removed long after the release.
+            # A group or a user may be removed long after the release.
             models.CheckConstraint(
                 condition=Q(level="instance", group=None, user=None, chat_id=None)
                 | Q(level="group", user=None, chat_id=None)

@@ -74,7 +74,7 @@ class PolicyVersion(Stored):
 
 
 class PolicyAssignment(Stored):
-    """An assignment of a policy: to everyone, to a group, to a person, or to one chat.
+    """An assignment of a policy: to everyone, to a group, to a user, or to one chat.
 
     The chat is a plain id, because this package does not depend on chats.
     """

@@ -125,7 +125,7 @@ class SkillFile(Stored):
 
 
 class GroupOwner(Stored):
-    """A person who edits the skills of a group. An Owner appoints them."""
+    """A user who edits the skills of a group. An Owner appoints them."""
 
     group = models.ForeignKey(Group, on_delete=models.CASCADE, related_name="owners")
     user = models.ForeignKey(

@@ -166,7 +166,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     @admin.display(description=gettext_lazy("Actor"), ordering="actor")
     def actor_name(self, event: AuditEvent) -> str:
-        """Return the person's name followed by the stored id."""
+        """Return the user's name followed by the stored id."""
         return load_event_names([event]).actor(event.actor)
 
     @admin.display(description=gettext_lazy("Description"))

@@ -80,5 +80,5 @@ class PolicyAssignmentAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Applies to"))
     def target(self, assignment: PolicyAssignment) -> str:
-        """Return the name of the group, person or chat."""
+        """Return the name of the group, user or chat."""
         return str(assignment.group or assignment.user or assignment.chat_id or gettext("everyone"))

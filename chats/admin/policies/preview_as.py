@@ -1,4 +1,4 @@
-"""The viewpoint of a policy preview: alone, or with the policies of a group or person."""
+"""The viewpoint of a policy preview: alone, or with the policies of a group or user."""
 
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -98,7 +98,7 @@ class ViewpointForm(forms.Form):
     )
 
     def clean_person(self) -> User | None:
-        """Find the person; raises ValidationError if there is none."""
+        """Find the user; raises ValidationError if there is none."""
         name = self.cleaned_data["person"]
         person = find_person_by_name(name)
         if name and person is None:

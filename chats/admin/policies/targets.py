@@ -1,4 +1,4 @@
-"""The form part that selects a target: everyone, a group, a person or a chat."""
+"""The form part that selects a target: everyone, a group, a user or a chat."""
 
 from typing import Any
 
@@ -38,7 +38,7 @@ class TargetInputs(forms.Form):
     )
 
     def clean_person(self) -> User | None:
-        """Find the person with that name; raises ValidationError if there is none."""
+        """Find the user with that name; raises ValidationError if there is none."""
         name = self.cleaned_data["person"]
         person = find_person_by_name(name)
         if name and person is None:

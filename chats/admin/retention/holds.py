@@ -151,7 +151,7 @@ class LegalHoldAdmin(DomainAdmin):
 
     @admin.display(description=gettext_lazy("Target"))
     def target(self, hold: LegalHold) -> str:
-        """Return the name of the group, person or chat."""
+        """Return the name of the group, user or chat."""
         return hold.target
 
     @admin.display(description=gettext_lazy("State"))

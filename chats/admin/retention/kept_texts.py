@@ -52,12 +52,12 @@ class KeptTextAdmin(ReadOnlyAdmin):
         return self.read_text(request, text_id)
 
     def has_view_permission(self, request: HttpRequest, obj: Model | None = None) -> bool:
-        """Return True if the person may read receipts and the audit log."""
+        """Return True if the user may read receipts and the audit log."""
         needed = ("chats.view_receipt", "contextpolicy.view_auditevent")
         return bool(request.user.has_perms(needed))
 
     def has_module_permission(self, request: HttpRequest) -> bool:
-        """Return True if the person may see the list."""
+        """Return True if the user may see the list."""
         return self.has_view_permission(request)
 
     def get_queryset(self, request: HttpRequest) -> QuerySet[KeptText]:

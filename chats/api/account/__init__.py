@@ -1,1 +1,1 @@
-"""Endpoints of a person's account: keys, models, memory, usage and webhooks."""
+"""Endpoints of a user's account: keys, models, memory, usage and webhooks."""

@@ -100,7 +100,7 @@ def edit_if_match(
 
     Raises `PreconditionFailed` if the resource does not match `If-Match`, and the errors of `edit`.
     """
-    read(request, *args, **kwargs)  # Refuses another person's resource before it is locked.
+    read(request, *args, **kwargs)  # Refuses another user's resource before it is locked.
     with transaction.atomic():
         lock()
         if not has_matching_etag(

@@ -1,4 +1,4 @@
-"""Approval: under some policies, a person approves each summary before it takes effect."""
+"""Approval: under some policies, a user approves each summary before it takes effect."""
 
 from datetime import datetime
 

@@ -58,7 +58,7 @@ class SummaryTooLong(Refusal):
 def revise_summary(
     *, user: AbstractBaseUser, compaction: Compaction, text: str, now: datetime
 ) -> Compaction:
-    """Replace the active summary with a person's text, from the next prompt on.
+    """Replace the active summary with a user's text, from the next prompt on.
 
     The text gets a new row; the corrected version does not change. Saving the same text changes
     nothing. Raises `SummaryNotActive`, `NotAllowedByPolicy`, `SummaryEmpty`, `SummaryTooLong`,
@@ -121,7 +121,7 @@ def revise_summary(
 
 
 def check_summary(text: str, *, limit: int) -> int:
-    """Return the number of tokens of a person's summary.
+    """Return the number of tokens of a user's summary.
 
     Raises `SummaryEmpty`, `SummaryTooLong` or `InvalidCharacter`.
     """

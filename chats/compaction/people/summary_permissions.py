@@ -46,7 +46,7 @@ class ArchiveClosed(Refusal):
 def check_summary_permission(
     *, user: AbstractBaseUser, chat: Chat, action: Deed
 ) -> model_choice.ChosenModel:
-    """Return the chat's policy and model if the person may do `action` with its summaries.
+    """Return the chat's policy and model if the user may do `action` with its summaries.
 
     Raises `NotAllowedByPolicy` and the errors of `model_choice.choose_chat_model`.
     """
@@ -75,7 +75,7 @@ def archive_lock(chat: Chat) -> Refusal | None:
 def find_permission_refusal(
     *, user: AbstractBaseUser, chat: Chat, choice: model_choice.ChosenModel, action: Deed
 ) -> NotAllowedByPolicy | None:
-    """Return the refusal that the action would raise. None if this person may do it."""
+    """Return the refusal that the action would raise. None if this user may do it."""
     right = get_required_right(action, values=choice.values)
     by_owner = right == "owner" and chat.owner_id == user.pk
     by_admin = right == "admins" and isinstance(user, User) and user.has_perm(EDITS_POLICIES)

@@ -1,4 +1,4 @@
-"""The status of the last compaction that a person requested.
+"""The status of the last compaction that a user requested.
 
 It is stored with the branch until the next message.
 """

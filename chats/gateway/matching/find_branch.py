@@ -117,7 +117,7 @@ def drops_additions(
     """Return True if the client removes additions from its newest message in the next request.
 
     Two consecutive questions prove it: each was stored with an addition, and the next stored
-    request had it without. A person who removes a part of a question does so only once. `branches`:
+    request had it without. A user who removes a part of a question does so only once. `branches`:
     those that were compared with the request.
     """
     nodes = select_chat_nodes(owner_id, chat=None)

@@ -1,7 +1,7 @@
 """Finds reminders that a client adds to its newest message and later removes or replaces.
 
 An addition counts as a reminder only with evidence: it is in tagged blocks, or the newest message
-has the same one or one of the same kind. Otherwise a person may have edited the message.
+has the same one or one of the same kind. Otherwise a user may have edited the message.
 """
 
 import re
@@ -81,7 +81,7 @@ def iter_additions(stored: str, *, text: str) -> Iterator[tuple[str, str]]:
         is_apart = is_apart_from_text(before[-1:], text[:1]) and is_apart_from_text(
             text[-1:], after[:1]
         )
-        # Every added part has this length: a person may well use a short word twice.
+        # Every added part has this length: a user may well use a short word twice.
         is_long = all(is_long_enough(part) for part in (before, after) if part)
         if is_apart and is_long:
             yield before, after

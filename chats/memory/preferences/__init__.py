@@ -1,1 +1,1 @@
-"""A person's memory: consent, instructions, and stated or inferred preferences."""
+"""A user's memory: consent, instructions, and stated or inferred preferences."""

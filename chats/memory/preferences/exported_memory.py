@@ -1,4 +1,4 @@
-"""Exports a person's memory: settings, instructions and preferences."""
+"""Exports a user's memory: settings, instructions and preferences."""
 
 from collections.abc import Iterable
 from typing import Any
@@ -16,12 +16,12 @@ from chats.models import Preference, PreferenceEvidence
 
 
 def export_memory(owner_id: int) -> dict[str, Any]:
-    """Return the memory of a person as JSON data, without preferences from deleted chats only."""
+    """Return the memory of a user as JSON data, without preferences from deleted chats only."""
     return build_memory_data(owner_id, rows=list_preferences(owner_id))
 
 
 def export_all_memory(owner_id: int, *, has_deleted: bool = True) -> dict[str, Any]:
-    """Return all memory of a person as JSON data. The message texts are not loaded.
+    """Return all memory of a user as JSON data. The message texts are not loaded.
 
     `has_deleted`: include preferences whose only sources are in deleted chats that can be restored.
     """
@@ -35,7 +35,7 @@ def export_all_memory(owner_id: int, *, has_deleted: bool = True) -> dict[str, A
 
 
 def build_memory_data(owner_id: int, *, rows: Iterable[Preference]) -> dict[str, Any]:
-    """Return a person's memory settings and these preferences as JSON data."""
+    """Return a user's memory settings and these preferences as JSON data."""
     settings = get_memory_settings(owner_id)
     return {
         "instructions": settings.instructions,

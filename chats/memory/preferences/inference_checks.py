@@ -1,10 +1,10 @@
-"""Checks preferences that a model infers: only verbatim parts of a person's messages pass.
+"""Checks preferences that a model infers: only verbatim parts of a user's messages pass.
 
 The model only selects; its own words are never stored. Each proposal is a verbatim part of one
 message, outside code, quotations and probable pastes. Texts with dates or task status are not
-lasting preferences. Sensitive personal data is never inferred; it is stored only if the person
+lasting preferences. Sensitive personal data is never inferred; it is stored only if the user
 states it explicitly. Word lists in English, German and Chinese and common European roots detect
-both. In other scripts, a proposal has no effect until the person accepts it.
+both. In other scripts, a proposal has no effect until the user accepts it.
 """
 
 import json
@@ -119,7 +119,7 @@ def is_readable_message(text: str) -> bool:
 def format_conversation(read: Sequence[engine.Message]) -> str:
     """Return the conversation as sent to the model, with numbered user messages.
 
-    Leaves out the person's code and quotations, and truncates long replies.
+    Leaves out the user's code and quotations, and truncates long replies.
     """
     lines, number = [], 0
     for message in read:

@@ -1,4 +1,4 @@
-"""A person's memory settings: instructions, consent to saved preferences, and the pause."""
+"""A user's memory settings: instructions, consent to saved preferences, and the pause."""
 
 from datetime import datetime
 
@@ -51,30 +51,30 @@ class InvalidInstructions(Refusal):
 
 
 def get_memory_settings(owner_id: int) -> MemorySettings:
-    """Return a person's settings, or unsaved defaults."""
+    """Return a user's settings, or unsaved defaults."""
     found = MemorySettings.objects.filter(owner=owner_id).first()
     return found or MemorySettings(owner_id=owner_id)
 
 
 def lock_memory_settings(owner_id: int) -> MemorySettings:
-    """Return a person's settings, locked for the transaction and created if missing."""
+    """Return a user's settings, locked for the transaction and created if missing."""
     return select_stored_settings(owner_id).select_for_update().get()
 
 
 def select_stored_settings(owner_id: int) -> QuerySet[MemorySettings]:
-    """Return a person's stored settings, created if missing."""
+    """Return a user's stored settings, created if missing."""
     MemorySettings.objects.get_or_create(owner_id=owner_id)
     return MemorySettings.objects.filter(owner=owner_id)
 
 
 def is_noting(settings: MemorySettings) -> bool:
-    """Return True if the person's memory is on and not paused."""
+    """Return True if the user's memory is on and not paused."""
     return settings.consented_at is not None and not settings.paused
 
 
 @transaction.atomic
 def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySettings:
-    """Store a person's instructions for all chats; an empty string removes them.
+    """Store a user's instructions for all chats; an empty string removes them.
 
     Raises `InstructionsTooLong` and `InvalidInstructions`.
     """
@@ -96,7 +96,7 @@ def write_instructions(*, owner_id: int, text: str, now: datetime) -> MemorySett
 
 @transaction.atomic
 def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
-    """Turn a person's memory on or off. Saved preferences stay until they are deleted.
+    """Turn a user's memory on or off. Saved preferences stay until they are deleted.
 
     A change also ends a pause and turns inferred suggestions off.
     """
@@ -111,13 +111,13 @@ def set_consent(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings
 
 
 def is_inferring(settings: MemorySettings) -> bool:
-    """Return True if a model may read the person's messages and suggest preferences."""
+    """Return True if a model may read the user's messages and suggest preferences."""
     return is_noting(settings) and settings.inferring_since is not None
 
 
 @transaction.atomic
 def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettings:
-    """Turn suggestions from the person's future messages on or off.
+    """Turn suggestions from the user's future messages on or off.
 
     Raises `NoConsent`.
     """
@@ -134,7 +134,7 @@ def set_inferring(*, owner_id: int, agrees: bool, now: datetime) -> MemorySettin
 
 @transaction.atomic
 def set_paused(*, owner_id: int, paused: bool, now: datetime) -> MemorySettings:
-    """Pause or resume a person's memory.
+    """Pause or resume a user's memory.
 
     While paused, no preferences are saved. Prompts get no preferences, instructions or recent
     messages of other chats.

@@ -1,4 +1,4 @@
-"""Records changes of a person's memory in the audit log."""
+"""Records changes of a user's memory in the audit log."""
 
 from collections.abc import Mapping
 from datetime import datetime

@@ -1,7 +1,7 @@
-"""A person's memory: consent, instructions and preferences.
+"""A user's memory: consent, instructions and preferences.
 
 Every function takes the owner and filters by it, so knowing an id gives no access. Changes lock the
-person's settings row.
+user's settings row.
 """
 
 import uuid
@@ -55,7 +55,7 @@ AGAIN = 5
 HIGHEST = 99
 
 
-# Slots that apply to the person everywhere; others belong to the folder of their chat.
+# Slots that apply to the user everywhere; others belong to the folder of their chat.
 OF_THE_PERSON = frozenset({"name", "place", "job", "diet", "timezone"})
 
 
@@ -70,7 +70,7 @@ class TooManyPreferences(Refusal):
 
 
 def select_visible_preferences(owner_id: int) -> QuerySet[Preference]:
-    """Return a person's preferences, except those whose only evidence is in deleted chats."""
+    """Return a user's preferences, except those whose only evidence is in deleted chats."""
     alive = PreferenceEvidence.objects.filter(
         preference=OuterRef("pk"), message__branch__chat__deleted_at=None
     )
@@ -79,7 +79,7 @@ def select_visible_preferences(owner_id: int) -> QuerySet[Preference]:
 
 
 def select_kept_preferences(owner_id: int) -> QuerySet[Preference]:
-    """Return a person's preferences, except those only from temporary chats that were deleted."""
+    """Return a user's preferences, except those only from temporary chats that were deleted."""
     evidence = PreferenceEvidence.objects.filter(preference=OuterRef("pk"))
     chat = "message__branch__chat"
     kept = evidence.filter(Q(**{f"{chat}__deleted_at": None}) | Q(**{f"{chat}__temporary": False}))
@@ -87,7 +87,7 @@ def select_kept_preferences(owner_id: int) -> QuerySet[Preference]:
 
 
 def list_preferences(owner_id: int) -> list[Preference]:
-    """Return a person's preferences with evidence: active ones first, then by slot."""
+    """Return a user's preferences with evidence: active ones first, then by slot."""
     rows = (
         select_visible_preferences(owner_id)
         .select_related("folder")
@@ -103,7 +103,7 @@ def build_preference_sort_key(row: Preference) -> tuple[int, datetime, str]:
 
 
 def get_preference(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
-    """Return a preference if it belongs to the person. Raises `NotFound`."""
+    """Return a preference if it belongs to the user. Raises `NotFound`."""
     row = Preference.objects.filter(owner=owner_id, pk=preference_id).first()
     if row is None:
         raise NotFound
@@ -114,9 +114,9 @@ def get_preference(*, owner_id: int, preference_id: uuid.UUID) -> Preference:
 def write_preference(
     *, owner_id: int, slot: str, text: str, now: datetime, folder: Folder | None = None
 ) -> Preference:
-    """Save a preference written by the person. It replaces the active ones in its slot and folder.
+    """Save a preference written by the user. It replaces the active ones in its slot and folder.
 
-    A note replaces only an active note with the same text. If the person already wrote this text,
+    A note replaces only an active note with the same text. If the user already wrote this text,
     that preference is returned. `folder` must be their own. Raises `NoConsent`, `UnknownSlot`,
     `PreferenceInvalid` and `TooManyPreferences`.
     """
@@ -153,7 +153,7 @@ def write_preference(
 def rewrite_preference(
     *, owner_id: int, preference_id: uuid.UUID, text: str, now: datetime
 ) -> Preference:
-    """Change the text of a preference: a new row, written by the person, replaces the old one.
+    """Change the text of a preference: a new row, written by the user, replaces the old one.
 
     Raises `NotFound`, `NoConsent`, `PreferenceInvalid` and `TooManyPreferences`.
     """
@@ -208,7 +208,7 @@ def accept_preference(*, owner_id: int, preference_id: uuid.UUID, now: datetime)
 def delete_preference(
     *, owner_id: int, preference_id: uuid.UUID, now: datetime, reopen: bool = False
 ) -> list[Preference]:
-    """Delete a preference. It is not learned again until the person writes it.
+    """Delete a preference. It is not learned again until the user writes it.
 
     Only a keyed hash of the text is stored, to recognise it later. `reopen`: preferences that it
     replaced become active again. Returns the deleted rows, so that the caller can delete copies
@@ -263,7 +263,7 @@ def confirm_preference(
 ) -> Preference:
     """Add evidence to a preference that was stated again.
 
-    New evidence raises its confidence, unless the person wrote the preference.
+    New evidence raises its confidence, unless the user wrote the preference.
     """
     if add_preference_evidence(row, statement=statement, message=message):
         if row.kind != Preference.Kind.WRITTEN:
@@ -279,7 +279,7 @@ def confirm_preference(
 def forget_messages(messages: QuerySet[Message]) -> list[Preference]:
     """Remove evidence that comes from these messages, in the caller's transaction.
 
-    A preference that the person did not write is deleted with its last evidence. The preferences
+    A preference that the user did not write is deleted with its last evidence. The preferences
     that it replaced become active again. Returns the deleted rows, so that the caller can delete
     copies elsewhere.
     """
@@ -317,7 +317,7 @@ def list_replaced_preferences(removed: Iterable[Preference]) -> list[Preference]
     """Return the remaining preferences that the active ones of `removed` replaced.
 
     This includes those replaced by others of `removed` that the active ones replaced. Without an
-    active one, nothing was in use, for example because the person deleted the successor.
+    active one, nothing was in use, for example because the user deleted the successor.
     """
     rows = {row.pk: row for row in removed}
     active = {pk for pk, row in rows.items() if row.status == Preference.Status.CURRENT}
@@ -331,7 +331,7 @@ def list_replaced_preferences(removed: Iterable[Preference]) -> list[Preference]
 
 
 def check_preference_limit(owner_id: int) -> None:
-    """Raise `TooManyPreferences` if a person has reached the limit."""
+    """Raise `TooManyPreferences` if a user has reached the limit."""
     if Preference.objects.filter(owner=owner_id).count() >= MOST_PREFERENCES:
         raise TooManyPreferences(limit=MOST_PREFERENCES)
 
@@ -393,6 +393,6 @@ def _forget_text(settings: MemorySettings, text: str) -> None:
 
 
 def _remember(settings: MemorySettings, *, text: str) -> None:
-    """Remove the hash of a deleted text, because the person writes the text again."""
+    """Remove the hash of a deleted text, because the user writes the text again."""
     digest = hash_preference_text(text, settings=settings)
     ForgottenPreference.objects.filter(owner=settings.owner_id, digest=digest).delete()

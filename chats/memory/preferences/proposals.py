@@ -1,7 +1,7 @@
-"""Checks and saves the preferences that a model inferred. The person decides about them.
+"""Checks and saves the preferences that a model inferred. The user decides about them.
 
 An inferred preference never replaces a stated or written one. It stays a suggestion until the
-person accepts it, or until a second chat confirms it while its slot is free. Changes to rows
+user accepts it, or until a second chat confirms it while its slot is free. Changes to rows
 require the lock of `preferences`.
 """
 
@@ -26,7 +26,7 @@ from chats.memory.preferences.preferences import (
 from chats.models import ForgottenPreference, MemorySettings, Message, Preference
 
 CONFIDENCE = 60
-# Maximum open suggestions of a person; another one closes the oldest.
+# Maximum open suggestions of a user; another one closes the oldest.
 MOST_SUGGESTED = 30
 ENOUGH_CHATS = 2
 
@@ -41,9 +41,9 @@ def save_proposals(
 ) -> Counter[str]:
     """Save the valid proposals of a response, in the caller's transaction.
 
-    Returns counts by result. `read`: the person's messages in their current state, in the
+    Returns counts by result. `read`: the user's messages in their current state, in the
     order of the numbers that the model saw. The caller has checked that none of them was erased or
-    excluded in the meantime. Empty if the person does not allow inference.
+    excluded in the meantime. Empty if the user does not allow inference.
     """
     counts: Counter[str] = Counter()
     settings = memory_settings.lock_memory_settings(owner_id)

@@ -1,4 +1,4 @@
-"""Stores preferences that a person states in messages, and withdraws them."""
+"""Stores preferences that a user states in messages, and withdraws them."""
 
 import re
 from collections.abc import Sequence
@@ -39,12 +39,12 @@ FIRST_WIDE_LETTER = 0x2E80
 def store_stated_preferences(
     statements: Sequence[Telling], *, message: Message, owner_id: int, folder_id: Any, now: datetime
 ) -> list[Preference]:
-    """Save preferences that a person stated in a message, in the caller's transaction.
+    """Save preferences that a user stated in a message, in the caller's transaction.
 
     Returns the created or confirmed rows. Skips deleted preferences, secrets, texts that are not
-    literal parts of the message, and those over a limit. A preference that the person wrote is not
+    literal parts of the message, and those over a limit. A preference that the user wrote is not
     replaced: the new one is suggested instead. A preference older than the active one is stored as
-    superseded. Saves nothing while the person's memory is off or paused.
+    superseded. Saves nothing while the user's memory is off or paused.
     """
     if not statements:
         return []
@@ -63,7 +63,7 @@ def store_stated_preferences(
 def withdraw_preferences(
     texts: Sequence[str], *, message: Message, owner_id: int, now: datetime
 ) -> list[Preference]:
-    """Deactivate preferences that a person asks to forget, in the caller's transaction.
+    """Deactivate preferences that a user asks to forget, in the caller's transaction.
 
     A text matches a preference as in `is_preference_named`. Returns the deactivated rows; the
     memory page still lists them as superseded.
@@ -86,7 +86,7 @@ def withdraw_preferences(
 
 
 def is_preference_named(said: str, text: str) -> bool:
-    """Return True if a text that a person asks to forget matches a preference.
+    """Return True if a text that a user asks to forget matches a preference.
 
     The text contains the preference, or all of its words, at least two, are in the preference. One
     word is enough in a script without spaces.

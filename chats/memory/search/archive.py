@@ -164,7 +164,7 @@ def replace_search_texts(place: SearchPlace, old: Sequence[int], new: Sequence[S
 
 
 def update_word_counts(owner_id: int, counts: Counter[str]) -> None:
-    """Add to a person's word counts, and delete counts that reach zero."""
+    """Add to a user's word counts, and delete counts that reach zero."""
     fulltext.add_word_counts(owner_id, {word: number for word, number in counts.items() if number})
     fewer = sorted(word for word, number in counts.items() if number < 0)
     for start in range(0, len(fewer), fulltext.MOST_VALUES):
@@ -231,7 +231,7 @@ def remove_indexed_messages(
 
 
 def delete_search_texts(texts: QuerySet[SearchText]) -> int:
-    """Delete texts of one person and adjust their word counts. Return the number of texts."""
+    """Delete texts of one user and adjust their word counts. Return the number of texts."""
     first = texts.values_list("message__branch__chat__owner", "summary__branch__chat__owner")
     owners = first.first()
     if owners is None:

@@ -107,8 +107,8 @@ SUMMARIES = prepared.Select(
 )
 
 
-# The active preferences of a person, with the messages that are their evidence and their texts. A
-# person has few; texts in the statement would be hundreds.
+# The active preferences of a user, with the messages that are their evidence and their texts. A
+# user has few; texts in the statement would be hundreds.
 EVIDENCE = prepared.Select(
     lambda at: PreferenceEvidence.objects.filter(
         preference__owner=at("owner"),

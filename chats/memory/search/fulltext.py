@@ -273,7 +273,7 @@ def load_texts(keys: Collection[int], *, with_times: bool) -> list[Text]:
 
 
 def add_word_counts(owner_id: int, words: Mapping[str, int]) -> None:
-    """Add to a person's text counts per word. Counts that reach zero are not deleted."""
+    """Add to a user's text counts per word. Counts that reach zero are not deleted."""
     rows = sorted(words.items())
     with connection.cursor() as cursor:
         for start in range(0, len(rows), MOST_VALUES):

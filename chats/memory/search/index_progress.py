@@ -91,7 +91,7 @@ def is_summary_indexed(branch: Branch) -> bool:
 
 
 def count_searchable_messages(owner_id: int) -> tuple[int, int]:
-    """Count a person's searchable messages.
+    """Count a user's searchable messages.
 
     Returns the total, and how many of them are not indexed yet.
     """

@@ -30,7 +30,7 @@ class TextLikeness(Protocol):
 
 
 class Look(Protocol):
-    """Compares one question with a person's texts by embedding."""
+    """Compares one question with a user's texts by embedding."""
 
     def __call__(
         self, *, owner_id: int, places: Collection[int] | None, without: Collection[int]
@@ -48,7 +48,7 @@ def compare_question_vector(
     places: Collection[int] | None,
     without: Collection[int],
 ) -> TextLikeness | None:
-    """Compare a question's vector with a person's texts. None on timeout.
+    """Compare a question's vector with a user's texts. None on timeout.
 
     `give_up`: the deadline, by the monotonic clock. `places`: the branches to search; None for all.
     `without`: ids of texts to skip.

@@ -1,6 +1,6 @@
 """Compares vectors with NumPy, an optional dependency that no other module imports.
 
-NumPy is imported at a worker's first comparison. A person's vectors stay in this process's memory
+NumPy is imported at a worker's first comparison. A user's vectors stay in this process's memory
 for the next question, up to a total limit. Reading them stops at the deadline and continues with
 the next question.
 """
@@ -25,7 +25,7 @@ from chats.models.search import SEQ_BITS
 if TYPE_CHECKING:
     import numpy as np
 
-# Maximum vectors of a person, and bytes of all cached vectors in single precision.
+# Maximum vectors of a user, and bytes of all cached vectors in single precision.
 MOST_VECTORS = 200_000
 MOST_BYTES = 256 << 20
 # Rows read between two checks of the deadline.
@@ -41,7 +41,7 @@ SAME = 0.995
 
 @dataclass(frozen=True, slots=True)
 class QuestionLikeness:
-    """The similarity of a person's texts to a question.
+    """The similarity of a user's texts to a question.
 
     `nearest`: the most similar texts, by id. `usual`: the average over the searched texts; 0 if
     there are too few. `floor`: a value that random pairs of texts rarely reach; above 1 if there
@@ -104,7 +104,7 @@ def pack_vector(vector: Sequence[float]) -> bytes:
 
 @dataclass(slots=True)
 class Matrix:
-    """A person's vectors in memory: text ids and rows of numbers.
+    """A user's vectors in memory: text ids and rows of numbers.
 
     All rows between the ids `oldest` and `newest` have been read.
     """
@@ -141,7 +141,7 @@ class Matrices:
         self.kept: OrderedDict[tuple[int, int], Matrix] = OrderedDict()
 
     def read(self, space_id: int, owner_id: int, *, give_up: float) -> Matrix | None:
-        """Return a person's vectors. None if they cannot be read before the deadline `give_up`."""
+        """Return a user's vectors. None if they cannot be read before the deadline `give_up`."""
         key = (space_id, owner_id)
         with self.lock:
             matrix = self.kept.pop(key, None) or Matrix()
@@ -212,7 +212,7 @@ def compare_question_texts(
     without: Collection[int],
     give_up: float,
 ) -> QuestionLikeness | None:
-    """Compare a question with all texts of a person. None on timeout.
+    """Compare a question with all texts of a user. None on timeout.
 
     `places`: the branches to search; None for all. `without`: ids of texts to skip. `give_up`: a
     deadline of the monotonic clock. Raises ValueError if the question's vector and the stored ones
@@ -244,7 +244,7 @@ def compare_question_texts(
 
 
 def estimate_similarity_floor(matrix: Matrix) -> float:
-    """Return a similarity that random pairs of a person's texts rarely exceed."""
+    """Return a similarity that random pairs of a user's texts rarely exceed."""
     np = import_numpy()
     if matrix.number < FEWEST:
         return 2.0

@@ -147,7 +147,7 @@ class ParsedQuestion:
     beginning: str
     days: Sequence[Range]
     ignored: Sequence[str]
-    # The person asks about themselves.
+    # The user asks about themselves.
     is_of_oneself: bool = False
     # The words of the question in the form in which they may occur in names.
     names: frozenset[str] = frozenset()

@@ -1,4 +1,4 @@
-"""Searches a person's chats. Only this module reads their index.
+"""Searches a user's chats. Only this module reads their index.
 
 The owner is an argument and part of every query, so other people's texts are never compared,
 counted or returned. `ranking` scores the matching words, together with embeddings if available.
@@ -205,7 +205,7 @@ def recall_excerpts(
     is_quick: bool = False,
     look: Look | None = None,
 ) -> Recalled:
-    """Return the excerpts of a person's chats that match a question, best first.
+    """Return the excerpts of a user's chats that match a question, best first.
 
     `at`: time of the question, for phrases such as "last week". `leave_out`: ids of messages to
     skip. `is_typed`: the user is still typing, so the last word may be incomplete and neighbours
@@ -234,7 +234,7 @@ def recall_excerpts(
 
 
 def remove_speaker_names(owner_id: int, question: str) -> str:
-    """Return a question without the names of speakers in the person's chats.
+    """Return a question without the names of speakers in the user's chats.
 
     Speakers rarely use their own name, but others address them by it, so embeddings of the name
     find the wrong texts. `ranking` scores speaker names separately. A question that consists of

@@ -29,7 +29,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 
 # Maximum excerpts per chat, unless only one chat is searched.
 MOST_OF_A_CHAT = 2
-# A shorter question is searched together with the person's previous message.
+# A shorter question is searched together with the user's previous message.
 SHORT_QUESTION = 5
 # Maximum characters of an excerpt, and maximum number of the newest messages that are left out of
 # the search because the prompt contains them.

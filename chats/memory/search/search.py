@@ -1,4 +1,4 @@
-"""Searches one branch: its archive for a person, and its unsent messages for the model.
+"""Searches one branch: its archive for a user, and its unsent messages for the model.
 
 Uses the word matching, candidates and ranking of `finding`. Nothing is indexed here: unindexed
 messages are not found, and the result contains their number.

@@ -71,7 +71,7 @@ def list_names_of_images(parts: Iterable[dict[str, object]]) -> list[str]:
 
 
 def build_owner_key(owner_id: int) -> str:
-    """Return the key that all texts of a person share."""
+    """Return the key that all texts of a user share."""
     return f"o{owner_id}"
 
 

@@ -15,7 +15,7 @@ MOST_LOOKED_AT = 2_000
 
 
 def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int) -> list[Chat]:
-    """Return a person's chats whose titles contain every significant word, newest first.
+    """Return a user's chats whose titles contain every significant word, newest first.
 
     Empty for filters that only apply to messages: role, speaker, time.
     """

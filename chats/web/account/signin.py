@@ -65,7 +65,7 @@ def login(request: HttpRequest) -> HttpResponse:
 def login_link(request: HttpRequest, token: str) -> HttpResponse:
     """Sign in with a one-time link.
 
-    A person who was invited is then asked to set a password. A GET changes nothing, because mail
+    A user who was invited is then asked to set a password. A GET changes nothing, because mail
     scanners open links too.
     """
     refusal: Refusal | None = None

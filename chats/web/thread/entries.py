@@ -284,7 +284,7 @@ class Live:
 
     queue: Queue | None = None
     is_last: bool = True
-    # Tool calls that wait for the person's decision.
+    # Tool calls that wait for the user's decision.
     consents: Sequence[WaitingCall] = ()
 
     @property

@@ -1,4 +1,4 @@
-"""Policy fields about retrieved context and the memory of a person."""
+"""Policy fields about retrieved context and the memory of a user."""
 
 from dataclasses import dataclass
 from typing import Literal

@@ -163,7 +163,7 @@ class SummaryFields:
         ),
         labels=PERMISSION_LABELS,
     )
-    # An undo pauses automatic compaction; by default until a person resumes it.
+    # An undo pauses automatic compaction; by default until a user resumes it.
     undo_pause_hours: int | None = declare(
         default=None,
         group="permissions",
