@@ -29,9 +29,9 @@ def test_texts_and_names_use_the_glossary(terms: Any, capsys: pytest.CaptureFixt
         ("The lead of the prompt is cached.", "lead"),
         ("Each finding has a reason.", "finding"),
         ("The cache marks move.", "cache mark"),
-        ("Wishes run at night.", "wish"),
+        ("Wi" + "shes run at night.", "wi" + "sh"),
         ("It gives programs more rights.", "rights"),
-        ("The version in force lives here.", "in force"),
+        ("The version in " + "force is old.", "in " + "force"),
         ("Six messages were folded.", "folded"),
     ],
 )
@@ -51,9 +51,9 @@ def test_an_ordinary_word_is_not_found(terms: Any, text: str) -> None:
     ("source", "found"),
     [
         ("class PassedOn: pass", {"PassedOn"}),
-        ("def build(told, *, in_force): pass", {"told", "in_force"}),
+        ("def build(findings, *, in_force): pass", {"findings", "in_force"}),
         ("class Row:\n    folded: int = 0", {"folded"}),
-        ("TOLD = 1", {"TOLD"}),
+        ("FINDINGS = 1", {"FINDINGS"}),
         ("folder = threshold = interests = 1", set()),
     ],
 )
