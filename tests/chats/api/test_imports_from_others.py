@@ -298,7 +298,7 @@ def test_files_of_open_webui_are_imported(of_alice: Program) -> None:
         {"type": "file", "name": "a.pdf", "file": {"data": {"content": "The fee is 42."}}},
         {"type": "file", "name": "b.pdf", "url": "/api/v1/files/b"},
     ]
-    said = [
+    said: list[dict[str, Any]] = [
         {"id": "u", "role": "user", "content": "Read", "files": files, "childrenIds": ["a"]},
         {"id": "a", "role": "assistant", "content": "42.", "parentId": "u"},
     ]

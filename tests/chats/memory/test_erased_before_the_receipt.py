@@ -50,8 +50,8 @@ def test_nothing_of_it_is_sent_or_stored(
             elif kind == "chat":
                 erasure.erase_chat(user=alice, chat=elsewhere, now=later)
             else:
-                row = Message.objects.get(triggered=said)
-                erasure.erase_message(user=alice, message=row, now=later, with_quotes=True)
+                message = Message.objects.get(triggered=said)
+                erasure.erase_message(user=alice, message=message, now=later, with_quotes=True)
         return create(**more)
 
     monkeypatch.setattr(call_receipts, "create_receipt", erase_and_create)

@@ -157,6 +157,7 @@ class LimitFields:
         ),
         combine="min",
         largest=90,
+        # xgettext:no-python-format, a percent sign
         sentence=gettext_noop("The files of a message use at most {n} % of the prompt limit."),
         described_if=lambda values: values.file_percent != FILE_PERCENT,
     )
