@@ -356,7 +356,7 @@ def delete_group(*, group: Group, actor: str, now: datetime) -> None:
 def _keep_an_owner() -> None:
     """Raise `LastOwner` if no active Owner is left. Call it after the change was recorded.
 
-    The ledger's head then serialises concurrent changes, so each sees those before it.
+    The ledger's head then serialises concurrent changes, so each sees all earlier changes.
     """
     grants = Q(is_superuser=True) | Q(groups__name=OWNER)
     if not User.objects.filter(grants, is_active=True).exists():

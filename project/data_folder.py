@@ -87,7 +87,7 @@ def create_key_file(path: Path, *, make: str) -> str:
 
 
 def read_key_file(path: Path) -> str:
-    """Return the key in a file; empty if there is none. Raises Misconfigured if it is no text."""
+    """Return the key in a file; empty if there is none. Raises Misconfigured if it is not text."""
     try:
         return path.read_text(encoding="ascii").strip()
     except FileNotFoundError:

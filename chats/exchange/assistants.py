@@ -233,7 +233,7 @@ TOKEN = re.compile(
 HREF = re.compile(
     r"(?<![^\s\"'/])href\s*+=\s*+(?:\"([^\"]*+)\"|'([^']*+)'|([^\s\"'>]++))", re.IGNORECASE
 )
-# The ends of elements whose content is no text.
+# The ends of elements whose content is not text.
 SILENT = {
     tag: re.compile(rf"</{tag}\b|\Z", re.IGNORECASE | re.ASCII) for tag in ("script", "style")
 }

@@ -22,7 +22,7 @@ from contextpolicy.engine.messages.messages import serialize_parts
 from contextpolicy.engine.text import names
 
 # Maximum characters of a message's parts and metadata. A result of a tool can have 4 MiB, so an
-# export of this server can have long messages. Counting the tokens takes up to 12 seconds.
+# export of this server can have long messages. Counting the tokens can take 12 seconds.
 LONGEST_MESSAGE = 8_000_000
 
 

@@ -85,7 +85,7 @@ class LineReader:
         message = replace(message, parts=stored)
         # A reply whose reasoning was separated is exported with separate reasoning.
         given = find_given_parts(value, message) if is_whole else []
-        # Given parts are exported as they are, so nothing is lost.
+        # Given parts are exported unchanged, so nothing is lost.
         self.losses += left_out if given else (*losses, *left_out)
         return replace(message, given=given)
 

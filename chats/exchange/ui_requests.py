@@ -149,7 +149,7 @@ def strip_content(part: Any) -> Any:
 def find_kept_parts(
     message: UIMessage, given: Sequence[Any], *, extras: Sequence[Any]
 ) -> dict[str, Any]:
-    """Return what restores the parts of a user message from those that are stored.
+    """Return the data that restores the parts of a user message from its stored parts.
 
     Empty if the stored parts, followed by the extras, are equal to the given ones.
     """
@@ -169,7 +169,7 @@ def strip_address(part: Any) -> Any:
 
 
 def join_message_texts(message: UIMessage) -> str:
-    """Return the texts of a message as they are stored."""
+    """Return the stored texts of a message."""
     return "\n\n".join(part.text for part in message.parts if isinstance(part, TextPart))
 
 

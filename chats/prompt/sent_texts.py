@@ -21,7 +21,7 @@ from contextpolicy.engine.policy.policy import PolicyValues
 # A segment in the receipt's format: origin, label, `seq`, tokens, cut, digest, cut of tool results.
 Row = Sequence[object]
 # Tool results that a prompt omitted, as its notes name them (see `parse_stub_notes`).
-NotedStubs = Mapping[int, frozenset[str] | None]
+StubbedResults = Mapping[int, frozenset[str] | None]
 
 
 @dataclass(frozen=True, slots=True)
@@ -33,7 +33,7 @@ class SegmentSources:
     # The agent that received the prompts.
     view: AgentView | None = None
     # The tool results that the prompt omitted.
-    stubs: NotedStubs = field(default_factory=dict)
+    stubs: StubbedResults = field(default_factory=dict)
 
     def with_notes(self, notes: Iterable[str]) -> "SegmentSources":
         """Return the sources for the segments of one prompt with these notes."""

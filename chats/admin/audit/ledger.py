@@ -157,7 +157,7 @@ class AuditEventAdmin(ReadOnlyAdmin):
 
     def record_opened_event(self, request: HttpRequest, object_id: str) -> None:
         """Record that the user opens an event. Does nothing if the page will refuse to show it."""
-        # Django refuses a POST without the permission to change rows, which nobody has.
+        # Django refuses a POST without the permission to change rows, which no role includes.
         if request.method == "POST" or not self.has_view_permission(request):
             return
         event = self.get_object(request, unquote(object_id))

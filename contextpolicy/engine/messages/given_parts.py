@@ -1,7 +1,7 @@
 """The parts of a UI message as its client or its file gave them.
 
-A stored message has the parts that the product can use. What they lack, such as the data parts,
-the sources and the objects in results of tools, is kept beside them and returned unchanged.
+A stored message has the parts that the product can use. All other data, such as data parts, sources
+and the objects in results of tools, is kept in its metadata and returned unchanged.
 """
 
 import json
@@ -46,10 +46,10 @@ def build_kept_parts(given: Sequence[Any], parts: Sequence[Part]) -> dict[str, A
 def restore_given_parts(
     written: Sequence[Mapping[str, Any]], kept: object, *, count: int
 ) -> list[dict[str, Any]] | None:
-    """Return the parts of a UI message as they were given. None if nothing was kept.
+    """Return the given parts of a UI message. None if nothing was kept.
 
     `written`: the stored parts as those of a UI message. `count`: the number of stored parts; a
-    message that got further parts is returned as it is stored.
+    message that got further parts is returned in its stored form.
     """
     if not isinstance(kept, Mapping) or kept.get("of") != count:
         return None

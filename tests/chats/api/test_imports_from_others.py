@@ -3,6 +3,7 @@
 import io
 import json
 import zipfile
+from typing import Any
 
 import pytest
 from pytest_django.fixtures import Settings

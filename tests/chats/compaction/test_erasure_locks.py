@@ -94,7 +94,7 @@ def beside() -> Iterator[Callable[..., None]]:
         def wait() -> None:
             try:
                 waiting()
-            except BaseException as error:  # noqa: BLE001  # told to the test's own thread
+            except BaseException as error:  # noqa: BLE001  # passed to the test's thread
                 failed.append(error)
             finally:
                 connections.close_all()
@@ -103,7 +103,7 @@ def beside() -> Iterator[Callable[..., None]]:
         with transaction.atomic():
             inside()
             thread.start()
-            until(is_waited_for, what="somebody who waits for a lock")
+            until(is_waited_for, what="a transaction that waits for a lock")
             then()
         thread.join(20)
 

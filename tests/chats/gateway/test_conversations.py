@@ -281,7 +281,7 @@ def test_a_conversation_continues_after_a_cut_call_of_the_page(program: GatewayC
     named = create_conversation(program)
     script = (TextDelta("Let me see."), *calling("a")[:-1], Finished("length"))
     cut = create_response(program, "Weather?", *script, conversation=named, tools=[FUNCTION_TOOL])
-    # The calls of a reply that was requested on the page are those of its own tool servers.
+    # The calls of a reply that was requested on the page are those of tool servers.
     Turn.objects.filter(pk=cut.turn.pk).update(client=None)
     answer = create_response(program, "Hi", conversation=named)
     assert answer.status == 200, answer.body

@@ -203,7 +203,7 @@ class TestJudgement:
         row = evaluated(policy, {**values, **change}, now=now)
         say(chat, 3, work=work)
         row = judge_all(row, now)
-        # A first question without history has no form of its own.
+        # A first question without history has no separate form.
         has_history_only = {"layout", "cut_style"} & change.keys()
         assert (row.judged, row.changed) == (3, 2 if has_history_only else 3)
 
