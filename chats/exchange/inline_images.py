@@ -6,7 +6,6 @@ from dataclasses import replace
 
 from django.conf import settings
 
-from chats.exchange.draft_messages import LONGEST_MESSAGE
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.pictures import SCAN_LOSSES, build_image_loss
 from chats.exchange.shelf import Shelf
@@ -17,7 +16,7 @@ from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, Part
 
 # The maximum total length of the other data URLs of a message, which are stored as text.
-MOST_ADDRESSES = LONGEST_MESSAGE // 2
+MOST_ADDRESSES = 1_000_000
 
 
 class InlineImages(Mapping[str, Bytes]):

@@ -31,7 +31,7 @@ def test_texts_and_names_use_the_glossary(terms: Any, capsys: pytest.CaptureFixt
         ("The cache marks move.", "cache mark"),
         ("Wi" + "shes run at night.", "wi" + "sh"),
         ("It gives programs more rights.", "rights"),
-        ("The version in " + "force is old.", "in " + "force"),
+        ("Old " + "is the version in " + "force.", "in " + "force"),
         ("Six messages were folded.", "folded"),
     ],
 )

@@ -291,7 +291,8 @@ class DeliveryViewSet(Endpoint):
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
         """Resend a delivery that succeeded or finally failed. Its id and body do not change.
 
-        The server makes up to eight new attempts.
+        The server makes up to eight new attempts. Raises `NotFound`, also for an event whose scope
+        the API key lacks.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         delivery = managing.get_delivery(webhook=webhook, public_id=delivery_id)
