@@ -310,7 +310,9 @@ def find_archive_directories(file: IO[bytes]) -> list[tuple[int, int]]:
 def check_entry(entry: zipfile.ZipInfo) -> None:
     """Raise `ImportRefused` for an unsafe path or an encrypted entry."""
     name = entry.filename
-    is_outside = name.startswith(("/", "\\")) or ":" in name or ".." in re.split(r"[/\\]", name)
+    # A colon elsewhere is harmless: names of exported files can contain a time.
+    is_absolute = name.startswith(("/", "\\")) or re.match(r"[A-Za-z]:", name)
+    is_outside = is_absolute or ".." in re.split(r"[/\\]", name)
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
         raise build_archive_error(
             gettext_lazy(

@@ -75,7 +75,8 @@ def restore_backup(path: Path, options: RestoreOptions, *, tell: Callable[[str],
         raise OperationRefused(
             "not_migrated",
             "The backup is restored, but its migration failed; the lines above say why. Remove"
-            " the cause, then run manage.py migrate.",
+            " the cause, then run manage.py migrate. The replaced data keeps the ending"
+            f" {BEFORE}. Delete it when the installation works.",
         )
     drop_replaced()
     return run_manage_command("ledger_verify", tell=tell) == 0
@@ -229,11 +230,25 @@ def restore_sqlite(reader: ArchiveReader) -> None:
         fresh.unlink()
         raise
     # The log files belong to the old database, and would damage the new one.
+    before = find_free_place(path)
     for ending in ("-wal", "-shm", ""):
         old = path.with_name(f"{path.name}{ending}")
         if old.exists():
-            old.replace(path.with_name(f"{path.name}{BEFORE}{ending}"))
+            old.replace(before.with_name(f"{before.name}{ending}"))
     fresh.replace(path)
+
+
+def find_free_place(path: Path) -> Path:
+    """Return a free path next to a file or folder that a restore replaces.
+
+    An earlier restore that was not completed has left the data that it replaced, which is kept.
+    """
+    number, before = 1, path.with_name(f"{path.name}{BEFORE}")
+    taken = {each.name for each in path.parent.iterdir()}
+    while any(name.startswith(before.name) for name in taken):
+        number += 1
+        before = path.with_name(f"{path.name}{BEFORE}.{number}")
+    return before
 
 
 def restore_files(reader: ArchiveReader) -> None:
@@ -253,9 +268,7 @@ def restore_files(reader: ArchiveReader) -> None:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         reader.extract_member(name, path)
     if folder.exists():
-        before = folder.with_name(f"{folder.name}{BEFORE}")
-        shutil.rmtree(before, ignore_errors=True)
-        folder.replace(before)
+        folder.replace(find_free_place(folder))
     fresh.replace(folder)
 
 
@@ -280,7 +293,7 @@ def write_keys(keys: dict[str, str]) -> None:
         if path.exists() and path.read_text(encoding="ascii").strip() == key:
             continue
         if path.exists():
-            path.replace(path.with_name(f"{name}{BEFORE}"))
+            path.replace(find_free_place(path))
         handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, stat.S_IRUSR | stat.S_IWUSR)
         with os.fdopen(handle, "w", encoding="ascii") as file:
             file.write(key + "\n")
@@ -294,10 +307,18 @@ def close_connections() -> None:
 
 
 def drop_replaced() -> None:
-    """Delete the database and the files that the restore replaced. Replaced keys are kept."""
+    """Delete the databases and the files that this and incomplete restores replaced.
+
+    Replaced keys are kept.
+    """
     if connection.vendor == "sqlite":
-        path = get_sqlite_path()
-        for ending in ("-wal", "-shm", ""):
-            path.with_name(f"{path.name}{BEFORE}{ending}").unlink(missing_ok=True)
-    folder = backup.get_files_folder()
-    shutil.rmtree(folder.with_name(f"{folder.name}{BEFORE}"), ignore_errors=True)
+        for old in list_replaced(get_sqlite_path()):
+            old.unlink()
+    for old in list_replaced(backup.get_files_folder()):
+        shutil.rmtree(old, ignore_errors=True)
+
+
+def list_replaced(path: Path) -> list[Path]:
+    """Return the files or folders that restores replaced at this path."""
+    rows = path.parent.iterdir() if path.parent.is_dir() else ()
+    return [each for each in rows if each.name.startswith(f"{path.name}{BEFORE}")]

@@ -8,7 +8,7 @@ from contextlib import closing
 from datetime import datetime
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from cryptography.fernet import Fernet
@@ -215,3 +215,34 @@ def test_a_database_in_any_folder_is_copied(
     writer.close()
     with zipfile.ZipFile(held) as written:
         assert b"kept" in written.read(DATABASE)
+
+
+class SQLiteReader:
+    """A backup with an SQLite file."""
+
+    def extract_member(self, _name: str, path: Path) -> None:
+        with closing(sqlite3.connect(path)) as database:
+            database.execute("CREATE TABLE restored (x)")
+
+
+def test_a_repeated_restore_keeps_the_data_that_the_first_replaced(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path, key, files = (tmp_path / name for name in ("p.sqlite3", "secret_key", "files"))
+    path.write_bytes(b"original")
+    key.write_text("original", encoding="ascii")
+    closed = SimpleNamespace(close=lambda: None, vendor="sqlite")
+    monkeypatch.setattr(restore, "connection", closed)
+    monkeypatch.setattr(restore, "get_sqlite_path", lambda: path)
+    monkeypatch.setattr(backup, "get_files_folder", lambda: files)
+    monkeypatch.setattr(restore, "settings", SimpleNamespace(DATA_DIR=tmp_path))
+    for number in range(3):
+        restore.restore_sqlite(cast(ArchiveReader, SQLiteReader()))
+        restore.write_keys({"secret_key": f"key {number}"})
+    assert (tmp_path / f"p.sqlite3{restore.BEFORE}").read_bytes() == b"original"
+    assert (tmp_path / f"secret_key{restore.BEFORE}").read_text() == "original"
+    assert len(restore.list_replaced(path)) == 3
+    restore.drop_replaced()
+    assert restore.list_replaced(path) == []
+    assert path.exists()
+    assert len(restore.list_replaced(key)) == 3

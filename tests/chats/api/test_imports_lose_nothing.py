@@ -88,6 +88,15 @@ def test_an_archive_of_sessions_is_imported_file_by_file(of_alice: Program) -> N
     assert found.not_taken == [("d.json", "import_unknown_form")]
 
 
+def test_a_name_of_an_entry_can_contain_a_time(of_alice: Program) -> None:
+    entries = {"export__conversations_dash_1_dot_json": [gpt("c", 2)]}
+    data = archive(**entries, **{"Screenshot 12:30_dot_png": b"x"})
+    assert counts(bring(of_alice, data)) == (2, 2)
+    for name in ("c:", "C:__x"):
+        code, _ = refused(of_alice, archive(**entries, **{name: b"x"}))
+        assert code == "import_bad_archive"
+
+
 def test_a_chat_of_an_archive_with_several_formats_is_recognised(of_alice: Program) -> None:
     line = {"role": "user", "content": "One?"}
     entries = {"a_dot_jsonl": join_json_lines(line), "b_dot_json": gpt("tree", 2)}
