@@ -257,7 +257,8 @@ class _Words:
             if found["slash"]:
                 self.handle_endtag(tag)
             elif tag in SILENT:
-                place = SILENT[tag].search(html, place).start()  # type: ignore[union-attr]  # it matches the end
+                ending = SILENT[tag].search(html, place)
+                place = ending.start() if ending else len(html)
             elif tag:
                 self.handle_starttag(tag, found["attributes"])
         self.handle_data(unescape(html[place:]))

@@ -45,7 +45,7 @@ def build_draft_message(
     """
     parts = set_document_ids(serialize_parts(node.parts), ids=file_ids)
     kept = dict(node.metadata)
-    beside = build_kept_parts(node.given, node.parts) if node.given else {}
+    restored_by = build_kept_parts(node.given, node.parts) if node.given else {}
     if is_checked:
         check_storable(node.id, parts, kept)
     role = Message.Role.USER if node.role == "user" else Message.Role.ASSISTANT
@@ -64,7 +64,11 @@ def build_draft_message(
         excluded=bool(pop_valid_metadata(kept, "excluded", lambda said: said is True)),
         erased_at=now if erased else None,
         metadata={
-            "source": {"id": node.id, "metadata": kept, **({KEPT: beside} if beside else {})}
+            "source": {
+                "id": node.id,
+                "metadata": kept,
+                **({KEPT: restored_by} if restored_by else {}),
+            }
         },
         created_at=time.at,
         undated=None if time.is_known else True,

@@ -7,7 +7,7 @@ import json
 import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import IO, Any, cast, overload
+from typing import IO, Any, cast
 
 from chats.exchange.drafts import Node
 from contextpolicy.engine.messages.messages import Part, parse_parts, serialize_parts
@@ -67,33 +67,6 @@ def shelve_node(node: Node, shelf: Shelf) -> Node:
     return replace(node, parts=parts, metadata=shelf.metadata(node.metadata))
 
 
-class ShelvedParts(Sequence[Part]):
-    """The parts of a message, stored on a shelf."""
-
-    __slots__ = ("length", "place", "shelf")
-
-    def __init__(self, shelf: Shelf, place: int, length: int) -> None:
-        self.shelf = shelf
-        self.place = place
-        self.length = length
-
-    def __len__(self) -> int:
-        return self.length
-
-    @overload
-    def __getitem__(self, at: int) -> Part: ...
-    @overload
-    def __getitem__(self, at: slice) -> Sequence[Part]: ...
-    def __getitem__(self, at: int | slice) -> Part | Sequence[Part]:
-        return self.read()[at]
-
-    def __iter__(self) -> Iterator[Part]:
-        return iter(self.read())
-
-    def read(self) -> tuple[Part, ...]:
-        return parse_parts(self.shelf.value(self.place))
-
-
 class ShelvedValues(Sequence[Any]):
     """JSON values, stored on a shelf."""
 
@@ -108,10 +81,22 @@ class ShelvedValues(Sequence[Any]):
         return self.length
 
     def __getitem__(self, at: Any) -> Any:
-        return self.shelf.value(self.place)[at]
+        return self.read()[at]
 
     def __iter__(self) -> Iterator[Any]:
-        return iter(self.shelf.value(self.place))
+        return iter(self.read())
+
+    def read(self) -> Sequence[Any]:
+        return cast(Sequence[Any], self.shelf.value(self.place))
+
+
+class ShelvedParts(ShelvedValues):
+    """The parts of a message, stored on a shelf."""
+
+    __slots__ = ()
+
+    def read(self) -> tuple[Part, ...]:
+        return parse_parts(self.shelf.value(self.place))
 
 
 class ShelvedMetadata(Mapping[str, object]):
