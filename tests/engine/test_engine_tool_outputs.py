@@ -2,11 +2,17 @@
 
 import pytest
 
-from contextpolicy.engine.history.tool_rules import apply_tool_rules
-from contextpolicy.engine.messages.messages import ToolCallPart, WireMessage
-from contextpolicy.engine.messages.tool_outputs import OUTPUT_READ
+from contextpolicy.engine.history.tool_rules import (
+    apply_tool_rules,
+    format_stub_note,
+    list_omittable_results,
+    parse_stub_notes,
+)
+from contextpolicy.engine.messages.messages import ToolCallPart, ToolResultPart, WireMessage
+from contextpolicy.engine.messages.tool_outputs import OUTPUT_READ, is_server_tool
 from contextpolicy.engine.policy.allow_lists import intersect_allow_lists
 from contextpolicy.engine.policy.policy import PolicyValues
+from tests.engine.engine_builders import message
 
 LONG = "The ferry leaves at nine. " * 200
 
@@ -46,6 +52,32 @@ def test_a_small_limit_leaves_no_room_for_the_id() -> None:
     text = cut_result("files__read", limit=100, tools=("files/read",))
     assert OUTPUT_READ not in text
     assert len(text) <= 100
+
+
+def test_a_name_with_a_separator_is_that_of_a_server_tool() -> None:
+    assert is_server_tool("files__read")
+    assert not is_server_tool("files")
+
+
+def test_notes_name_the_omitted_results() -> None:
+    results = tuple(ToolResultPart(call, "files__read", "text") for call in ("c1", "c:2", "c3"))
+    note = format_stub_note(message(4, parts=results), frozenset({"c1", "c:2"}))
+    assert parse_stub_notes([f"4:{note}", "6:results_left_out", "5:repaired", "text"]) == {
+        4: frozenset({"c1", "c:2"}),
+        6: None,
+    }
+
+
+def test_only_results_with_a_rule_for_the_newest_can_be_omitted() -> None:
+    values = PolicyValues(
+        tool_output_rules={"files__read": {"keep_newest": 1}, "mail__send": {"limit": 500}}
+    )
+    results = (
+        ToolCallPart("c1", "files__read", "{}"),
+        ToolResultPart("c1", "files__read", "text"),
+        ToolResultPart("c2", "mail__send", "text"),
+    )
+    assert list_omittable_results(message(4, parts=results), values=values) == {"c1"}
 
 
 @pytest.mark.parametrize(

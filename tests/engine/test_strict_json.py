@@ -5,6 +5,7 @@ import pytest
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
     build_unique_object,
+    has_more_levels,
     has_more_values,
     load_strict_json,
     strip_json_strings,
@@ -58,3 +59,17 @@ def test_values_are_counted_without_those_in_strings(text: bytes, values: int) -
     assert has_more_values(text, limit=values - 1)
     assert not has_more_values(text, limit=values)
     assert not set(strip_json_strings(text)) & set(b'"x')
+
+
+@pytest.mark.parametrize(
+    ("value", "levels"),
+    [
+        ([], 1),
+        ({"a": 1, "b": [2, {}]}, 3),
+        ([[1], {"a": {"b": [0]}}, "[[[["], 4),
+    ],
+)
+def test_levels_of_lists_and_objects_are_counted(value: object, levels: int) -> None:
+    assert has_more_levels(value, limit=levels - 1)
+    assert not has_more_levels(value, limit=levels)
+    assert not has_more_levels("[[", limit=0)
