@@ -85,6 +85,7 @@ UPLOADS = (
     attach.TooManyFiles,
     attach.FilesTooLarge,
     attach.FileKindNotAllowed,
+    attach.FileModelNotAllowed,
     attach.FileTooLargeForPolicy,
     file_uploads.FileUploadsOff,
 )

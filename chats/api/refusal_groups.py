@@ -6,7 +6,7 @@ from chats.actions import branching, erasure, marks, organising, skills, state_e
 from chats.compaction.people import summary_permissions
 from chats.memory.preferences import memory_settings, preference_texts, preferences
 from chats.people.sessions import ReauthenticationRequired
-from chats.prompt import model_choice
+from chats.prompt import file_check, model_choice
 from chats.prompt.next_context import TeamRepliesHere
 from chats.record import audit_access, message_text
 from chats.record.holds import UnderHold
@@ -55,6 +55,7 @@ TEXT = (message_text.MessageEmpty, message_text.MessageTooLong, message_text.Inv
 PROMPT = (
     model_choice.NoModel,
     model_choice.ModelNotAllowed,
+    file_check.FilesNotAllowedForModel,
     # A prompt that cannot be composed has this code too.
     Case(
         409,

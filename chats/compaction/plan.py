@@ -12,6 +12,7 @@ from django.db.models import F, Min, Sum
 from chats.compaction import pauses
 from chats.compaction.coverage import get_active_summary
 from chats.compaction.window import CAP, is_makeshift
+from chats.files.file_models import may_get_branch
 from chats.ground import leases
 from chats.models import Branch, Compaction, Message, Receipt, Turn
 from chats.prompt import model_choice, prompt_facts
@@ -146,7 +147,7 @@ def draft_compaction(
         and pauses.load_branch_breaker(branch, choice=choice, now=now).is_open
     ):
         return ClaimDraft(seen, attempt, choice, reason="breaker_open")
-    summariser = find_summariser(choice.values, asked=asked)
+    summariser = find_branch_summariser(branch, values=choice.values, asked=asked)
     rung = attempt.rung or choose_first_rung(branch, summariser=summariser, asked=asked, now=now)
     if rung == "extractive":
         summariser = None
@@ -205,6 +206,20 @@ def find_summariser(
     if asked is not None and asked.model is not None:
         slug = asked.model
     return ModelSpec.objects.filter(slug=slug, enabled=True).first() if slug else None
+
+
+def find_branch_summariser(
+    branch: Branch, *, values: PolicyValues, asked: CompactionRequest | None = None
+) -> ModelSpec | None:
+    """Return the model that writes the summaries of a branch.
+
+    None means the extractive summary, also if the branch has files that the policy does not let the
+    summary model get.
+    """
+    model = find_summariser(values, asked=asked)
+    if model is None or may_get_branch(model.slug, branch=branch, values=values):
+        return model
+    return None
 
 
 def choose_first_rung(

@@ -9,6 +9,7 @@ from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser
 from django.utils.translation import gettext_noop
 
+from chats.files.file_models import may_get_files
 from chats.files.uploads import MIB, check_uploads_on, list_files, open_stored_file
 from chats.ground.refusals import Refusal
 from chats.models import FileChunk, Message, MessageFile, MessageImage, StoredFile
@@ -31,6 +32,7 @@ from contextpolicy.engine.messages.messages import (
 )
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.models import ModelSpec
 
 State = StoredFile.State
 # Models count an image by its area: about one token for 750 pixels.
@@ -96,6 +98,18 @@ class FileKindNotAllowed(Refusal):
     param = "files"
 
 
+class FileModelNotAllowed(Refusal):
+    """The policy of the chat does not allow files for its model."""
+
+    code = "file_model_not_allowed"
+    status = 422
+    sentence = gettext_noop(
+        "{name} cannot be sent: the policy of this chat does not allow files for the model {model}."
+        " Choose another model, or remove the file."
+    )
+    param = "files"
+
+
 class FileTooLargeForPolicy(Refusal):
     """The file exceeds the size limit of the chat's policy."""
 
@@ -125,7 +139,7 @@ def build_attached_files(
     *,
     user: AbstractBaseUser,
     values: PolicyValues,
-    model_window: int | None,
+    model: ModelSpec,
     unread: bool = False,
     copies: Mapping[uuid.UUID, Bytes] | None = None,
 ) -> list[AttachedFile]:
@@ -134,7 +148,7 @@ def build_attached_files(
     `unread`: files that are not read yet, or could not be read, are attached by name only.
     `copies`: the images, if they were loaded before a transaction (`load_image_copies`). Raises
     `FileUploadsOff`, `FileNotFound`, `FileNotReady`, `FileNotRead`, `FileMissing`, `TooManyFiles`,
-    `FilesTooLarge`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
+    `FilesTooLarge`, `FileKindNotAllowed`, `FileModelNotAllowed` and `FileTooLargeForPolicy`.
     """
     ids = list(dict.fromkeys(file_ids))
     check_file_number(len(ids))
@@ -142,7 +156,7 @@ def build_attached_files(
     if len(found) < len(ids):
         raise FileNotFound
     rows = [found[pk] for pk in ids]
-    return attach_rows(rows, values=values, model_window=model_window, unread=unread, copies=copies)
+    return attach_rows(rows, values=values, model=model, unread=unread, copies=copies)
 
 
 def build_draft_parts(
@@ -150,7 +164,7 @@ def build_draft_parts(
     *,
     user: AbstractBaseUser,
     values: PolicyValues,
-    model_window: int | None,
+    model: ModelSpec,
     unread: bool,
 ) -> list[Mapping[str, str]]:
     """Return the file parts of a message that is not sent yet. Loads no images.
@@ -160,7 +174,7 @@ def build_draft_parts(
     if not file_ids:
         return []
     attached = build_attached_files(
-        file_ids, user=user, values=values, model_window=model_window, unread=unread, copies={}
+        file_ids, user=user, values=values, model=model, unread=unread, copies={}
     )
     return [file.part for file in attached]
 
@@ -169,7 +183,7 @@ def attach_rows(
     rows: Sequence[StoredFile],
     *,
     values: PolicyValues,
-    model_window: int | None,
+    model: ModelSpec,
     unread: bool = False,
     copies: Mapping[uuid.UUID, Bytes] | None = None,
     texts: Mapping[uuid.UUID, str] | None = None,
@@ -180,12 +194,13 @@ def attach_rows(
     `FileNotFound`.
     """
     check_file_number(len(rows))
-    check_file_policy([FileFacts(row.name, row.kind, row.size) for row in rows], values=values)
+    facts = [FileFacts(row.name, row.kind, row.size) for row in rows]
+    check_file_policy(facts, values=values, model=model)
     if sum(row.size for row in rows) > settings.MESSAGE_FILES_BYTES:
         raise FilesTooLarge(limit=settings.MESSAGE_FILES_BYTES // MIB)
     for row in rows:
         check_file_state(row, unread=unread)
-    limit = compute_prompt_limit(values, model_window=model_window)
+    limit = compute_prompt_limit(values, model_window=model.window)
     room = max(values.file_percent * limit // 100, 1)
     shares = share_tokens([row.tokens for row in rows], room=room)
     if copies is None:
@@ -217,11 +232,15 @@ class FileFacts(NamedTuple):
     size: int
 
 
-def check_file_policy(files: Sequence[FileFacts], *, values: PolicyValues) -> None:
-    """Check the files of a new message against its policy.
+def check_file_policy(
+    files: Sequence[FileFacts], *, values: PolicyValues, model: ModelSpec
+) -> None:
+    """Check the files of a new message to this model against its policy.
 
-    Raises `TooManyFiles`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
+    Raises `TooManyFiles`, `FileModelNotAllowed`, `FileKindNotAllowed` and `FileTooLargeForPolicy`.
     """
+    if files and not may_get_files(model.slug, values=values):
+        raise FileModelNotAllowed(name=files[0].name, model=str(model))
     most = values.files_per_message
     if most is not None and len(files) > most:
         raise TooManyFiles(number=len(files), limit=most)

@@ -102,9 +102,8 @@ def read_given_files(
                 known[sha256], text = read_given(given, sha256=sha256, user=user, counter=counter)
                 texts[known[sha256].pk] = text
         rows = [known[sha256] for sha256 in hashes]
-        made = attach.attach_rows(
-            rows, values=choice.values, model_window=choice.model.window, texts=texts
-        )
+        check_item_files(item, rows=rows, choice=choice)
+        made = attach.attach_rows(rows, values=choice.values, model=choice.model, texts=texts)
         parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
         items.append(Item(item.role, parts))
     return replace(said, items=tuple(items))
@@ -232,18 +231,15 @@ def attach_documents(
     if not held:
         return ItemFiles(item, [])
     hashes = list_given_hashes(held)
-    images = [part.image for part in held if part.image is not None]
     known = {row.sha256: row for row in select_rows(user, map(get_document_hash, held))}
-    facts = [FileFacts(row.name, row.kind, row.size) for row in known.values()]
-    facts += [FileFacts(IMAGE, IMAGE, image.size) for image in images]
-    attach.check_file_policy(facts, values=choice.values)
+    check_item_files(item, rows=[*known.values()], choice=choice)
     if any(sha256 not in known for sha256 in hashes):
         raise FileNotFound
     rows = [known[sha256] for sha256 in hashes]
     for row in rows:
         given = said.files.get(row.sha256)
         row.name = clean_file_name((given and given.name) or row.name)
-    made = attach.attach_rows(rows, values=choice.values, model_window=choice.model.window)
+    made = attach.attach_rows(rows, values=choice.values, model=choice.model)
     parts = replace_given_parts(item.parts, dict(zip(hashes, made, strict=True)))
     found: dict[uuid.UUID, AttachedFile] = {}
     for part in parts:
@@ -251,6 +247,17 @@ def attach_documents(
         if pk is not None:
             found.setdefault(pk, AttachedFile(pk, serialize_parts([part])[0]))
     return ItemFiles(Item(item.role, parts), list(found.values()))
+
+
+def check_item_files(item: Item, *, rows: Sequence[StoredFile], choice: ChosenModel) -> None:
+    """Raise the refusals of `attach.check_file_policy` for the images and documents of a message.
+
+    `rows`: its documents.
+    """
+    held = (part.image for part in item.parts if isinstance(part, FilePart))
+    facts = [FileFacts(row.name, row.kind, row.size) for row in rows]
+    facts += [FileFacts(IMAGE, IMAGE, image.size) for image in held if image is not None]
+    attach.check_file_policy(facts, values=choice.values, model=choice.model)
 
 
 def find_stored_file(

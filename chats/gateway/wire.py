@@ -35,6 +35,7 @@ FAILURES = {
     "tools_unsupported": (400, "tools_unsupported"),
     "provider_rate_limited": (429, "rate_limit_exceeded"),
     "model_not_allowed": (403, "model_not_allowed"),
+    "files_not_allowed_for_model": (403, "files_not_allowed_for_model"),
     "model_unavailable": (503, "model_unavailable"),
     "server_restarting": (503, "server_restarting"),
     "reply_restarted": (503, "reply_restarted"),

@@ -105,7 +105,7 @@ def build_meter(
                 draft.files,
                 user=draft.user,
                 values=choice.values,
-                model_window=choice.model.window,
+                model=choice.model,
                 # Unread files are counted by name until they are read.
                 unread=True,
             )

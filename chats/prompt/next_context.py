@@ -120,7 +120,7 @@ def compose_next_context(
         question.files,
         user=user,
         values=choice.values,
-        model_window=choice.model.window,
+        model=choice.model,
         unread=question.unread,
     )
     rows = Branch.objects.select_related("active_compaction__base", "parent")

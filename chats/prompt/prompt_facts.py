@@ -12,6 +12,7 @@ from chats.prompt import (
     person,
     statements,
 )
+from chats.prompt.file_check import check_prompt_files
 from chats.prompt.prompt_scripts import measure_prompt_scripts
 from chats.prompt.prompt_skills import load_prompt_skills
 from chats.prompt.tools import registry as tools
@@ -134,8 +135,10 @@ def load_prompt_facts(
     """Load all facts for a prompt. Messages up to the `seq` `after` are sent only if pinned.
 
     `is_client`: a client of /v1 brings its own tools, so skills on demand are left out. The number
-    of queries does not grow with the chat.
+    of queries does not grow with the chat. Raises `FilesNotAllowedForModel`.
     """
+    newest = (*asked.question, *asked.steps)
+    check_prompt_files(branch, choice=choice, newest=newest, before=asked.before)
     active = usable_compaction(branch.active_compaction, values=choice.values)
     summary, window_to = summary_and_window(active, counter=counter)
     if branch.client_windowed:

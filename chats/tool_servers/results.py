@@ -17,6 +17,7 @@ ONLY_IMAGES = "(only images)"
 IMAGE_LINE = "[image, {kind}, {size:,} bytes, not shown: {reason}]"
 IMAGE_REASONS = {
     "file_kind_not_allowed": "the policy of this chat does not allow images",
+    "file_model_not_allowed": "the policy of this chat does not allow images for this model",
     "file_too_large_for_policy": "the policy of this chat does not allow images of this size",
     "file_too_large": "it is too large",
     "too_many_files": "this reply has the maximum number of images",

@@ -22,6 +22,7 @@ from chats.compaction import embedding_spaces, question_embedding
 from chats.compaction.embedding_spaces import Unreachable
 from chats.compaction.people import summary_permissions
 from chats.compaction.question_embedding import QuestionEmbedder, QuestionVector
+from chats.files.file_models import may_get_chat
 from chats.ground.breakers import LatenessBreaker
 from chats.memory.search import excerpts, fulltext, meaning, references
 from chats.memory.search.meaning import Look
@@ -304,12 +305,23 @@ def search_for_question(
             branch, covered=active.to_seq if active else 0, window=values.window_size
         ),
         # Several excerpts share a chat, and each policy lookup takes a few queries.
-        is_closed=cache(is_closed_to_others),
+        is_closed=cache(partial(is_closed_to_turn, turn=turn, values=values)),
         counter=counter,
         at=question.created_at,
         look=look,
     )
     return replace(found, by_words=asked.note or found.by_words)
+
+
+def is_closed_to_turn(chat_id: uuid.UUID, *, turn: Turn, values: PolicyValues) -> bool:
+    """Return True if a turn's prompts must not contain excerpts of another chat.
+
+    The chat is closed to others, or contains files that the turn's model may not get.
+    """
+    is_open = turn.model is not None and may_get_chat(
+        turn.model.slug, chat_id=chat_id, values=values
+    )
+    return not is_open or is_closed_to_others(chat_id)
 
 
 def is_closed_to_others(chat_id: uuid.UUID) -> bool:

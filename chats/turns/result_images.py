@@ -27,6 +27,7 @@ from contextpolicy.engine.messages.messages import (
     serialize_parts,
 )
 from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.models import ModelSpec
 
 IMAGE = StoredFile.Kind.IMAGE
 NAME = "image"
@@ -59,7 +60,7 @@ class ReadResult:
 
 
 def read_result_images(
-    output: CallOutput, *, owner_id: int, values: PolicyValues, before: int
+    output: CallOutput, *, owner_id: int, values: PolicyValues, model: ModelSpec, before: int
 ) -> ReadResult:
     """Read the images of a result, which takes some time. Opens no transaction while reading.
 
@@ -73,7 +74,7 @@ def read_result_images(
     def read(image: OutputImage, number: int) -> str | ResultImage:
         if before + number >= most:
             return "too_many_files"
-        return copy_result_image(image, owner_id, values)
+        return copy_result_image(image, owner_id, values, model)
 
     return replace_image_lines(output, read=read)
 
@@ -108,13 +109,16 @@ def replace_image_lines(
     return ReadResult(text, images)
 
 
-def copy_result_image(image: OutputImage, owner_id: int, values: PolicyValues) -> str | ResultImage:
+def copy_result_image(
+    image: OutputImage, owner_id: int, values: PolicyValues, model: ModelSpec
+) -> str | ResultImage:
     """Return the copy of an image, or the code of the reason why it is left out."""
     row = StoredFile(owner_id=owner_id, name=NAME, kind=IMAGE, size=len(image.data))
     if row.size > settings.FILE_BYTES:
         return "file_too_large"
     try:
-        attach.check_file_policy([attach.FileFacts(NAME, IMAGE, row.size)], values=values)
+        facts = attach.FileFacts(NAME, IMAGE, row.size)
+        attach.check_file_policy([facts], values=values, model=model)
         copy = reading.copy_image_without_storing(row, image.data)
     except Refusal as refusal:
         return refusal.code

@@ -160,7 +160,7 @@ def attach_files(
         files,
         user=user,
         values=choice.values,
-        model_window=choice.model.window,
+        model=choice.model,
         unread=unread,
         copies=copies,
     )

@@ -17,7 +17,8 @@ from django.conf import settings
 from django.db import transaction
 from django.utils.translation import gettext_lazy, gettext_noop
 
-from chats.models import ChatState, Message, Turn
+from chats.files.file_models import may_get_branch
+from chats.models import Branch, ChatState, Message, Turn
 from chats.prompt import model_choice, prompt_facts
 from chats.providers.base import Provider, ProviderRequest
 from chats.providers.collector import discard_piece
@@ -78,7 +79,7 @@ def begin_extraction(
     branch = prompt_facts.with_active_compaction(prompt_facts.read_branch(turn))
     base = states.find_newest_state(branch)
     try:
-        model = choose_extraction_model(choice)
+        model = choose_extraction_model(choice, branch=branch)
         account = model_choice.get_model_account(model)
     except model_choice.ModelUnavailable as refusal:
         return write_state_tail(lease, base=base, note=refusal.code)
@@ -101,11 +102,11 @@ def begin_extraction(
     )
 
 
-def choose_extraction_model(choice: model_choice.ChosenModel) -> ModelSpec:
+def choose_extraction_model(choice: model_choice.ChosenModel, *, branch: Branch) -> ModelSpec:
     """Return the model that extracts the state: the policy's summary model, else the chat's model.
 
     Raises `ModelUnavailable` if the policy names a missing model, because the administrator did not
-    choose any substitute.
+    choose any substitute, or if the policy does not let the model get the files of the branch.
     """
     slug = choice.values.summarization_model
     if not slug:
@@ -114,6 +115,10 @@ def choose_extraction_model(choice: model_choice.ChosenModel) -> ModelSpec:
     if model is None:
         raise model_choice.ModelUnavailable(
             model=slug, reason=gettext_lazy("the provider was disconnected")
+        )
+    if not may_get_branch(model.slug, branch=branch, values=choice.values):
+        raise model_choice.ModelUnavailable(
+            model=str(model), reason=gettext_lazy("the policy does not allow it to get files")
         )
     return model
 

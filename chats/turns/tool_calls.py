@@ -176,13 +176,14 @@ async def read_call_images(attempt: AttemptState, output: CallOutput, *, before:
 
     `before`: the number of images in earlier results of the reply.
     """
-    if attempt.prompt is None:
+    if attempt.prompt is None or attempt.turn.model is None:
         raise ValueError("a tool was called before a prompt was composed")
     return await attempt.worker.aside(
         read_result_images,
         output=output,
         owner_id=attempt.turn.branch.chat.owner_id,
         values=load_policy_values(attempt.prompt.effective),
+        model=attempt.turn.model,
         before=before,
     )
 

@@ -134,6 +134,7 @@ def _schema_problems(values: Mapping[str, Any]) -> list[Problem]:
 def _model_problems(values: Mapping[str, Any]) -> list[Problem]:
     named = {
         "allowed_models": list(values.get("allowed_models") or []),
+        "file_models": list(values.get("file_models") or []),
         "summarization_model": [name for name in [values.get("summarization_model")] if name],
     }
     wanted = [slug for slugs in named.values() for slug in slugs]

@@ -46,6 +46,22 @@ def find_model_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
         summariser = ModelSpec.objects.filter(slug=values.summarization_model).first()
         if summariser is not None:
             yield from _summariser(values, summariser)
+            yield from _summariser_without_files(values, summariser)
+
+
+def _summariser_without_files(values: PolicyValues, model: ModelSpec) -> Iterator[PolicyWarning]:
+    if values.file_models is None or model.slug in values.file_models:
+        return
+    yield PolicyWarning(
+        "summariser_without_files",
+        "file_models",
+        gettext(
+            "{model} does not get files. Summaries of chats with files are therefore written "
+            "without a model, from sentences of the chat."
+        ).format(model=model),
+        "note",
+        {"file_models": [*values.file_models, model.slug]},
+    )
 
 
 def _find_adjustments(

@@ -76,8 +76,10 @@ def _headings(values: PolicyValues) -> Fix:
 def _models(values: PolicyValues) -> Fix:
     """Suggest removing models that do not exist. An empty list is never suggested."""
     known = set(ModelSpec.objects.values_list("slug", flat=True))
-    allowed = [slug for slug in values.allowed_models or () if slug in known]
-    found: dict[str, object] = {"allowed_models": allowed} if allowed else {}
+    found: dict[str, object] = {}
+    for name in ("allowed_models", "file_models"):
+        if left := [slug for slug in getattr(values, name) or () if slug in known]:
+            found[name] = left
     if values.summarization_model not in {"", *known}:
         found["summarization_model"] = UNSET
     return found

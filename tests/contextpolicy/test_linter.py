@@ -81,6 +81,12 @@ TABLE: list[tuple[dict[str, Any], str, dict[str, Any], str]] = [
         {"summarization_model": ""},
         "2,048",
     ),
+    (
+        {**SUMMARY, "summarization_model": "wordy", "file_models": ["tiny"]},
+        "summariser_without_files",
+        {"file_models": ["tiny", "wordy"]},
+        "does not get files",
+    ),
     ({"allowed_models": ["wordy"]}, "reserve_below_output", {"reserve_tokens": 8_000}, "8,000"),
     (
         {**WINDOW, "allowed_models": ["tiny"]},

@@ -1,4 +1,4 @@
-"""Parts of UI messages: the record of what the stored parts lack restores the given ones."""
+"""Parts of UI messages: a record of their other data restores the given parts."""
 
 from typing import Any
 

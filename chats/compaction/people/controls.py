@@ -13,6 +13,7 @@ from django.utils.translation import gettext_noop
 
 from chats.compaction.coverage import close_attempt, get_active_summary, load_locked_active_branch
 from chats.compaction.people import summary_permissions
+from chats.files.file_models import may_get_branch
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
 from chats.models import Branch, Chat, Compaction
@@ -55,7 +56,8 @@ class SummaryNotActive(Refusal):
 
 
 class UnknownSummariser(Refusal):
-    """The summarising model does not exist, is disabled, or is not allowed by the policy."""
+    """The summarising model does not exist, is disabled, or is not allowed by the policy, or the
+    policy does not let it get the chat's files."""
 
     code = "unknown_summariser"
     status = 422
@@ -89,9 +91,8 @@ def compact_now(
     """
     chat = lock_chat(chat.pk)
     branch = load_locked_active_branch(chat)
-    check_summary_options(
-        model_choice.choose_chat_model(chat=branch.chat), focus=focus, model=model
-    )
+    choice = model_choice.choose_chat_model(chat=branch.chat)
+    check_summary_options(choice, branch=branch, focus=focus, model=model)
     store_compaction_request(branch, user=user, now=now, focus=focus, model=model)
     return branch
 
@@ -114,7 +115,7 @@ def request_summary_rerun(
     choice = summary_permissions.check_summary_permission(
         user=user, chat=branch.chat, action="edit"
     )
-    check_summary_options(choice, focus=focus, model=model)
+    check_summary_options(choice, branch=branch, focus=focus, model=model)
     if get_active_summary(branch.active_compaction) != compaction:
         raise SummaryNotActive
     store_compaction_request(
@@ -124,7 +125,7 @@ def request_summary_rerun(
 
 
 def check_summary_options(
-    choice: model_choice.ChosenModel, *, focus: str, model: str | None
+    choice: model_choice.ChosenModel, *, branch: Branch, focus: str, model: str | None
 ) -> None:
     """Validate the options of a summary request.
 
@@ -140,7 +141,8 @@ def check_summary_options(
         return
     allowed = choice.values.allowed_models
     known = ModelSpec.objects.filter(slug=model, enabled=True).exists()
-    if not known or (allowed is not None and model not in allowed):
+    is_allowed = allowed is None or model in allowed
+    if not (known and is_allowed and may_get_branch(model, branch=branch, values=choice.values)):
         raise UnknownSummariser(model=model[:120])
 
 

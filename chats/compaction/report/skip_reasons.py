@@ -7,7 +7,7 @@ from django.utils.translation import gettext, gettext_lazy, gettext_noop
 
 from chats.compaction import pauses
 from chats.compaction.coverage import load_locked_active_branch
-from chats.compaction.plan import find_summariser
+from chats.compaction.plan import find_branch_summariser
 from chats.models import Chat, Turn
 from chats.models.compactions import EXTRACTIVE
 from chats.prompt import model_choice
@@ -115,7 +115,7 @@ def get_active_pauses(*, chat: Chat, now: datetime) -> CompactionPauses:
     """
     choice = model_choice.choose_chat_model(chat=chat)
     branch = load_locked_active_branch(chat)
-    summariser = find_summariser(choice.values)
+    summariser = find_branch_summariser(branch, values=choice.values)
     name = summariser.name if summariser else EXTRACTIVE
     return CompactionPauses(
         paused_at=branch.paused_at if branch.compaction_paused else None,

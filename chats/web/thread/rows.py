@@ -167,7 +167,7 @@ def find_branch_outlook(branch: Branch, *, choice: model_choice.ChosenModel) -> 
         return compose_next_prompt(
             branch, choice=choice, now=timezone.now(), counter=get_page_counter()
         )
-    except (composition.PromptRefused, PartitionError):
+    except (composition.PromptRefused, model_choice.ModelNotAllowed, PartitionError):
         return None
 
 

@@ -189,17 +189,29 @@ def test_limits_of_files_apply(program: GatewayClient, settings: Settings) -> No
         ({"file_kinds": ["image"]}, "file_kind_not_allowed"),
         ({"file_kinds": ["pdf"]}, "file_kind_not_allowed"),
         ({"files_per_message": 1}, "too_many_files"),
+        ({"file_models": []}, "file_model_not_allowed"),
     ],
 )
+@pytest.mark.parametrize("passes", ["none", "all"])
 def test_a_policy_limits_files(
-    program: GatewayClient, set_policy: Any, limits: dict[str, Any], code: str
+    program: GatewayClient, set_policy: Any, limits: dict[str, Any], code: str, passes: str
 ) -> None:
-    set_policy(**limits)
+    set_policy(**limits, unmanaged=passes)
     message = build_file_message()
     picture = {"url": build_pdf_url(make_png(), "image/png")}
     message["content"].append({"type": "image_url", "image_url": picture})
     assert refusal(program, message) == (422, code, "messages")
     assert Chat.objects.count() == 0
+
+
+@pytest.mark.parametrize("limits", [{"file_kinds": ["pdf"]}, {"file_models": []}])
+def test_a_policy_limits_images_of_requests_that_are_passed_through(
+    program: GatewayClient, set_policy: Any, limits: dict[str, Any]
+) -> None:
+    set_policy(**limits, unmanaged="all")
+    picture = {"url": build_pdf_url(make_png(), "image/png")}
+    part = {"type": "image_url", "image_url": picture}
+    assert refusal(program, {"role": "user", "content": [part]})[0] == 422
 
 
 def test_a_file_that_no_worker_reads_is_refused_for_now(

@@ -154,6 +154,7 @@ def test_a_resource_with_an_image_is_an_image_and_other_blocks_are_named(
     [
         ({"file_kinds": ["pdf"]}, "does not allow images"),
         ({"files_per_message": 1}, "maximum number of images"),
+        ({"file_models": ()}, "does not allow images for this model"),
     ],
 )
 def test_the_policy_limits_the_images(

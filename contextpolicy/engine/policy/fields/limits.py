@@ -123,6 +123,20 @@ class LimitFields:
         choices="file_kinds",
         sentence=gettext_noop("Allowed kinds of files: {kinds}."),
     )
+    file_models: tuple[str, ...] | None = declare(
+        default=None,
+        group="limits",
+        label=gettext_noop("Models for files"),
+        help_text=gettext_noop(
+            "Only these models get files and images. Other models cannot reply in chats that "
+            "contain files. Empty: this policy allows all models. If several policies apply, a "
+            "model must be allowed by all of them."
+        ),
+        combine="intersection",
+        choices="models",
+        wanted=Phrase(gettext_noop("a list of model names")),
+        sentence=gettext_noop("Files are sent only to these models: {models}."),
+    )
     file_mebibytes: int | None = declare(
         default=None,
         group="limits",
