@@ -17,7 +17,7 @@ from contextpolicy.engine.messages.messages import Message
 from contextpolicy.engine.policy.policy import Problem
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 from contextpolicy.packages import OfferRefused, Offers, load_offers
-from contextpolicy.wording import translate_phrase
+from contextpolicy.wording import join_items, translate_phrase
 
 GROUP = "palimpsest.history_providers"
 UNUSABLE = gettext_noop("The history provider {name!r} cannot be used: {reason}.")
@@ -89,7 +89,7 @@ def find_provider_problems(name: str) -> list[Problem]:
     """
     if not name or find_provider(name) is not None:
         return []
-    known = ", ".join(load_history_providers().found) or gettext("none is installed")
+    known = join_items(load_history_providers().found) or gettext("none is installed")
     if fault := load_history_providers().faults.get(name):
         sentence = gettext(
             "{fault} Leave the field empty for the built-in provider, or choose an installed "

@@ -9,6 +9,7 @@ from django.utils.translation import gettext, gettext_lazy
 
 from contextpolicy.engine.strict_json import has_more_levels
 from contextpolicy.plugins import MalformedImport
+from contextpolicy.wording import join_items
 
 # Maximum characters of the JSON. A strategy takes a page or two; a policy can contain skills.
 LONGEST_IMPORT = 2_000_000
@@ -71,7 +72,7 @@ def reject_import_duplicates(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
             gettext(
                 "These keys occur more than once in an object of the JSON: {keys}. Remove the "
                 "duplicates."
-            ).format(keys=", ".join(twice)),
+            ).format(keys=join_items(twice)),
             reason="key_twice",
         )
     return dict(pairs)

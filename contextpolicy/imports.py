@@ -26,6 +26,7 @@ from contextpolicy.policy_skills import (
     export_policy_skills,
     list_missing_skills,
 )
+from contextpolicy.wording import join_items
 
 # Maximum characters of a policy's description.
 LONGEST_POLICY_DESCRIPTION = 2_000
@@ -192,7 +193,7 @@ def extract_history_values(form: object) -> dict[str, Any]:
         raise MalformedImport(
             gettext(
                 "context.history.{keys} is set twice, nested and dotted. Keep one of them."
-            ).format(keys=", ".join(twice)),
+            ).format(keys=join_items(twice)),
             reason="key_twice",
         )
     return {**nested, **found}

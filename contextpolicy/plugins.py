@@ -25,7 +25,7 @@ from contextpolicy.engine.strategies.contract import (
 from contextpolicy.engine.text.phrases import Phrase, gettext_noop
 from contextpolicy.engine.text.schema import SchemaRefused, check_schema, find_schema_violations
 from contextpolicy.packages import OfferRefused, Offers, load_offers
-from contextpolicy.wording import translate_phrase
+from contextpolicy.wording import join_items, translate_phrase
 
 GROUP = "palimpsest.strategies"
 UNUSABLE = gettext_noop("The strategy {name!r} cannot be used: {reason}.")
@@ -108,7 +108,7 @@ def get_config_schema(name: str) -> Mapping[str, object]:
 def find_strategy_problems(name: str, config: Mapping[str, object]) -> list[Problem]:
     """Return the problems of a policy with this strategy and config; empty if it can be saved."""
     if find_strategy(name) is None:
-        names = ", ".join(list_strategy_names())
+        names = join_items(list_strategy_names())
         if fault := load_strategy_plugins().faults.get(name):
             sentence = gettext("{fault} Choose one of {names}.").format(
                 fault=translate_phrase(fault), names=names
@@ -153,7 +153,7 @@ def parse_imported_strategy(data: object) -> dict[str, object]:
         raise MalformedImport(
             gettext(
                 "The strategy {name!r} does not exist. Install its package, or use one of {names}."
-            ).format(name=plugin_id, names=", ".join((*FOREIGN_IDS, *list_strategy_names()))),
+            ).format(name=plugin_id, names=join_items((*FOREIGN_IDS, *list_strategy_names()))),
             reason="unknown_strategy",
         )
     if name not in STRATEGIES:

@@ -15,6 +15,7 @@ from django.utils.translation import gettext
 from contextpolicy import skill_files, skills
 from contextpolicy.models import Skill
 from contextpolicy.plugins import MalformedImport
+from contextpolicy.wording import join_items
 
 # Maximum bytes of the skills in an exported policy as JSON. An import reads a little more.
 MOST_BYTES = 1_900_000
@@ -60,7 +61,7 @@ class PolicySkillsRefused(Exception):
             gettext(
                 "The policy contains skills that do not exist on this server: {slugs}. You cannot "
                 "create skills. Ask an administrator who can create skills."
-            ).format(slugs=", ".join(slugs))
+            ).format(slugs=join_items(slugs))
         )
 
 
@@ -141,7 +142,7 @@ def parse_skill_form(form: object) -> Mapping[str, Any]:
         raise MalformedImport(
             gettext(
                 "A skill of the policy is malformed. It needs {keys}. Export the policy again."
-            ).format(keys=", ".join(SKILL_KEYS)),
+            ).format(keys=join_items(SKILL_KEYS)),
             reason="malformed_skill",
         )
     return form

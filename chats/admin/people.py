@@ -314,7 +314,7 @@ class PeopleGroupAdmin(FreshSignInAdmin):
 
     @admin.display(description=gettext_lazy("Permissions"))
     def role_permissions(self, group: Group) -> str:
-        return ", ".join(sorted(roles.ROLES.get(group.name, ()))) or gettext("none")
+        return join_items(sorted(roles.ROLES.get(group.name, ()))) or gettext("none")
 
     @admin.display(description=gettext_lazy("Members"))
     def members(self, group: Group) -> int:

@@ -222,7 +222,7 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
                         "API, such as “web_search”, but not “function” or “custom”."
                     ).format(name=name)
                 )
-        return ", ".join(types)
+        return join_items(types)
 
 
 class ModelSpecAdmin(DomainAdmin):

@@ -23,6 +23,7 @@ from contextpolicy import ledger
 from contextpolicy.engine.text import names
 from contextpolicy.models import AuditEvent, ContextPolicy
 from contextpolicy.presets import CODING_AGENTS
+from contextpolicy.wording import join_items
 
 MARK = "plm_"
 # Each scope with its description.
@@ -171,7 +172,7 @@ def create_key(
     if len(name) > NAME_LENGTH:
         raise KeyNameTooLong(limit=NAME_LENGTH, length=len(name))
     if not scopes or not set(scopes) <= set(SCOPES):
-        raise UnknownScope(known=", ".join(SCOPES))
+        raise UnknownScope(known=join_items(SCOPES))
     if not 1 <= lifetime_days <= LONGEST_DAYS:
         raise InvalidLifetime(limit=LONGEST_DAYS)
     # Lock the owner, so that parallel requests cannot exceed the limit.

@@ -17,6 +17,7 @@ from contextpolicy import two_persons
 from contextpolicy.engine.team import rounds, team, team_view
 from contextpolicy.engine.text import names
 from contextpolicy.models import ContextPolicy, ModelSpec
+from contextpolicy.wording import join_items
 
 LONGEST_TEAM_NAME = 100
 
@@ -119,7 +120,7 @@ def check_team_draft(
             gettext(
                 "The window of {names} is smaller than the {n} replies of a round. They see the "
                 "message that started the round, but not every reply."
-            ).format(names=", ".join(small), n=draft.hop_limit)
+            ).format(names=join_items(small), n=draft.hop_limit)
         )
     if notice := cut_notice(draft.task, kept=team.cut_team_task(draft.task)):
         warnings.append(notice)
@@ -149,7 +150,7 @@ def check_team(draft: TeamDraft) -> None:
         raise InvalidTeam(
             gettext_noop("Choose one of these routings: {known}."),
             param="routing",
-            known=", ".join(TeamVersion.Routing.values),
+            known=join_items(TeamVersion.Routing.values),
         )
     limits = (
         ("hop_limit", gettext_noop("Enter a limit of 1 to {most:,} replies per round."), MOST_HOPS),
@@ -225,7 +226,7 @@ def check_agent(agent: AgentDraft, *, param: str) -> None:
             gettext_noop("Choose a prompt form for {name}: {known}."),
             param=f"{param}.prompt_form",
             name=agent.name,
-            known=", ".join(Agent.PromptForm.values),
+            known=join_items(Agent.PromptForm.values),
         )
     if len(agent.agent_type) > 60 or (
         agent.agent_type and not names.is_allowed_name(agent.agent_type)

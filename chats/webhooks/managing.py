@@ -20,6 +20,7 @@ from chats.providers.address import AddressRefused, check_base_url
 from chats.record import outbox
 from chats.webhooks import signing
 from contextpolicy import ledger
+from contextpolicy.wording import join_items
 
 WEBHOOKS_PER_PERSON = 10
 LONGEST_URL = 2000
@@ -265,7 +266,7 @@ def check_address(url: str) -> None:
 def check_events(events: Collection[str], *, owner: User) -> None:
     """Raise `UnknownEvent`, or `EventNotAllowed` for an event that the user may not receive."""
     if not events or not set(events) <= set(outbox.EVENTS):
-        raise UnknownEvent(known=", ".join(outbox.EVENTS))
+        raise UnknownEvent(known=join_items(outbox.EVENTS))
     for event in sorted(set(events)):
         if not outbox.can_receive_event(owner, event):
             raise EventNotAllowed(event=event)

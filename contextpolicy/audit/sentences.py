@@ -11,6 +11,7 @@ from django.utils.translation import gettext
 
 from contextpolicy.audit.phrases import PHRASES, TRIED
 from contextpolicy.models import AuditEvent, ContextPolicy
+from contextpolicy.wording import join_items
 
 LONGEST = 240
 # Short names for fields of a policy, where the field name is not the best one.
@@ -236,7 +237,7 @@ def format_short_value(value: object) -> str:
     if isinstance(value, str):
         return "" if _ID.fullmatch(value) else value
     if isinstance(value, list):
-        return ", ".join(filter(None, map(_plain, value)))
+        return join_items(filter(None, map(_plain, value)))
     if isinstance(value, dict):
         return _pairs(value.items())
     return str(value)
@@ -244,7 +245,7 @@ def format_short_value(value: object) -> str:
 
 def _pairs(pairs: Iterable[tuple[str, object]]) -> str:
     found = ((key.replace("_", " "), _plain(value)) for key, value in pairs if key != "sha256")
-    return ", ".join(f"{key} {value}" for key, value in found if value)
+    return join_items(f"{key} {value}" for key, value in found if value)
 
 
 def _plain(value: object) -> str:

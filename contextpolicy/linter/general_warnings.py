@@ -15,6 +15,7 @@ from contextpolicy.linter.size_warnings import (
     warn_about_windows,
 )
 from contextpolicy.linter.unused import list_unused_fields
+from contextpolicy.wording import join_items
 
 FEW_DAYS, USUAL_DAYS = 7, 90
 # Patterns of API keys. A policy's text is readable by everyone who chats.
@@ -214,7 +215,7 @@ def warn_about_unused(values: PolicyValues, _limit: int) -> Iterator[PolicyWarni
     names = [name for name in list_unused_fields(values.strategy) if is_set(name)]
     if names:
         sentence = gettext("The strategy {strategy} does not use these fields: {fields}.").format(
-            strategy=values.strategy, fields=", ".join(names)
+            strategy=values.strategy, fields=join_items(names)
         )
         yield PolicyWarning("setting_unused", names[0], sentence, fix=dict.fromkeys(names, UNSET))
     if values.layout in ("multi_turn", "B") and is_set("question_prefix"):

@@ -17,6 +17,7 @@ from contextpolicy.linter.policy_warning import PolicyWarning
 from contextpolicy.linter.size_warnings import USUAL_TURN
 from contextpolicy.models import ModelSpec
 from contextpolicy.resolution import Adjustment, adjust_policy_values
+from contextpolicy.wording import join_items
 
 # Tokens of a summary request beyond the messages and the previous summary: its instruction.
 INSTRUCTION = 600
@@ -98,7 +99,7 @@ def _window(
             {"allowed_models": list(large)} if large else {},
         )
         return
-    told = ", ".join(f"{name} {wanted} → {used}" for name, wanted, used in found)
+    told = join_items(f"{name} {wanted} → {used}" for name, wanted, used in found)
     sentence = gettext(
         "The context window of {model} ({n:,} tokens) is smaller than token_budget ({budget:,}), "
         "so the window applies."

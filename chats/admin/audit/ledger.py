@@ -29,6 +29,7 @@ from contextpolicy.audit.search import HELP, LedgerSearch, SearchNotUnderstood, 
 from contextpolicy.audit.sentences import describe_event, load_event_names
 from contextpolicy.ledger import compute_event_hash, find_ledger_breaks
 from contextpolicy.models import AuditEvent, EffectivePolicy, LedgerHead
+from contextpolicy.wording import join_items
 
 PAGE = 50
 # Methods that show the list. Each use is recorded.
@@ -216,7 +217,7 @@ class EffectivePolicyAdmin(ReadOnlyAdmin):
     def changed_to_fit(self, row: EffectivePolicy) -> str:
         """List the values that were adjusted to the model."""
         lowered = [f"{name}: {said} → {used}" for name, said, used in row.adjusted]
-        return ", ".join(lowered) or gettext("nothing")
+        return join_items(lowered) or gettext("nothing")
 
 
 def merge_search_fields(given: Mapping[str, str]) -> str:

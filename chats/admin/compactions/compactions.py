@@ -31,6 +31,7 @@ from chats.compaction.report.skip_reasons import TRIGGERS
 from chats.counts import balances
 from chats.models import Chat, Compaction
 from contextpolicy.engine.text.fact_scanner import KINDS
+from contextpolicy.wording import join_items
 
 
 class CompactionAdmin(SummaryReviewAdmin):
@@ -247,7 +248,7 @@ class CompactionAdmin(SummaryReviewAdmin):
     @admin.display(description=gettext_lazy("Commitments to the model calls"))
     def calls_made(self, compaction: Compaction) -> str:
         """Return one commitment per call, in order, as recorded in the ledger."""
-        return ", ".join(compaction.calls) or gettext("none")
+        return join_items(compaction.calls) or gettext("none")
 
     @admin.display(description=gettext_lazy("Sources of the lines"))
     def provenance(self, compaction: Compaction) -> str:

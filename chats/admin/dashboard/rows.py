@@ -98,7 +98,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
         NumberInWords(
             gettext("Stopped"),
             f"{n['stopped']:,}",
-            gettext("by a user"),
+            pgettext("stopped replies", "by a user"),
             rows.of_turns(wanted, status__exact="stopped"),
             key="stopped",
         ),

@@ -23,6 +23,7 @@ from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.fields.declaration import PolicyField
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.text.phrases import Plural
+from contextpolicy.wording import join_items
 
 # Names of values that the declaration of their field does not have.
 VALUE_NAMES: Mapping[str, Mapping[str, Any]] = {"file_kinds": dict(StoredFile.Kind.choices)}
@@ -84,7 +85,7 @@ def build_figure(declared: PolicyField, value: Any) -> Figure:
         return build_number(declared.name, value)
     names = VALUE_NAMES.get(declared.name, {})
     if declared.kind == "names":
-        listed = ", ".join(str(names.get(each, each)) for each in value)
+        listed = join_items(str(names.get(each, each)) for each in value)
         return build_words(declared.name, listed or gettext(declared.nothing))
     label = declared.labels.get(str(value), "")
     return build_words(declared.name, gettext(label).lower() if label else str(value))

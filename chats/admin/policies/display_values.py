@@ -8,6 +8,7 @@ from django.utils.translation import gettext
 from chats.admin.policies.line_formats import BUILT_IN, format_schema_lines, format_tool_rules
 from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.models import PolicyVersion
+from contextpolicy.wording import join_items
 
 # Allow-lists: if unset, everything is allowed.
 ANY_WITHOUT_A_LIST = frozenset(
@@ -45,7 +46,7 @@ def format_stored_value(name: str, value: Any) -> str:
     if name == "state_schema":
         return format_schema_lines(value)
     if name == "summary_sections":
-        return ", ".join(value) or BUILT_IN
+        return join_items(value) or BUILT_IN
     if value is None and name in ANY_WITHOUT_A_LIST:
         return gettext("any")
     if value is None or value == []:
@@ -53,5 +54,5 @@ def format_stored_value(name: str, value: Any) -> str:
     if isinstance(value, bool):
         return gettext("yes") if value else gettext("no")
     if isinstance(value, list):
-        return ", ".join(map(str, value))
+        return join_items(map(str, value))
     return json.dumps(value, ensure_ascii=False) if isinstance(value, dict) else str(value)

@@ -35,6 +35,7 @@ from contextpolicy.linter.lint import lint_policy
 from contextpolicy.models import ContextPolicy, PolicyVersion
 from contextpolicy.presets import RETRIEVED
 from contextpolicy.two_persons import SecondPersonNeeded
+from contextpolicy.wording import join_items
 
 DRAFT, RESTORE, EMERGENCY = "_draft", "_restore", "emergency"
 LONGEST_REASON = 500
@@ -166,7 +167,7 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
             sentence = gettext(
                 "The export of {policy} does not contain these skills: {skills}. The file states "
                 "the reason, and how to get them."
-            ).format(policy=policy, skills=", ".join(left_out))
+            ).format(policy=policy, skills=join_items(left_out))
             self.message_user(request, sentence, messages.WARNING, extra_tags="skills_left_out")
         response = JsonResponse(form, json_dumps_params={"indent": 2})
         response["Content-Disposition"] = f'attachment; filename="{policy.slug}.policy.json"'

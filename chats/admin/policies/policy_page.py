@@ -23,6 +23,7 @@ from chats.admin.policies.preview_as import Effective, Viewpoint, merge_viewpoin
 from contextpolicy.linter.lint import lint_policy, read_whole
 from contextpolicy.linter.policy_warning import UNSET, PolicyWarning
 from contextpolicy.resolution import Layer
+from contextpolicy.wording import join_items
 
 
 @dataclass(frozen=True, slots=True)
@@ -146,7 +147,7 @@ def build_policy_editor(form: PolicyForm, *, viewpoint: Viewpoint, search: str =
         sentence=describe_form_values(form, values),
         strategy_was=describe_saved_value(form, "strategy", values, locks),
         viewpoint=viewpoint,
-        fixed=", ".join(get_form_field_label(form, name) for name in form.fixed),
+        fixed=join_items(get_form_field_label(form, name) for name in form.fixed),
     )
 
 

@@ -19,6 +19,7 @@ from contextpolicy.engine.policy.budget import (
 )
 from contextpolicy.engine.policy.fields import FIELDS
 from contextpolicy.engine.policy.policy import PolicyValues
+from contextpolicy.wording import join_items
 
 BUILT_IN_WRITER = gettext_lazy("the built-in extractor")
 NEWEST_THAT_FIT = gettext_lazy("Sends as many of the newest messages as fit.")
@@ -68,14 +69,14 @@ def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
     if values.pinned_kinds:
         labels = FIELDS["pinned_kinds"].labels
         names = [gettext(labels[kind]) for kind in values.pinned_kinds]
-        kinds = ", ".join(f"{name[0].lower()}{name[1:]}" for name in names)
+        kinds = join_items(f"{name[0].lower()}{name[1:]}" for name in names)
         words = gettext("A summary that loses any of these is rejected: {kinds}.")
         sentences.append(fill_sentence(words, kinds=build_words("pinned_kinds", kinds)))
     if values.summary_instruction.strip() and values.summarization_model:
         words = gettext("{model} also follows [the instruction of this policy].")
         sentences.append(fill_sentence(words, about="summary_instruction", model=writer))
     if values.summary_sections:
-        headings = build_words("summary_sections", ", ".join(values.summary_sections))
+        headings = build_words("summary_sections", join_items(values.summary_sections))
         sentences.append(
             fill_sentence(gettext("A summary has the headings {names}."), names=headings)
         )
@@ -147,7 +148,7 @@ def _describe_replacement(values: PolicyValues, limit: int) -> Pieces:
 
 def _state(values: PolicyValues, _limit: int) -> list[Pieces]:
     properties = values.state_schema.get("properties")
-    names = ", ".join(properties) if isinstance(properties, dict) else ""
+    names = join_items(properties) if isinstance(properties, dict) else ""
     newest = values.keep_last_messages
     if newest and names:
         words = ngettext(

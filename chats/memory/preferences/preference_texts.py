@@ -9,6 +9,7 @@ from chats.ground.refusals import Refusal
 from chats.memory.preferences.preference_patterns import LONGEST_TEXT
 from chats.models import MemorySettings, Preference
 from contextpolicy.engine.text import names
+from contextpolicy.wording import join_items
 
 # The kinds of preferences, in their order on pages.
 SLOTS = tuple(Preference.Slot.values)
@@ -49,7 +50,7 @@ def normalise_for_comparison(text: str) -> str:
 def validate_preference_text(*, slot: str, text: str) -> str:
     """Return the text without surrounding spaces. Raises `UnknownSlot`, `PreferenceInvalid`."""
     if slot not in SLOTS:
-        raise UnknownSlot(slot=slot[:40], slots=", ".join(SLOTS))
+        raise UnknownSlot(slot=slot[:40], slots=join_items(SLOTS))
     text = text.strip()
     if len(text) > LONGEST_TEXT or not names.is_allowed_name(text):
         raise PreferenceInvalid(limit=LONGEST_TEXT)

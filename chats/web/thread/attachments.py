@@ -14,6 +14,7 @@ from chats.files.uploads import list_files
 from chats.models import StoredFile
 from chats.web.words import format_number
 from contextpolicy.engine.messages.files import parse_document_reference
+from contextpolicy.wording import join_items
 
 State = StoredFile.State
 
@@ -42,13 +43,13 @@ class Attachment:
         if self.is_failed:
             return self.file.localized_reason
         if self.file.width:
-            return ", ".join(
+            return join_items(
                 [
                     f"{self.file.get_kind_display()}, {self.file.width} × {self.file.height}",
                     format_tokens(estimate_image_tokens(self.file)),
                 ]
             )
-        return ", ".join(describe_size(self.file))
+        return join_items(describe_size(self.file))
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +105,7 @@ def list_documents(parts: Sequence[Mapping[str, str]]) -> list[ShownFile]:
         ShownFile(
             document.id,
             name,
-            ", ".join(
+            join_items(
                 [
                     filesizeformat(document.size),
                     *([format_pages(document.pages)] if document.pages else []),
