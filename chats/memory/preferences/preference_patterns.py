@@ -11,6 +11,12 @@ from typing import NamedTuple
 
 from chats.memory.preferences.preference_slots import detect_slot
 from chats.memory.preferences.sensitive import is_secret
+from chats.memory.preferences.stated_names import (
+    DAYS,
+    POLITE,
+    TITLES,
+    find_stated_name,
+)
 from contextpolicy.engine.text import names
 
 # In characters: a longer message may be a paste, and a longer text is not a preference.
@@ -24,11 +30,10 @@ _HIDDEN = re.compile(
     re.DOTALL | re.MULTILINE,
 )
 _PARAGRAPH_END = re.compile(r"\n[ \t\r]*\n")
-_TITLES = r"dr|prof|mrs?|ms|mx|st|herr|frau|hr|fr|sra?|srta|sig|mme|mlle|dott|dra?|д-р"
 # A full stop inside a word, after a title, an initial or an ordinal number does not end a sentence.
 _BEHIND_A_TITLE = "|".join(
     rf"(?<=\b{title})"
-    for form in _TITLES.split("|")
+    for form in TITLES.split("|")
     for title in (form.replace("?", ""), re.sub(r".\?", "", form))
 )
 _REST_OF_DATE = (
@@ -39,13 +44,6 @@ _SENTENCE = re.compile(
     rf"(?:[^.!?。！？؟\n]|\.(?=\w)|(?:{_BEHIND_A_TITLE}|(?-i:(?<=\b[A-Z])))\.(?= )"
     rf"|(?:(?<=\b\d)|(?<=\b\d\d))\.(?= {_REST_OF_DATE}))+[.!?。！？؟]*",
     re.IGNORECASE,
-)
-_POLITE = (
-    r"(?:(?:please|pls|bitte|ok(?:ay)?|hi|hello|hallo|s[’']il (?:te|vous) pla[iî]t|por favor"
-    r"|per favore|пожалуйста|请|請|麻烦|من فضلك|from now on|in (?:the )?future|ab (?:jetzt|sofort)"
-    r"|à partir de maintenant|d[ée]sormais|d[’']ora in poi|(?:de ahora|a partir de agora)(?: en"
-    r" adelante)?|впредь|以后|以後|今后|今後は?|これから(?:は)?|앞으로는?|من الآن فصاعدا)"
-    r"[,，、!،]?\s*)*"
 )
 _BESIDE_THE_VERB = (
     r"(?:\s*[,，،]?\s*(?:please|bitte|immer|gut|auch|bien|toujours|aussi"
@@ -109,8 +107,10 @@ _ASKING = (
         r"\s*(?::\s*|\s(?=ب?أن))(?:ب?أن\s+|ب(?=أن))?",
     ),
     (
-        r"(?:[你您]\s*)?(?:要|[帮幫替]我)?(?:永远|一定)?(?:要)?(?:记住|記住|牢记|牢記|[记記]一下|[记記]下来?)",
-        r"(?:[：:，,]\s*|\s*(?![:：]))",
+        r"(?:[你您]\s*)?(?:要|[帮幫替]我)?(?:永远|一定)?(?:要)?(?:(?:记住|記住|牢记|牢記)(?:一下)?"
+        r"|[记記]一下|[记記]下来?)",
+        # 了, 没有 or 吗 behind the verb: "I have remembered", "have you?"
+        r"(?:[：:，,]\s*|(?!\s*[：:了没沒吗嗎])\s*)",
     ),
     # These verbs mostly remind of an errand, if the person is not the subject.
     (
@@ -124,13 +124,13 @@ _ASKING = (
     (r"(?:기억해|잊지\s*마)(?:\s*(?:줘|주세요|두세요|둬|세요))?요?", r"\s*[:：,]\s*"),
 )
 _REMEMBER = re.compile(
-    rf"\s*{_POLITE}(?:"
+    rf"\s*{POLITE}(?:"
     + "|".join(rf"(?:{verb}){_BESIDE_THE_VERB}{joint}" for verb, joint in _ASKING)
     + r")(?P<text>.+)",
     re.IGNORECASE | re.DOTALL,
 )
 _FORGET = re.compile(
-    rf"\s*{_POLITE}(?:(?:(?:you\s+can|now)\s+)?forget(?:\s+about)?"
+    rf"\s*{POLITE}(?:(?:(?:you\s+can|now)\s+)?forget(?:\s+about)?"
     r"(?:\s+(?:that|the\s+fact\s+that)\b|\s*:|\s+(?=my\b|i\b|i[’']))"
     r"|(?:please|you\s+can)\s+forget\b|(?:do\s+not|don[’']t|no\s+longer)\s+remember\s+that\b"
     r"|(?:vergiss|vergessen\s+sie)(?:\s+bitte)?(?:\s*,\s*|\s+)(?:dass|mein\w*)\b"
@@ -170,68 +170,6 @@ _REMEMBER_BEHIND = re.compile(
     r")\s*[。.!！]*\s*",
     re.DOTALL,
 )
-_CALLED = re.compile(
-    rf"\s*{_POLITE}(?:(?:(?:you\s+(?:can|may)\s+)?call\s+me|my\s+name\s+is"
-    r"|nenn(?:e|en\s+sie)?\s+mich|du\s+kannst\s+mich|mein\s+name\s+ist|ich\s+hei(?:ß|ss)e"
-    r"|appelle[- ]moi|appelez[- ]moi|(?:tu\s+peux|vous\s+pouvez)\s+m[’']appeler"
-    r"|je\s+m[’']appelle|mon\s+(?:pré)?nom\s+est"
-    r"|ll[áa]ma(?:me)|ll[áa]meme|puede[s]?\s+llamarme|me\s+llamo|mi\s+nombre\s+es"
-    r"|chiamami|mi\s+chiami|(?:puoi|può)\s+chiamarmi|mi\s+chiamo|il\s+mio\s+nome\s+[èe]"
-    r"|(?:podes?\s+)?(?:me\s+cham(?:a|e|ar)|cham(?:a|e|ar)-me)(?:\s+de)?"
-    r"|(?:eu\s+)?me\s+chamo|chamo-me|(?:o\s+)?meu\s+nome\s+[ée]"
-    r"|(?:(?:можешь|можете)\s+)?(?:называ(?:й(?:те)?|ть)|зов(?:и(?:те)?)|звать)\s+меня"
-    r"|меня\s+зовут|мо[её]\s+имя"
-    r"|ناد(?:ني|يني)|يمكنك\s+(?:أن\s+تنادي(?:ني|نى)|مناداتي)|اسمي(?:\s+هو)?"
-    r")(?:\s*:\s*|\s+)|(?:[你您]?可以)?(?:叫我|我的名字(?:是|叫)|我叫)\s*"
-    r")(?P<text>.+)",
-    re.IGNORECASE | re.DOTALL,
-)
-# Japanese and Korean put the verb after the name.
-_CALLED_BEHIND = re.compile(
-    r"\s*(?:"
-    r"(?:(?:私|僕|俺|わたし|ぼく)の名前は|名前は)\s*(?P<ja>[^\W\d_][\w・ー]{0,30}?)(?:です|だよ|と(?:いい|言い|申し)ます"
-    r"|と呼んで(?:ください|ね)?)"
-    r"|(?:(?:私|僕|俺)(?:のこと)?(?:を|は))?\s*(?P<ja2>[^\W\d_][\w・ー]{0,30}?)(?:って|と)呼んで(?:ください|ね)?"
-    r"|(?:(?:제|내)\s*이름은)\s*(?P<ko>[^\W\d_]\w{0,20}?)(?:입니다|이에요|예요|이야|야)"
-    r"|(?:(?:저를|나를|날)\s*)?(?P<ko2>[^\W\d_]\w{0,20}?)(?:이라고|라고)\s*불러(?:\s*(?:줘|주세요))?요?"
-    r")\s*[。.!！]*\s*"
-)
-# A name has few words, and its sentence contains nothing else about it.
-_NAME = re.compile(
-    rf"(?:(?:{_TITLES})\.?\s+){{0,3}}[^\W\d_][\w’'-]*(?: (?-i:[^\W\d_a-zà-ÿа-я])[\w.’'-]*){{0,3}}",
-    re.IGNORECASE,
-)
-_AFTER_A_NAME = re.compile(
-    r"\s*(?:[.!。！]*\s*|[,，、،;].*|(?:nennen|please|bitte|from now on|ab jetzt|por favor"
-    r"|à partir de maintenant"
-    r"|d[’']ora in poi|de ahora en adelante|a partir de agora|впредь|пожалуйста)\b.*|(?:and|und"
-    r"|et|y|e|и)\b.*)",
-    re.IGNORECASE | re.DOTALL,
-)
-# Days of the week.
-_DAYS = (
-    r"(?:mon|tues|wednes|thurs|fri|satur|sun)day|montag|dienstag|mittwoch|donnerstag|freitag|samstag"
-    r"|sonnabend|sonntag|lundi|mardi|mercredi|jeudi|vendredi|samedi|dimanche|lunes|martes"
-    r"|mi[ée]rcoles|jueves|viernes|s[áa]bado|luned[ìi]|marted[ìi]|mercoled[ìi]|gioved[ìi]|venerd[ìi]"
-    r"|sabato|segunda-feira|ter[çc]a-feira|quarta-feira|quinta-feira|sexta-feira"
-    r"|понедельник|вторник|сред[ау]|четверг|пятниц[ау]|суббот[ау]|воскресень[ея]"
-)
-_NO_NAME = re.compile(
-    rf"(?:(?:a|an|the|ein|eine|back|when|if|later|soon|now|anytime|anything|whatever|what|something"
-    rf"|names|by|again|maybe|not|on|at|in|your?|crazy|old-fashioned|spel[lt]\w*|written"
-    rf"|tomorrow|tonight|today|zurück|nicht|wenn|später|morgen|heute|bald|dich|dir|das|so|wie|was"
-    rf"|jetzt"
-    rf"|un[ea]?|le|la|les|comment|quand|demain|plus|si|ce|bientôt"
-    rf"|el|los|las|ma[ñn]ana|cuando|c[óo]mo|qu[ée]|m[áa]s|luego"
-    rf"|il|lo|um|uma|quando|come|domani|amanh[ãa]|cosa|pi[ùu]|dopo|presto|como|mais|depois|logo"
-    rf"|когда|если|завтра|потом|как|на|в|к|по|не|позже"
-    rf"|ما|ماذا|عندما|لاحقا|لاحقاً|غدا|غداً|مكتوب|مكتوبة|إذا|متى|في|على|ليس"
-    rf"|(?:{_TITLES})\.?$|{_DAYS})(?!\w)"
-    # Chinese has no spaces: a word that occurs in no name.
-    rf"|今|明天|[^ ,，。]{{0,3}}[的了他她它你您们們什怎么麼谁誰这這那]|起床|一声"
-    rf"|一下|做|去|来|來|不|何|なん|뭐|무엇)",
-    re.IGNORECASE,
-)
 # A text of only these words has no meaning outside its chat.
 _POINTING = frozenset(
     re.findall(
@@ -258,8 +196,8 @@ _PASSING = re.compile(
     r"|\b(?:today|tonight|yesterday|tomorrow|right now|for now|at the moment"
     r"|(?:for|in|on|during|about)\s+(?:the current|today[’']s)\s+\w+"
     r"|until (?:then|next|the)|(?:next|last) (?:week|month|time|night|year)"
-    rf"|(?:on|by|until|next|last|am|bis|ce|le prochain|el|il|на|в|во|до)\s+(?:{_DAYS})"
-    rf"|(?:{_DAYS})\s+(?:prochain|dernier|que viene|prossimo|que vem)"
+    rf"|(?:on|by|until|next|last|am|bis|ce|le prochain|el|il|на|в|во|до)\s+(?:{DAYS})"
+    rf"|(?:{DAYS})\s+(?:prochain|dernier|que viene|prossimo|que vem)"
     r"|heute|gestern|(?<!jeden )(?<!am )morgen|[üu]bermorgen|diesmal|gerade"
     r"|n[äa]chste[nrs]? (?:woche|monat)"
     r"|aujourd[’']hui|hier|demain|en ce moment|la semaine prochaine"
@@ -272,6 +210,8 @@ _PASSING = re.compile(
     # A place in the chat or in a file, or words of the model.
     r"|\b(?:the )?(?:above|following|aforementioned)\b|\byou (?:said|asked|wrote|promised)\b"
     r"|上面|以上|上述|下面|刚才|剛才|前面|以下の|上記|위의|아래의"
+    r"|^我(?:们|們)?[^，,。]{0,4}[说說讲講问問提](?:[过過好]|到的|的(?!是))"
+    r"|^我的(?:要求|需求|[话話]|[问問][题題]|名字|意思|偏好|喜好|[习習][惯慣])[吧啊哦]?$"
     r"|\b\w+\.(?:py|js|ts|java|cpp?|rs|go|rb|php|html?|css|json|ya?ml|md|txt|csv|pdf|docx?|xlsx?)\b"
     r"|^(?:for|in|on|during|at) the\b|^(?:thing|one|old|stuff|part|(?:time|day) (?:i|we|you))\b"
     r"|^the (?:\w+ )?(?:function|variable|file|class|method|test|branch|table|column|script|module"
@@ -340,20 +280,9 @@ def mask_quotations(text: str) -> str:
 
 
 def _extract_statement(words: str, *, at: int, text: str) -> Telling | None:
-    behind = _CALLED_BEHIND.fullmatch(words)
-    if behind:
-        group = behind.lastgroup or ""
-        return _build_statement(
-            "name", behind.start(group), behind.end(group), words, at=at, text=text
-        )
-    called = _CALLED.match(words)
-    if called:
-        name = _NAME.match(words, called.start("text"))
-        if name is None or _NO_NAME.match(name.group()):
-            return None
-        if not _AFTER_A_NAME.fullmatch(words, name.end()):
-            return None
-        return _build_statement("name", name.start(), name.end(), words, at=at, text=text)
+    name = find_stated_name(words)
+    if name:
+        return _build_statement("name", *name, words, at=at, text=text)
     noted = _REMEMBER.match(words) or _REMEMBER_BEHIND.fullmatch(words)
     if noted is None:
         return None
