@@ -14,7 +14,7 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import databases, queue
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import SkippedRow, ToolCall, ToolConsent, ToolStep, Turn
+from chats.models import Round, SkippedRow, ToolCall, ToolConsent, ToolStep, Turn
 from chats.turns.tool_steps import Consent, ensure_waiting_event, record_consent_event
 from contextpolicy.engine.messages.messages import ToolCallPart, parse_parts
 
@@ -115,9 +115,23 @@ def resume_decided_turn(turn: Turn, *, now: datetime) -> None:
     if ToolCall.objects.filter(turn=turn, consent=Consent.WAITING).exists():
         return
     ensure_waiting_event(turn, now=now)
+    leave_wait_out_of_round(turn, now=now)
     turn.awaits_consent, turn.queued_at = False, now
     turn.save(update_fields=["awaits_consent", "queued_at"])
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
+
+
+def leave_wait_out_of_round(turn: Turn, *, now: datetime) -> None:
+    """Move the start of the turn's round by the time for which the turn waited for decisions.
+
+    Like the time in which a round waits for a person, it does not count towards the time limit.
+    """
+    rows = Round.objects.filter(pk=turn.round_id, status=Round.Status.RUNNING)
+    made = rows.select_for_update(of=("self",), no_key=True).first()
+    if made is not None:
+        # Parallel turns may have waited at the same time.
+        made.started_at = min(made.started_at + (now - turn.queued_at), now)
+        made.save(update_fields=["started_at"])
 
 
 def end_waiting(turn: Turn, *, now: datetime) -> None:
