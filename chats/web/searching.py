@@ -3,7 +3,7 @@
 import uuid
 from collections.abc import Sequence
 from dataclasses import dataclass
-from datetime import datetime, time
+from datetime import UTC, datetime, time
 from urllib.parse import urlencode
 
 from django.http import HttpResponse
@@ -197,9 +197,11 @@ def parse_filter_day(text: str) -> datetime | None:
     """Return the start of a day in the reader's zone, or None for an invalid date."""
     try:
         day = parse_date(text[:20])
-    except ValueError:
+        start = timezone.make_aware(datetime.combine(day, time.min)) if day else None
+        return start.astimezone(UTC) if start else None
+    except (ValueError, OverflowError):
+        # The first day of the calendar begins before it in a zone east of Greenwich.
         return None
-    return timezone.make_aware(datetime.combine(day, time.min)) if day else None
 
 
 def group_hits(hits: Sequence[Hit]) -> list[ChatHits]:

@@ -11,7 +11,7 @@ from django.urls import reverse
 
 from chats.actions import lifecycle
 from chats.memory.search import archive
-from chats.models import Branch, Chat, Compaction, Folder, Message, Turn
+from chats.models import AccountSettings, Branch, Chat, Compaction, Folder, Message, Turn
 from contextpolicy.policy_assignments import assign_policy
 from contextpolicy.publish import create_policy
 from tests.support.chat_pages import HTMX
@@ -220,3 +220,15 @@ def test_a_new_chat_is_found_after_its_task(
     other = lifecycle.create_chat(owner=alice, now=now, title="Boats")
     html = found(page, "boats")
     assert reverse("chats:chat", args=[other.pk]) in html
+
+
+def test_a_day_before_the_calendar_is_refused_as_a_date(page: Client, chat: Chat) -> None:
+    AccountSettings.objects.update_or_create(
+        owner=chat.owner, defaults={"time_zone": "Asia/Shanghai", "time_zone_chosen": True}
+    )
+    for name in ("before", "after"):
+        html = found(page, "heron", part=False, **{name: "0001-01-01"})
+        assert 'data-note="invalid-date"' in html
+        assert 'data-note="invalid-date"' not in found(
+            page, "heron", part=False, **{name: "0001-01-02"}
+        )
