@@ -21,8 +21,18 @@ function update(message, told) {
   if (where && where.textContent !== words) where.textContent = words;
 }
 
-// Replaces a part but keeps open elements and loaded originals.
+// Returns the element of the new version of a part that corresponds to the focused one of the old.
+function findAgain(held, old, part) {
+  if (held === old || part.contains(held)) return held === old ? part : held;
+  const same = held.id && find(`[id="${held.id}"]`, part);
+  if (same) return same;
+  const alike = (from) => [...from.querySelectorAll(held.localName)];
+  return alike(part)[alike(old).indexOf(held)] ?? find("summary", part) ?? part;
+}
+
+// Replaces a part but keeps open elements, loaded originals and the focus.
 function replace(old, part) {
+  const held = old.contains(document.activeElement) && document.activeElement;
   for (const open of [old, ...old.querySelectorAll("details[id]")]) {
     const same = open.id === part.id ? part : find(`[id="${open.id}"]`, part);
     if (open.open && same) same.open = true;
@@ -31,7 +41,17 @@ function replace(old, part) {
     find(`[id="${loaded.id}"]`, part)?.replaceWith(loaded);
   }
   carryOver(old, part);
+  const again = held && findAgain(held, old, part);
   old.replaceWith(part);
+  if (again) again.focus({ preventScroll: true });
+}
+
+// Removes a part. If it has the focus, its neighbour gets it.
+function remove(gone) {
+  const next = gone.contains(document.activeElement)
+    && (gone.nextElementSibling ?? gone.previousElementSibling);
+  gone.remove();
+  if (next) next.focus({ preventScroll: true });
 }
 
 function isOther(old, part) {
@@ -79,7 +99,7 @@ function reconcile(told) {
       window.htmx.process(earlier);
     }
   }
-  for (const gone of known.values()) gone.remove();
+  for (const gone of known.values()) remove(gone);
   return { isShort, came };
 }
 

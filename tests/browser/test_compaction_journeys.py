@@ -127,6 +127,20 @@ def test_a_summary_is_undone_redone_edited_and_compared(folding: Person) -> None
     expect(page.locator(".chip", has_text="In use")).to_be_visible()
 
 
+def test_the_focus_stays_in_a_marker_that_another_tab_changes(folding: Person) -> None:
+    page = folding.page
+    compact_now(folding)
+    other = page.context.new_page()
+    other.goto(page.url)
+    other.locator("[data-marker] > summary").focus()
+    page.locator("[data-marker] > summary").click()
+    page.get_by_role("button", name="Undo compaction").click()
+    undone = other.get_by_text("Compaction undone")
+    expect(undone).to_be_visible(timeout=20_000)
+    assert other.evaluate("Boolean(document.activeElement.closest('.marker'))")
+    other.close()
+
+
 def test_asking_is_answered_originals_are_found_and_the_list_tells_it(folding: Person) -> None:
     page = folding.page
     folding.mark_page()
