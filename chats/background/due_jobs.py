@@ -33,6 +33,7 @@ from chats.simulation import due
 from chats.tool_servers import servers
 from chats.turns import consents
 from chats.turns.recover import enqueue_overdue, release_expired
+from chats.webhooks import delivery_results
 from contextpolicy import verification
 
 ERASED_AT_ONCE = 120
@@ -128,7 +129,7 @@ def recover_turns(*, now: datetime) -> int:
 DUE_JOBS: Mapping[str, Callable[[datetime], int]] = {
     "replies": lambda now: recover_turns(now=now),
     "summaries": lambda now: maintain.sweep_summaries(now=now),
-    "webhooks": lambda now: outbox.enqueue_due(now=now),
+    "webhooks": lambda now: outbox.enqueue_due(now=now) + delivery_results.tidy_deliveries(now=now),
     "search": lambda _now: index_schedule.requeue_stalled_indexing(),
     "counts": lambda _now: keeping.enqueue_due(),
     "imports": lambda now: imports.enqueue_due(now=now),

@@ -22,7 +22,7 @@ import uuid
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from datetime import datetime, timedelta
+from datetime import datetime
 
 from asgiref.sync import async_to_sync, sync_to_async
 from django.conf import settings
@@ -37,6 +37,7 @@ from chats.providers.transport import Client, build_guarded_client, post_body
 from chats.record import outbox
 from chats.webhooks import signing
 from chats.webhooks.delivery_results import (
+    TIDY_EVERY,
     Answer,
     Batch,
     Status,
@@ -67,9 +68,6 @@ PATIENT_SECONDS = 0.5
 
 # Interval in seconds between polls while a lane is full.
 FULL_LOOK_EVERY = 0.1
-
-
-TIDY_EVERY = timedelta(hours=1)
 
 
 # One sender per lane and process. A running sender picks up new deliveries.

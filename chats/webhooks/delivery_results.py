@@ -9,7 +9,7 @@ from typing import Any
 
 from django.db import transaction
 
-from chats.ground import databases, queue
+from chats.ground import databases, leases, queue
 from chats.models import SkippedRow, Webhook, WebhookDelivery
 from chats.record import outbox
 from chats.webhooks import managing
@@ -38,6 +38,13 @@ KEPT_FOR = timedelta(days=30)
 
 
 MOST_WAITING = 10_000
+
+
+TIDY_EVERY = timedelta(hours=1)
+
+
+# Webhooks whose deliveries one run of the due job prunes.
+TIDIED_AT_ONCE = 50
 
 
 # The fields of a webhook that change with the results of its deliveries.
@@ -171,14 +178,9 @@ def disable_webhook(webhook: Webhook, *, off: str, now: datetime) -> None:
 
 
 def prune_deliveries(webhook: Webhook, *, now: datetime) -> None:
-    """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`.
-
-    Also deletes deliveries of deleted webhooks.
-    """
+    """Delete old finished deliveries, and fail the oldest pending ones over `MOST_WAITING`."""
     ended = WebhookDelivery.objects.exclude(status=Status.WAITING)
     ended.filter(webhook=webhook, created_at__lt=now - KEPT_FOR).delete()
-    # Deliveries that were stored while their webhook was being deleted.
-    WebhookDelivery.objects.exclude(webhook__in=Webhook.objects.all()).delete()
     waiting = webhook.deliveries.filter(status=Status.WAITING).order_by("-pk")
     kept = waiting.values_list("pk", flat=True)[MOST_WAITING - 1 : MOST_WAITING].first()
     if kept is not None:
@@ -189,3 +191,22 @@ def prune_deliveries(webhook: Webhook, *, now: datetime) -> None:
                 "webhook.overflowed", webhook, actor="worker", now=now, given_up=given_up
             )
     Webhook.objects.filter(pk=webhook.pk).update(tidied_at=now)
+
+
+def tidy_deliveries(*, now: datetime) -> int:
+    """Prune the deliveries of all webhooks, each once an hour. Return the number of webhooks.
+
+    This includes disabled webhooks, webhooks without deliveries to send, and those that wait for a
+    retry. Also deletes deliveries that were stored while their webhook was being deleted.
+    """
+    due = Webhook.objects.filter(leases.match_free_leases(), tidied_at__lte=now - TIDY_EVERY)
+    found = list(due.order_by("tidied_at").values_list("pk", flat=True)[:TIDIED_AT_ONCE])
+    for pk in found:
+        with transaction.atomic():
+            rows = due.filter(pk=pk).select_for_update(skip_locked=True, no_key=True)
+            webhook = rows.first()
+            if webhook is not None:
+                prune_deliveries(webhook, now=now)
+    if found or not Webhook.objects.exists():
+        WebhookDelivery.objects.exclude(webhook__in=Webhook.objects.all()).delete()
+    return len(found)

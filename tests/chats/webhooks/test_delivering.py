@@ -16,6 +16,7 @@ from django.contrib.auth.models import User
 from django.core.management import call_command
 from pytest_django import Settings
 
+from chats.background.due_jobs import run_due_job
 from chats.ground import leases, secrets
 from chats.models import Webhook, WebhookDelivery
 from chats.record import outbox
@@ -603,6 +604,26 @@ def test_of_too_much_that_waits_the_oldest_is_given_up(
     assert webhook.deliveries.filter(problem="queue_full").count() == 3
     assert not webhook.deliveries.filter(pk=old[0].pk).exists()
     assert AuditEvent.objects.get(type="webhook.overflowed").data["given_up"] == 3
+
+
+@pytest.mark.parametrize("off", [Webhook.Off.ON, Webhook.Off.OWNER])
+def test_deliveries_are_pruned_although_none_is_sent(
+    webhook: Webhook, clock: Clock, monkeypatch: pytest.MonkeyPatch, off: str
+) -> None:
+    monkeypatch.setattr(delivery_results, "MOST_WAITING", 5)
+    old = told(webhook, at=clock())[0]
+    WebhookDelivery.objects.filter(pk=old.pk).update(status=Status.DELIVERED)
+    clock.wait(days=31)
+    told(webhook, at=clock(), times=7)
+    # The server is down, or the owner disabled the webhook.
+    Webhook.objects.update(rests_until=clock() + timedelta(hours=15), off=off)
+    run_due_job("webhooks", now=clock())
+    assert not webhook.deliveries.filter(pk=old.pk).exists()
+    assert webhook.deliveries.filter(status=Status.WAITING).count() == 5
+    assert webhook.deliveries.filter(problem="queue_full").count() == 2
+    told(webhook, at=clock())
+    run_due_job("webhooks", now=clock())
+    assert webhook.deliveries.filter(status=Status.WAITING).count() == 6
 
 
 def test_who_left_is_told_nothing(

@@ -204,7 +204,7 @@ def test_a_webhook_deleted_a_moment_ago_undoes_no_reply(
     other, _ = managing.create_webhook(
         owner=alice, url=receiver.url, events=["task.changed"], now=now
     )
-    delivery_results.prune_deliveries(other, now=now)
+    delivery_results.tidy_deliveries(now=now + delivery_results.TIDY_EVERY)
     assert not WebhookDelivery.objects.exclude(webhook=other).exists()
 
 
