@@ -30,7 +30,12 @@ from chats.memory.search.question import (
     strip_possessive,
 )
 from chats.memory.search.ranking import is_speaker_named
-from chats.memory.search.recall_scope import Scope, build_scope_condition, build_scope_filter
+from chats.memory.search.recall_scope import (
+    Scope,
+    build_chats_condition,
+    build_scope_condition,
+    build_scope_filter,
+)
 from chats.memory.search.words import find_words, split_words
 from chats.models import Branch, Chat, Message, SearchPlace, SearchText
 from chats.models.search import SUMMARY_SEQ
@@ -68,8 +73,8 @@ SPEAKERS_LOOKED_FOR = 100
 RARE = 2
 
 
-# Maximum chats of a folder, or outside folders, that are searched; the most recent ones.
-MOST_CHATS = 200
+# Maximum chats that a query of the index names. More chats are a condition for the texts found.
+MOST_NAMED_CHATS = 200
 
 
 @dataclass(frozen=True, slots=True)
@@ -288,15 +293,18 @@ def build_search_range(owner_id: int, scope: Scope) -> Within | None:
     chats = [key for key in (scope.id if scope.kind == "chat" else None, scope.chat) if key]
     keys += [searchable_text.build_chat_key(key) for key in chats]
     among: Sequence[str] = ()
+    condition, values = build_scope_condition(scope)
     if (scope.kind == "folder" or scope.unfiled) and not chats:
-        mine = Chat.objects.filter(build_scope_filter(owner_id, scope)).order_by("-updated_at")
-        among = [
-            searchable_text.build_chat_key(key)
-            for key in mine.values_list("pk", flat=True)[:MOST_CHATS]
-        ]
-        if not among:
+        mine = Chat.objects.filter(build_scope_filter(owner_id, scope))
+        found = list(mine.values_list("pk", flat=True)[: MOST_NAMED_CHATS + 1])
+        if not found:
             return None
-    return Within(keys=keys, either=among, only=build_scope_condition(scope))
+        if len(found) <= MOST_NAMED_CHATS:
+            among = [searchable_text.build_chat_key(key) for key in found]
+        else:
+            more, theirs = build_chats_condition(mine)
+            condition, values = condition + more, [*values, *theirs]
+    return Within(keys=keys, either=among, only=(condition, values))
 
 
 def load_visible_texts(owner_id: int, ids: Sequence[int], *, scope: Scope) -> dict[int, SearchText]:

@@ -6,10 +6,12 @@ from datetime import datetime
 from typing import Any, Literal
 
 from django.db import connection
-from django.db.models import Q
+from django.db.models import Q, QuerySet
 
 from chats.memory.search import fulltext
 from chats.memory.search.words import split_words
+from chats.models import Chat, SearchPlace
+from chats.models.search import SEQ_BITS
 
 ScopeKind = Literal["chat", "folder", "person"]
 
@@ -59,3 +61,10 @@ def build_scope_condition(scope: Scope) -> fulltext.Statement:
         parts.append(" AND chats_searchtext.speaker = %s")
         values.append(" ".join(split_words(scope.speaker)[1])[:200])
     return "".join(parts), values
+
+
+def build_chats_condition(chats: QuerySet[Chat]) -> fulltext.Statement:
+    """Return the SQL condition for texts of these chats, beginning with `AND`."""
+    places = SearchPlace.objects.filter(branch__chat__in=chats).order_by().values("pk")
+    inside, values = places.query.get_compiler(connection=connection).as_sql()
+    return f" AND chats_searchtext.id >> {SEQ_BITS} IN ({inside})", list(values)

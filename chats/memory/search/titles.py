@@ -2,15 +2,15 @@
 
 import uuid
 
-from django.db.models import CharField
+from django.db.models import CharField, Q
 from django.db.models.functions import Cast
 
 from chats.memory.search.recall_scope import Scope, build_scope_filter
 from chats.memory.search.words import find_words, load_stop_words
 from chats.models import Chat
 
-# Maximum titles compared, most recently used first. Compared in Python, because the databases fold
-# case differently.
+# Maximum titles compared in Python, most recently used first, because the databases fold case
+# differently. They compare the titles of chats that were used earlier.
 MOST_LOOKED_AT = 2_000
 
 
@@ -28,7 +28,14 @@ def find_chats_by_title(owner_id: int, question: str, *, scope: Scope, most: int
     # The ids are strings, because only a few of thousands become UUID objects.
     titles = rows.annotate(key=Cast("pk", CharField())).values_list("key", "title")
     newest = titles.order_by("-updated_at", "-pk")[:MOST_LOOKED_AT]
-    ids = [uuid.UUID(key) for key, title in newest if has_all_words(title, wanted)][:most]
+    known = list(newest)
+    ids = [uuid.UUID(key) for key, title in known if has_all_words(title, wanted)][:most]
+    if len(known) == MOST_LOOKED_AT and len(ids) < most:
+        alike = titles.filter(*(Q(title__icontains=word) for word in wanted))
+        seen = {key for key, _ in known}
+        # Of the newest titles, those in `ids` match too.
+        older = alike.order_by("-updated_at", "-pk")[: len(known) + most]
+        ids = [*ids, *(uuid.UUID(key) for key, _ in older if key not in seen)][:most]
     chats = {chat.pk: chat for chat in Chat.objects.filter(pk__in=ids).select_related("folder")}
     return [chats[pk] for pk in ids if pk in chats]
 

@@ -10,7 +10,7 @@ from django.contrib.auth.models import User
 from django.db import connection
 
 from chats.actions import deletion, erasure, lifecycle, marks
-from chats.memory.search import archive, finding, index_schedule
+from chats.memory.search import archive, finding, index_schedule, recall, titles
 from chats.memory.search.days import parse_time_ranges
 from chats.memory.search.question import parse_question
 from chats.memory.search.recall import Recalled, recall_excerpts, remove_speaker_names
@@ -214,6 +214,30 @@ def test_the_scopes(alice: User, chat: Chat, say: Say, ask: Ask, now: datetime) 
     assert said(ask("heron", chat=chat.pk)) == ["heron here"]
 
 
+@pytest.mark.parametrize("most", [0, 1, 2])
+def test_all_chats_of_a_large_folder_are_searched(
+    alice: User, charlie: User, now: datetime, ask: Ask, monkeypatch: pytest.MonkeyPatch, most: int
+) -> None:
+    monkeypatch.setattr(recall, "MOST_NAMED_CHATS", most)
+    folder = Folder.objects.create(owner=alice, name="Birds")
+    for owner, place in ((alice, folder), (alice, folder), (alice, None), (charlie, None)):
+        made = lifecycle.create_chat(owner=owner, now=now)
+        Chat.objects.filter(pk=made.pk).update(folder=place)
+        Message.objects.create(
+            branch=Branch.objects.get(chat=made),
+            seq=1,
+            accepted=1,
+            role="user",
+            parts=[{"type": "text", "text": f"heron of {owner} in {place}"}],
+            created_at=now,
+        )
+        Branch.objects.filter(chat=made).update(last_seq=1)
+    inside = said(ask("heron", kind="folder", id=folder.pk, after=now - timedelta(days=1)))
+    assert inside == ["heron of alice in Birds"] * 2
+    assert said(ask("heron", kind="folder", id=folder.pk, after=now + timedelta(days=1))) == []
+    assert said(ask("heron", unfiled=True)) == ["heron of alice in None"]
+
+
 def test_the_filters(chat: Chat, say: Say, ask: Ask, now: datetime) -> None:
     ann = {"roleId": "ann", "roleName": "Ann-Marie", "type": "human"}
     rows = [say("old heron"), say("reply heron", role="assistant"), say("heron", speaker=ann)]
@@ -392,3 +416,22 @@ def test_a_search_by_a_person_is_led_by_the_index(chat: Chat, say: Say, ask: Ask
                 plan = "\n".join(str(row[-1]) for row in cursor.fetchall())
                 assert "SCAN chats_searchtext\n" not in plan + "\n", sql
                 assert "SCAN chats_message\n" not in plan + "\n", sql
+
+
+def test_titles_of_chats_that_were_used_long_ago_are_found(
+    alice: User, now: datetime, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(titles, "MOST_LOOKED_AT", 2)
+    for age, title in enumerate(["Graureiher", "Boats", "Reiher am See", "小鸟 Reiher", "Lakes"]):
+        made = lifecycle.create_chat(owner=alice, now=now, title=title)
+        Chat.objects.filter(pk=made.pk).update(updated_at=now - timedelta(days=age))
+
+    def found(question: str, most: int = 10) -> list[str]:
+        return [
+            row.title for row in find_chats_by_title(alice.pk, question, scope=Scope(), most=most)
+        ]
+
+    assert found("reiher") == ["Graureiher", "Reiher am See", "小鸟 Reiher"]
+    assert found("reiher", most=2) == ["Graureiher", "Reiher am See"]
+    assert found("小鸟") == ["小鸟 Reiher"]
+    assert found("boats lakes") == []
