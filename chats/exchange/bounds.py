@@ -15,6 +15,7 @@ from django.utils.functional import Promise
 from django.utils.translation import gettext_lazy, gettext_noop
 
 from chats.exchange.drafts import ImportRefused
+from chats.exchange.repacked_archives import ignore_repacking
 from chats.ground.sentences import Sentence
 from contextpolicy.engine.strict_json import (
     AmbiguousJSON,
@@ -215,6 +216,7 @@ def open_archive(file: IO[bytes]) -> zipfile.ZipFile:
         raise build_archive_error(
             gettext_lazy("The file is damaged or not a ZIP archive. Export or download it again.")
         ) from error
+    ignore_repacking(archive)
     opened = list_opened_entries(archive)
     if len(opened) > settings.IMPORT_ENTRIES:
         raise build_archive_entries_error()
