@@ -16,8 +16,8 @@ def select_expired_chats(*, now: datetime) -> QuerySet[Chat]:
     """Return the chats to erase now: expired deleted, temporary and provisional chats.
 
     A temporary chat expires `TEMPORARY_CHAT_HOURS` after its last change. A provisional
-    chat was opened by an API client and never continued; it stays if a user unarchives it
-    or writes in it. Chats under a legal hold are left out.
+    chat was opened by an API client and never continued. Continuing, unarchiving or pinning it,
+    and moving it to a folder, make it permanent. Chats under a legal hold are left out.
     """
     unused = now - timedelta(hours=settings.TEMPORARY_CHAT_HOURS)
     is_deleted = Q(deleted_at__isnull=False)

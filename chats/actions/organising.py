@@ -81,12 +81,17 @@ def organise_chat(
     """Pin or archive the chat, or move it to a folder.
 
     `pinned`, `archived`: None keeps the current value. `folder`: the id of a folder, None to remove
-    the chat from its folder, or "" to keep it. Raises `UnknownFolder`.
+    the chat from its folder, or "" to keep it. A provisional chat that is pinned, moved to a folder
+    or taken out of the archive is not erased any more. Raises `UnknownFolder`.
     """
     changes: dict[str, Any] = {"pinned": pinned, "archived": archived}
     changes = {name: value for name, value in changes.items() if value is not None}
     if folder != "":
         changes["folder"] = find_own_folder(user, folder) if folder else None
+    is_kept = not chat.archived or archived is False or pinned or changes.get("folder")
+    if chat.erase_at and not chat.deleted_at and is_kept:
+        # Otherwise, archiving it again would erase it.
+        changes["erase_at"] = None
     for name, value in changes.items():
         setattr(chat, name, value)
     if changes:

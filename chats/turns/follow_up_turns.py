@@ -17,7 +17,7 @@ from chats.record import messages
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
 from chats.turns.events import record_turn_started
-from chats.turns.start import check_turn_limits
+from chats.turns.start import check_turn_limits, keep_provisional_chat
 
 
 class TurnNotOver(Refusal):
@@ -179,6 +179,7 @@ def create_turn(
         **cause,
     )
     chat.save(update_fields=["accepted_count"])
+    keep_provisional_chat(chat)
     record_turn_started(new, actor=f"user:{user.pk}", chat=chat, now=now, message=None)
     queue.enqueue(queue.RUN_TURN, turn_id=new.pk)
     return new

@@ -261,10 +261,18 @@ def store_message(
         chat.has_cut_files = True
         prepared.save_row_fields(chat, "has_cut_files")
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
+    keep_provisional_chat(chat)
     record_turn_started(turn, actor=actor, chat=chat, now=now, message=message, stored=[message])
     transaction.on_commit(partial(failpoint, "before_enqueue"))
     queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
     return message, turn
+
+
+def keep_provisional_chat(chat: Chat) -> None:
+    """Make a provisional chat permanent, because its owner continues it."""
+    if chat.is_provisional:
+        chat.archived, chat.erase_at = False, None
+        chat.save(update_fields=["archived", "erase_at"])
 
 
 def get_active_branch(chat: Chat) -> Branch:

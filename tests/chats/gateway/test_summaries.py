@@ -6,12 +6,13 @@ from typing import Any
 import pytest
 from django.utils import timezone
 
-from chats.actions import erasure
+from chats.actions import branching, erasure, organising
 from chats.actions.expiry import select_expired_chats
 from chats.background import due_jobs
 from chats.compaction.coverage import get_active_summary
 from chats.ground import queue
-from chats.models import Branch, Chat, GatewayNode, Message
+from chats.models import Branch, Chat, Folder, GatewayNode, Message
+from chats.turns.start import start_turn
 from contextpolicy.models import AuditEvent, ModelSpec
 from tests.support.chat_summaries import SENTENCE, Fold, SetPolicy
 from tests.support.gateway_clients import (
@@ -165,6 +166,40 @@ def test_a_provisional_chat_goes_after_a_day_and_its_row_stays(program: GatewayC
     started = rows[1].data
     assert (started["gateway"], started["identity"]) == ("new", "")
     assert "hi" not in str([row.data for row in rows]).split("'")
+
+
+@pytest.mark.parametrize("kept", ["unarchived", "pinned", "filed", "continued", "regenerated"])
+def test_a_provisional_chat_that_its_owner_keeps_is_not_erased(
+    program: GatewayClient, kept: str
+) -> None:
+    chat = Chat.objects.select_related("owner").get(pk=program.ask([user("hi")]).chat.pk)
+    folder = Folder.objects.create(owner=chat.owner, name="Kept")
+    if kept == "continued":
+        start_turn(user=chat.owner, chat=chat, text="And then?", now=timezone.now())
+    elif kept == "regenerated":
+        message = Message.objects.get(branch__chat=chat, role="assistant")
+        branching.regenerate_reply(user=chat.owner, message=message, now=timezone.now())
+    else:
+        change: dict[str, Any] = {
+            "unarchived": {"archived": False},
+            "pinned": {"pinned": True},
+            "filed": {"folder": folder.pk},
+        }[kept]
+        organising.organise_chat(chat=chat, user=chat.owner, **change)
+    chat.refresh_from_db()
+    organising.organise_chat(chat=chat, user=chat.owner, archived=True)
+    later = timezone.now() + timedelta(days=400)
+    assert not select_expired_chats(now=later).exists()
+
+
+def test_an_earlier_version_left_the_time_of_erasure_of_an_unarchived_chat(
+    program: GatewayClient,
+) -> None:
+    chat = program.ask([user("hi")]).chat
+    Chat.objects.filter(pk=chat.pk).update(archived=False)
+    chat = Chat.objects.select_related("owner").get(pk=chat.pk)
+    organising.organise_chat(chat=chat, user=chat.owner, archived=True)
+    assert not select_expired_chats(now=timezone.now() + timedelta(days=400)).exists()
 
 
 def test_an_erased_message_leaves_no_mark_by_which_it_could_be_guessed(
