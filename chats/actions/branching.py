@@ -28,7 +28,7 @@ from chats.record.history import list_path_segments, select_path_messages
 from chats.record.idempotency import IdempotentRequest
 from chats.record.locking import lock_chat_for_writing
 from chats.turns import round_again
-from chats.turns.follow_up_turns import create_turn
+from chats.turns.follow_up_turns import check_question, create_turn
 from chats.turns.start import Accepted, accept_message, replay_request
 from chats.turns.statements import PERSON_LOCK
 from contextpolicy import ledger
@@ -151,8 +151,8 @@ def regenerate_once(
 
     A team's agent replies again at its position in the round, alone or, with `play_on`,
     followed by the same agents as before. Raises `NotAReply`, `StillWaiting`,
-    `MessageGone`, `TooManyBranches`, `InvalidIdempotencyKey`, `IdempotencyKeyReused`, and
-    the refusals of `turns.start.create_turn`.
+    `MessageGone`, `QuestionErased`, `TooManyBranches`, `InvalidIdempotencyKey`,
+    `IdempotencyKeyReused`, and the refusals of `turns.start.create_turn`.
     """
     keyed = IdempotentRequest(
         user=user,
@@ -193,8 +193,10 @@ def reply_beside_turn(
     """Queue another reply in a new branch in place of a turn that is stopping and has no text yet.
 
     The text that the turn may still store stays in its own branch. Raises `StillWaiting`,
-    `MessageGone`, `TooManyBranches`, and the refusals of `turns.start.create_turn`.
+    `MessageGone`, `QuestionErased`, `TooManyBranches`, and the refusals of
+    `turns.start.create_turn`.
     """
+    check_question(turn)
     path = select_path_messages(turn.branch, after=0, before=turn.branch.last_seq + 1)
     last = path.order_by("seq").last()
     if last is None:
@@ -217,8 +219,9 @@ def find_reply_question(message: Message, *, turn: Turn) -> tuple[Message | None
 
     The message is the newest user message of the turn before the reply, or the one that
     started the turn. A continuation has no message: its cause is the turn whose reply it
-    continues.
+    continues. Raises `QuestionErased`.
     """
+    check_question(turn)
     users = Message.objects.filter(turn=turn, role=Message.Role.USER, seq__lt=message.seq or 0)
     question = users.order_by("-seq").first() or turn.trigger
     if question is None:

@@ -7,6 +7,7 @@ from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
 from django.db import transaction
+from django.db.models import Q
 from django.utils.translation import gettext_noop
 
 from chats.ground import queue
@@ -72,13 +73,24 @@ class TurnWasAbsorbed(Refusal):
     )
 
 
+class QuestionErased(Refusal):
+    """The message that the reply answers was erased. Send a new message instead."""
+
+    code = "message_erased"
+    status = 409
+    sentence = gettext_noop(
+        "The message that this reply answers was erased, so there is nothing to reply to again. "
+        "Send a new message instead."
+    )
+
+
 def retry_turn(
     *, user: AbstractBaseUser, turn: Turn, now: datetime, api_key: ApiKey | None = None
 ) -> Turn:
     """Reply again to a message whose turn failed or was stopped, as a new turn.
 
-    Raises `TurnNotOver`, `NotTheLastTurn`, `TurnIsCompleted`, `TurnWasAbsorbed`, and the refusals
-    of `start_follow_up`.
+    Raises `TurnNotOver`, `NotTheLastTurn`, `TurnIsCompleted`, `TurnWasAbsorbed`, `QuestionErased`,
+    and the refusals of `start_follow_up`.
     """
     return start_follow_up(user=user, turn=turn, now=now, make=build_retry_cause, api_key=api_key)
 
@@ -99,13 +111,26 @@ def continue_reply(
 def build_retry_cause(turn: Turn) -> dict[str, Any]:
     """Return the cause of a retry: the same message, or the same truncated reply.
 
-    Raises `TurnIsCompleted` and `TurnWasAbsorbed`.
+    Raises `TurnIsCompleted`, `TurnWasAbsorbed` and `QuestionErased`.
     """
     if turn.status == Turn.Status.COMPLETED:
         raise TurnIsCompleted
     if turn.status == Turn.Status.ABSORBED:
         raise TurnWasAbsorbed
+    check_question(turn)
     return {"trigger_id": turn.trigger_id, "continues_id": turn.continues_id}
+
+
+def check_question(turn: Turn) -> None:
+    """Raise `QuestionErased` if every message that a turn answers was erased.
+
+    The prompt would end with an earlier reply. A later agent of a round answers other agents.
+    """
+    if turn.trigger_id is None or (turn.hop or 1) > 1:
+        return
+    asked = Q(pk=turn.trigger_id) | Q(turn=turn.pk, role=Message.Role.USER, seq__isnull=False)
+    if not Message.objects.filter(asked, erased_at=None).exists():
+        raise QuestionErased
 
 
 def build_continuation_cause(turn: Turn) -> dict[str, Any]:
