@@ -70,7 +70,11 @@ _QUOTES = {
     "『": "』",
     "《": "》",
 }
-_LABEL = re.compile(r"^title\s*[:：]", re.IGNORECASE)
+_LABEL = re.compile(
+    r"^\**(?:(?:chat )?title|titel|titre|t[ií]tulo|titolo|заголовок|العنوان|标题|標題|题目|題目"
+    r"|タイトル|제목)\**\s*[:：]\**",
+    re.IGNORECASE,
+)
 
 
 @dataclass(frozen=True, slots=True)
