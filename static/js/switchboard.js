@@ -8,6 +8,8 @@ const longestWait = 60_000;
 // Server clocks differ slightly: notices of this many milliseconds are sent again.
 const overlap = 1000;
 const mostNotices = 100;
+// A stream follows this many replies, as on the server. Others wait until one of them has ended.
+const mostReplies = 20;
 
 export class Switchboard {
   constructor(address) {
@@ -55,11 +57,14 @@ export class Switchboard {
     if (!this.tabs.size) return;
     const followed = new Set([...this.tabs.values()].flatMap((turns) => [...turns]));
     const query = new URLSearchParams({ since: this.since });
-    for (const turn of followed) query.append("turn", this.places.get(turn) ?? turn);
+    // The newest first: their tabs were opened last.
+    const heard = [...followed].slice(-mostReplies);
+    this.waiting = followed.size - heard.length;
+    for (const turn of heard) query.append("turn", this.places.get(turn) ?? turn);
     for (const turn of this.places.keys()) if (!followed.has(turn)) this.places.delete(turn);
     const source = new EventSource(`${this.address}?${query}`);
     this.source = source;
-    for (const turn of followed) {
+    for (const turn of heard) {
       for (const kind of kinds) source.addEventListener(`${turn}.${kind}`, (event) => this.pass(turn, kind, event));
     }
     source.addEventListener("changed", ({ data }) => this.notice(JSON.parse(data)));
@@ -85,6 +90,7 @@ export class Switchboard {
     if (kind !== "done") return;
     this.places.delete(turn);
     for (const turns of this.tabs.values()) turns.delete(turn);
+    if (this.waiting) this.openIn(0);
   }
 
   notice({ chat, at }) {

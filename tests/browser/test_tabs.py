@@ -38,6 +38,33 @@ window.EventSource = class extends EventSource {
   constructor(address) { super(address); sources.push(this); }
 };
 """
+# Follows 21 replies with a stream that never responds, then ends one of them. Returns the replies
+# that the streams before and after that follow.
+FOLLOW_MANY = """async () => {
+  const { worker } = document.querySelector("#stream").dataset;
+  const { Switchboard } = await import(new URL("switchboard.js", new URL(worker, location)));
+  const opened = [];
+  window.EventSource = class {
+    constructor(address) {
+      this.address = address;
+      this.heard = new Map();
+      opened.push(this);
+    }
+    addEventListener(kind, hear) { this.heard.set(kind, hear); }
+    close() {}
+  };
+  const later = () => new Promise((done) => setTimeout(done, 50));
+  const turns = () => new URL(opened.at(-1).address, location).searchParams.getAll("turn");
+  const board = new Switchboard("/stream");
+  const port = { postMessage() {} };
+  board.hear(port, { hello: Date.now() });
+  for (let number = 0; number < 21; number += 1) board.hear(port, { follow: `turn${number}` });
+  await later();
+  const before = turns();
+  opened.at(-1).heard.get("turn5.done")({ data: "", lastEventId: "" });
+  await later();
+  return [before, turns()];
+}"""
 # The link that adds older chats to the list.
 MORE_CHATS = "#more-chats > a"
 
@@ -156,6 +183,16 @@ def test_a_browser_without_shared_workers_follows_too(
     person.wait_for_reply()
     expect(person.page.locator("article.msg")).to_have_count(4)
     must_be_quiet(person)
+
+
+def test_of_many_replies_the_newest_are_followed_first(
+    context: BrowserContext, product: Product
+) -> None:
+    person = Person(context.new_page(), product)
+    person.open("/chats/new")
+    before, after = person.page.evaluate(FOLLOW_MANY)
+    assert before == [f"turn{number}" for number in range(1, 21)]
+    assert after == [f"turn{number}" for number in range(21) if number != 5]
 
 
 def test_a_worker_that_fails_late_causes_no_second_stream(
