@@ -44,12 +44,12 @@ PUBLISH_VERSION = gettext_lazy(
     "emergency, publish it with a reason, which the audit log records."
 )
 ASSIGN = gettext_lazy(
-    "Count the affected chats for exactly this target, on the page of the policy or with POST "
+    "Count the affected chats for exactly this target, on the policy page or with POST "
     "/api/v1/blast-radius. Then assign the policy."
 )
 REMOVE = gettext_lazy(
-    "Count the affected chats as if this policy were removed, on the page of the policy or "
-    "with POST /api/v1/blast-radius. Then remove the assignment."
+    "Count the affected chats as if this policy were removed, on the policy page or with POST "
+    "/api/v1/blast-radius. Then remove the assignment."
 )
 
 
@@ -64,8 +64,8 @@ class BlastRadiusNeeded(Exception):
     def __init__(self, row: BlastRadius | None, *, do: StrOrPromise) -> None:
         self.count, self.next_step = row, do
         rule = gettext(
-            "This instance requires a count before policy changes that affect more than "
-            "{limit} of the active chats or refuse messages."
+            "This instance requires a count before a policy change that affects more than "
+            "{limit} of the active chats or causes messages to be refused."
         ).format(limit=f"{settings.BLAST_RADIUS_LIMIT or 0:.0%}")
         super().__init__(join_sentences(rule, describe_count_progress(row), do))
 

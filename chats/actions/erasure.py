@@ -74,8 +74,8 @@ class StillReferred(Refusal):
     code = "reply_elsewhere_not_over"
     status = 409
     sentence = gettext_noop(
-        "A reply in another of your chats is using this text. Wait for that reply to end, or stop "
-        "it, then try again."
+        "A reply in another chat is using this text. Wait until that reply ends, or stop it, "
+        "then try again."
     )
 
 

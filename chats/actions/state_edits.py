@@ -54,7 +54,7 @@ class StateTooLarge(Refusal):
     code = "too_long"
     status = 422
     sentence = gettext_noop(
-        "The state would have {size:,} bytes; {limit:,} are allowed. Shorten a value."
+        "The state would be {size:,} bytes long. The limit is {limit:,}. Shorten a value."
     )
     param = "values"
 

@@ -43,7 +43,8 @@ class SystemTextTooLong(Refusal):
     code = "too_long"
     status = 422
     sentence = gettext_noop(
-        "This system text has {length:,} characters; {limit:,} are allowed. Shorten it by {over:,}."
+        "This system text has {length:,} characters. The limit is {limit:,}. Shorten it by "
+        "{over:,}."
     )
     param = "system_text"
 

@@ -33,8 +33,8 @@ class ReadingReasonForm(AdminForm):
         max_length=audit_access.LONGEST,
         widget=AdminTextInputWidget,
         help_text=gettext_lazy(
-            "Enter a reason for reading, such as a case, a complaint or an order, in 10 to 300 "
-            "characters. The audit log records it permanently."
+            "Enter a reason for reading, such as a legal case, a complaint or a court order, in "
+            "10 to 300 characters. The audit log records it permanently."
         ),
     )
 

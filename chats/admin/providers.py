@@ -183,8 +183,8 @@ class ModelSpecForm(forms.ModelForm[ModelSpec]):
         label=gettext_lazy("Reset the calibration"),
         required=False,
         help_text=gettext_lazy(
-            "Uses uncalibrated token counts until new replies are counted. Select this, for "
-            "example, after the server was replaced."
+            "Uses uncalibrated token counts until new replies are counted. Select this if the "
+            "server was replaced, for example."
         ),
     )
 

@@ -38,7 +38,7 @@ MENU: Mapping[str, Mapping[str, StrOrPromise]] = {
         "Skill": gettext_lazy("Skills"),
         "Team": gettext_lazy("Teams"),
         "LegalHold": gettext_lazy("Legal holds"),
-        "KeptText": gettext_lazy("Texts under legal holds"),
+        "KeptText": gettext_lazy("Texts under legal hold"),
         "RetentionRun": gettext_lazy("Retention"),
     },
     "check": {

@@ -224,7 +224,7 @@ class TeamAdmin(ReadOnlyAdmin):
                 # The role ID is derived from the name.
                 shown(number, agent.role_id),
                 agent.get_type_display(),
-                agent.model.slug if agent.model else gettext("model of the chat"),
+                agent.model.slug if agent.model else gettext("the chat’s model"),
                 agent.get_prompt_form_display(),
                 agent.window_size,
                 agent.policy.slug if agent.policy else "",
@@ -278,7 +278,7 @@ class TeamAdmin(ReadOnlyAdmin):
             rows = [[each.name, each.instruction, each.instruction_file_text] for each in found]
             task = team.current.task if team.current else ""
             if task:
-                rows.append([gettext("Task of the team"), task, ""])
+                rows.append([gettext("Team task"), task, ""])
             return render_table(heads, rows)
         sizes = [
             [

@@ -233,7 +233,7 @@ class ToolDefinitionAdmin(DomainAdmin):
         if row.is_approved:
             return pgettext("state of a tool", "Approved")
         if row.approved_digest:
-            return gettext("Changed since its approval")
+            return gettext("Changed since approval")
         return gettext("Not approved")
 
     @admin.display(description=gettext_lazy("Schema"))

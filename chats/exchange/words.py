@@ -60,7 +60,9 @@ WORDS: Mapping[str, str] = {
         "The chat was not moved to its folder. You have reached the folder limit, or the name of "
         "the folder is not allowed."
     ),
-    "further_losses": gettext_noop("More content of this chat was left out than is listed here."),
+    "further_losses": gettext_noop(
+        "This list is incomplete: more content of this chat was left out."
+    ),
 }
 
 

@@ -56,8 +56,8 @@ class FileNotReady(Refusal):
     code = "file_not_ready"
     status = 409
     sentence = gettext_noop(
-        "{name} is still being read. Send the message again in a moment. In the web interface and "
-        "the REST API, you can also send only the names of files that are not read yet."
+        "{name} is still being read. Send the message again in a moment. In the web interface "
+        "and the REST API, you can also send only the names of files that have not been read yet."
     )
     param = "files"
     retry_after = 1
@@ -70,7 +70,7 @@ class FileNotRead(Refusal):
     status = 409
     sentence = gettext_noop(
         "{name} could not be read: {reason} Remove the file, then send the message again. In the "
-        "web interface and the REST API, you can also send only the name of the file."
+        "web interface and the REST API, you can also send only the file name."
     )
     param = "files"
 

@@ -80,7 +80,7 @@ class FileMissing(Refusal):
 
 
 ONE_MESSAGE = gettext_noop(
-    "One of your messages uses this file. Erase this message. The file is deleted with it."
+    "One of your messages uses this file. Erase that message. This also deletes the file."
 )
 
 
@@ -90,8 +90,8 @@ class FileInUse(Refusal):
     code = "file_in_use"
     status = 409
     sentence = gettext_noop(
-        "{number} of your messages use this file. Erase these messages first. The file is deleted "
-        "with the last of these messages."
+        "{number} of your messages use this file. Erase these messages. Erasing the last one "
+        "also deletes the file."
     )
 
     def __init__(self, *, number: int) -> None:

@@ -59,7 +59,7 @@ CAUSES: Mapping[str, str] = {
     "tls_failed": gettext_noop("the TLS connection failed"),
     "no_answer": gettext_noop("its host does not answer"),
     "lost": gettext_noop("the connection was lost"),
-    "other": gettext_noop("the connection failed, and the log has the reason"),
+    "other": gettext_noop("the connection failed; see the log for the reason"),
 }
 # The same reasons, by the text of the client's message; the first match counts.
 _CAUSES_BY_MESSAGE = (

@@ -66,9 +66,8 @@ class ReadingNotOpen(Refusal):
     status = 403
     sentence = gettext_noop(
         "You have not opened this chat for reading, or your 30-minute access has ended. Give a "
-        "reason first, with POST /api/v1/audit/readings or on the page of one of the chat’s "
-        "calls. If this instance requires a second auditor, another auditor must approve the "
-        "request."
+        "reason first, with POST /api/v1/audit/readings or on the page of any call of this chat. "
+        "If this instance requires a second auditor, another auditor must approve the request."
     )
 
 

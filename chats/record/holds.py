@@ -20,10 +20,10 @@ from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, PendingErasure, Preference
 from contextpolicy import holds, ledger
 
-CHAT_HIDDEN = gettext_lazy("Until then the chat is hidden on your pages and in the API.")
-MESSAGE_STAYS = gettext_lazy("Until then the message remains visible.")
-PREFERENCE_UNUSED = gettext_lazy("Until then the preference is not used.")
-UNCHANGED = gettext_lazy("Until then the data remains unchanged.")
+CHAT_HIDDEN = gettext_lazy("Until then, the chat is hidden from your pages and the API.")
+MESSAGE_STAYS = gettext_lazy("Until then, the message remains visible.")
+PREFERENCE_UNUSED = gettext_lazy("Until then, the preference is not used.")
+UNCHANGED = gettext_lazy("Until then, the data remains unchanged.")
 
 
 class UnderHold(Refusal):

@@ -58,9 +58,7 @@ class EvaluationOver(Refusal):
 
     code = "evaluation_over"
     status = 409
-    sentence = gettext_noop(
-        "This evaluation has ended. Publish its version on the page of the policy."
-    )
+    sentence = gettext_noop("This evaluation has ended. Publish its version on the policy page.")
 
 
 def start_evaluation(

@@ -214,7 +214,7 @@ ERASED: Mapping[str, StrOrPromise] = {
     "requests": gettext_lazy("Stored responses for repeated requests"),
     "frames": gettext_lazy("Replies in the live event stream"),
     "preferences": gettext_lazy("Preferences"),
-    "references": gettext_lazy("Excerpts in prompts of other chats"),
+    "references": gettext_lazy("Excerpts in other chats’ prompts"),
     "gateway_nodes": gettext_lazy("Hashes of messages from API clients"),
 }
 # Reasons a webhook's last attempt failed.

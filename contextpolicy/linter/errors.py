@@ -102,7 +102,7 @@ def _text_problems(values: PolicyValues) -> list[Problem]:
         length = len(getattr(values, name))
         if length > longest:
             sentence = gettext(
-                "{field} has {n:,} characters; {longest:,} are allowed. Shorten it by {excess:,}."
+                "{field} has {n:,} characters. The limit is {longest:,}. Shorten it by {excess:,}."
             ).format(field=name, n=length, longest=longest, excess=length - longest)
             return [Problem("too_long", (name,), sentence)]
     for name in (*LONGEST, "question_prefix"):

@@ -116,9 +116,9 @@ def _find_kept_above_mark(values: PolicyValues, limit: int) -> Iterator[PolicyWa
         "kept_above_mark",
         next(iter(fix)),
         gettext(
-            "keep_last_messages ({n:,}, usually about {kept:,} tokens), a summary of "
-            "{summary:,} tokens and system_text ({system:,}) have {tokens:,} tokens together. "
-            "This exceeds compact_at ({high:,}), so each turn would start a compaction."
+            "keep_last_messages ({n:,}, usually about {kept:,} tokens), a summary of {summary:,} "
+            "tokens and system_text ({system:,}) add up to {tokens:,} tokens. This exceeds "
+            "compact_at ({high:,}), so each turn would start a compaction."
         ).format(
             n=keep,
             kept=kept,

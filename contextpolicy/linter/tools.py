@@ -81,10 +81,10 @@ def find_tool_warnings(values: PolicyValues) -> Iterator[PolicyWarning]:
             "tools_do_not_fit",
             "tools",
             ngettext(
-                "The definition of {n} tool has {tokens:,} tokens and the system text {system:,}. "
-                "{place} allows {limit:,} tokens in a prompt, so every turn would be refused. "
-                "Allow fewer tools or raise token_budget.",
-                "The definitions of {n} tools have {tokens:,} tokens and the system text "
+                "The definition of {n} tool takes {tokens:,} tokens, and the system text "
+                "{system:,}. {place} allows {limit:,} tokens in a prompt, so every turn would be "
+                "refused. Allow fewer tools or raise token_budget.",
+                "The definitions of {n} tools take {tokens:,} tokens, and the system text "
                 "{system:,}. {place} allows {limit:,} tokens in a prompt, so every turn would be "
                 "refused. Allow fewer tools or raise token_budget.",
                 len(room.definitions),

@@ -109,7 +109,7 @@ class ModelSpec(Stored):
         default=True,
         db_default=True,
         help_text=gettext_lazy(
-            "If off, the model receives a line with the name of an image instead of the image."
+            "If off, the model receives a line with the image’s name instead of the image."
         ),
         verbose_name=gettext_lazy("supports images"),
     )

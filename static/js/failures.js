@@ -15,7 +15,7 @@ const sentences = {
 export const unreachable = gettext("The server could not be reached. Check your connection, then try again.");
 export const late = gettext("The server did not answer in time. Check whether the action was completed, then try again.");
 export const signIn = gettext(
-  "The server answered with an unexpected page. You may have to sign in in another tab, then try again.",
+  "The server answered with an unexpected page. You may need to sign in again in another tab. Then try again.",
 );
 const stopped = gettext("The request was stopped before the server answered. Check whether the action was completed, then try again.");
 const stale = gettext("You have signed in again since this page was opened. Try again.");

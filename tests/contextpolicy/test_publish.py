@@ -180,7 +180,7 @@ class TestNewVersion:
             [],
             "too_long",
             "summary_instruction",
-            "4,000 are allowed. Shorten it by 3.",
+            "The limit is 4,000. Shorten it by 3.",
         ),
         ({"summary_instruction": "a\0"}, [], "invalid_character", "summary_instruction", "2"),
         ({"summary_sections": "Orders"}, [], "malformed_policy", "summary_sections", "a list"),

@@ -194,9 +194,9 @@ class ReceiptAdmin(ReadOnlyAdmin):
         if receipt.erased_at is None:
             return gettext("Yes")
         at = dateformat.format(receipt.erased_at, gettext("d M Y H:i:s"))
-        text = gettext(
-            "Not rebuildable since {time} UTC: some text of the prompt was erased"
-        ).format(time=at)
+        text = gettext("Cannot be rebuilt: part of the prompt was erased on {time} UTC").format(
+            time=at
+        )
         return format_html('<span data-note="not-rebuildable">{}</span>', text)
 
     @admin.display(description=gettext_lazy("Budget"))

@@ -250,7 +250,7 @@ class CompactionAdmin(SummaryReviewAdmin):
         """Return one commitment per call, in order, as recorded in the ledger."""
         return join_items(compaction.calls) or gettext("none")
 
-    @admin.display(description=gettext_lazy("Sources of the lines"))
+    @admin.display(description=gettext_lazy("Line sources"))
     def provenance(self, compaction: Compaction) -> str:
         """Return the number of the summary's lines, and how many lack a source message."""
         bullets = [bullet for part in compaction.sections for bullet in part["bullets"]]

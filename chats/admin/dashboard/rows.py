@@ -130,7 +130,7 @@ def build_headline_numbers(whole: Totals, *, wanted: Range, rows: Rows) -> list[
             gettext("Net effect"),
             balances.format_money(whole.net),
             format_unknown_costs(whole.net, of=n["governed"] + n["summaries"])
-            or gettext("Savings minus the cost of summaries and of cache losses"),
+            or gettext("Savings minus the cost of summaries and cache losses"),
             summaries,
             key="net-effect",
         ),

@@ -165,8 +165,8 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
         if left_out := form.get("skills_left_out"):
             # The response is a file, so the next page shows the message.
             sentence = gettext(
-                "The export of {policy} does not contain these skills: {skills}. The file states "
-                "the reason, and how to get them."
+                "The export of {policy} does not contain these skills: {skills}. The file gives "
+                "the reason and explains how to get them."
             ).format(policy=policy, skills=join_items(left_out))
             self.message_user(request, sentence, messages.WARNING, extra_tags="skills_left_out")
         response = JsonResponse(form, json_dumps_params={"indent": 2})

@@ -229,8 +229,8 @@ class PolicyForm(PolicyInputs, forms.ModelForm[ContextPolicy]):
         if not slug and self.cleaned_data.get("name"):
             raise forms.ValidationError(
                 gettext(
-                    "Enter a slug. The name contains no letters A to Z and no digits to create one "
-                    "from."
+                    "Enter a slug. None can be created from the name, which contains no digits "
+                    "and no letters A to Z."
                 )
             )
         try:

@@ -57,7 +57,7 @@ class SkillForm(forms.ModelForm[Skill]):
     )
 
     file_name = forms.CharField(
-        label=gettext_lazy("Path of a file"),
+        label=gettext_lazy("File path"),
         required=False,
         max_length=LONGEST_FILE_NAME,
         help_text=gettext_lazy(
@@ -69,7 +69,7 @@ class SkillForm(forms.ModelForm[Skill]):
         label=gettext_lazy("Text file"), required=False, allow_empty_file=True
     )
     file_text = forms.CharField(
-        label=gettext_lazy("Text of the file"),
+        label=gettext_lazy("File text"),
         required=False,
         strip=False,
         widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),

@@ -195,8 +195,8 @@ class ImportInForm(UnsupportedMediaType):
     """The body is a form. Send the file itself as the body."""
 
     sentence = gettext_noop(
-        "An import is the file itself, not a form. Send the file as the body, for example with "
-        "“curl --data-binary @chats.zip”."
+        "An import request cannot be a form. Send the file itself as the request body, for "
+        "example with “curl --data-binary @chats.zip”."
     )
 
 

@@ -38,8 +38,8 @@ class ArchiveClosed(Refusal):
     code = "archive_closed"
     status = 403
     sentence = gettext_noop(
-        "The policy {policy} does not allow you to search or open the originals in the chat. Read "
-        "them on the page of each compaction."
+        "The policy {policy} does not allow you to search or open the originals in the chat. You "
+        "can read them on each compaction’s page."
     )
 
 

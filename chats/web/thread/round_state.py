@@ -62,10 +62,10 @@ def describe_uncalled_names(made: Round, *, roster: Roster) -> list[str]:
         said.append(text.format(names=join_items(found.inactive_agents)))
     if found.inactive_people:
         text = ngettext(
-            "The person {names} is inactive, so the round does not wait for an answer. To be "
-            "asked, make this person active in the team.",
-            "The people {names} are inactive, so the round does not wait for their answers. To be "
-            "asked, make these people active in the team.",
+            "{names} is inactive, so the round does not wait for an answer. To include this "
+            "person, make them active in the team.",
+            "{names} are inactive, so the round does not wait for their answers. To include "
+            "these people, make them active in the team.",
             len(found.inactive_people),
         )
         said.append(text.format(names=join_items(found.inactive_people)))

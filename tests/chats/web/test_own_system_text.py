@@ -114,7 +114,7 @@ def test_the_ledger_says_how_long_it_is_and_never_its_words(page: Client, chat: 
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("x" * (LONGEST_TEXT + 5), "has 20,005 characters; 20,000 are allowed. Shorten it by 5."),
+        ("x" * (LONGEST_TEXT + 5), "has 20,005 characters. The limit is 20,000. Shorten it by 5."),
         ("a\0b", "contains a character that cannot be stored, at position 2."),
     ],
 )

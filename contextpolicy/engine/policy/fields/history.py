@@ -22,7 +22,7 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Token budget"),
         help_text=gettext_noop(
-            "The prompt and the reply of a request together have at most this many tokens."
+            "Limits the prompt and the reply of each request to this many tokens in total."
         ),
         combine="min",
     )
@@ -31,7 +31,7 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Reserved for the reply"),
         help_text=gettext_noop(
-            "This many tokens of the budget are reserved for the reply. Longer replies are cut off."
+            "Reserves this many tokens of the budget for the reply. Longer replies are cut off."
         ),
         combine="max",
     )
@@ -40,8 +40,8 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Maximum bytes"),
         help_text=gettext_noop(
-            "A prompt has at most this many bytes. The token limit also applies. Set this "
-            "limit for providers that limit the request size."
+            "Limits each prompt to this many bytes. The token limit also applies. Set this limit "
+            "for providers that limit the request size."
         ),
         combine="min",
         sentence=ngettext_noop("A prompt has at most {n} byte.", "A prompt has at most {n} bytes."),
@@ -51,9 +51,9 @@ class HistoryFields:
         group="size",
         label=gettext_noop("Limit for pins"),
         help_text=gettext_noop(
-            "Pinned messages use at most this many tokens of a prompt. If the limit is "
-            "exceeded, the oldest pins are left out. Without a limit, users can pin up to half "
-            "of the prompt limit."
+            "Limits pinned messages to this many tokens of each prompt. If they exceed the "
+            "limit, the oldest pins are left out. Without a limit, users can pin up to half of "
+            "the prompt limit."
         ),
         combine="min",
         sentence=ngettext_noop("Pins may use {n} token.", "Pins may use {n} tokens."),
@@ -63,8 +63,7 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Window in messages"),
         help_text=gettext_noop(
-            "A prompt contains at most this many messages of the history. Older messages are "
-            "left out."
+            "Limits the history in a prompt to this many messages. Older messages are left out."
         ),
         combine="min",
         unused_with=("entity_state",),
@@ -74,8 +73,8 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Window in turns"),
         help_text=gettext_noop(
-            "A prompt contains at most this many turns of the history. A turn is a question "
-            "with its reply and tool calls."
+            "Limits the history in a prompt to this many turns. A turn is a question with its "
+            "reply and tool calls."
         ),
         combine="min",
         unused_with=("entity_state",),
@@ -85,8 +84,7 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Window in tokens"),
         help_text=gettext_noop(
-            "The history uses at most this many tokens of a prompt. The oldest messages are "
-            "left out."
+            "Limits the history in a prompt to this many tokens. The oldest messages are left out."
         ),
         combine="min",
         unused_with=("entity_state",),
@@ -97,8 +95,8 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Cut messages at (characters)"),
         help_text=gettext_noop(
-            "Prompts contain at most this many characters of each message of the history. The "
-            "stored messages do not change."
+            "Cuts each message of the history to this many characters in prompts. Stored "
+            "messages do not change."
         ),
         combine="min",
         sentence=ngettext_noop(
@@ -121,8 +119,8 @@ class HistoryFields:
         group="history",
         label=gettext_noop("Newest messages kept"),
         help_text=gettext_noop(
-            "This many of the newest messages are not summarised, if they fit into the prompt. "
-            "With a state, these messages are sent in addition to the state."
+            "Keeps this many of the newest messages out of summaries, if they fit into the "
+            "prompt. With a state, these messages are sent in addition to the state."
         ),
         smallest=0,
         unused_with=("simple", "sliding_window"),
@@ -143,7 +141,7 @@ class HistoryFields:
         group="compaction",
         label=gettext_noop("Shorten the history at (tokens)"),
         help_text=gettext_noop(
-            "The lower of this number and the share in percent applies. 0: only the share applies."
+            "The lower of this number and the percentage applies. 0: only the percentage applies."
         ),
         unused_with=WITHOUT_MARKS,
     )
@@ -162,7 +160,7 @@ class HistoryFields:
         group="compaction",
         label=gettext_noop("Shorten the history to (tokens)"),
         help_text=gettext_noop(
-            "The lower of this number and the share in percent applies. 0: only the share applies."
+            "The lower of this number and the percentage applies. 0: only the percentage applies."
         ),
         unused_with=WITHOUT_MARKS,
     )

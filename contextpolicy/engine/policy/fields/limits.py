@@ -56,8 +56,8 @@ class LimitFields:
         group="tools",
         label=gettext_noop("Longest tool result"),
         help_text=gettext_noop(
-            "A tool result has at most this many characters in a prompt. Longer results are "
-            "cut. Stored results do not change."
+            "Cuts each tool result to this many characters in prompts. Stored results do not "
+            "change."
         ),
         combine="min",
     )
@@ -87,8 +87,7 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Longest message"),
         help_text=gettext_noop(
-            "A new message has at most this many characters. Longer messages are refused, "
-            "never cut."
+            "Limits new messages to this many characters. Longer messages are refused, never cut."
         ),
         combine="min",
         sentence=ngettext_noop(
@@ -142,8 +141,8 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Largest file (MiB)"),
         help_text=gettext_noop(
-            "A file that is sent with a new message has at most this size. The limit of the "
-            "server (25 MiB by default) always applies."
+            "Limits each file of a new message to this size. The server’s limit (25 MiB by "
+            "default) always applies."
         ),
         combine="min",
         sentence=gettext_noop("A file has at most {n} MiB."),
@@ -153,8 +152,8 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Files per message"),
         help_text=gettext_noop(
-            "A new message has at most this many files. The limit of the server (20 by "
-            "default) always applies."
+            "Limits new messages to this many files. The server’s limit (20 by default) always "
+            "applies."
         ),
         combine="min",
         sentence=ngettext_noop(
@@ -166,7 +165,7 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Prompt share for files (%)"),
         help_text=gettext_noop(
-            "The texts of all files of a new message use at most this share of the prompt limit. "
+            "Limits the text of all files of a new message to this share of the prompt limit. "
             "Longer texts are cut; the parts that match a question are sent with it."
         ),
         combine="min",

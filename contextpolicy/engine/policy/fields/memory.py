@@ -30,7 +30,7 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Maximum excerpts"),
         help_text=gettext_noop(
-            "A prompt contains at most this many excerpts. If other chats are sources too, at "
+            "Limits the excerpts in a prompt to this number. If other chats are sources too, at "
             "most two excerpts come from the same chat."
         ),
         combine="min",
@@ -42,7 +42,7 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Tokens for excerpts"),
         help_text=gettext_noop(
-            "All excerpts together use at most this many tokens of a prompt, if the prompt share "
+            "Limits all excerpts in a prompt to this many tokens in total, if the prompt share "
             "for excerpts is 0."
         ),
         combine="min",
@@ -52,9 +52,9 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Matching keywords"),
         help_text=gettext_noop(
-            "An excerpt must share at least this many keywords with the question. A word that "
-            "is rare in the chats of the user counts as two. So does a similar meaning, if "
-            "there is an embedding model."
+            "An excerpt must share at least this many keywords with the question. A word that is "
+            "rare in the user’s chats counts as two. So does a similar meaning, if there is an "
+            "embedding model."
         ),
         combine="max",
     )
@@ -123,8 +123,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Newest messages of other chats"),
         help_text=gettext_noop(
-            "This many of the newest messages from other chats of the user in the same folder "
-            "are added before the question. At most 50 messages with 1,200 tokens in total."
+            "Adds this many of the newest messages from the user’s other chats in the same "
+            "folder before the question. At most 50 messages with 1,200 tokens in total."
         ),
         combine="min",
         empty=gettext_noop("0: this policy adds no text."),

@@ -27,8 +27,8 @@ class SummaryFields:
         # xgettext:no-python-format, a percent sign
         label=gettext_noop("Write a summary at (% full)"),
         help_text=gettext_noop(
-            "From this share of the prompt limit on, a summary is prepared in the background. "
-            "It is used when the history is shortened."
+            "When the prompt reaches this share of its limit, a summary is prepared in the "
+            "background. It is used when the history is shortened."
         ),
         unused_with=WITHOUT_SUMMARY,
     )
@@ -37,7 +37,7 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Write a summary at (tokens)"),
         help_text=gettext_noop(
-            "The lower of this number and the share in percent applies. 0: only the share applies."
+            "The lower of this number and the percentage applies. 0: only the percentage applies."
         ),
         unused_with=WITHOUT_SUMMARY,
     )
@@ -56,8 +56,8 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Turns summarised at once"),
         help_text=gettext_noop(
-            "When “Summarise after (turns)” starts a summary, the summary covers at most this "
-            "many turns, oldest first."
+            "Limits a summary that “Summarise after (turns)” starts to this many turns, oldest "
+            "first."
         ),
         unused_with=WITHOUT_SUMMARY,
     )
@@ -78,7 +78,7 @@ class SummaryFields:
         group="summary",
         label=gettext_noop("Maximum summary length"),
         help_text=gettext_noop(
-            "A summary has at most this many tokens. Longer summaries are rejected."
+            "Limits summaries to this many tokens. Longer summaries are rejected."
         ),
         combine="min",
         unused_with=WITHOUT_SUMMARY,
@@ -169,9 +169,8 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Pause after an undo (hours)"),
         help_text=gettext_noop(
-            "After an undo, no summaries are written automatically for this time. 0: none are "
-            "written until a user resumes automatic compaction. The pause also ends when the "
-            "prompt no longer fits."
+            "After an undo, automatic compaction pauses for this time. 0: it pauses until a user "
+            "resumes it. The pause also ends when the prompt no longer fits."
         ),
     )
     edit_right: Right = declare(
