@@ -18,7 +18,7 @@ class PolicyProblems(Exception):
 
 
 class PolicyChangedMeanwhile(Exception):
-    """A version newer than the one that you edit or publish exists. Nothing was saved."""
+    """A newer version than the one that you edit or publish exists. Nothing was saved."""
 
     code = "policy_changed_meanwhile"
 

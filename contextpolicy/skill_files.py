@@ -43,7 +43,7 @@ class SkillFileNameInvalid(Exception):
 
 
 class SkillFileNameTaken(Exception):
-    """Two files of a skill have the same path, ignoring case, or one is a folder of the other."""
+    """Two files of a skill have the same path (ignoring case), or one is a folder of the other."""
 
     code = "skill_file_name_taken"
     status = 422

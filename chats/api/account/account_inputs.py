@@ -27,8 +27,9 @@ class MemoryChange(Strict):
         required=False,
         help_text=(
             "True: turns the memory on, so that preferences from your messages may be saved and "
-            "sent with prompts. False: turns the memory and its suggestions off. Saved preferences "
-            "are kept, but not used, until you delete them. Both end a pause."
+            "sent with prompts. False: turns the memory and its suggestions off. Saved "
+            "preferences are kept, but not used, until you delete them. Either value ends a "
+            "pause."
         ),
     )
     inferring = Flag(

@@ -203,7 +203,7 @@ class PreferenceViewSet(Endpoint):
 
     @extend_schema(summary="Delete a preference", parameters=[PreferenceDeletion])
     def destroy(self, request: Request, preference_id: uuid.UUID) -> Response:
-        """Delete a preference, also from stored prompts. It is not learned again from messages.
+        """Delete a preference and its text in stored prompts. It is not learned again.
 
         You can still add it yourself. The messages from which it was taken are not deleted. Returns
         409 `under_legal_hold` if a legal hold covers it; the preference is then no longer used, and

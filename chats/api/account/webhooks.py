@@ -57,8 +57,8 @@ class WebhookChange(Strict):
         max_length=managing.LONGEST_URL,
         required=False,
         help_text=(
-            "New URL, as for a new webhook. Pending deliveries are sent to it, and each gets all "
-            "attempts again."
+            "New URL, as for a new webhook. Pending deliveries are sent to the new URL, with the "
+            "full number of attempts."
         ),
     )
     events = serializers.ListField(
@@ -147,7 +147,7 @@ class DeliveryOut(serializers.Serializer[WebhookDelivery]):
     next_at = serializers.SerializerMethodField()
     ended_at = serializers.DateTimeField(
         allow_null=True,
-        help_text="Time at which the delivery succeeded or finally failed. Null: pending.",
+        help_text="Time at which the delivery succeeded or its last attempt failed. Null: pending.",
     )
     answer = serializers.IntegerField(
         allow_null=True,
@@ -234,7 +234,8 @@ class WebhookViewSet(ConditionalEndpoint):
 
         If the webhook is enabled, a change resets `failing_since`, and pending deliveries are sent
         immediately. A new URL needs a recent sign-in, and a new URL or new events need the scopes
-        of the events, as for a new webhook. A new URL needs those of pending deliveries too.
+        of the events, as for a new webhook. A new URL also needs the scopes of the events in
+        pending deliveries.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         values: Mapping[str, Any] = WebhookChange.read(request.data)
@@ -277,8 +278,8 @@ class DeliveryViewSet(Endpoint):
     def list(self, request: Request, webhook_id: uuid.UUID) -> Response:
         """List the deliveries, newest first, including pending ones.
 
-        Finished deliveries are deleted after 30 days. With an API key, the list has only events
-        whose scopes the key has.
+        Finished deliveries are deleted after 30 days. With an API key, the list contains only
+        events that the scopes of the key allow.
         """
         webhook = managing.get_webhook(user=self.user, webhook_id=webhook_id)
         name = f"deliveries:{webhook.pk}"
@@ -289,7 +290,7 @@ class DeliveryViewSet(Endpoint):
     @extend_schema(summary="Redeliver a webhook event", responses={202: DeliveryOut})
     @action(detail=True, methods=["post"])
     def send(self, request: Request, webhook_id: uuid.UUID, delivery_id: uuid.UUID) -> Response:
-        """Resend a delivery that succeeded or finally failed. Its id and body do not change.
+        """Resend a succeeded or failed delivery. Its id and body do not change.
 
         The server makes up to eight new attempts. Raises `NotFound`, also for an event whose scope
         the API key lacks.

@@ -20,7 +20,7 @@ class EventsQuery(PageQuery):
         help_text="Only events of the chat with this id. Absent: all chats that you may see.",
     )
     since = serializers.DateTimeField(
-        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+        required=False, help_text="Start of the time range (ISO 8601, inclusive). Absent: no limit."
     )
     q = serializers.CharField(
         required=False,

@@ -99,12 +99,12 @@ class HoldOut(serializers.Serializer[LegalHold]):
         source="user.username",
         default=None,
         allow_null=True,
-        help_text="User name of the held user. Null: another level.",
+        help_text="User name of the user under legal hold. Null: the hold is not for a user.",
     )
     chat = serializers.UUIDField(
         source="chat_id",
         allow_null=True,
-        help_text="Id of the held chat. Null: another level.",
+        help_text="Id of the chat under legal hold. Null: the hold is not for a chat.",
     )
     case = serializers.CharField(help_text="Name or number of the legal case.")
     reason = serializers.CharField(help_text="Reason for placing the hold.")
@@ -148,9 +148,9 @@ class HoldViewSet(Endpoint):
     def create(self, request: Request) -> Response:
         """Place a legal hold on everything, a group's members, a user or a chat.
 
-        The hold prevents erasure. Current members of a group stay held after they leave it; later
-        members are held while they belong to it. Raises `InvalidField`, and `Forbidden` and
-        `NotFound` without the permission.
+        The hold prevents erasure. For a group, the hold covers its current members even after they
+        leave, and later members while they belong to the group. Raises `InvalidField`, and
+        `Forbidden` and `NotFound` without the permission.
         """
         asked = validate_storable_texts(NewHold.read(request.data))
         with translate_policy_errors():
@@ -173,7 +173,7 @@ class HoldViewSet(Endpoint):
     @extend_schema(summary="Release a legal hold", request=HoldRelease)
     @action(detail=True, methods=["post"])
     def release(self, request: Request, hold_id: uuid.UUID) -> Response:
-        """Release a legal hold. It ends in seven days.
+        """Release a legal hold. It ends seven days later.
 
         Pending erasures then run, unless another hold covers the content.
 

@@ -63,7 +63,7 @@ class RetentionOut(serializers.Serializer[object]):
         ),
     )
     more_people = serializers.IntegerField(
-        help_text="Number of further users with expired messages, who are not listed in `people`."
+        help_text="Number of other users with expired messages, whom `people` does not list."
     )
 
 
@@ -125,16 +125,22 @@ class RetentionCertificate(serializers.Serializer[object]):
     run = serializers.UUIDField(help_text="Id of the run.")
     started_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField()
-    chats = serializers.IntegerField(help_text="As in the list of runs.")
-    chats_erased = serializers.IntegerField(help_text="As in the list of runs.")
-    messages_erased = serializers.IntegerField(help_text="As in the list of runs.")
-    chats_held = serializers.IntegerField(help_text="As in the list of runs.")
-    chats_busy = serializers.IntegerField(help_text="As in the list of runs.")
-    chats_failed = serializers.IntegerField(help_text="As in the list of runs.")
+    chats = serializers.IntegerField(help_text="Number of checked chats.")
+    chats_erased = serializers.IntegerField(help_text="Number of completely erased chats.")
+    messages_erased = serializers.IntegerField(help_text="Number of erased messages.")
+    chats_held = serializers.IntegerField(
+        help_text="Number of chats skipped because of a legal hold."
+    )
+    chats_busy = serializers.IntegerField(
+        help_text="Number of chats skipped because of a running reply."
+    )
+    chats_failed = serializers.IntegerField(
+        help_text="Number of chats skipped because of an error."
+    )
     digest = serializers.CharField(
         help_text=(
-            "Final hash over all entries, in hex. Each step is the SHA-256 of the previous digest "
-            "in hex (64 zeros at first) followed by the next entry."
+            "Final hash over all entries, in hex. Each step is the SHA-256 of the previous "
+            "digest in hex (initially 64 zeros) followed by the next entry."
         )
     )
     ledger = LedgerPlace(

@@ -44,10 +44,10 @@ class ArchiveViewSet(Endpoint):
     def retrieve(self, request: Request, chat_id: uuid.UUID) -> Response:
         """Search the original messages of a chat for keywords.
 
-        Only messages of the active branch that the active compaction, a summary or a window,
-        replaced in prompts are searched. `speaker` limits the search to one speaker. Excluded and
-        erased messages are not found. The chat page returns the same results. Returns 403
-        `archive_closed` if the policy does not allow searching the originals.
+        Searches the messages of the active branch that the active compaction (a summary or a
+        window) replaced in prompts. `speaker` limits the search to one speaker. Excluded and erased
+        messages are not found. The chat page returns the same results. Returns 403 `archive_closed`
+        if the policy does not allow searching the originals.
         """
         branch = access.get_chat_branch(user=self.user, chat_id=chat_id)
         query = ArchiveQuery.read(request.query_params.dict())

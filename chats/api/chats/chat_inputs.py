@@ -261,8 +261,8 @@ class ExplainQuery(Strict):
         required=False,
         max_length=80,
         help_text=(
-            "Role id of the agent whose policy to explain. Absent: explains the chat's policy "
-            "without an agent."
+            "Role id of the agent whose policy is explained. Absent: the chat's policy, without "
+            "an agent."
         ),
     )
     model = PlainText(

@@ -61,9 +61,9 @@ class ChatOut(serializers.Serializer[Chat]):
     erase_at = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time from which the chat is erased, unless a legal hold covers it: a deleted chat, "
-            "which can be restored until then, or an archived chat that a `/v1` request opened "
-            "and no other has continued. Null: no time is set."
+            "Time after which the chat is erased, unless a legal hold covers it. Set for a "
+            "deleted chat, which can be restored until then, and for an archived chat that a "
+            "`/v1` request opened and no later request continued. Null: not set."
         ),
     )
 

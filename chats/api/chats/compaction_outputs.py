@@ -77,7 +77,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     id = serializers.UUIDField()
     branch = serializers.UUIDField(
         source="branch_id",
-        help_text="Id of the branch on which the compaction was made. Others can use it too.",
+        help_text="Id of the branch of the compaction. Other branches can use it too.",
     )
     kind = serializers.ChoiceField(
         choices=Compaction.Kind.choices,
@@ -149,7 +149,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         help_text="`worker` (automatic) or `user:<id>`, the user who requested or wrote it."
     )
     focus = serializers.CharField(
-        help_text="Details that the requester wanted to keep. Empty: nothing in particular."
+        help_text="Details that the requester wanted to keep. Empty: none."
     )
     needs_approval = serializers.BooleanField(
         help_text=(

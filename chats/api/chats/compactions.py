@@ -119,9 +119,9 @@ class CompactionViewSet(Endpoint):
     def undo(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Restore the messages or the summary that the active summary replaced.
 
-        Automatic compaction pauses until you resume it, the policy's period for such pauses ends,
-        or the prompt no longer fits. Repeating the request has no effect. Returns 409
-        `undo_does_not_fit`, with the token counts, if the prompt would exceed its limit.
+        Automatic compaction pauses until you resume it, the pause set by the policy ends, or the
+        prompt no longer fits. Repeating the request has no effect. Returns 409 `undo_does_not_fit`,
+        with the token counts, if the prompt would exceed its limit.
         """
         row = self.get_object()
         EmptyBody.read(request.data)
@@ -178,8 +178,8 @@ class CompactionViewSet(Endpoint):
     def approve(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> Response:
         """Approve a pending summary. It becomes active, and later prompts contain it.
 
-        Returns 409 `draft_overtaken` if the chat changed, so that the summary cannot be used.
-        Returns 409 `not_waiting` if the summary is no longer pending.
+        Returns 409 `draft_overtaken` if the chat has changed and the summary cannot be used any
+        more. Returns 409 `not_waiting` if the summary is no longer pending.
         """
         row = self.get_object()
         EmptyBody.read(request.data)

@@ -101,14 +101,13 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     field = serializers.CharField(help_text="Name of the field of the policy.")
     value = serializers.JSONField(
         allow_null=True,
-        help_text="Value that applies. Null: not set, or a text of a policy that you may not read.",
+        help_text="Value that applies. Null: not set, or a policy text that you may not read.",
     )
     wanted = serializers.JSONField(
         allow_null=True,
         help_text=(
             "Value that the policies set. It differs from `value` if it does not work with the "
-            "model or the other values. Null: not set, or a text of a policy that you may not "
-            "read."
+            "model or the other values. Null: not set, or a policy text that you may not read."
         ),
     )
     source = SourceOut(help_text="Policy, setting or default that sets the value that applies.")  # type: ignore[assignment]  # DRF's metaclass removes fields

@@ -106,7 +106,7 @@ class EraseChatViewSet(Erasure):
         operation_id="chats_erase", summary="Erase a chat permanently", responses={200: ProofOut}
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Erase a chat permanently, including every copy of its text. It need not be deleted first.
+        """Erase a chat permanently, including every copy of its text. You need not delete it first.
 
         The audit log records a certificate. Returns 409 `under_legal_hold` if a legal hold covers
         the chat; it is then hidden, and erased when the hold ends.

@@ -145,13 +145,13 @@ class ExportViewSet(Endpoint):
     def retrieve(self, request: Request) -> HttpResponseBase:
         """Export your chats, files, memory, skills and account data as a ZIP archive.
 
-        `chats/` has your chats, and `images/` and `files/` the images and files of their messages.
-        `deleted_chats/` has the deleted chats that can be restored, with their images and files.
-        `uploads/` has the uploads that no message uses. `memory.json` has your instructions and all
-        preferences with status, times and sources. `skills/` has the skills of your teams.
-        `account.json` lists chats, files and skills, your profile, settings, folders, webhooks and
-        teams, and the names, prefixes and scopes of your API keys. An import of the archive
-        restores only chats that were not deleted or temporary.
+        `chats/` contains your chats; `images/` and `files/` contain the images and files of their
+        messages. `deleted_chats/` contains the deleted chats that can be restored, with their
+        images and files. `uploads/` contains the uploads that no message uses. `memory.json`
+        contains your instructions and all preferences with status, times and sources. `skills/`
+        contains the skills of your teams. `account.json` lists chats, files and skills, your
+        profile, settings, folders, webhooks and teams, and the names, prefixes and scopes of your
+        API keys. An import of the archive restores only chats that were not deleted or temporary.
 
         Without the scope `chats:write`, an API key gets no deleted chats, and no preferences whose
         only sources are in deleted chats. Without `webhooks` it gets no webhooks, and without

@@ -55,7 +55,7 @@ class ImportOut(serializers.Serializer[FileImport]):
     added = serializers.IntegerField(help_text="Number of new chats that the import created.")
     were_here = serializers.IntegerField(
         help_text=(
-            "Number of chats that you had already: from an earlier import, or because the file "
+            "Number of chats that you already had: from an earlier import, or because the file "
             "was exported from them. Includes those in `grown`."
         )
     )
@@ -168,7 +168,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
     was_here = serializers.BooleanField(
         help_text=(
-            "True: you had the chat already, from an earlier import or because the file was "
+            "True: you already had the chat, from an earlier import or because the file was "
             "exported from it. `messages` then counts only new messages."
         )
     )

@@ -29,7 +29,8 @@ class WithUploads(Strict):
         max_length=1_000,
         help_text=(
             "Ids of your uploads, in order. At most 20 files with 100 MiB in total (the defaults "
-            "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`), or fewer if the policy says so."
+            "of `FILES_PER_MESSAGE` and `MESSAGE_FILES_BYTES`), or fewer if the policy sets "
+            "lower limits."
         ),
     )
     allow_unread = Flag(

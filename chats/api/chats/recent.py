@@ -46,7 +46,7 @@ class RecentMessageViewSet(Endpoint):
     def retrieve(self, request: Request) -> Response:
         """Get your most recent messages and their replies, oldest first, from all chats.
 
-        Returns as many messages as the policy's window, at most 500. Set `limit` to return fewer
+        The policy's window sets the number of messages, up to 500. Set `limit` to return fewer
         messages, and `chat` to return only those of one chat. Excluded, erased and queued messages,
         messages without text and messages of temporary chats are not returned. Raises `NotFound`
         and `PolicyRefused`.

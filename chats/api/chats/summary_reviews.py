@@ -51,10 +51,7 @@ class SummaryReviewOut(serializers.Serializer[Any]):
         ),
     )
     left_out = serializers.IntegerField(
-        help_text=(
-            "Number of older ones of these messages that `sources` omits, because it lists at "
-            "most 500."
-        )
+        help_text=("Number of older messages that `sources` omits, because it lists at most 500.")
     )
 
 

@@ -177,8 +177,7 @@ class UIChatViewSet(Endpoint):
         operation_id="ui_chats_get", summary="List UI messages", parameters=[UIMessagesQuery]
     )
     def retrieve(self, request: Request, client_id: str) -> Response:
-        """List messages of the active branch as UI messages: the newest, or with `before` earlier
-        messages.
+        """List the newest UI messages of the active branch, or earlier ones with `before`.
 
         All steps of a reply are merged into one message. Queued messages are listed last. A running
         reply is not included; resume its stream instead.

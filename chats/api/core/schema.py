@@ -74,8 +74,8 @@ EVENTS = """Stream the server-sent events of a turn. The data of each event is t
 - `snapshot`: the text of the running step so far. It replaces the text received before.
 - `delta`: more text. `offset` is its position in the text of the step, in code points.
 - `state`: a status message of the turn. An empty text means that the turn continues.
-- `reshaped`: another step or attempt started, or the text starts again. A snapshot follows. Only
-  this event withdraws text.
+- `reshaped`: another step or attempt started, or the text was restarted. A snapshot follows. Only
+  this event removes text that was sent before.
 - `done`: the turn has ended. `status` gives the outcome, `code` the reason for a failure. Retrieve
   the turn for details.
 - `server.restarting`, `server.resume`: the stream ends. Reconnect.

@@ -149,8 +149,8 @@ class PolicyImport(Strict):
     form = serializers.DictField(
         help_text=(
             "An exported policy, a strategy of an installed package, or a `context.history` "
-            "configuration of another product. The last two keep the locks of an existing policy "
-            "and its values that do not belong to a strategy."
+            "configuration of another product. The last two formats keep the locks of an "
+            "existing policy, and its values that are not part of the strategy."
         )
     )
     into = PlainText(

@@ -35,10 +35,10 @@ class PreviewViewSet(Endpoint):
     def preview(self, request: Request) -> Response:
         """Check values and locks, and preview their effect on the next prompt of a chat.
 
-        The chat can be any user's, but not a team's. Returns token and message counts but no texts.
-        Nothing is saved. For invalid values, the response contains only the warnings. Users need
-        the permission `contextpolicy.change_contextpolicy`. Raises `NotFound` without permission to
-        change policies and for an unknown chat, and `InvalidCharacter`.
+        The chat can belong to any user, but must not have a team. Returns token and message counts
+        but no texts. Nothing is saved. For invalid values, the response contains only the warnings.
+        Users need the permission `contextpolicy.change_contextpolicy`. Raises `NotFound` without
+        permission to change policies and for an unknown chat, and `InvalidCharacter`.
         """
         if not self.user.has_perm("contextpolicy.change_contextpolicy"):
             raise NotFound

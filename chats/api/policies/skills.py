@@ -327,11 +327,10 @@ class SkillViewSet(Endpoint):
     def import_archive(self, request: Request) -> Response:
         """Import folders with `SKILL.md` to a group or team that you own.
 
-        Administrators can also import them to the instance, any group and shared teams. If this
-        place has a skill with the same name (ignoring case), its description and text are replaced
-        by those of the folder. Its files are replaced by the files of the folder. Files that are
-        not text, or whose path is not allowed, are skipped. If one folder is invalid, nothing is
-        imported.
+        Administrators can also import them to the instance, any group and shared teams. If a skill
+        with the same name (ignoring case) exists there, the description, the text and the files of
+        the folder replace those of the skill. Files that are not text, or whose path is not
+        allowed, are skipped. If one folder is invalid, nothing is imported.
         """
         values = SkillArchive.read(request.data)
         place = pop_place(values)

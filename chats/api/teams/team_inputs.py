@@ -160,7 +160,7 @@ class AgentBody(Strict):
         allow_null=True,
         help_text=(
             "Number of earlier messages that the agent sees, 0 to 100. Null: an existing "
-            "agent keeps its number; a new agent gets 5."
+            "agent keeps its value; a new agent gets 5."
         ),
     )
     policy = PlainText(
@@ -261,10 +261,10 @@ class TeamMessagesQuery(PageQuery):
         ),
     )
     since = serializers.DateTimeField(
-        required=False, help_text="Only from this time on (ISO 8601, inclusive). Absent: no limit."
+        required=False, help_text="Start of the time range (ISO 8601, inclusive). Absent: no limit."
     )
     until = serializers.DateTimeField(
-        required=False, help_text="Only before this time (ISO 8601, exclusive). Absent: no limit."
+        required=False, help_text="End of the time range (ISO 8601, exclusive). Absent: no limit."
     )
     stream = serializers.BooleanField(
         default=False,

@@ -275,7 +275,7 @@ class RoundOut(serializers.Serializer[Any]):
     )
     unknown_names = serializers.ListField(
         child=serializers.CharField(),
-        help_text="Names that replies address but that do not belong to any role of the team.",
+        help_text="Names that replies mention but that match no role of the team.",
     )
     inactive_names = serializers.ListField(
         child=serializers.CharField(),

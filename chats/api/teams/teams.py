@@ -125,7 +125,7 @@ class TeamMessageViewSet(Endpoint):
         parameters=[MESSAGE_KEY],
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Add a message of a team member to the active branch. No agent replies."""
+        """Add a message from a team member to the active branch. No agent replies."""
         chat = access.get_chat(user=self.user, chat_id=chat_id)
         added = conversation.add_message(
             user=self.user,

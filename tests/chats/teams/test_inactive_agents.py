@@ -108,6 +108,6 @@ def test_an_inactive_person_is_not_called_an_agent(play: Plays) -> None:
     game.answer("[NEXT:Ann] [NEXT:Bob] What do you say?")
     state = round_state(game.chat)
     assert state is not None
-    assert "The person Ann is inactive" in state.body
+    assert "Ann is inactive, so the round" in state.body
     assert "The agent Ann" not in state.body
     assert "This chat has no agent named Bob." in state.body
