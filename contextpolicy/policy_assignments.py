@@ -82,7 +82,7 @@ def assign_policy(
 
 
 def unassign_policy(*, assignment: PolicyAssignment, actor: str, now: datetime) -> None:
-    """Remove an assignment. Of several concurrent calls, only one records the removal.
+    """Remove an assignment. If several calls run concurrently, only one records the removal.
 
     Does nothing if another policy has been assigned there since. Raises `SecondPersonNeeded` and
     `blast.BlastRadiusNeeded`.

@@ -185,10 +185,10 @@ def restore_policy_version(
 ) -> PolicyVersion:
     """Create a new version with the values and locks of an older one, and publish it at once.
 
-    History stays linear: no version is removed. Name, retirement and assignments belong to
-    the policy, not to a version, and do not change. A recently active version needs no
-    second person and no count, as far as it was approved and counted for everyone it would
-    apply to. Raises `NoSuchVersion`, `PolicyProblems` if the values can no longer work, and
+    History stays linear: no version is removed. Name, retirement and assignments belong to the
+    policy, not to a version, and do not change. A recently active version needs no second person
+    and no count, if it was approved and counted for everyone that it would apply to. Raises
+    `NoSuchVersion`, `PolicyProblems` if the values can no longer work, and
     `blast.BlastRadiusNeeded`.
     """
     old = policy.versions.filter(number=number).first()

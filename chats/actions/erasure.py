@@ -108,8 +108,8 @@ def erase_message(
     `with_quotes`: erase all quoting messages. Both also work on a message that is already
     erased.
 
-    Raises `StillAnswering`, `StillReferred`, `ChatErased` for a chat that was erased in
-    between, and `UnderHold`, which stores a pending erasure.
+    Raises `StillAnswering`, `StillReferred`, `ChatErased` for a chat that was erased in the
+    meantime, and `UnderHold`, which stores a pending erasure.
     """
     rows: list[Message] = []
     try:
@@ -323,8 +323,8 @@ def erase_chat(*, user: AbstractBaseUser, chat: Chat, now: datetime) -> Proof:
 
     Returns a commitment to all messages, and its salt, which is not stored. Raises `StillAnswering`
     while one of its replies is being written, `StillReferred` while a reply in another chat uses
-    its text, `ChatErased` if it was erased in between, and `UnderHold`, which hides the chat and
-    stores a pending erasure.
+    its text, `ChatErased` if it was erased in the meantime, and `UnderHold`, which hides the chat
+    and stores a pending erasure.
     """
     by = f"user:{user.pk}"
     try:

@@ -263,7 +263,7 @@ def erase_of_person(
     recent: bool = False,
     marks: ErasureMarks,
 ) -> int:
-    """Delete preference texts from the prompts of a user that were created since `since`.
+    """Delete preference texts from a user's prompts that were created since `since`.
 
     `recent`: also delete excerpts of recent chats from these prompts. Returns the number of deleted
     prompt texts.

@@ -141,7 +141,7 @@ def is_archive_closed(chat: Chat, *, known: dict[uuid.UUID, bool]) -> bool:
 
 
 def is_excerpt_on_branch(branch: Branch, excerpt: FoundExcerpt) -> bool:
-    """Return True if a excerpt is on a branch's path."""
+    """Return True if an excerpt is on a branch's path."""
     return any(
         part.branch_id == excerpt.branch_id and part.after < excerpt.seq <= part.to
         for part in history.list_path_segments(branch)

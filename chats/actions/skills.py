@@ -201,7 +201,7 @@ def create_own_skill(
     files: Mapping[str, str | None] | None = None,
     slug: str = "",
 ) -> Skill:
-    """Create a skill in a group, in a team or for the installation.
+    """Create a skill for a group, a team or the instance.
 
     `values`: some of `FIELDS`. `files`: texts by name. `slug`: the preferred slug; by default it is
     derived from the name. A number is added to a slug that is taken. Raises `SkillPlaceRefused`,

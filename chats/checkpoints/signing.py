@@ -106,7 +106,7 @@ def sign_checkpoint(
 
 
 def open_origin(*, actor: str, now: datetime, reason: str) -> LedgerCheckpoint:
-    """Start the next origin after a restored backup and sign its first checkpoint.
+    """Start the next origin after a backup was restored, and sign its first checkpoint.
 
     Its first entry names the checkpoint missing from the database. An unreadable signing key is
     replaced. Raises `NothingToOpen` and `FileUnreadable`, and `CopyNotWritten` after the checkpoint
@@ -148,7 +148,8 @@ def create_checkpoint(
 ) -> LedgerCheckpoint:
     """Append an entry per grown chain, sign the head of the log, and store both.
 
-    Of several signers, all but the last are retired. The caller stores copies after the commit.
+    If there are several signers, all but the last are retired. The caller stores copies after the
+    commit.
     """
     data: dict[str, Any] = {"reason": reason, "origin": log.origin.name}
     ledger.record_event("checkpoint.signed", actor=actor, now=now, data=data)

@@ -127,7 +127,7 @@ def sum_daily_counts(wanted: Range, *, by: str) -> tuple[dict[str, Totals], Tota
 def list_counted_rows(
     *, since: date | None = None, before: date | None = None
 ) -> Iterator[Mapping[str, Any]]:
-    """Yield the daily rows from day `since` on and before day `before`, for `Totals.add`."""
+    """Yield the daily rows from `since` to the day before `before`, for `Totals.add`."""
     rows = DailyCount.objects.all()
     if since is not None:
         rows = rows.filter(day__gte=since)

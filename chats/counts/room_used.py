@@ -41,7 +41,7 @@ class RoomUsed:
 def measure_room_used(policy: ContextPolicy) -> RoomUsed:
     """Measure the newest 50 prompts of the active version, among the newest 1,000 replies.
 
-    Only prompts of completed replies count whose limit this version set, and only if they left out
+    A prompt counts if its reply was completed, if this version set its limit, and if it left out
     messages that were neither excluded nor empty. Prompts of the state strategy do not count: the
     state replaces the dialogue, so they are small by design.
     """

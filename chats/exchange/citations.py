@@ -63,7 +63,7 @@ def replace_citation_marks(text: str, references: Iterable[Any]) -> str:
 
 
 def replace_citation_mark(text: str, mark: str, words: str, *, room: LinkRoom) -> str:
-    """Return a text with words in place of a mark. Without words, blanks before it go too."""
+    """Replace a mark in a text with words; without words, also remove the spaces before it."""
     first, *rest = text.split(mark)
     pieces = [first]
     for piece in rest:

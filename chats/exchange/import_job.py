@@ -226,7 +226,7 @@ def import_draft(worker: ImportWork, read: import_sources.FileRead, *, place: in
 
 
 def request_indexing_of_chat(chat: Chat) -> None:
-    """Request indexing of an imported chat, unless it was erased in between."""
+    """Request indexing of an imported chat, unless it has been erased since."""
     found = Branch.objects.select_related("chat").filter(chat=chat.pk, pk=F("chat__active_branch"))
     if (branch := found.first()) is not None:
         index_schedule.request_indexing(branch)

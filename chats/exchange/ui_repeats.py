@@ -91,7 +91,7 @@ def find_named_turn(chat: Chat, ui_id: str) -> Turn | None:
 
 
 def find_latest_attempt(chat: Chat, named: Turn) -> Turn | None:
-    """Return the newest turn in place of a named one, unless the chat has gone on after it."""
+    """Return the newest turn in place of a named one, unless newer messages follow it."""
     newest = find_newest_attempt(chat, named)
     if newest is None:
         return None

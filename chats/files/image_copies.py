@@ -58,10 +58,10 @@ def load_pixels(file: Any) -> None:
 
 
 def convert_image(image: Any) -> Any:
-    """Return an image with a palette, of one bit or of 16 bits in a mode that can be resized.
+    """Convert an image with a palette, one bit or 16 bits to a mode that can be resized.
 
-    A large image is converted and reduced in strips, because the whole would need several times its
-    memory.
+    A large image is converted and reduced in strips, because converting it as a whole would need
+    several times its memory.
     """
     from PIL import Image  # noqa: PLC0415  # only for this kind
 
@@ -83,8 +83,8 @@ def convert_image(image: Any) -> Any:
 def encode_image(image: Any, *, is_photo: bool) -> tuple[bytes, str]:
     """Return the bytes and the media type of an image's copy.
 
-    A photo is a JPEG. Another image is a PNG, unless providers would refuse a PNG of its size:
-    then it is a JPEG too, with white instead of transparent pixels.
+    Photos become JPEGs. Other images become PNGs, unless providers would refuse a PNG of that size.
+    Then they become JPEGs, with white instead of transparent pixels.
     """
     from PIL import Image  # noqa: PLC0415  # only for this kind
 

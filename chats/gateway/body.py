@@ -234,7 +234,7 @@ def refuse_unsupported_fields(
 ) -> None:
     """Raise `InvalidRequest` for fields that select a provider or would be ignored.
 
-    `known` fields are supported, whatever their names look like.
+    `known` fields are always accepted, even if their names look like those of refused fields.
     """
     for name, said in body.items():
         if name.lower() in ROUTING or parameters.is_routing(name, allowed=known):

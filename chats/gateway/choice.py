@@ -156,10 +156,10 @@ def choose_with_key_policy(
 ) -> model_choice.ChosenModel:
     """Return the model and the effective policy of a chat that a request opens.
 
-    If the key's policy does not fit the limits of other policies, those apply alone: *Coding
-    agents*, for example, reserves 16,000 tokens that the request did not ask for. `chat.policy` is
-    then set to None, without saving the chat. A policy that the request names is not replaced.
-    Raises the errors of `model_choice.choose_chat_model`.
+    If the key's policy conflicts with the limits of other policies, only the other policies apply,
+    and `chat.policy` is set to None without saving the chat. For example, *Coding agents* reserves
+    16,000 tokens, although the request did not ask for them. A policy that the request names is not
+    replaced. Raises the errors of `model_choice.choose_chat_model`.
     """
     try:
         return model_choice.choose_chat_model(chat=chat, default=default)

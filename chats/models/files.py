@@ -187,10 +187,10 @@ class FileExcerpt(Stored):
 
 
 class FileRemoval(Stored):
-    """Stored bytes to delete from `due_at` on.
+    """Stored bytes to delete after `due_at`.
 
-    Created in the transaction that deletes the file's row, and before an upload. Therefore
-    neither a crash nor an unavailable storage leaves bytes behind.
+    Created in the transaction that deletes the file's row, and before an upload. A crash or an
+    unavailable storage therefore leaves no bytes behind.
     """
 
     path = models.CharField(max_length=200, primary_key=True)

@@ -274,7 +274,7 @@ def authenticate_api_key(*, secret: str, now: datetime) -> ApiKey | None:
 
 
 def note_use(key: ApiKey, *, recorded_until: datetime, now: datetime) -> None:
-    """Record that the key was used. Of several concurrent requests, only one writes.
+    """Record that the key was used. If several requests run concurrently, only one writes.
 
     If the database is busy, the request continues, and a later request or a thread records the use.
     """

@@ -265,8 +265,7 @@ def simulate_window_move(branch: Branch, *, to_seq: int) -> Branch:
 def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) -> Branch:
     """Return the branch with new files applied in memory. Stores nothing.
 
-    From the first document with a cut text on, the chat's prompts have the tool that reads
-    documents.
+    Once a chat has a document with a cut text, its prompts offer the tool that reads documents.
     """
     if not any(is_cut(part) for part in files):
         return branch

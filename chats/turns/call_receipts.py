@@ -73,8 +73,9 @@ def create_receipt(
 def check_texts_about_person(about: SentAboutPerson, *, turn: Turn) -> None:
     """Raise `PromptOutdated` if the texts about the owner have changed since they were loaded.
 
-    An erasure deletes copies from the receipts that it finds. Its lock of the owner, which is also
-    held here, decides whether it finds this one. Lock order: before branches and their turns.
+    An erasure deletes the copies in existing receipts. It locks the owner, as this function does,
+    so it runs either before this check or after the receipt is stored. Lock order: before branches
+    and their turns.
     """
     statements.PERSON_LOCK.hold(owner=turn.branch.chat.owner_id)
     known = person.load_person_context(

@@ -26,8 +26,8 @@ class SidePrompt:
     """A composed call, with the parts of its receipt.
 
     `texts` are (origin, name, text, tokens). `read` are the messages that the model reads, with
-    their tokens. Of a message longer than `cut_to` characters, the model reads only the beginning;
-    None means that no message is cut.
+    their tokens. If a message is longer than `cut_to` characters, the model reads only its
+    beginning; None means that no message is cut.
     """
 
     request: ProviderRequest

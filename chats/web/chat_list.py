@@ -15,7 +15,7 @@ from chats.web.shell import list_after, list_for, parse_list_place
 @require_GET
 @signed_in
 def chat_list(request: PersonRequest) -> HttpResponse:
-    """Show the first or a further page of the chat list, as a partial or as a whole page."""
+    """Show the first or a later page of the chat list, as a partial or as a whole page."""
     after = parse_list_place(request.GET.get("after", ""))
     current = parse_open_chat_id(request)
     found = (

@@ -85,7 +85,7 @@ class OptionsField(DomainField, forms.MultipleChoiceField):
 
 
 class UploadField(forms.FileField):
-    """A file, or None. The domain refuses files that it cannot use, and missing ones."""
+    """A file, or None. Domain functions refuse missing and unusable files, not this field."""
 
     def clean(self, data: Any, initial: Any = None) -> UploadedFile[bytes] | None:
         return data or None

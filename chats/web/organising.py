@@ -152,7 +152,7 @@ def chat_restore(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
 def archive_page(request: PersonRequest) -> HttpResponse:
     """List archived and deleted chats, newest first.
 
-    A further page lists either archived or deleted chats.
+    Each later page lists either archived or deleted chats.
     """
     after = parse_list_place(request.GET.get("after", ""))
     after_deleted = None if after else parse_deleted_place(request.GET.get("deleted", ""))

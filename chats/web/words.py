@@ -14,7 +14,7 @@ def format_number(number: int) -> str:
 def abbreviate_number(number: int) -> str:
     """Abbreviate a number: 12418 → 12.4k.
 
-    Numbers below 1,000 are not abbreviated. From 10 million on, the unit is a million.
+    Numbers below 1,000 are not abbreviated. The unit is a million from 10 million upwards.
     """
     if number < 1000:
         return str(number)

@@ -160,7 +160,7 @@ def update_webhook(
 def delete_webhook(*, webhook: Webhook, now: datetime) -> None:
     """Delete the webhook with its deliveries, including pending ones.
 
-    Of several concurrent calls, only one records the deletion.
+    If several calls run concurrently, only one records the deletion.
     """
     # Lock the webhook before the ledger, in the same order as the sender.
     row = Webhook.objects.select_for_update().filter(pk=webhook.pk).first()

@@ -69,9 +69,9 @@ def write_backup(target: IO[bytes], *, now: datetime, place: Path | None = None)
     """Write a backup to a stream, which need not be seekable.
 
     A copy of a SQLite database is created in the folder `place`, or in the folder for temporary
-    files. The database is read before the stored files: a file that is written in between is not
-    needed, and one that is erased in between is missing, as it should be. Raises OperationRefused
-    if the database has no tables, or if the SQLite file is damaged.
+    files. The database is read before the stored files: a file written later is not needed, and a
+    file erased later is missing, as it should be. Raises OperationRefused if the database has no
+    tables, or if the SQLite file is damaged.
     """
     with take_snapshot():
         manifest = Manifest(

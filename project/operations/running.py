@@ -40,7 +40,7 @@ def refuse_while_running() -> None:
 
 
 def list_running_processes() -> list[str]:
-    """Return the processes that use the database, as far as they can be found."""
+    """Return the processes that use the database, if they can be found."""
     found = []
     if is_launcher_running():
         found.append("the launcher")

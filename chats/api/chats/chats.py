@@ -179,7 +179,7 @@ def filter_user_chats(
 def lock_user(user: User) -> None:
     """Lock the user's row, so that concurrent requests of one user run one at a time.
 
-    Of two requests with the same idempotency key, the second then finds the result of the first.
+    If two requests have the same idempotency key, the second then finds the result of the first.
     """
     User.objects.select_for_update(no_key=True).get(pk=user.pk)
 

@@ -183,7 +183,7 @@ def count_texts_by_word(texts: Iterable[SearchText]) -> Counter[str]:
 def index_summary(branch: Branch) -> int:
     """Index the active summary of a branch in place of the previous one.
 
-    Return the number of added texts, 0 if the branch was erased in between.
+    Return the number of added texts, 0 if the branch was erased in the meantime.
     """
     try:
         return replace_summary_text(branch)

@@ -17,8 +17,8 @@ TRIES = 5
 def create_places(branch_ids: Collection[uuid.UUID], *, version: int = 0) -> None:
     """Create the `SearchPlace` of each branch that has none. Branches that were erased are skipped.
 
-    The database checks the branches at the commit, so an erasure in between fails it; the next
-    attempt leaves the erased branch out. Call it outside a transaction. Raises `IntegrityError` if
+    The database checks the branches at the commit, so a concurrent erasure makes it fail; the next
+    attempt leaves out the erased branch. Call it outside a transaction. Raises `IntegrityError` if
     every attempt fails.
     """
     for attempt in range(1, TRIES + 1):

@@ -39,8 +39,8 @@ LOOK_AGAIN = 600.0
 def request_indexing(branch: Branch) -> None:
     """Request indexing of a branch's path, unless it is complete or a task is working on it.
 
-    Nothing happens if the branch is erased at the same moment. Within a transaction, the caller
-    holds a lock that prevents this.
+    Nothing happens if the branch is erased at the same time. Within a transaction, the caller holds
+    a lock that prevents this.
     """
     is_within = connection.in_atomic_block
     try:
@@ -56,7 +56,7 @@ def request_indexing(branch: Branch) -> None:
 def mark_due(branch: Branch) -> bool:
     """Mark a branch's path as due for indexing. Returns False if it was marked already.
 
-    Raises `IntegrityError` at the commit if the branch was erased in between.
+    Raises `IntegrityError` at the commit if the branch was erased in the meantime.
     """
     if branch.chat.temporary or not is_indexing_due(branch):
         return False

@@ -22,8 +22,8 @@ def select_best_sentences(text: str, *, weights: Mapping[str, float], most: int)
 
     The range has at most `most` characters. `weights` maps the question's stems to their weights.
     The range with the largest sum of weights wins. Each stem counts once. Ties go to the shortest
-    range, then to the first. The range is then extended by the sentences after and before it as far
-    as they fit. Without any of the stems, the first sentences are returned.
+    range, then to the first. The range is then extended with the sentences after and before it that
+    fit. Without any of the stems, the first sentences are returned.
     """
     if len(text) <= most:
         return 0, len(text)

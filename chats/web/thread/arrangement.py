@@ -187,7 +187,7 @@ def build_compaction_marker(
 def group_turn_outcomes(rows: ThreadRows) -> dict[uuid.UUID, list[Entry]]:
     """Return failed turns, and stopped turns without text, by the message they follow.
 
-    Of several attempts at one message, only the last one is included.
+    If there were several attempts at one message, only the last one is included.
     """
     latest = {(get_cause_message_id(turn), turn.round_id, turn.hop): turn for turn in rows.turns}
     last_of = {message.turn_id: message.pk for message in rows.messages if message.turn_id}

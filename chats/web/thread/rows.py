@@ -127,11 +127,11 @@ def load_branch_under_policy(
 
     If the policy is unusable, the stored coverage is returned and all actions are locked.
 
-    Turns are read before messages, because each query sees its own snapshot. A turn that
-    ends in between appears as running beside its reply, and the page soon receives an
-    update. In the other order the turn would appear as finished without a reply, and no
-    update would follow. `branch`: the chat's branch, just read. `default`: the model of
-    chats without a chosen one.
+    Turns are read before messages, because each query sees its own snapshot. A turn that ends
+    between the two queries appears as running next to its reply, and the page soon receives an
+    update. In the other order the turn would appear as finished without a reply, and no update
+    would follow. `branch`: the chat's branch, just read. `default`: the model of chats without a
+    chosen one.
     """
     branch = branch or load_active_branch(chat)
     turns = load_newest_turns(branch)
