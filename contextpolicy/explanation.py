@@ -26,7 +26,7 @@ WON = {
     "strictest": gettext_noop("the strictest of all policies that set it"),
     "common": gettext_noop("the values that all policies allow"),
     "setting": gettext_noop("a server setting"),
-    "default": gettext_noop("the default of the strategy"),
+    "default": gettext_noop("the strategy’s default"),
 }
 # The reasons why a value lost.
 LOST = {

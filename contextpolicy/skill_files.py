@@ -35,7 +35,7 @@ class SkillFileNameInvalid(Exception):
     def __init__(self, name: str) -> None:
         super().__init__(
             gettext(
-                "“{name}” cannot be the name of a file of a skill. Use a relative path of 1 to "
+                "“{name}” cannot be the name of a skill file. Use a relative path of 1 to "
                 "{limit} characters from A–Z, a–z, 0–9, “.”, “_”, “-” and “/”. No part may begin "
                 "with a dot, and SKILL.md is reserved."
             ).format(limit=LONGEST_FILE_NAME, name=name[:100])

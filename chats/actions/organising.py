@@ -27,7 +27,7 @@ class InvalidFolderName(Refusal):
     code = "invalid_name"
     status = 422
     sentence = gettext_noop(
-        "The name of the folder is not valid. Enter 1 to {limit} characters, without line breaks, "
+        "The folder name is not valid. Enter 1 to {limit} characters, without line breaks, "
         "control characters or direction overrides."
     )
     param = "name"
@@ -39,7 +39,7 @@ class FolderNameTooLong(Refusal):
     code = "too_long"
     status = 422
     sentence = gettext_noop(
-        "The name of the folder has {length} characters. The limit is {limit}. Shorten the name."
+        "The folder name has {length} characters. The limit is {limit}. Shorten the name."
     )
     param = "name"
 

@@ -62,7 +62,7 @@ class SkillNameInvalid(Refusal):
     code = "skill_name_invalid"
     status = 422
     sentence = gettext_noop(
-        "The name of the skill is not valid. Enter 1 to {limit} characters on one line."
+        "The skill name is not valid. Enter 1 to {limit} characters on one line."
     )
     param = "name"
 
@@ -92,7 +92,7 @@ class SkillModeRefused(Refusal):
     code = "skill_mode_refused"
     status = 403
     sentence = gettext_noop(
-        "Only administrators can add the text of a skill to every prompt. Choose “on demand”."
+        "Only administrators can add a skill’s text to every prompt. Choose “on demand”."
     )
     param = "mode"
 

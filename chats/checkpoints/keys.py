@@ -22,8 +22,8 @@ class SigningKeyUnreadable(Refusal):
     code = "signing_key_unreadable"
     status = 500
     sentence = gettext_noop(
-        "The signing key of the audit log cannot be decrypted, so no checkpoint is signed. "
-        "Restore the old encryption key, or create a new signing key: manage.py ledger_checkpoint "
+        "The audit log’s signing key cannot be decrypted, so no checkpoint is signed. Restore "
+        "the old encryption key, or create a new signing key: manage.py ledger_checkpoint "
         "--open-origin REASON."
     )
 

@@ -50,22 +50,22 @@ FAULTS = {
     WRONG: gettext_noop(
         "The embedding model now returns vectors of a different length. Select “Rebuild index”."
     ),
-    "provider_unavailable": gettext_noop("The server of the embedding model could not be reached."),
-    "provider_timeout": gettext_noop("The server of the embedding model did not answer in time."),
-    "provider_auth": gettext_noop("The server of the embedding model rejected the API key."),
+    "provider_unavailable": gettext_noop("The embedding model’s server could not be reached."),
+    "provider_timeout": gettext_noop("The embedding model’s server did not answer in time."),
+    "provider_auth": gettext_noop("The embedding model’s server rejected the API key."),
     "provider_protocol": gettext_noop(
-        "The server of the embedding model sent a response without a valid vector."
+        "The embedding model’s server sent a response without a valid vector."
     ),
     "provider_rejected": gettext_noop(
-        "The server of the embedding model rejects every text. Check the model name."
+        "The embedding model’s server rejects every text. Check the model name."
     ),
     "provider_rate_limited": gettext_noop(
-        "The server of the embedding model is receiving too many requests."
+        "The embedding model’s server is receiving too many requests."
     ),
 }
 
 
-OTHER_FAULT = gettext_noop("The server of the embedding model returned an error.")
+OTHER_FAULT = gettext_noop("The embedding model’s server returned an error.")
 
 
 def build_embedding_overview() -> Overview:

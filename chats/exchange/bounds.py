@@ -317,9 +317,7 @@ def check_entry(entry: zipfile.ZipInfo) -> None:
     is_outside = is_absolute or ".." in re.split(r"[/\\]", name)
     if is_outside or not names.is_allowed_name(name) or len(name) > 300:
         raise build_archive_error(
-            gettext_lazy(
-                "The path of an entry leads outside the archive. Create the archive again."
-            )
+            gettext_lazy("An entry’s path leads outside the archive. Create the archive again.")
         )
     if entry.flag_bits & 1:
         raise build_archive_error(

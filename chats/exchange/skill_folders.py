@@ -50,8 +50,8 @@ class SkillArchiveTooLarge(Refusal):
     code = "skill_archive_too_large"
     status = 413
     sentence = gettext_noop(
-        "An archive of skills can have at most 1 MiB (10 MiB unpacked) and 200 entries. Each "
-        "SKILL.md can have at most 64 KiB. Split the archive."
+        "A skill archive can have at most 1 MiB (10 MiB unpacked) and 200 entries. Each SKILL.md "
+        "can have at most 64 KiB. Split the archive."
     )
     param = "archive"
 
@@ -123,8 +123,8 @@ class LeftOutFile:
 LEFT_OUT: Mapping[str, str | Promise] = {
     "no_skill": gettext_lazy("The file is not in a folder with a SKILL.md."),
     "name": gettext_lazy(
-        "The name of the file is hidden, reserved (SKILL.md), too long, or contains characters "
-        "other than A–Z, a–z, 0–9, “.”, “_” and “-”."
+        "The file name is hidden, reserved (SKILL.md), too long, or contains characters other "
+        "than A–Z, a–z, 0–9, “.”, “_” and “-”."
     ),
     "not_text": gettext_lazy("The file is not UTF-8 text."),
 }

@@ -57,8 +57,8 @@ WORDS: Mapping[str, str] = {
         "too long, or it belongs to another branch. All messages were imported."
     ),
     "folder_left_out": gettext_noop(
-        "The chat was not moved to its folder. You have reached the folder limit, or the name of "
-        "the folder is not allowed."
+        "The chat was not moved to its folder. You have reached the folder limit, or the folder "
+        "name is not allowed."
     ),
     "further_losses": gettext_noop(
         "This list is incomplete: more content of this chat was left out."

@@ -92,8 +92,8 @@ class FileKindNotAllowed(Refusal):
     code = "file_kind_not_allowed"
     status = 422
     sentence = gettext_noop(
-        "{name} cannot be sent: the policy of this chat does not allow files of the kind {kind}."
-        " Remove it, or ask your administrator."
+        "{name} cannot be sent: this chat’s policy does not allow files of the kind {kind}. "
+        "Remove it, or ask your administrator."
     )
     param = "files"
 
@@ -116,8 +116,8 @@ class FileTooLargeForPolicy(Refusal):
     code = "file_too_large_for_policy"
     status = 422
     sentence = gettext_noop(
-        "{name} cannot be sent: the policy of this chat allows up to {limit} MiB per file. "
-        "Attach a smaller file, or ask your administrator."
+        "{name} cannot be sent: this chat’s policy allows up to {limit} MiB per file. Attach a "
+        "smaller file, or ask your administrator."
     )
     param = "files"
 

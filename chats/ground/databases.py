@@ -53,7 +53,7 @@ CAUSES: Mapping[str, str] = {
     ),
     "connections_used_up": gettext_noop("all its connections are in use"),
     "starting_or_stopping": gettext_noop("it is starting or shutting down"),
-    "option_invalid": gettext_noop("an option of its address has an invalid value"),
+    "option_invalid": gettext_noop("its address has an option with an invalid value"),
     "requirement_unmet": gettext_noop("it does not satisfy an option of its address"),
     "not_permitted": gettext_noop("the user has no permission to connect"),
     "tls_failed": gettext_noop("the TLS connection failed"),

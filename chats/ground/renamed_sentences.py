@@ -19,20 +19,20 @@ RENAMED: Mapping[str, str] = {
         "The address of the tool server is not allowed. List private servers in "
         "ALLOWED_PRIVATE_PROVIDERS."
     ): (
-        "The address of the tool server is not allowed: private networks and plain http need an "
-        "entry in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
+        "The tool server’s address is not allowed: private networks and plain http need an entry "
+        "in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
     ),
     "The definition of the tool changed on its server. An administrator must approve it again.": (
-        "The definition of the tool changed on its server, so it is not called. An administrator "
-        "must read and approve it again."
+        "The tool’s definition changed on its server, so the tool is not called. An "
+        "administrator must read and approve it again."
     ),
     "The server no longer lists this tool.": (
         "The server no longer lists this tool. Read its definitions again, and choose other tools "
         "in the policies that allow this one."
     ),
     "The command of this tool server is not in the setting TOOL_COMMANDS.": (
-        "The command of this tool server is not in the setting TOOL_COMMANDS. Add it to the "
-        "setting and restart, or choose another command."
+        "This tool server’s command is not in the setting TOOL_COMMANDS. Add it to the setting "
+        "and restart, or choose another command."
     ),
 }
 # Stored sentences whose replacements need values that the rows do not have.

@@ -41,8 +41,8 @@ SCOPE_WORDS = {
         "other users after you give a reason"
     ),
     "policy:read": gettext_lazy(
-        "Read the policy of a chat and, if your role allows it, all policies, skills, legal "
-        "holds and counts"
+        "Read a chat’s policy and, if your role allows it, all policies, skills, legal holds and "
+        "counts"
     ),
     "policy:write": gettext_lazy(
         "If your role allows it, change policies, assignments, skills "

@@ -150,7 +150,7 @@ TAIL_PARTS = {
     "profile": gettext_lazy("your instructions"),
     "recent": gettext_lazy("messages from other chats"),
     "references": gettext_lazy("retrieved context"),
-    "date": gettext_lazy("the date of the question"),
+    "date": gettext_lazy("the question’s date"),
 }
 
 

@@ -55,7 +55,7 @@ def find_viewpoint_by_names(
     if person is None:
         raise NotThere(
             what=gettext_lazy("user with this name"),
-            do=gettext_lazy("Enter the sign-in name of the user."),
+            do=gettext_lazy("Enter the user’s sign-in name."),
         )
     chat = None
     if chat_id is not None:
@@ -82,7 +82,7 @@ def resolve_viewpoint(
         agent = agents.select_related("policy__current", "model").filter(role_id=role_id).first()
         if team is None or agent is None:
             raise NotThere(
-                what=gettext_lazy("agent with this role in the team of this chat"),
+                what=gettext_lazy("agent with this role in this chat’s team"),
                 do=gettext_lazy("Enter a chat with a team, and the ID of one of its roles."),
             )
     if model:

@@ -257,8 +257,8 @@ _SENTENCES: dict[ErrorCode, str] = {
         "stopped, and no tool was run. Try again. If the error persists, choose another model."
     ),
     "tool_call_too_long": gettext_noop(
-        "A tool call of the model exceeded the length limit of a reply. The reply was stopped, "
-        "and no tool was run. Try again. If the error persists, choose another model."
+        "One of the model’s tool calls exceeded the length limit of a reply. The reply was "
+        "stopped, and no tool was run. Try again. If the error persists, choose another model."
     ),
     "provider_error": gettext_noop("The model provider reported an error. Try again in a moment."),
 }

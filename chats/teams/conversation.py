@@ -76,8 +76,8 @@ class InvalidSpeaker(Refusal):
     code = "invalid_speaker"
     status = 422
     sentence = gettext_noop(
-        "The ID of a role, its name and each recipient must have 1 to {limit} printable "
-        "characters. A message can have up to {most} recipients."
+        "Role IDs, role names and recipients must have 1 to {limit} printable characters. A "
+        "message can have up to {most} recipients."
     )
     param = "message"
 

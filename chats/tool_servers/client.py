@@ -82,21 +82,21 @@ SENTENCES: Mapping[str, str] = {
         "running and that its address is correct, then read the definitions again."
     ),
     "tool_server_protocol": gettext_noop(
-        "The response of the tool server does not follow the protocol MCP, or one message exceeds "
-        "{mebibytes} MiB. Check that the address is that of an MCP server and that its credential "
-        "is valid, then read the definitions again."
+        "The tool server’s response does not follow the MCP protocol, or one message exceeds "
+        "{mebibytes} MiB. Check that the address belongs to an MCP server and that the "
+        "credential is valid, then read the definitions again."
     ),
     "tool_server_timeout": gettext_noop(
         "The tool server did not answer within {seconds:g} seconds. Check whether it is "
         "overloaded, or raise TOOL_SECONDS, then read the definitions again."
     ),
     "tool_server_refused": gettext_noop(
-        "The address of the tool server is not allowed: private networks and plain http need an "
-        "entry in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
+        "The tool server’s address is not allowed: private networks and plain http need an entry "
+        "in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
     ),
     "tool_definition_changed": gettext_noop(
-        "The definition of the tool changed on its server, so it is not called. An administrator "
-        "must read and approve it again."
+        "The tool’s definition changed on its server, so the tool is not called. An "
+        "administrator must read and approve it again."
     ),
     "tool_not_listed": gettext_noop(
         "The server no longer lists this tool. Read its definitions again, and choose other tools "
@@ -108,8 +108,8 @@ SENTENCES: Mapping[str, str] = {
         "then read the definitions again."
     ),
     "tool_command_missing": gettext_noop(
-        "The command of this tool server is not in the setting TOOL_COMMANDS. Add it to the "
-        "setting and restart, or choose another command."
+        "This tool server’s command is not in the setting TOOL_COMMANDS. Add it to the setting "
+        "and restart, or choose another command."
     ),
 }
 

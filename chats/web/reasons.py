@@ -69,7 +69,7 @@ LEFT_OUT: Mapping[str, LeftOutWords] = {
     ),
     "strategy": LeftOutWords(
         gettext_lazy("not sent: left out by the strategy"),
-        gettext_lazy("Left out by the strategy of the policy"),
+        gettext_lazy("Left out by the policy’s strategy"),
     ),
     "duplicate_of_current": LeftOutWords(
         gettext_lazy("not sent: repeated in the newest message"),
@@ -128,13 +128,11 @@ NOT_USED: Mapping[str, StrOrPromise] = {
     "worker_lost": gettext_lazy("the worker that wrote the summary stopped"),
     "handed_back": gettext_lazy("the worker restarted; another worker writes the summary"),
     "internal_error": gettext_lazy("something went wrong on this server"),
-    "provider_auth": gettext_lazy("the provider rejected the API key of this server"),
+    "provider_auth": gettext_lazy("the provider rejected this server’s API key"),
     "provider_unavailable": gettext_lazy("the model’s provider could not be reached"),
     "provider_rate_limited": gettext_lazy("the model’s provider limited the request rate"),
     "provider_timeout": gettext_lazy("the model did not respond in time"),
-    "content_filtered": gettext_lazy(
-        "a content filter of the model’s provider stopped the summary"
-    ),
+    "content_filtered": gettext_lazy("the provider’s content filter stopped the summary"),
     "provider_protocol": gettext_lazy("the model’s provider sent a response in an unknown format"),
     "provider_rejected": gettext_lazy("the model’s provider refused the request"),
     "provider_error": gettext_lazy("the model’s provider reported an error"),
@@ -144,7 +142,7 @@ NOT_USED: Mapping[str, StrOrPromise] = {
 # Reasons a message did not update the chat state. Some codes are also in `NOT_USED`: the same
 # provider error, but in the call that extracts the state.
 STATE_KEPT: Mapping[str, StrOrPromise] = {
-    "content_filtered": gettext_lazy("a content filter of the provider stopped the response"),
+    "content_filtered": gettext_lazy("the provider’s content filter stopped the response"),
     "model_unavailable": gettext_lazy("the model that extracts the state cannot be used now"),
     "provider_auth": gettext_lazy("the provider rejected the API key"),
     "provider_rate_limited": gettext_lazy("the provider’s rate limit was reached"),
@@ -200,8 +198,8 @@ STATE_VERSIONS: Mapping[str, StrOrPromise] = {
 }
 # Use of a chat's own system text. An ignored text is locked, with a sentence.
 SYSTEM_TEXT_RULES: Mapping[str, StrOrPromise] = {
-    "append": gettext_lazy("This text follows the system text of the policy, if there is one."),
-    "replace": gettext_lazy("This text replaces the system text of the policy."),
+    "append": gettext_lazy("This text follows the policy’s system text, if there is one."),
+    "replace": gettext_lazy("This text replaces the policy’s system text."),
 }
 # Counts in a chat's erasure certificate.
 ERASED: Mapping[str, StrOrPromise] = {

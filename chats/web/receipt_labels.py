@@ -36,29 +36,29 @@ PARTS: Mapping[str, StrOrPromise] = {
     "profile": gettext_lazy("Your profile"),
     "policy": gettext_lazy("Policy text"),
     "agent": gettext_lazy("Agent instructions"),
-    "team": gettext_lazy("Rules of the team"),
+    "team": gettext_lazy("Team rules"),
     "task": gettext_lazy("The team’s task"),
     "chat": gettext_lazy("Chat text"),
     "skills": gettext_lazy("Skills"),
-    "team_skills": gettext_lazy("Skills of the team"),
+    "team_skills": gettext_lazy("Team skills"),
     "budget": gettext_lazy("Reply and tool limits"),
     "preferences": gettext_lazy("Preferences"),
     "recent": gettext_lazy("Your other chats"),
     "state": gettext_lazy("State"),
-    "schema": gettext_lazy("Schema of the state"),
+    "schema": gettext_lazy("State schema"),
     "references": gettext_lazy("Retrieved context"),
     "date": gettext_lazy("Date"),
     "tail": gettext_lazy("Further text"),
 }
 LAYOUTS: Mapping[str, StrOrPromise] = {
     "A": gettext_lazy(
-        "Layout A: one user message contains the history and your message as text. The system "
-        "text of the chat replaces the system text of the policy."
+        "Layout A: one user message contains the history and your message as text. The chat’s "
+        "system text replaces the policy’s system text."
     ),
     "B": gettext_lazy("Layout B: the history is sent as text in a user message before yours."),
     "C": gettext_lazy(
-        "Layout C: one user message contains the history and your message as text. The system "
-        "text of the chat follows the system text of the policy."
+        "Layout C: one user message contains the history and your message as text. The chat’s "
+        "system text follows the policy’s system text."
     ),
 }
 # Repairs of a message in the request. The stored message does not change.
@@ -75,11 +75,10 @@ REPAIRS: Mapping[str, StrOrPromise] = {
 # Changes of a whole prompt.
 CHANGES: Mapping[str, StrOrPromise] = {
     "history_provider:missing": gettext_lazy(
-        "The history provider of the policy is not installed. The built-in history provider "
-        "was used."
+        "The policy’s history provider is not installed. The built-in history provider was used."
     ),
     "history_provider:failed": gettext_lazy(
-        "The history provider of the policy failed. The built-in history provider was used."
+        "The policy’s history provider failed. The built-in history provider was used."
     ),
     "prompt_form:claude-code": gettext_lazy(
         "The agent’s prompt is one block of text in the Claude format."
@@ -97,12 +96,10 @@ CHANGES: Mapping[str, StrOrPromise] = {
     "messages_joined": gettext_lazy(
         "Adjacent messages of the same role were joined, because the provider requires it."
     ),
-    "strategy": gettext_lazy(
-        "The strategy of the policy failed. The sliding window was used instead."
-    ),
+    "strategy": gettext_lazy("The policy’s strategy failed. The sliding window was used instead."),
     "memory_withheld": gettext_lazy(
-        "Your instructions, preferences and messages of other chats were not sent, because the "
-        "policy does not allow it for the provider of this model."
+        "Your instructions, preferences and messages from other chats were not sent, because the "
+        "policy does not allow it for this model’s provider."
     ),
     "references:none": gettext_lazy(
         "No retrieved context: the search found no earlier message for the question."
@@ -125,7 +122,7 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "No retrieved context: memory is off in the chat’s folder."
     ),
     "references:provider": gettext_lazy(
-        "No retrieved context: the policy does not allow it for the provider of this model."
+        "No retrieved context: the policy does not allow it for this model’s provider."
     ),
     "vectors:late": gettext_lazy(
         "Retrieved context was found by keywords only: the embedding search took too long."
@@ -161,17 +158,15 @@ CHANGES: Mapping[str, StrOrPromise] = {
         "Files of skills were left out, because the model or the API client cannot load them."
     ),
     "round_opening": gettext_lazy(
-        "The message that started the round was sent, although it is outside the window of the "
-        "agent."
+        "The message that started the round was sent, although it is outside the agent’s window."
     ),
 }
 # Reasons the fallback replaced a strategy.
 FALLBACKS: Mapping[str, StrOrPromise] = {
-    "missing": gettext_lazy("The package of the plugin is not installed."),
+    "missing": gettext_lazy("The plugin’s package is not installed."),
     "failed": gettext_lazy("The plugin failed with {detail}."),
     "changed_tools": gettext_lazy("The plugin changed the list of tools."),
     "unsound": gettext_lazy(
-        "The selection of the plugin did not fit the prompt, or did not list each message exactly "
-        "once."
+        "The plugin’s selection did not fit the prompt, or did not list each message exactly once."
     ),
 }

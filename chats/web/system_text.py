@@ -61,7 +61,7 @@ def chat_system_text(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse
     if not request.htmx:
         return redirect("chats:system-text", chat.pk)
     saved = (
-        gettext("System text saved. It applies from the next message on.")
+        gettext("System text saved. It applies starting with the next message.")
         if text
         else gettext("System text removed.")
     )

@@ -42,8 +42,8 @@ class TeamForm(PageForm):
         label=gettext_lazy("Task"),
         required=False,
         help_text=gettext_lazy(
-            "This task is sent to every agent in new chats of this team. Text over 5,120 bytes "
-            "(UTF-8) is cut at the end."
+            "This task is sent to every agent in new chats with this team. Text beyond 5,120 "
+            "bytes (UTF-8) is cut off."
         ),
         widget=forms.Textarea(attrs={"dir": "auto", "rows": 3}),
     )
@@ -151,7 +151,7 @@ class AgentForm(PageForm):
         options.pop("empty_permitted", None)
         super().__init__(*args, **{**options, "auto_id": "%s"})
         cast(OptionField, self.fields["model"]).choices = [
-            ("", gettext_lazy("Model of the chat")),
+            ("", gettext_lazy("Chat model")),
             *models,
         ]
         if policies:
@@ -235,7 +235,7 @@ class ResponderForm(PageForm):
     """Who replies in a chat: its model, or a team."""
 
     team = OptionField(
-        label=gettext_lazy("The model or team replies from the next message on"),
+        label=gettext_lazy("The model or team replies starting with the next message"),
         required=False,
         widget=forms.RadioSelect,
     )
@@ -255,8 +255,8 @@ class TaskForm(PageForm):
         label=gettext_lazy("Task"),
         required=False,
         help_text=gettext_lazy(
-            "This task is sent to every agent that replies in this chat. Text over 5,120 bytes "
-            "(UTF-8) is cut at the end."
+            "This task is sent to every agent that replies in this chat. Text beyond 5,120 bytes "
+            "(UTF-8) is cut off."
         ),
         widget=forms.Textarea(attrs={"dir": "auto", "rows": 4}),
     )

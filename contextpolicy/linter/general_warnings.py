@@ -54,8 +54,8 @@ def warn_about_texts(values: PolicyValues, _limit: int) -> Iterator[PolicyWarnin
             "instruction_unread",
             "summary_instruction",
             gettext(
-                "No model writes the summaries. The built-in extractor selects sentences from the "
-                "messages of users and ignores instructions."
+                "No model writes the summaries. The built-in extractor selects sentences from "
+                "users’ messages and ignores instructions."
             ),
             fix={"summary_instruction": UNSET},
         )
@@ -79,7 +79,7 @@ def warn_about_clients(values: PolicyValues, _limit: int) -> Iterator[PolicyWarn
         )
         if values.unmanaged == "all":
             sentence = gettext(
-                "All requests of clients are sent unchanged, without the text and limits of this "
+                "All client requests are sent unchanged, without the text and limits of this "
                 "policy. Their text is not stored. Only the list of allowed models still applies."
             )
         yield PolicyWarning(
@@ -148,8 +148,8 @@ def warn_about_tools(values: PolicyValues, _limit: int) -> Iterator[PolicyWarnin
                 "tool_limit_above_general",
                 "tool_output_rules",
                 gettext(
-                    "tool_output_limit cuts results of {tool} to {n:,} characters, so the limit "
-                    "of the rule ({limit:,}) has no effect."
+                    "tool_output_limit cuts results of {tool} to {n:,} characters, so the rule’s "
+                    "limit ({limit:,}) has no effect."
                 ).format(tool=tool, n=most, limit=rule["limit"]),
                 fix=_build_rules_fix(capped),
             )

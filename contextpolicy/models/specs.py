@@ -13,7 +13,7 @@ from contextpolicy.models.base import Stored
 class Thinking(models.TextChoices):
     """Ways to request reasoning from a model. Numbers are token budgets."""
 
-    OWN = "", gettext_lazy("Default of the model")
+    OWN = "", gettext_lazy("The model’s default")
     ADAPTIVE = "adaptive", gettext_lazy("Chosen by the model")
     LITTLE = "1024", gettext_lazy("Up to 1,024 tokens")
     SOME = "4096", gettext_lazy("Up to 4,096 tokens")
@@ -36,7 +36,7 @@ class ModelSpec(Stored):
     name = models.CharField(
         max_length=200,
         help_text=gettext_lazy(
-            "Enter the name of the model in the provider’s API, such as “gpt-4o-mini”."
+            "Enter the model’s name in the provider’s API, such as “gpt-4o-mini”."
         ),
         verbose_name=gettext_lazy("name"),
     )
@@ -47,8 +47,8 @@ class ModelSpec(Stored):
         null=True,
         blank=True,
         help_text=gettext_lazy(
-            "The context window of the model has this many tokens. Empty: the policy’s token "
-            "budget limits prompts. A learned window also limits them."
+            "The model’s context window has this many tokens. Empty: the policy’s token budget "
+            "limits prompts. A learned window also limits them."
         ),
         verbose_name=gettext_lazy("context window"),
     )
@@ -101,7 +101,7 @@ class ModelSpec(Stored):
         default="",
         db_default="",
         help_text=(
-            gettext_lazy("Enter the currency of the prices of this model, such as “USD” or “€”.")
+            gettext_lazy("Enter the currency of this model’s prices, such as “USD” or “€”.")
         ),
         verbose_name=gettext_lazy("currency"),
     )
@@ -127,9 +127,9 @@ class ModelSpec(Stored):
         default="",
         db_default="",
         help_text=gettext_lazy(
-            "Enter the types of tools that the server of this model runs itself, separated by "
-            "commas, such as “web_search”. Clients of the gateway can then request them. Such "
-            "a tool may send parts of the chat to other services."
+            "Enter the types of tools that this model’s server runs itself, separated by commas, "
+            "such as “web_search”. Gateway clients can then request them. These tools may send "
+            "parts of the chat to other services."
         ),
         verbose_name=gettext_lazy("hosted tools"),
     )
@@ -164,8 +164,8 @@ class ModelSpec(Stored):
         default=Thinking.OWN,
         blank=True,
         help_text=gettext_lazy(
-            "Controls reasoning before a reply, for models with Anthropic’s API. Reasoning tokens "
-            "count towards the limit of the reply."
+            "Controls reasoning before a reply, for models with Anthropic’s API. Reasoning "
+            "tokens count towards the reply limit."
         ),
         verbose_name=gettext_lazy("reasoning"),
     )

@@ -97,8 +97,8 @@ class ToolDefinition(Stored):
         db_default=True,
         verbose_name=gettext_lazy("requires consent"),
         help_text=gettext_lazy(
-            "Each call waits until the owner of the chat allows it, once or for all later "
-            "calls in the chat."
+            "Each call waits until the chat’s owner allows it, once or for all later calls in "
+            "the chat."
         ),
     )
     # False once the server no longer lists the tool.

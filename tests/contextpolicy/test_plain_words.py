@@ -76,7 +76,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
             PolicyValues(references=True, reference_count=4, reference_tokens=900),
             "Adds up to 4 excerpts of earlier messages (900 tokens) that match",
         ),
-        (PolicyValues(chat_system="ignore"), "The system text of a chat is not sent"),
+        (PolicyValues(chat_system="ignore"), "A chat’s system text is not sent"),
         (PolicyValues(system_text="x", hide_system_text=True), "The system text is hidden"),
     ],
 )

@@ -110,8 +110,8 @@ class CompactionDeeds(ReadOnlyAdmin):
             queryset,
             title=gettext("Regenerate summaries"),
             sentence=gettext(
-                "The model of the policy regenerates these summaries from the original "
-                "messages. The old versions stay readable."
+                "The policy’s model regenerates these summaries from the original messages. The "
+                "old versions stay readable."
             ),
             action=lambda row: controls.request_summary_rerun(user=user, compaction=row, now=now),
             done=gettext("Regeneration of the summary requested."),

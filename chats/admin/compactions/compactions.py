@@ -150,7 +150,7 @@ class CompactionAdmin(SummaryReviewAdmin):
             rows,
             title=gettext("Approve pending summaries"),
             sentence=gettext(
-                "From the next prompt on, these summaries replace their messages. Selected "
+                "Starting with the next prompt, these summaries replace their messages. Selected "
                 "summaries that are not pending are skipped."
             ),
             action=lambda row: approve.approve_summary(user=user, compaction=row, now=now),

@@ -324,8 +324,8 @@ class ContextPolicyAdmin(SavedPolicyAdmin):
             code = "waits_for_count"
             sentence = gettext(
                 "Version {number} is saved as a draft. This instance requires a count of the "
-                "affected chats before a change. Start the count under “Preview”. If the "
-                "result allows the change, publish the draft."
+                "affected chats before a change. Start the count under “Preview”. Publish the "
+                "draft if the result allows it."
             )
         self.message_user(
             request, sentence.format(number=version.number), messages.WARNING, extra_tags=code

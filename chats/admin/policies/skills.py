@@ -61,8 +61,8 @@ class SkillForm(forms.ModelForm[Skill]):
         required=False,
         max_length=LONGEST_FILE_NAME,
         help_text=gettext_lazy(
-            "Adds a file, or replaces the file with this path, such as forms/refund.csv. "
-            "Empty: the name of the chosen file is used."
+            "Adds a file, or replaces the file with this path, such as forms/refund.csv. Empty: "
+            "the chosen file’s name is used."
         ),
     )
     file_upload = forms.FileField(
@@ -75,7 +75,7 @@ class SkillForm(forms.ModelForm[Skill]):
         widget=forms.Textarea(attrs={"rows": 6, "class": "vLargeTextField"}),
         help_text=format_lazy(
             gettext_lazy(
-                "Enter the text of the file if you do not choose a file. At most {n:,} characters."
+                "Enter the file’s text if you do not choose a file. At most {n:,} characters."
             ),
             n=LONGEST_SKILL_FILE,
         ),
@@ -114,8 +114,8 @@ class SkillForm(forms.ModelForm[Skill]):
                 n=LONGEST_SKILL,
             ),
             "group": gettext_lazy(
-                "All chats of the members of this group can use this skill. Without a group or "
-                "team, policies select the skill."
+                "All chats of this group’s members can use this skill. Without a group or team, "
+                "policies select the skill."
             ),
         }
 

@@ -73,7 +73,7 @@ def _summary(values: PolicyValues, limit: int) -> list[Pieces]:
         words = gettext("A summary that loses any of these is rejected: {kinds}.")
         sentences.append(fill_sentence(words, kinds=build_words("pinned_kinds", kinds)))
     if values.summary_instruction.strip() and values.summarization_model:
-        words = gettext("{model} also follows [the instruction of this policy].")
+        words = gettext("{model} also follows [this policy’s instruction].")
         sentences.append(fill_sentence(words, about="summary_instruction", model=writer))
     if values.summary_sections:
         headings = build_words("summary_sections", join_items(values.summary_sections))

@@ -34,7 +34,7 @@ class TargetInputs(forms.Form):
     chat = forms.UUIDField(
         label=gettext_lazy("Chat"),
         required=False,
-        help_text=gettext_lazy("Enter the ID of the chat."),
+        help_text=gettext_lazy("Enter the chat ID."),
     )
 
     def clean_person(self) -> User | None:

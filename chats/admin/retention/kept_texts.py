@@ -29,7 +29,7 @@ class KeptTextAdmin(ReadOnlyAdmin):
     list_display = ("kind", "owner", "chat_id", "replaced_at", "replaced_by")
     list_filter = ("kind", "replaced_at")
     search_fields = ("owner__username", "=chat__id")
-    search_help_text = gettext_lazy("Enter the user name, or the ID of the chat.")
+    search_help_text = gettext_lazy("Enter the user name or the chat ID.")
     list_select_related = ("owner",)
     ordering: ClassVar = ("-replaced_at", "-pk")
     exclude = ("text",)

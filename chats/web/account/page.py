@@ -63,11 +63,11 @@ class AppearanceForm(PageForm):
     def __init__(self, *args: Any, browser: str, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         named = (
-            gettext("Time zone of the browser ({zone})").format(zone=browser)
+            gettext("The browser’s time zone ({zone})").format(zone=browser)
             if browser
-            else gettext("Time zone of the browser")
+            else gettext("The browser’s time zone")
         )
-        offered = [("", gettext("Language of the browser")), *settings.LANGUAGES]
+        offered = [("", gettext("The browser’s language")), *settings.LANGUAGES]
         cast(forms.ChoiceField, self.fields["language"]).choices = offered
         names = [(name, name.replace("_", " ")) for name in zones.list_time_zones()]
         zone_choices = [("", named), ("UTC", "UTC"), *names]

@@ -115,8 +115,8 @@ class SkillFileForm(PageForm):
         required=False,
         max_length=LONGEST_FILE_NAME,
         help_text=gettext_lazy(
-            "Enter a path, such as reference.md or forms/refund.csv. A file with the same path is "
-            "replaced. Empty: the name of the chosen file is used."
+            "Enter a path, such as reference.md or forms/refund.csv. A file with the same path "
+            "is replaced. Empty: the chosen file’s name is used."
         ),
         widget=build_text_input(),
     )

@@ -217,7 +217,7 @@ def build_balance_figures(balance: Balance) -> list[CompactionFigure]:
     """Return the cost, savings, cache losses and net effect over the counted prompts."""
     losses = gettext("≈ {tokens:,} tokens not read from the cache")
     said = (
-        (gettext("Cost"), balance.cost, gettext("for the calls of the summarising model")),
+        (gettext("Cost"), balance.cost, gettext("for the summarising model’s calls")),
         (gettext("Saved"), balance.saved, describe_savings(balance)),
         (gettext("Cache losses"), balance.lost, losses.format(tokens=balance.lost_tokens)),
         (gettext("Net effect"), balance.net, gettext("savings minus costs and cache losses")),

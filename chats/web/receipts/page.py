@@ -168,7 +168,7 @@ def build_receipt_figures(row: Receipt) -> list[ReceiptFigure]:
     ]
     factor = budget.get("calibration", 1.0)
     if factor != 1:
-        note = gettext("local count × {factor:.3f}, learned from replies of this model")
+        note = gettext("local count × {factor:.3f}, learned from this model’s replies")
         estimate = f"≈ {format_number(round(row.prompt_tokens * factor))}"
         label = gettext("Estimated for the provider")
         figures.insert(1, ReceiptFigure(label, estimate, note.format(factor=factor)))

@@ -33,8 +33,7 @@ def note_words(notes: Sequence[str]) -> list[str]:
 def describe_adjusted_values(adjusted: Sequence[Sequence[object]]) -> list[str]:
     """Return sentences about policy values that were adjusted to fit the model."""
     words = gettext(
-        "{name} is {used} instead of {wanted}, because the values of the policies do not fit "
-        "this model."
+        "{name} is {used} instead of {wanted}, because the policies’ values do not fit this model."
     )
     of_tools = gettext(
         "{name} is {used} instead of {wanted}, because this model allows no other tools."

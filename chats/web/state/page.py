@@ -103,7 +103,7 @@ def chat_state(request: PersonRequest, chat_id: uuid.UUID) -> HttpResponse:
         return render_state_page(request, chat, now.kept, typed=differing, refusal=refusal)
     except Refusal as refusal:
         return render_state_page(request, chat, found.kept, form=form, refusal=refusal)
-    saved = gettext("State saved. It applies from the next message on.")
+    saved = gettext("State saved. It applies starting with the next message.")
     return render_saved_state(request, chat, found.kept, saved=saved, note="state-saved")
 
 

@@ -61,9 +61,9 @@ def find_reserve_clashes(values: PolicyFields, *, model_window: int | None) -> l
         return []
     sentence = Phrase(
         gettext_noop(
-            "reserve_tokens ({reserve_tokens:,}) uses the whole context window of the model "
-            "({model_window:,}). Lower reserve_tokens below {model_window:,}, or choose a "
-            "model with a larger context window."
+            "reserve_tokens ({reserve_tokens:,}) uses the model’s whole context window "
+            "({model_window:,}). Lower reserve_tokens below {model_window:,}, or choose a model "
+            "with a larger context window."
         ),
         reserve_tokens=values.reserve_tokens,
         model_window=model_window,

@@ -83,7 +83,7 @@ class MemoryFields:
         labels={
             "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
             "folder": gettext_noop("Chats of the same folder, or without a folder"),
-            "person": gettext_noop("All chats of the user"),
+            "person": gettext_noop("All the user’s chats"),
         },
     )
     own_instructions: bool = declare(
@@ -91,8 +91,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Personal instructions"),
         help_text=gettext_noop(
-            "Sends the instructions that a user wrote for all of their chats, in a user message "
-            "and not as system text."
+            "Sends the instructions that a user wrote for all their chats, in a user message and "
+            "not as system text."
         ),
         sentence=gettext_noop("Personal instructions are [not sent]."),
     )
@@ -101,8 +101,8 @@ class MemoryFields:
         group="memory",
         label=gettext_noop("Preferences"),
         help_text=gettext_noop(
-            "Sends the saved preferences of a user, and saves new preferences. Requires the "
-            "user’s consent."
+            "Sends a user’s saved preferences, and saves new preferences. Requires the user’s "
+            "consent."
         ),
         sentence=gettext_noop("Preferences are [not saved or sent]."),
     )

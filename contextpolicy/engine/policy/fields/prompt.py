@@ -33,8 +33,8 @@ class PromptFields:
         group="prompt",
         label=gettext_noop("History provider"),
         help_text=gettext_noop(
-            "Chooses the earlier messages from which the strategy selects. Empty: the "
-            "messages of the chat. Packages can add providers."
+            "Chooses the earlier messages from which the strategy selects. Empty: the chat’s "
+            "messages. Packages can add providers."
         ),
         choices="history_providers",
         sentence=gettext_noop("The history provider {provider} chooses the earlier messages."),
@@ -72,18 +72,18 @@ class PromptFields:
         group="prompt",
         label=gettext_noop("System text of a chat"),
         help_text=gettext_noop(
-            "Sets how a chat’s system text is combined with the system text of this policy."
+            "Sets how a chat’s system text is combined with this policy’s system text."
         ),
         labels={
             "layout": gettext_noop(
-                "Depends on the layout (A replaces the text of the policy, the others append to it)"
+                "Depends on the layout (A replaces the policy’s text, the others append to it)"
             ),
-            "append": gettext_noop("Appended to the text of the policy"),
-            "replace": gettext_noop("Replaces the text of the policy"),
+            "append": gettext_noop("Appended to the policy’s text"),
+            "replace": gettext_noop("Replaces the policy’s text"),
             "ignore": gettext_noop("Not sent"),
         },
         sentence=gettext_noop(
-            "The system text of a chat is [not sent]; only the system text of the policy is sent."
+            "A chat’s system text is [not sent]; only the policy’s system text is sent."
         ),
         described_if=lambda values: values.chat_system == "ignore",
     )
@@ -91,7 +91,7 @@ class PromptFields:
     show_date: bool = declare(
         default=False,
         group="prompt",
-        label=gettext_noop("Date of the question"),
+        label=gettext_noop("Question date"),
         help_text=gettext_noop("Adds a line with the date (year-month-day) before the question."),
         sentence=gettext_noop("Sends [the date] before the question."),
     )
@@ -137,9 +137,9 @@ class PromptFields:
         group="text",
         label=gettext_noop("System text"),
         help_text=gettext_noop(
-            "Prompts begin with this text, unless the system text of a chat replaces it. Do not "
-            "include secrets, because models can repeat them. {no_text}: no text, even if a "
-            "less specific policy sets one."
+            "Prompts begin with this text, unless a chat’s system text replaces it. Do not "
+            "include secrets, because models can repeat them. {no_text}: no text, even if a less "
+            "specific policy sets one."
         ),
         longest=20_000,
         rows=8,

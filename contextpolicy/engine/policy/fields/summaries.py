@@ -158,8 +158,8 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Undo permission"),
         help_text=gettext_noop(
-            "Sets who can undo and redo a summary: the owner of the chat, policy "
-            "administrators, or no user."
+            "Sets who can undo and redo a summary: the chat’s owner, policy administrators, or "
+            "no user."
         ),
         labels=PERMISSION_LABELS,
     )
@@ -178,7 +178,7 @@ class SummaryFields:
         group="permissions",
         label=gettext_noop("Edit permission"),
         help_text=gettext_noop(
-            "Sets who can edit and regenerate a summary: the owner of the chat, policy "
+            "Sets who can edit and regenerate a summary: the chat’s owner, policy "
             "administrators, or no user."
         ),
         labels=PERMISSION_LABELS,
