@@ -27,7 +27,7 @@ _NAME = re.compile(r"[A-Za-z0-9_-][A-Za-z0-9._-]*(/[A-Za-z0-9_-][A-Za-z0-9._-]*)
 
 
 class SkillFileNameInvalid(Exception):
-    """The path of a file is not relative, has forbidden characters, is too long or is SKILL.md."""
+    """A file path is not relative, has forbidden characters, is too long or is SKILL.md."""
 
     code = "skill_file_name_invalid"
     status = 422

@@ -26,7 +26,7 @@ MOST_SKILLS = 50
 
 
 class SkillTooLong(Exception):
-    """The text of a skill has more than 10,000 characters."""
+    """The skill text has more than 10,000 characters."""
 
     code = "too_long"
     status = 422

@@ -57,7 +57,7 @@ class StillWaiting(Refusal):
 
 
 class NotAUserMessage(Refusal):
-    """A model or a member of a team wrote the message, so it cannot be edited."""
+    """A model or a team member wrote the message, so it cannot be edited."""
 
     code = "not_a_user_message"
     status = 409
@@ -67,7 +67,7 @@ class NotAUserMessage(Refusal):
 
 
 class NotAReply(Refusal):
-    """The message is not a reply of a model, so it cannot be regenerated."""
+    """The message is not a model's reply, so it cannot be regenerated."""
 
     code = "not_a_reply"
     status = 409

@@ -57,7 +57,7 @@ class SkillRefused(Refusal):
 
 
 class SkillNameInvalid(Refusal):
-    """The name of the skill is empty or has more than 100 characters."""
+    """The skill name is empty or has more than 100 characters."""
 
     code = "skill_name_invalid"
     status = 422

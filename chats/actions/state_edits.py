@@ -38,7 +38,7 @@ class NoStateKept(Refusal):
 
 
 class StateInvalid(Refusal):
-    """The values do not match the schema of the state. Nothing was saved."""
+    """The values do not match the state's schema. Nothing was saved."""
 
     code = "state_invalid"
     status = 422

@@ -87,7 +87,7 @@ class TooManyFiles(Refusal):
 
 
 class FileKindNotAllowed(Refusal):
-    """The policy of the chat does not allow this kind of file."""
+    """The chat's policy does not allow this kind of file."""
 
     code = "file_kind_not_allowed"
     status = 422

@@ -48,7 +48,7 @@ class FileUploadsOff(Refusal):
 
 
 class FileTooLarge(Refusal):
-    """The file exceeds the size limit of the server (`FILE_BYTES`, 25 MiB by default)."""
+    """The file exceeds the server's size limit (`FILE_BYTES`, 25 MiB by default)."""
 
     code = "file_too_large"
     status = 413
@@ -69,7 +69,7 @@ class FileEmpty(Refusal):
 
 
 class FileMissing(Refusal):
-    """The server's storage does not contain the content of the file. Upload the file again."""
+    """The server's storage does not contain the file's content. Upload the file again."""
 
     code = "file_missing"
     status = 404

@@ -116,7 +116,7 @@ class TooManyKeys(Refusal):
 
 
 class InvalidKey(Refusal):
-    """The `Authorization` header has no valid API key, or the owner of the key is deactivated.
+    """The `Authorization` header has no valid API key, or the key's owner is deactivated.
 
     A key is invalid if it is unknown, expired or revoked.
     """

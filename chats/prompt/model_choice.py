@@ -32,7 +32,7 @@ class NoModel(Refusal):
 
 
 class ModelNotAllowed(Refusal):
-    """The policy does not allow the model of the chat."""
+    """The policy does not allow the chat's model."""
 
     code = "model_not_allowed"
     status = 403

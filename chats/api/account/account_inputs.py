@@ -91,7 +91,7 @@ class NewKey(Strict):
 
     name = PlainText(help_text="Name of the application that uses the key, 1 to 200 characters.")
     scopes = serializers.ListField(
-        child=ScopeName(), help_text="One or more scopes, which limit the access of the key."
+        child=ScopeName(), help_text="One or more scopes, which limit the key's access."
     )
     lifetime_days = WholeNumber(
         default=keys.DEFAULT_DAYS,

@@ -55,7 +55,7 @@ class KeyOut(serializers.Serializer[ApiKey]):
     )
     scopes = serializers.ListField(
         child=serializers.ChoiceField(choices=keys.SCOPES),
-        help_text="Scopes of the key, which limit its access.",
+        help_text="The key's scopes, which limit its access.",
     )
     unmanaged = serializers.BooleanField(
         help_text=(

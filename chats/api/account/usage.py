@@ -70,7 +70,7 @@ class UsageRowOut(serializers.Serializer[object]):
         )
     )
     input_tokens = serializers.IntegerField(
-        source="input", help_text="Number of input tokens of the calls, including cached ones."
+        source="input", help_text="Number of input tokens in the calls, including cached ones."
     )
     cached_tokens = serializers.IntegerField(
         source="cached",
@@ -79,7 +79,7 @@ class UsageRowOut(serializers.Serializer[object]):
         ),
     )
     output_tokens = serializers.IntegerField(
-        source="output", help_text="Number of output tokens of the calls."
+        source="output", help_text="Number of output tokens in the calls."
     )
     summaries = serializers.IntegerField(
         help_text="Number of summaries written by a model, which `calls` excludes."
@@ -90,10 +90,10 @@ class UsageRowOut(serializers.Serializer[object]):
         )
     )
     summary_input_tokens = serializers.IntegerField(
-        source="summary_input", help_text="Number of input tokens of the summary calls."
+        source="summary_input", help_text="Number of input tokens in the summary calls."
     )
     summary_output_tokens = serializers.IntegerField(
-        source="summary_output", help_text="Number of output tokens of the summary calls."
+        source="summary_output", help_text="Number of output tokens in the summary calls."
     )
     summary_cost = serializers.DecimalField(
         max_digits=20,

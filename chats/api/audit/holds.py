@@ -99,7 +99,7 @@ class HoldOut(serializers.Serializer[LegalHold]):
         source="user.username",
         default=None,
         allow_null=True,
-        help_text="User name of the user under legal hold. Null: the hold is not for a user.",
+        help_text="Name of the user under legal hold. Null: the hold is not for a user.",
     )
     chat = serializers.UUIDField(
         source="chat_id",

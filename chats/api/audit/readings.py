@@ -226,8 +226,8 @@ class AuditedRequestViewSet(Endpoint):
     def file(self, request: Request, receipt_id: uuid.UUID) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. Hashes replace the
-        data of images. The audit log records the download. Raises `NotFound`, `ReadingNotOpen` and
+        Neither the body nor the command contains the provider's API key. Hashes replace image data.
+        The audit log records the download. Raises `NotFound`, `ReadingNotOpen` and
         `RequestNotWhole`.
         """
         row = auditing.find_any_receipt(receipt_id)
@@ -270,8 +270,8 @@ class AuditedSummaryRequestViewSet(Endpoint):
     def file(self, request: Request, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. The audit log records
-        the download. Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
+        Neither the body nor the command contains the provider's API key. The audit log records the
+        download. Raises `NotFound`, `NoSuchCall`, `ReadingNotOpen` and `RequestNotWhole`.
         """
         row = auditing.find_any_compaction(compaction_id)
         query = CallFileQuery.read(request.query_params.dict())

@@ -103,7 +103,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
     )
     digest = serializers.CharField(
         help_text=(
-            "Hash over the entries of the certificate so far, in hex; final once the run has "
+            "Hash over the certificate's entries so far, in hex; final once the run has "
             "finished. 64 zeros: nothing was erased."
         )
     )

@@ -79,8 +79,8 @@ class ChatChange(Strict):
         required=False,
         allow_null=True,
         help_text=(
-            "Id of the team that replies from the next message on. A chat without a task gets the "
-            "task of the team. Null: no team; the model replies."
+            "Id of the team that replies from the next message on. A chat without a task gets "
+            "the team's task. Null: no team; the model replies."
         ),
     )
     memory = Flag(
@@ -224,7 +224,7 @@ class SearchQuery(Strict):
     )
     folder = serializers.UUIDField(
         required=False,
-        help_text="Only results in chats of the folder with this id. Absent: all folders.",
+        help_text="Only results in the folder with this id. Absent: all folders.",
     )
     role = serializers.ChoiceField(
         choices=["user", "assistant", "summary"],
@@ -277,7 +277,7 @@ class ExplainQuery(Strict):
 class EffectiveQuery(ExplainQuery):
     """The user, chat, agent and model for which to explain the policy."""
 
-    person = PlainText(max_length=150, help_text="User name of the user whose policy is explained.")
+    person = PlainText(max_length=150, help_text="Name of the user whose policy is explained.")
     chat = serializers.UUIDField(
         required=False,
         help_text=(

@@ -219,7 +219,7 @@ class PinRoomOut(serializers.Serializer[Any]):
     used = serializers.IntegerField(help_text="Number of tokens in all pinned messages.")
     limit = serializers.IntegerField(
         help_text=(
-            "Maximum number of tokens in all pinned messages: the limit of the policy, or half of "
-            "the prompt limit if the policy sets none."
+            "Maximum number of tokens in all pinned messages: the policy's limit, or half of the "
+            "prompt limit if the policy sets none."
         )
     )

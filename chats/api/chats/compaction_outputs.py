@@ -167,9 +167,9 @@ class CompactionOut(serializers.Serializer[Compaction]):
     attempt = serializers.IntegerField(help_text="Number of the attempt, starting at 1.")
     reason = serializers.CharField(
         help_text=(
-            "Codes for the reasons why the compaction failed, was rejected or became "
-            "outdated, separated by commas. For a window: the limit that the messages exceeded, "
-            "such as `tokens` or `messages`. `insufficient`: the summary is active, but saved too "
+            "Codes of the reasons why the compaction failed, was rejected or became outdated, "
+            "separated by commas. For a window: the limit that the messages exceeded, such as "
+            "`tokens` or `messages`. `insufficient`: the summary is active, but saved too "
             "little. Empty: none."
         )
     )

@@ -33,7 +33,7 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
 class AdjustmentOut(serializers.Serializer[Mapping[str, Any]]):
     """A value that was adjusted, because it does not work with the model or the other values."""
 
-    field = serializers.CharField(help_text="Name of the field of the policy.")
+    field = serializers.CharField(help_text="Name of the policy field.")
     wanted = serializers.JSONField(help_text="Value that the policies set.")
     used = serializers.JSONField(
         help_text=(
@@ -98,7 +98,7 @@ class LostOut(serializers.Serializer[Mapping[str, Any]]):
 class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
     """One field of a policy: the effective value, its source, and overridden values."""
 
-    field = serializers.CharField(help_text="Name of the field of the policy.")
+    field = serializers.CharField(help_text="Name of the policy field.")
     value = serializers.JSONField(
         allow_null=True,
         help_text="Value that applies. Null: not set, or a policy text that you may not read.",
@@ -122,7 +122,7 @@ class ExplainedFieldOut(serializers.Serializer[Mapping[str, Any]]):
 class ExplanationOut(serializers.Serializer[Mapping[str, Any]]):
     """The effective policy of a user, field by field, with overridden values."""
 
-    person = serializers.CharField(help_text="User name of the user whose policy is explained.")
+    person = serializers.CharField(help_text="Name of the user whose policy is explained.")
     chat = serializers.UUIDField(
         allow_null=True, help_text="Id of the chat whose policies apply. Null: no chat."
     )

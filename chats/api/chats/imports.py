@@ -187,7 +187,7 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
     )
 
     def get_title(self, row: ImportOutcome) -> str:
-        """Current title of the chat. If it was not imported, its title in the file."""
+        """The chat's current title. If it was not imported, its title in the file."""
         return row.chat.title if row.chat else row.title
 
 

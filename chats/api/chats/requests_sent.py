@@ -253,8 +253,8 @@ class SentRequestViewSet(Endpoint):
     ) -> HttpResponse:
         """Download a request body, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. Hashes replace the
-        data of images. Raises `NotFound` and `RequestNotWhole`.
+        Neither the body nor the command contains the provider's API key. Hashes replace image data.
+        Raises `NotFound` and `RequestNotWhole`.
         """
         row = access.get_receipt(
             user=self.user, chat_id=chat_id, turn_id=turn_id, receipt_id=receipt_id
@@ -291,7 +291,7 @@ class SummaryRequestViewSet(Endpoint):
     def file(self, request: Request, chat_id: uuid.UUID, compaction_id: uuid.UUID) -> HttpResponse:
         """Download the body of a summary request, or a command that sends it again.
 
-        Neither the body nor the command contains the API key of the provider. Raises `NotFound`,
+        Neither the body nor the command contains the provider's API key. Raises `NotFound`,
         `NoSuchCall` and `RequestNotWhole`.
         """
         row = access.get_compaction(user=self.user, chat_id=chat_id, compaction_id=compaction_id)

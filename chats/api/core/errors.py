@@ -80,7 +80,7 @@ class UnsupportedMediaType(Refusal):
 
 
 class RequestTooLarge(Refusal):
-    """The body exceeds the size limit of the server, which the error message gives."""
+    """The body exceeds the server's size limit, which the error message gives."""
 
     code = "request_too_large"
     status = 413

@@ -60,7 +60,7 @@ class PoliciesQuery(PageQuery):
 
 
 class Lint(Strict):
-    """The unsaved values and locks of a policy to check."""
+    """The unsaved values and locks of a policy, to check them."""
 
     values = serializers.DictField(
         default=dict,

@@ -239,7 +239,7 @@ class CreatedDraftOut(serializers.Serializer[Row]):
 
 
 class SkippedPolicyOut(serializers.Serializer[Row]):
-    """A policy for which no draft was created, and the reason."""
+    """A policy for which no draft was created, with the reason."""
 
     slug = serializers.CharField(help_text="Slug of the policy.")
     reason = serializers.CharField(

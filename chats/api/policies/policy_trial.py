@@ -30,7 +30,7 @@ class TrialOut(serializers.Serializer[Any]):
     reasons = serializers.ListField(
         child=serializers.CharField(),
         help_text=(
-            "Codes for the reasons why the summary would be rejected. Empty: it would be accepted."
+            "Codes of the reasons why the summary would be rejected. Empty: it would be accepted."
         ),
     )
     messages = serializers.IntegerField(

@@ -102,7 +102,7 @@ class PreviewSideOut(serializers.Serializer[Mapping[str, Any]]):
         ),
     )
     skills = serializers.IntegerField(
-        help_text="Number of tokens in the texts of skills. `system` includes them."
+        help_text="Number of tokens in skill texts. `system` includes them."
     )
     full = serializers.IntegerField(help_text="Number of messages sent in full.")
     cut = serializers.IntegerField(help_text="Number of messages that the policy truncates.")

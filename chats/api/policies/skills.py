@@ -30,7 +30,7 @@ MOST_FILE_CHANGES = 40
 class SkillFileOut(serializers.Serializer[Any]):
     """A text file of a skill, without its text."""
 
-    name = serializers.CharField(help_text="Path of the file, relative to the folder of the skill.")
+    name = serializers.CharField(help_text="File path, relative to the skill's folder.")
     characters = serializers.IntegerField(help_text="Length of the text in characters.")
     sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
@@ -38,7 +38,7 @@ class SkillFileOut(serializers.Serializer[Any]):
 class SkillFileText(serializers.Serializer[SkillFile]):
     """A text file of a skill, with its text."""
 
-    name = serializers.CharField(help_text="Path of the file, relative to the folder of the skill.")
+    name = serializers.CharField(help_text="File path, relative to the skill's folder.")
     text = serializers.CharField(help_text="Text of the file.")
     sha256 = serializers.CharField(help_text="SHA-256 of the text in UTF-8, in hex.")
 
@@ -73,7 +73,7 @@ class SkillOut(serializers.Serializer[Skill]):
     files = SkillFileOut(
         many=True,
         source="file_list",
-        help_text="Files that the model can load while it follows the text of the skill.",
+        help_text="Files that the model can load while it follows the skill's text.",
     )
     updated_at = serializers.DateTimeField()
 
@@ -83,9 +83,9 @@ class SkillFileChange(Strict):
 
     name = PlainText(
         help_text=(
-            "Path of the file, relative to the folder of the skill, such as `forms/refund.csv`: 1 "
-            "to 200 characters from A–Z, a–z, 0–9, `.`, `_`, `-` and `/`. No part of the path "
-            "begins with `.`. `SKILL.md` is reserved."
+            "File path, relative to the skill's folder, such as `forms/refund.csv`: 1 to 200 "
+            "characters from A–Z, a–z, 0–9, `.`, `_`, `-` and `/`. No part of the path begins "
+            "with `.`. `SKILL.md` is reserved."
         )
     )
     text = PlainText(

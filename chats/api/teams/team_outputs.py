@@ -8,7 +8,7 @@ from chats.api.teams.team_inputs import PROMPT_FORMS
 
 
 class SpeakerOut(serializers.Serializer[Any]):
-    """The speaker of a message: its type, and the id and name of a team role or user."""
+    """The speaker of a message: type, and id and name of the team role or user."""
 
     roleId = serializers.CharField(help_text="Id of the role or of the user.")
     roleName = serializers.CharField(help_text="Name of the role or of the user.")

@@ -101,7 +101,7 @@ class TeamMessageViewSet(Endpoint):
         },
     )
     def list(self, request: Request, chat_id: uuid.UUID) -> HttpResponseBase:
-        """List the messages of a team chat, oldest first, optionally filtered.
+        """List the messages in a team chat, oldest first, optionally filtered.
 
         With `stream`, all messages are sent as lines. The stream ends early after 15 minutes (the
         default of `STREAM_SECONDS`), or if the server restarts or your access ends. The last line
