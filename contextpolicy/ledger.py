@@ -287,7 +287,7 @@ class Chain:
     def misfit(self, head: LedgerHead | None) -> Break | None:
         """Return the mismatch between the head row and the end of the chain, or None."""
         if head is None:
-            return Break(self.scope, self.seq, "the audit log’s stored length is missing")
+            return Break(self.scope, self.seq, "the stored length of the audit log is missing")
         if head.count > self.seq:
             return Break(
                 self.scope, self.seq + 1, f"later rows are missing: {head.count} rows were written"

@@ -123,7 +123,7 @@ def describe_checkpoint_fault(
         return OTHER_ROOT
     answers = [notes.is_signed(head.note, name=head.origin.name, public=key) for key in known]
     if False in answers:
-        return gettext_noop("the checkpoint’s signature is invalid")
+        return gettext_noop("the signature of the checkpoint is invalid")
     return "" if True in answers else SIGNER_UNKNOWN
 
 

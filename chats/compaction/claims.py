@@ -324,7 +324,7 @@ def release_dead(*, branch: Branch, now: datetime) -> None:
 
 
 def repeat_request(branch: Branch, dead: Compaction, *, now: datetime) -> None:
-    """Store a user's request again whose worker was lost, unless there is a newer one.
+    """Store a user's request again after its worker was lost, unless there is a newer one.
 
     After `MOST_LOST` lost workers it ends, because the request may be the cause.
     """

@@ -32,7 +32,8 @@ def parse_deepseek_chat(chat: Mapping[str, Any]) -> Found:
     mapping, title = chat["mapping"], chat.get("title")
     if not isinstance(mapping, Mapping):
         return Unreadable(
-            str(title or ""), gettext_noop("The `mapping` of the chat is not an object.")
+            str(title or ""),
+            gettext_noop("The chat’s `mapping` is not an object. Export the chat again."),
         )
     builder = Builder()
     for own, node in mapping.items():
@@ -104,7 +105,9 @@ def parse_grok_chat(chat: Mapping[str, Any]) -> Found:
     about = chat["conversation"]
     title = about.get("title") if isinstance(about, Mapping) else None
     if not isinstance(about, Mapping):
-        return Unreadable("", gettext_noop("The `conversation` of the entry is not an object."))
+        return Unreadable(
+            "", gettext_noop("The entry’s `conversation` is not an object. Export the chat again.")
+        )
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(get_list_items(chat.get("responses")), start=1):

@@ -98,7 +98,9 @@ def build_file_size_error(limit: int) -> ImportRefused:
 
 def build_chat_size_error() -> ImportRefused:
     limit = settings.IMPORT_CHAT_BYTES // MIB
-    problem = gettext_lazy("The data of this chat exceeds the limit of {limit} MiB.")
+    problem = gettext_lazy(
+        "This chat exceeds the limit of {limit} MiB. Remove some of its messages or images."
+    )
     return ImportRefused("import_too_large", Sentence(problem, limit=limit))
 
 
@@ -134,7 +136,7 @@ def describe_message_position(number: int, *, name: str | Promise) -> Promise:
 
 
 def build_line_size_error(number: int) -> ImportRefused:
-    problem = gettext_lazy("Line {number} is larger than {limit} MiB.")
+    problem = gettext_lazy("Line {number} is larger than {limit} MiB. Shorten or remove it.")
     return ImportRefused(
         "import_too_large", Sentence(problem, number=number, limit=LINE_BYTES // MIB)
     )

@@ -255,7 +255,7 @@ def parse_list_messages(
         read_list_values(again, start, place=place, work=work), start=1
     ):
         if number > bounds.LINES:
-            problem = gettext_lazy("The list has more than {limit:,} messages.")
+            problem = gettext_lazy("The list has more than {limit:,} messages. Split it.")
             raise ImportRefused("import_too_many", Sentence(problem, limit=bounds.LINES))
         yield bounds.parse_bounded_json(
             data or b"null", place=bounds.describe_message_position(number, name=place)

@@ -117,14 +117,16 @@ def check_storable(own_id: str, parts: object, kept: object) -> None:
         text = json.dumps(value, ensure_ascii=False)
         if len(text) > limit:
             problem = Sentence(
-                gettext_noop("Message {id} exceeds the limit of {limit:,} characters."),
+                gettext_noop("Message {id} exceeds the limit of {limit:,} characters. Shorten it."),
                 id=repr(own_id),
                 limit=limit,
             )
             raise ImportRefused("import_too_large", problem)
         if UNSTORABLE.search(text) or "\\u0000" in text:
             problem = Sentence(
-                gettext_noop("Message {id} contains a character that cannot be stored."),
+                gettext_noop(
+                    "Message {id} contains a character that cannot be stored. Remove the character."
+                ),
                 id=repr(own_id),
             )
             raise ImportRefused("import_malformed", problem)

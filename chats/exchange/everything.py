@@ -52,7 +52,10 @@ def read_chat_list(archive: zipfile.ZipFile) -> list[ListedChat]:
     account = jsonstream.parse_lazy_json(data, place=ACCOUNT)
     chats = account.get("chats") if isinstance(account, Mapping) else None
     if not jsonstream.is_json_list(chats):
-        problem = Sentence(gettext_noop("{name} does not contain a list of chats."), name=ACCOUNT)
+        problem = Sentence(
+            gettext_noop("{name} does not contain a list of chats. Export your chats again."),
+            name=ACCOUNT,
+        )
         raise ImportRefused("import_malformed", problem)
     found = [
         parse_listed_chat(chat, place=place)

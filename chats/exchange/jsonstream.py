@@ -176,7 +176,9 @@ class Reader:
             if found is not None and found.end() < len(self.buffer):
                 break
             if len(self.buffer) - self.at > most:
-                problem = gettext_lazy("A text in {place} is larger than {limit} bytes.")
+                problem = gettext_lazy(
+                    "A text in {place} is larger than {limit} bytes. Shorten it."
+                )
                 raise ImportRefused(
                     "import_too_large", Sentence(problem, place=self.place, limit=most)
                 )
@@ -251,7 +253,9 @@ def _at(data: bytes | bytearray, place_of: int, place: str | Promise) -> Any:
 
 def build_json_entries_error(place: str | Promise) -> ImportRefused:
     """Return the error for a list or an object with too many entries."""
-    problem = Sentence(gettext_noop("There are too many entries in {place}."), place=place)
+    problem = Sentence(
+        gettext_noop("There are too many entries in {place}. Remove some of them."), place=place
+    )
     return ImportRefused("import_too_many", problem)
 
 

@@ -71,7 +71,7 @@ class LineReader:
             raise ImportRefused("import_malformed", problem) from error
         if len(message.id) > LONGEST_ID or not names.is_allowed_name(message.id):
             sentence = gettext_lazy(
-                "The ID of the message in {place} is too long or contains control characters."
+                "The message ID in {place} is too long or contains control characters. Correct it."
             )
             raise ImportRefused("import_malformed", Sentence(sentence, place=place))
         if all(isinstance(part, TextPart) and not part.text for part in message.parts):
@@ -94,7 +94,9 @@ class LineReader:
         message = self.read(value, place=place)
         if message.id in self.ids:
             problem = Sentence(
-                gettext_noop("The ID {id} appears twice, the second time in {place}."),
+                gettext_noop(
+                    "The ID {id} appears twice, the second time in {place}. Change one of the IDs."
+                ),
                 id=repr(message.id),
                 place=place,
             )
@@ -185,7 +187,10 @@ def link_messages(messages: Sequence[UIMessage]) -> tuple[tuple[Node, ...], str]
         parent = message.metadata.get("parentId", before)
         if parent is not None and not (isinstance(parent, str) and parent in known):
             problem = Sentence(
-                gettext_noop("Message {id} refers to a parent that does not precede it."),
+                gettext_noop(
+                    "Message {id} refers to a parent that does not precede it. Move the parent "
+                    "before it."
+                ),
                 id=repr(message.id),
             )
             raise ImportRefused("import_malformed", problem)
@@ -254,7 +259,9 @@ def read_bundle(archive: zipfile.ZipFile, *, tick: Callable[[], None]) -> ChatDr
         data = bounds.read_entry(archive, name, most=settings.IMPORT_CHAT_BYTES)
         listed = jsonstream.parse_lazy_json(data, place=name)
         if not jsonstream.is_json_list(listed):
-            missing = gettext_noop("The file {name} does not contain a list of messages.")
+            missing = gettext_noop(
+                "The file {name} does not contain a list of messages. Export the chat again."
+            )
             raise ImportRefused("import_malformed", Sentence(missing, name=name))
         for place, value in enumerate(listed, start=1):
             then_read.add(value, place=bounds.describe_message_position(place, name=name))

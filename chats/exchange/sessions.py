@@ -264,7 +264,9 @@ def parse_opencode_session(chat: Mapping[str, Any]) -> Found:
     """Parse an opencode session: messages in order, with parts."""
     about = chat["info"]
     if not isinstance(about, Mapping):
-        return Unreadable("", gettext_noop("The `info` of the session is not an object."))
+        return Unreadable(
+            "", gettext_noop("The session’s `info` is not an object. Export the session again.")
+        )
     builder = Builder(is_chain=True)
     before: str | None = None
     for place, item in enumerate(get_list_items(chat.get("messages")), start=1):

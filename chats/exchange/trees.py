@@ -38,7 +38,8 @@ def parse_chatgpt_chat(chat: Mapping[str, Any]) -> Found:
     title = chat.get("title")
     if not isinstance(mapping, Mapping):
         return Unreadable(
-            str(title or ""), gettext_noop("The `mapping` of the chat is not an object.")
+            str(title or ""),
+            gettext_noop("The chat’s `mapping` is not an object. Export the chat again."),
         )
     builder = Builder()
     for own, node in mapping.items():
@@ -142,7 +143,8 @@ def parse_claude_chat(chat: Mapping[str, Any]) -> Found:
     title, listed = chat.get("name"), chat["chat_messages"]
     if not is_json_list(listed):
         return Unreadable(
-            str(title or ""), gettext_noop("The `chat_messages` of the chat is not a list.")
+            str(title or ""),
+            gettext_noop("The chat’s `chat_messages` is not a list. Export the chat again."),
         )
     builder = Builder(is_chain=True)
     before: str | None = None
@@ -210,7 +212,10 @@ def parse_openwebui_chat(chat: Mapping[str, Any]) -> Found:
     history = inner.get("history")
     messages = history.get("messages") if isinstance(history, Mapping) else None
     if not isinstance(messages, Mapping):
-        return Unreadable(str(title or ""), gettext_noop("The chat has no `history.messages`."))
+        return Unreadable(
+            str(title or ""),
+            gettext_noop("The chat has no `history.messages`. Export the chat again."),
+        )
     builder = Builder()
     for own, node in messages.items():
         if not isinstance(node, Mapping):

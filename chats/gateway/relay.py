@@ -142,10 +142,10 @@ class Relay:
             yield self.failure(databases.build_database_refusal(error))
 
     def is_continued_after(self, refusal: Refusal) -> bool:
-        """Return True if the turns of the response go on after this refusal.
+        """Return True if the turns of the response continue after this refusal.
 
         If this turn failed, the other choices are stopped. A repeated request gets the replies of
-        turns that go on.
+        turns that continue.
         """
         has_failed = self.is_over and refusal.code != RESTARTED_CODE
         return not (has_failed or isinstance(refusal, keys.InvalidKey))

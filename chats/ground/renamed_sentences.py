@@ -6,14 +6,18 @@ from django.utils.translation import gettext_noop
 
 # Templates of stored sentences, with the templates that replaced them. Both have the same values.
 RENAMED: Mapping[str, str] = {
-    "{name} contains no list of chats.": "{name} does not contain a list of chats.",
-    "The file {name} contains no list.": "The file {name} does not contain a list of messages.",
+    "{name} contains no list of chats.": (
+        "{name} does not contain a list of chats. Export your chats again."
+    ),
+    "The file {name} contains no list.": (
+        "The file {name} does not contain a list of messages. Export the chat again."
+    ),
     (
-        "The tool server cannot be reached, or it closed the connection. Check that the server is "
-        "running."
+        "The tool server cannot be reached, or it closed the connection. Check that the server "
+        "is running."
     ): (
-        "The tool server cannot be reached, or it closed the connection. Check that the server is "
-        "running and that its address is correct, then read the definitions again."
+        "The tool server cannot be reached, or it closed the connection. Check that the server "
+        "is running and that its address is correct, then read the definitions again."
     ),
     (
         "The address of the tool server is not allowed. List private servers in "
@@ -27,12 +31,103 @@ RENAMED: Mapping[str, str] = {
         "administrator must read and approve it again."
     ),
     "The server no longer lists this tool.": (
-        "The server no longer lists this tool. Read its definitions again, and choose other tools "
-        "in the policies that allow this one."
+        "The server no longer lists this tool. Read its definitions again, and choose other "
+        "tools in the policies that allow this one."
     ),
     "The command of this tool server is not in the setting TOOL_COMMANDS.": (
         "This tool server’s command is not in the setting TOOL_COMMANDS. Add it to the setting "
         "and restart, or choose another command."
+    ),
+    "The `mapping` of the chat is not an object.": (
+        "The chat’s `mapping` is not an object. Export the chat again."
+    ),
+    "The `conversation` of the entry is not an object.": (
+        "The entry’s `conversation` is not an object. Export the chat again."
+    ),
+    "The data of this chat exceeds the limit of {limit} MiB.": (
+        "This chat exceeds the limit of {limit} MiB. Remove some of its messages or images."
+    ),
+    "Line {number} is larger than {limit} MiB.": (
+        "Line {number} is larger than {limit} MiB. Shorten or remove it."
+    ),
+    "The list has more than {limit:,} messages.": (
+        "The list has more than {limit:,} messages. Split it."
+    ),
+    "Message {id} exceeds the limit of {limit:,} characters.": (
+        "Message {id} exceeds the limit of {limit:,} characters. Shorten it."
+    ),
+    "Message {id} contains a character that cannot be stored.": (
+        "Message {id} contains a character that cannot be stored. Remove the character."
+    ),
+    "{name} does not contain a list of chats.": (
+        "{name} does not contain a list of chats. Export your chats again."
+    ),
+    "A text in {place} is larger than {limit} bytes.": (
+        "A text in {place} is larger than {limit} bytes. Shorten it."
+    ),
+    "There are too many entries in {place}.": (
+        "There are too many entries in {place}. Remove some of them."
+    ),
+    "The ID of the message in {place} is too long or contains control characters.": (
+        "The message ID in {place} is too long or contains control characters. Correct it."
+    ),
+    "The ID {id} appears twice, the second time in {place}.": (
+        "The ID {id} appears twice, the second time in {place}. Change one of the IDs."
+    ),
+    "Message {id} refers to a parent that does not precede it.": (
+        "Message {id} refers to a parent that does not precede it. Move the parent before it."
+    ),
+    "The file {name} does not contain a list of messages.": (
+        "The file {name} does not contain a list of messages. Export the chat again."
+    ),
+    "The `info` of the session is not an object.": (
+        "The session’s `info` is not an object. Export the session again."
+    ),
+    "The `chat_messages` of the chat is not a list.": (
+        "The chat’s `chat_messages` is not a list. Export the chat again."
+    ),
+    "The chat has no `history.messages`.": (
+        "The chat has no `history.messages`. Export the chat again."
+    ),
+    "The path of an entry leads outside the archive. Create the archive again.": (
+        "An entry’s path leads outside the archive. Create the archive again."
+    ),
+    (
+        "A tool call of the model exceeded the length limit of a reply. The reply was stopped, "
+        "and no tool was run. Try again. If the error persists, choose another model."
+    ): (
+        "One of the model’s tool calls exceeded the length limit of a reply. The reply was "
+        "stopped, and no tool was run. Try again. If the error persists, choose another model."
+    ),
+    (
+        "The address of the tool server is not allowed: private networks and plain http need an "
+        "entry in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
+    ): (
+        "The tool server’s address is not allowed: private networks and plain http need an entry "
+        "in ALLOWED_PRIVATE_PROVIDERS. If you run this server, list it there, then restart."
+    ),
+    (
+        "The command of this tool server is not in the setting TOOL_COMMANDS. Add it to the "
+        "setting and restart, or choose another command."
+    ): (
+        "This tool server’s command is not in the setting TOOL_COMMANDS. Add it to the setting "
+        "and restart, or choose another command."
+    ),
+    (
+        "The definition of the tool changed on its server, so it is not called. An administrator "
+        "must read and approve it again."
+    ): (
+        "The tool’s definition changed on its server, so the tool is not called. An "
+        "administrator must read and approve it again."
+    ),
+    (
+        "The response of the tool server does not follow the protocol MCP, or one message "
+        "exceeds {mebibytes} MiB. Check that the address is that of an MCP server and that its "
+        "credential is valid, then read the definitions again."
+    ): (
+        "The tool server’s response does not follow the MCP protocol, or one message exceeds "
+        "{mebibytes} MiB. Check that the address belongs to an MCP server and that the "
+        "credential is valid, then read the definitions again."
     ),
 }
 # Stored sentences whose replacements need values that the rows do not have.

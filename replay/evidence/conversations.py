@@ -1,6 +1,6 @@
 """Parses conversations with questions: LoCoMo and BEAM as published, and the project's own format.
 
-The own format is a file `NAME.jsonl` with a message on each line, `{"id", "role", "name"?,
+The project's format is a file `NAME.jsonl` with a message on each line, `{"id", "role", "name"?,
 "content", "created_at"}`, and a file `NAME.qa.jsonl` with a question on each line, `{"q_id",
 "question", "answer", "category", "evidence": [message ids]}`.
 """

@@ -10,7 +10,7 @@ TEMPLATES = (
     gettext_noop("row {} is missing"),
     gettext_noop("the row does not continue the previous row"),
     gettext_noop("the content of the row was changed"),
-    gettext_noop("the audit log’s stored length is missing"),
+    gettext_noop("the stored length of the audit log is missing"),
     gettext_noop("later rows are missing: {} rows were written"),
     gettext_noop("the stored length of the audit log does not include this row"),
     gettext_noop("the stored hash of the last row is different"),
@@ -45,7 +45,7 @@ TEMPLATES = (
 
 # Reasons in the results of earlier verifications, with the templates that replaced them.
 RENAMED = {
-    "the head row is missing": "the audit log’s stored length is missing",
+    "the head row is missing": "the stored length of the audit log is missing",
     "the head row does not count this row": (
         "the stored length of the audit log does not include this row"
     ),
