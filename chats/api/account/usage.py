@@ -65,7 +65,7 @@ class UsageRowOut(serializers.Serializer[object]):
     )
     unreported = serializers.IntegerField(
         help_text=(
-            "Number of answered or stopped calls for which the provider reported no usage. The "
+            "Number of successful or stopped calls for which the provider reported no usage. The "
             "token sums exclude them."
         )
     )

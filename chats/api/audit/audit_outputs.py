@@ -15,7 +15,9 @@ class EventOut(serializers.Serializer[Any]):
     scope = serializers.CharField(
         help_text="Audit log of the event: `instance`, or `chat:` followed by the chat's id."
     )
-    seq = serializers.IntegerField(help_text="Number of the event in its audit log, starting at 1.")
+    seq = serializers.IntegerField(
+        help_text="Position of the event in its audit log, starting at 1."
+    )
     type = serializers.CharField(help_text="Type of the event, such as `chat.created`.")
     at = serializers.DateTimeField(help_text="Time at which the event was recorded.")
     actor = serializers.CharField(

@@ -34,7 +34,7 @@ class EffectOut(serializers.Serializer[object]):
 
     calls = serializers.IntegerField(
         help_text=(
-            "Number of answered or stopped model calls for replies whose prompt used an active "
+            "Number of successful or stopped model calls for replies whose prompt used an active "
             "compaction."
         )
     )
@@ -89,7 +89,7 @@ class VersionEffectOut(EffectOut):
     unreported = serializers.IntegerField(
         help_text="Always 0, because `calls` excludes calls without reported token usage."
     )
-    version = serializers.IntegerField(help_text="Number of the version.")
+    version = serializers.IntegerField(help_text="Version number.")
 
 
 class PolicyBalanceOut(serializers.Serializer[object]):
@@ -176,8 +176,8 @@ class CountRowOut(serializers.Serializer[object]):
     )
     unreported = serializers.IntegerField(
         help_text=(
-            "Number of answered or stopped calls for which the provider reported no token usage. "
-            "The token sums exclude them."
+            "Number of successful or stopped calls for which the provider reported no token "
+            "usage. The token sums exclude them."
         )
     )
     input = serializers.IntegerField(
@@ -195,7 +195,7 @@ class CountRowOut(serializers.Serializer[object]):
     )
     governed = serializers.IntegerField(
         help_text=(
-            "Number of answered or stopped calls for replies whose prompt used an active "
+            "Number of successful or stopped calls for replies whose prompt used an active "
             "compaction and whose token usage the provider reported."
         )
     )

@@ -115,7 +115,7 @@ class LedgerPlace(serializers.Serializer[object]):
     scope = serializers.CharField(
         help_text="Audit log of the event: `instance`, or `chat:` followed by the chat's id."
     )
-    seq = serializers.IntegerField(help_text="Number of the event in its audit log.")
+    seq = serializers.IntegerField(help_text="Position of the event in its audit log.")
     hash = serializers.CharField(help_text="SHA-256 of the event, in hex.")
 
 

@@ -131,7 +131,8 @@ class StateChange(Strict):
 
     version = WholeNumber(
         help_text=(
-            "Number of the version that you corrected. Returns 409 if it is not the latest version."
+            "Version number that the correction is based on. Returns 409 if it is not the latest "
+            "version."
         )
     )
     values = serializers.DictField(
@@ -149,10 +150,10 @@ class StateRestoration(Strict):
 
     version = WholeNumber(
         help_text=(
-            "Number of the latest version that you have read. Returns 409 if there is a newer one."
+            "Latest version number that you have read. Returns 409 if there is a newer version."
         )
     )
-    to = WholeNumber(help_text="Number of the version whose values are restored.")
+    to = WholeNumber(help_text="Version number to restore.")
 
 
 class ErasureRequest(Strict):
@@ -250,7 +251,7 @@ class SearchQuery(Strict):
         ),
     )
     page = serializers.IntegerField(
-        min_value=1, max_value=10, default=1, help_text="Number of the page, 1 to 10. Default: 1."
+        min_value=1, max_value=10, default=1, help_text="Page number, 1 to 10. Default: 1."
     )
 
 

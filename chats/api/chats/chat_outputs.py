@@ -118,7 +118,7 @@ class StateOut(serializers.Serializer[Mapping[str, Any]]):
 
     branch = serializers.UUIDField(help_text="Id of the active branch, to which the state belongs.")
     version = serializers.IntegerField(
-        help_text="Number of the latest version. Send it as `version` with a correction."
+        help_text="Latest version number. Send it as `version` with a correction."
     )
     values = serializers.DictField(help_text="Current values, by field name.")
     origins = serializers.DictField(

@@ -36,7 +36,7 @@ class OriginalsOut(serializers.Serializer[Compaction]):
         source="source_digest",
         help_text=(
             "SHA-256 in hex of the id of `previous` (empty if there is none) and the ids of the "
-            "counted messages, one per line. Empty: a window, or an imported summary."
+            "counted messages, one per line. Empty for windows and imported summaries."
         ),
     )
 
@@ -121,7 +121,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         ),
     )
     text = serializers.CharField(
-        help_text="Text of the summary. Empty: not written, erased, or a window."
+        help_text="Text of the summary. Empty for windows, and if it was not written or was erased."
     )
     sections = SectionOut(many=True, help_text="Sections of the summary with their citations.")
     retention = serializers.DictField(
@@ -134,7 +134,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
         source="text_commitment",
         help_text=(
             "Commitment to the text, as recorded in the audit log. Empty: the text was not "
-            "written or was erased, or a window."
+            "written or was erased, or the compaction is a window."
         ),
     )
     erased = serializers.SerializerMethodField(help_text="True: the text was permanently erased.")
@@ -160,11 +160,11 @@ class CompactionOut(serializers.Serializer[Compaction]):
     rung = serializers.CharField(
         help_text=(
             "Method of the attempt: `model`, `model_again` (second try), `smaller_source` (fewer "
-            "messages) or `extractive` (sentences without a model). Empty: a window, or a "
-            "corrected or imported summary."
+            "messages) or `extractive` (sentences without a model). Empty for windows and for "
+            "corrected or imported summaries."
         )
     )
-    attempt = serializers.IntegerField(help_text="Number of the attempt, starting at 1.")
+    attempt = serializers.IntegerField(help_text="Attempt number, starting at 1.")
     reason = serializers.CharField(
         help_text=(
             "Codes of the reasons why the compaction failed, was rejected or became outdated, "
@@ -183,7 +183,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     prompt_version = serializers.CharField(
         help_text=(
             "Version of the prompt template or of the extraction that wrote the summary. "
-            "`by-hand`: a user edited it, or it was imported. Empty: a window, or not written."
+            "`by-hand`: a user edited it, or it was imported. Empty for windows and for "
+            "summaries that were not written."
         )
     )
     model = serializers.CharField(
@@ -205,14 +206,14 @@ class CompactionOut(serializers.Serializer[Compaction]):
     tokens_after = serializers.IntegerField(
         help_text=(
             "Number of prompt tokens after the compaction, as counted by the local tokenizer. 0: "
-            "not written, or the summary was imported."
+            "the summary was not written or was imported."
         )
     )
     summary_tokens = serializers.IntegerField(
         allow_null=True,
         help_text=(
             "Number of tokens in the summary, as counted by the local tokenizer. Null: not "
-            "written, or a window."
+            "written, or the compaction is a window."
         ),
     )
     usage = serializers.DictField(
@@ -224,8 +225,8 @@ class CompactionOut(serializers.Serializer[Compaction]):
     duration_ms = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Time taken to write the summary, in milliseconds. Null: not written, a window, or a "
-            "corrected or imported summary."
+            "Time taken to write the summary, in milliseconds. Null for windows, for corrected "
+            "or imported summaries, and for summaries that were not written."
         ),
     )
     cost = serializers.DecimalField(

@@ -139,7 +139,7 @@ class ContextOut(serializers.Serializer[Any]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part uses. `token_budget`, "
-            "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
+            "`reserve` and `prompt_limit` are in provider tokens; the others are in tokens of "
             "the local tokenizer. `calibration` is the ratio of provider tokens to local tokens, "
             "and `limit` is `prompt_limit` divided by it."
         )

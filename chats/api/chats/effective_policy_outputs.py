@@ -23,7 +23,7 @@ class SourceOut(serializers.Serializer[Mapping[str, Any]]):
     )
     policy = serializers.CharField(help_text="Slug of the policy. Empty: no policy sets the value.")
     version = serializers.IntegerField(
-        help_text="Number of the policy's active version. 0: no policy sets the value."
+        help_text="Active version number of the policy. 0: no policy sets the value."
     )
     locked = serializers.BooleanField(
         help_text="True: policies of more specific levels cannot override the value."

@@ -67,7 +67,7 @@ class CallQuery(Strict):
         min_value=1,
         max_value=MOST_CALLS,
         help_text=(
-            "Number of the request for this summary, starting at 1. Long ranges are summarised in "
+            "Request number for this summary, starting at 1. Long ranges are summarised in "
             "several requests, and the results are then merged."
         ),
     )
@@ -204,7 +204,7 @@ class SummaryRequestOut(serializers.Serializer[Any]):
         choices=sorted(BODIES),
         help_text="`same`, `options` or `unknown`, as in the request of a model call.",
     )
-    call = serializers.IntegerField(help_text="Number of this call, starting at 1.")
+    call = serializers.IntegerField(help_text="Call number, starting at 1.")
     calls = serializers.IntegerField(help_text="Number of calls that wrote the summary.")
     commitment = serializers.CharField(
         help_text="Commitment to this call's prompt in the audit log. Empty: no model was called."

@@ -43,7 +43,7 @@ class StateVersionOut(serializers.Serializer[object]):
     """A version of the state, with its origin and the changed fields."""
 
     version = serializers.IntegerField(
-        source="row.version", help_text="Number of the version, starting at 1."
+        source="row.version", help_text="Version number, starting at 1."
     )
     kind = serializers.CharField(
         source="row.kind",

@@ -69,7 +69,7 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     hop = serializers.IntegerField(
         allow_null=True,
-        help_text="Number of the reply in its round, starting at 1. Null: no round.",
+        help_text="Position of the reply in its round, starting at 1. Null: no round.",
     )
     agent = serializers.CharField(
         source="agent.name",
@@ -79,14 +79,14 @@ class TurnOut(serializers.Serializer[Turn]):
     )
     attempt = serializers.IntegerField(
         help_text=(
-            "Number of the attempt, starting at 1. A new attempt starts if a worker is lost or "
+            "Attempt number, starting at 1. A new attempt starts if a worker is lost or "
             "restarts, and after a wait for consent. 0: not started."
         )
     )
     step = serializers.IntegerField(
         help_text=(
-            "Number of the model call in the attempt, starting at 1. Each tool result leads to "
-            "another call. 0: no call yet."
+            "Model call number in the attempt, starting at 1. Each tool result leads to another "
+            "call. 0: no call yet."
         )
     )
     error = serializers.SerializerMethodField()
@@ -190,9 +190,9 @@ class FileExcerptOut(serializers.Serializer[SentExcerpt]):
     file = serializers.UUIDField(source="file_id", help_text="Id of the file.")
     name = serializers.CharField(help_text="Name of the file.")
     page = serializers.IntegerField(
-        help_text="Number of the page in the document, starting at 1. 0: the document has no pages."
+        help_text="Page number in the document, starting at 1. 0: the document has no pages."
     )
-    part = serializers.IntegerField(help_text="Number of the part in the document, starting at 1.")
+    part = serializers.IntegerField(help_text="Part number in the document, starting at 1.")
     start = serializers.IntegerField(
         help_text="Position of the first character in the document's text, in code points."
     )

@@ -77,14 +77,14 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     """The receipt of a model call: the composition of its prompt, without texts."""
 
     id = serializers.UUIDField()
-    attempt = serializers.IntegerField(help_text="Number of the turn's attempt, starting at 1.")
+    attempt = serializers.IntegerField(help_text="Attempt number of the turn, starting at 1.")
     step = serializers.IntegerField(
         help_text=(
-            "Number of the step in the attempt, starting at 1. 0: the call was made after the turn."
+            "Step number in the attempt, starting at 1. 0: the call was made after the turn."
         )
     )
     call = serializers.IntegerField(
-        help_text="Number of the call in the step, from 1. 0: the call that extracts the state."
+        help_text="Call number in the step, starting at 1. 0: the call that extracts the state."
     )
     purpose = serializers.CharField(
         help_text=(
@@ -122,7 +122,7 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     budget = serializers.DictField(
         help_text=(
             "Token limits of the prompt, and the tokens that each part used. `token_budget`, "
-            "`reserve` and `prompt_limit` are in tokens of the provider, the others in tokens of "
+            "`reserve` and `prompt_limit` are in provider tokens; the others are in tokens of "
             "the local tokenizer. `calibration` is the ratio of provider tokens to local tokens, "
             "and `limit` is `prompt_limit` divided by it."
         )

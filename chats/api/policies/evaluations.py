@@ -31,7 +31,7 @@ class NewEvaluation(Strict):
 
     policy = PlainText(help_text="Slug of the policy.")
     version = WholeNumber(
-        help_text="Number of the draft, which must be the policy's newest version."
+        help_text="Version number of the draft, which must be the policy's newest version."
     )
     place = serializers.ChoiceField(
         choices=BlastRadius.APPLIED,
@@ -94,10 +94,10 @@ class EvaluationOut(EvaluationCountsOut):
     id = serializers.UUIDField()
     policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
     version = serializers.IntegerField(
-        source="version.number", help_text="Number of the evaluated draft."
+        source="version.number", help_text="Version number of the evaluated draft."
     )
     base = serializers.IntegerField(
-        help_text="Number of the policy's active version at the start. 0: none."
+        help_text="Active version number of the policy at the start. 0: none."
     )
     place = serializers.ChoiceField(
         choices=BlastRadius.APPLIED,

@@ -114,8 +114,8 @@ class NewVersion(Lint):
     )
     based_on = WholeNumber(
         help_text=(
-            "Number of the newest version that you know. Returns 409 if a newer version exists, "
-            "404 if the policy has no such version."
+            "Newest version number that you know. Returns 409 if a newer version exists, 404 if "
+            "the policy has no such version."
         )
     )
 

@@ -34,7 +34,7 @@ class FieldChangeOut(serializers.Serializer[Row]):
 class VersionRowOut(serializers.Serializer[Row]):
     """A version of a policy, without its values."""
 
-    number = serializers.IntegerField(help_text="Number of the version, starting at 1.")
+    number = serializers.IntegerField(help_text="Version number, starting at 1.")
     state = serializers.ChoiceField(
         choices=["draft", "active", "retired"],
         help_text=(
@@ -75,11 +75,11 @@ class PolicyRowOut(serializers.Serializer[Row]):
     description = serializers.CharField(help_text="Description for administrators. Empty: none.")
     retired = serializers.BooleanField(help_text="True: the policy cannot be assigned.")
     version = serializers.IntegerField(
-        allow_null=True, help_text="Number of the active version. Null: none."
+        allow_null=True, help_text="Active version number. Null: none."
     )
     draft = serializers.IntegerField(
         allow_null=True,
-        help_text="Number of the newest version, if it is an unpublished draft. Null: none.",
+        help_text="Newest version number, if that version is an unpublished draft. Null: none.",
     )
     places = serializers.IntegerField(
         help_text="Number of assignments to everyone, groups, users and chats."
@@ -218,7 +218,7 @@ class RecommendationOut(serializers.Serializer[Row]):
     draft = serializers.IntegerField(
         allow_null=True,
         help_text=(
-            "Number of the policy's unpublished draft; a policy with a draft is skipped. "
+            "Version number of the policy's unpublished draft; a policy with a draft is skipped. "
             "Null: none."
         ),
     )
@@ -235,7 +235,7 @@ class CreatedDraftOut(serializers.Serializer[Row]):
     """A policy and its new draft with the recommended values."""
 
     slug = serializers.CharField(help_text="Slug of the policy.")
-    version = serializers.IntegerField(help_text="Number of the draft.")
+    version = serializers.IntegerField(help_text="Version number of the draft.")
 
 
 class SkippedPolicyOut(serializers.Serializer[Row]):

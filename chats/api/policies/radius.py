@@ -104,7 +104,7 @@ class RadiusOut(serializers.Serializer[BlastRadius]):
     policy = serializers.CharField(source="policy.slug", help_text="Slug of the policy.")
     digest = serializers.CharField(help_text="SHA-256 of the counted values and locks.")
     base = serializers.IntegerField(
-        help_text="Number of the policy's active version at the start. 0: none."
+        help_text="Active version number of the policy at the start. 0: none."
     )
     place = serializers.ChoiceField(
         choices=BlastRadius.Place.choices, help_text="Where the values would apply, as requested."

@@ -188,7 +188,7 @@ class RosterOut(serializers.Serializer[Any]):
     id = serializers.UUIDField()
     name = serializers.CharField()
     version = serializers.IntegerField(
-        help_text="Number of the version, which increases with each change."
+        help_text="Version number, which increases with each change."
     )
     shared = serializers.BooleanField(help_text="True: every user can use the team.")
     routing = serializers.ChoiceField(
@@ -252,7 +252,7 @@ class RoundOut(serializers.Serializer[Any]):
         )
     )
     team_version = serializers.IntegerField(
-        help_text="Number of the team's version, which the whole round uses."
+        help_text="Version number of the team, which the whole round uses."
     )
     opening = serializers.UUIDField(
         allow_null=True,
