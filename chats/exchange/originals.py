@@ -51,7 +51,7 @@ def write_originals(
 def write_unattached(
     owner: AbstractBaseUser, *, archive: zipfile.ZipFile, written: dict[str, Mapping[str, Any]]
 ) -> None:
-    """Write the uploads of a user that no message uses yet, like `write_originals`.
+    """Write a user's uploads that no message uses yet, like `write_originals`.
 
     An import ignores them, because it restores only files of messages.
     """

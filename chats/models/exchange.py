@@ -33,7 +33,7 @@ class ImportedChat(Stored):
 
 
 class FileImport(Stored):
-    """A file of a user that the background job imports, with its progress.
+    """A user's file that the background job imports, with its progress.
 
     The job imports the chats in file order and saves its position. The worker holds a lease. A
     chat, its outcome and the position are written in one transaction, so a killed worker duplicates

@@ -1,4 +1,4 @@
-"""Instructions and preferences of a user that apply beyond one chat."""
+"""A user's instructions and preferences that apply beyond one chat."""
 
 import uuid
 from typing import ClassVar

@@ -11,7 +11,7 @@ from contextpolicy.models.base import Stored
 
 
 class Webhook(Stored):
-    """A URL of a user that receives events, signed with the webhook's secret."""
+    """A user's URL that receives events, signed with the webhook's secret."""
 
     class Off(models.TextChoices):
         """The reason why a webhook is disabled; empty while it is active.

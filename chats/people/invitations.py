@@ -153,7 +153,7 @@ def get_invitation_status(link: LoginLink, *, now: datetime) -> str:
 
 
 def is_invitation(token: str, *, now: datetime) -> bool:
-    """Return True if a token belongs to an invitation that has not expired. It may be used."""
+    """Return True if a token belongs to an unexpired invitation, even a used one."""
     return select_invitation(token).filter(expires_at__gt=now).exists()
 
 

@@ -38,7 +38,7 @@ class UnnotedUses:
                 self.thread.start()
 
     def run(self) -> None:
-        """Note the waiting uses, in attempts, until none is left."""
+        """Note the waiting uses, with retries, until none is left."""
         is_over = False
         while not is_over:
             time.sleep(AGAIN)

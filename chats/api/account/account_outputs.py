@@ -41,7 +41,7 @@ class ModelOut(serializers.Serializer[Any]):
     )
 
     def get_why_not(self, choice: Any) -> str:
-        """Sentence that states which policy forbids the model. Empty: the model is allowed."""
+        """Human-readable reason why the model is forbidden. Empty: the model is allowed."""
         return "" if choice.allowed else choice.why_not
 
 

@@ -69,7 +69,8 @@ class FileOut(serializers.Serializer[StoredFile]):
         help_text="Error code if the file could not be read. Empty: no error."
     )
     reason = serializers.CharField(
-        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+        source="localized_reason",
+        help_text="Human-readable explanation of `code`. Empty: no error.",
     )
     pages = serializers.IntegerField(
         help_text=(

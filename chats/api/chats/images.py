@@ -28,8 +28,8 @@ class MessageImageViewSet(Endpoint):
     ) -> HttpResponse:
         """Download an image of a message by the SHA-256 in the reference of its part.
 
-        These are the images that models receive: those of API clients and of tool results, and the
-        copies of uploaded images. Browsers save the image instead of opening it.
+        Models receive these images: images from API clients and tool results, and copies of
+        uploaded images. Browsers save the image instead of opening it.
         """
         image = access.get_message_image(
             user=self.user, chat_id=chat_id, message_id=message_id, sha256=sha256

@@ -81,7 +81,8 @@ class ImportOut(serializers.Serializer[FileImport]):
         help_text="Error code if the import failed, such as `import_malformed`. Empty: no error."
     )
     reason = serializers.CharField(
-        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+        source="localized_reason",
+        help_text="Human-readable explanation of `code`. Empty: no error.",
     )
     created_at = serializers.DateTimeField()
     finished_at = serializers.DateTimeField(
@@ -112,8 +113,8 @@ class ImportConditionsOut(serializers.Serializer[Any]):
     )
     notice = serializers.CharField(
         help_text=(
-            "Sentence that states which imported messages the retention period erases the next "
-            "night. Empty: none."
+            "Human-readable notice about imported messages that the retention period erases the "
+            "next night. Empty: none."
         )
     )
 
@@ -129,7 +130,7 @@ class ImportStartedOut(ImportOut):
         return retention_rules.find_new_chat_days(row.owner, now=row.created_at)
 
     def get_notice(self, row: FileImport) -> str:
-        """Sentence about the retention period of imported messages. Empty: none are erased."""
+        """Human-readable notice about the retention of imported messages. Empty: none is erased."""
         return format_retention_notice(self.get_retention_days(row))
 
 
@@ -183,7 +184,8 @@ class ImportOutcomeOut(serializers.Serializer[ImportOutcome]):
         help_text="Error code of a chat that could not be imported. Empty: it was imported."
     )
     reason = serializers.CharField(
-        source="localized_reason", help_text="Sentence that explains `code`. Empty: no error."
+        source="localized_reason",
+        help_text="Human-readable explanation of `code`. Empty: no error.",
     )
 
     def get_title(self, row: ImportOutcome) -> str:

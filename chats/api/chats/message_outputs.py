@@ -29,7 +29,7 @@ class MessageOut(serializers.Serializer[Message]):
     speaker = serializers.DictField(
         allow_null=True,
         help_text=(
-            "Team member that wrote the message: `roleId`, `roleName` and `type` (`human` or "
+            "Team member who wrote the message: `roleId`, `roleName` and `type` (`human` or "
             "`ai`). Null: the message is not from a team member."
         ),
     )

@@ -130,7 +130,9 @@ class SentRequestOut(serializers.Serializer[Any]):
             "as sent."
         )
     )
-    reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
+    reason = serializers.CharField(
+        help_text="Human-readable explanation of `fault`. Empty: no fault."
+    )
     sha256 = serializers.CharField(
         help_text=(
             "SHA-256 of the prompt in hex, recorded before the call. Empty: a part was erased."
@@ -196,7 +198,9 @@ class SummaryRequestOut(serializers.Serializer[Any]):
             "request matches the commitment in the audit log."
         )
     )
-    reason = serializers.CharField(help_text="Sentence that explains `fault`. Empty: no fault.")
+    reason = serializers.CharField(
+        help_text="Human-readable explanation of `fault`. Empty: no fault."
+    )
     body_sha256 = serializers.CharField(
         help_text="SHA-256 of the request body as sent, in hex. Empty: not stored."
     )

@@ -134,7 +134,7 @@ class SkipReasonOut(serializers.Serializer[CompactionOutcome]):
     )
     message = serializers.CharField(
         source="sentence",
-        help_text="Sentence that explains `code`, in the language of the request.",
+        help_text="Human-readable explanation of `code`, in the language of the request.",
     )
     started = serializers.BooleanField(
         source="was_started", help_text="True: a compaction was started."

@@ -243,7 +243,7 @@ class SkippedPolicyOut(serializers.Serializer[Row]):
 
     slug = serializers.CharField(help_text="Slug of the policy.")
     reason = serializers.CharField(
-        help_text="Sentence that states why no draft was created, in the language of the request."
+        help_text="Human-readable reason why no draft was created, in the language of the request."
     )
 
 

@@ -24,7 +24,7 @@ class FixedWarningOut(serializers.Serializer[Mapping[str, Any]]):
         ),
     )
     message = serializers.CharField(
-        help_text="Sentence that explains the warning, in the language of the request."
+        help_text="Human-readable explanation of the warning, in the language of the request."
     )
     mend = serializers.DictField(
         help_text=(

@@ -193,7 +193,7 @@ class LeftOutFileOut(serializers.Serializer[skill_folders.LeftOutFile]):
             "file of a skill. `not_text`: not UTF-8 text, or it contains NUL."
         ),
     )
-    reason = serializers.CharField(help_text="Sentence that explains `code`.")
+    reason = serializers.CharField(help_text="Human-readable explanation of `code`.")
 
 
 class ImportedSkillsOut(serializers.Serializer[Any]):

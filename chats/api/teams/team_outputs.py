@@ -57,8 +57,8 @@ class TeamOut(serializers.Serializer[Any]):
     )
     notice = serializers.CharField(
         help_text=(
-            "Sentence with the saved length, if the task was truncated. Empty: the whole task "
-            "was saved."
+            "Human-readable notice with the saved length, if the task was truncated. Empty: the "
+            "whole task was saved."
         )
     )
     messageCount = serializers.IntegerField(help_text="Number of messages on the active branch.")

@@ -107,7 +107,7 @@ def parse_metadata(said: Any) -> dict[str, str]:
 
 
 def select_conversations(user: User) -> QuerySet[Chat]:
-    """Return the chats of a user that are conversations."""
+    """Return a user's chats that are conversations."""
     rows = access.get_visible_chats(user=user).filter(
         team=None, gateway__source=CONVERSATIONS, gateway__removed_at=None
     )

@@ -1,4 +1,4 @@
-"""The chats of a user that a search covers, as filters of the index."""
+"""The user's chats that a search covers, as filters of the index."""
 
 import uuid
 from dataclasses import dataclass
