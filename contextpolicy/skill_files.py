@@ -66,8 +66,8 @@ class SkillFileTooLong(Exception):
     def __init__(self) -> None:
         super().__init__(
             gettext(
-                "The files of a skill are too long. A file can have at most {file:,} characters, "
-                "and all files of a skill {all:,}. Shorten a file or remove one."
+                "The skill’s files are too long. A file can have at most {file:,} characters, "
+                "and all files of a skill together {all:,}. Shorten a file or remove one."
             ).format(file=LONGEST_SKILL_FILE, all=LONGEST_SKILL_FILES)
         )
 

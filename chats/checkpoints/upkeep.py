@@ -150,7 +150,8 @@ def list_check_warnings(*, now: datetime) -> list[LedgerWarning]:
     last = signing.find_newest_checkpoint()
     if now - (last.signed_at if last else began) > LATE_CHECKPOINT:
         found["checkpoint_late"] = gettext(
-            "No checkpoint of the audit log has been signed for more than two hours."
+            "No checkpoint of the audit log has been signed for more than two hours. Check that "
+            "the background worker is running."
         )
     try:
         signing.require_last()
@@ -164,12 +165,14 @@ def list_check_warnings(*, now: datetime) -> list[LedgerWarning]:
     newest_end = max(whole, find_verification_time(whole=False) or began)
     if now - newest_end > LATE_NIGHT or now - whole > LATE_WEEK:
         found["verification_late"] = gettext(
-            "The scheduled verification of the audit log is overdue."
+            "The scheduled verification of the audit log is overdue. Check that the background "
+            "worker is running."
         )
     newest = LedgerVerification.objects.filter(finished_at__isnull=False, error="").order_by("-pk")
     if (row := newest.first()) and row.broken:
         found["verification_failed"] = gettext(
-            "The last verification of the audit log found errors."
+            "The last verification of the audit log found errors. Open “Verify the audit log” "
+            "for details."
         )
     return [LedgerWarning(code, sentence) for code, sentence in found.items()]
 

@@ -50,11 +50,18 @@ FAULTS = {
     WRONG: gettext_noop(
         "The embedding model now returns vectors of a different length. Select “Rebuild index”."
     ),
-    "provider_unavailable": gettext_noop("The embedding model’s server could not be reached."),
-    "provider_timeout": gettext_noop("The embedding model’s server did not answer in time."),
-    "provider_auth": gettext_noop("The embedding model’s server rejected the API key."),
+    "provider_unavailable": gettext_noop(
+        "The embedding model’s server could not be reached. Check that it is running."
+    ),
+    "provider_timeout": gettext_noop(
+        "The embedding model’s server did not answer in time. Check whether it is overloaded."
+    ),
+    "provider_auth": gettext_noop(
+        "The embedding model’s server rejected the API key. Check the key."
+    ),
     "provider_protocol": gettext_noop(
-        "The embedding model’s server sent a response without a valid vector."
+        "The embedding model’s server sent a response without a valid vector. Check that the "
+        "model supports embeddings."
     ),
     "provider_rejected": gettext_noop(
         "The embedding model’s server rejects every text. Check the model name."
@@ -65,7 +72,7 @@ FAULTS = {
 }
 
 
-OTHER_FAULT = gettext_noop("The embedding model’s server returned an error.")
+OTHER_FAULT = gettext_noop("The embedding model’s server returned an error. Check its log.")
 
 
 def build_embedding_overview() -> Overview:

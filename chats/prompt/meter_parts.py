@@ -38,7 +38,7 @@ def build_meter_parts(outlook: Outlook) -> tuple[MeterPart, ...]:
     limit = outlook.sent.budget.prompt_limit
     why = {
         "system": (pgettext("part of a prompt", "System"), describe_system_sources(outlook)),
-        "tools": (gettext("Tools"), gettext("Definitions of the tools that the model can call")),
+        "tools": (gettext("Tools"), gettext("Definitions of tools that the model can call")),
         "summary": describe_summary_layer(outlook),
         "pins": (gettext("Pins"), describe_pins(outlook)),
         "history": (gettext("History"), describe_history(outlook)),

@@ -213,7 +213,7 @@ ERASED: Mapping[str, StrOrPromise] = {
     "frames": gettext_lazy("Replies in the live event stream"),
     "preferences": gettext_lazy("Preferences"),
     "references": gettext_lazy("Excerpts in other chats’ prompts"),
-    "gateway_nodes": gettext_lazy("Hashes of messages from API clients"),
+    "gateway_nodes": gettext_lazy("Message hashes from API clients"),
 }
 # Reasons a webhook's last attempt failed.
 DELIVERY_PROBLEMS: Mapping[str, StrOrPromise] = {

@@ -27,7 +27,7 @@ ORIGINS: Mapping[str, StrOrPromise] = {
     "tail": gettext_lazy("Background"),
     "question": gettext_lazy("Your message"),
     "continue": gettext_lazy("Instruction to continue"),
-    "step": gettext_lazy("Step of the reply"),
+    "step": gettext_lazy("Reply step"),
     "prefill": gettext_lazy("Beginning of the reply"),
 }
 # Parts of the system text and of the prompt's end, by segment label.

@@ -237,7 +237,7 @@ def test_without_scripts_every_action_is_on_the_page_of_its_message(
     state = admin.page.context.storage_state()
     person = open_tab(product, storage_state=state, java_script_enabled=False)
     person.page.goto(admin.page.url)
-    person.page.get_by_role("link", name="Actions of message 1").click()
+    person.page.get_by_role("link", name="Actions for message 1").click()
     expect(person.page.locator("[data-act=edit]")).to_be_visible()
     person.page.locator("form[action$='/exclude'] button").click()
     expect(person.page.locator(".msg--user")).to_contain_text("excluded")

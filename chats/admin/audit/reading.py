@@ -180,7 +180,7 @@ class ReadReceiptAdmin(ReceiptAdmin):
 
     def shown(self, request: HttpRequest, **context: Any) -> HttpResponse:
         """Render the page with `Cache-Control: no-store`."""
-        more = {**self.admin_site.each_context(request), "title": gettext("Prompt of a call")}
+        more = {**self.admin_site.each_context(request), "title": gettext("Model call prompt")}
         response = TemplateResponse(request, TEMPLATE, {**more, "opts": self.opts, **context})
         response["Cache-Control"] = "no-store"
         return response

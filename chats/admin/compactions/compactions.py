@@ -206,7 +206,7 @@ class CompactionAdmin(SummaryReviewAdmin):
         at = get_summary_cursor(compaction.branch).compacted_at
         return f"{at:%Y-%m-%d %H:%M:%S} UTC" if at else gettext("none")
 
-    @admin.display(description=gettext_lazy("Context version of the branch"))
+    @admin.display(description=gettext_lazy("Branch context version"))
     def version(self, compaction: Compaction) -> int:
         """Return the context version, which increases with each change of the active summary."""
         return get_summary_cursor(compaction.branch).version

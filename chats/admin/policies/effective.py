@@ -66,7 +66,7 @@ class EffectivePolicyForm(AdminForm):
         label=gettext_lazy("Model"),
         required=False,
         to_field_name="slug",
-        empty_label=gettext_lazy("Model of the next reply"),
+        empty_label=gettext_lazy("Model for the next reply"),
     )
 
     def __init__(self, data: Mapping[str, str] | None = None) -> None:

@@ -109,7 +109,7 @@ class MessageEntry:
     @property
     def acts_label(self) -> str:
         seq = self.message.seq
-        return gettext("Actions of message {seq}").format(seq=seq) if seq else gettext("Actions")
+        return gettext("Actions for message {seq}").format(seq=seq) if seq else gettext("Actions")
 
     @property
     def passes(self) -> bool:

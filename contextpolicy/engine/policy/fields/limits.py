@@ -231,9 +231,9 @@ class LimitFields:
         group="limits",
         label=gettext_noop("Pass-through"),
         help_text=gettext_noop(
-            "Selects the requests of API clients that go directly to the model, without a "
-            "chat, a summary or the text of this policy. No text is stored. The audit log "
-            "records the key, the model, the tokens and the time."
+            "Selects which requests from API clients go directly to the model, without a chat, a "
+            "summary or this policy’s text. No text is stored. The audit log records the key, "
+            "the model, the tokens and the time."
         ),
         labels={
             "none": gettext_noop("None"),

@@ -77,8 +77,8 @@ class MemoryFields:
         group="retrieved",
         label=gettext_noop("Sources of excerpts"),
         help_text=gettext_noop(
-            "Applies if the prompt share for excerpts is 0; otherwise only messages of the chat "
-            "are used. Temporary chats and chats of other users are never used."
+            "Applies if the prompt share for excerpts is 0; otherwise only messages from the "
+            "chat are used. Temporary chats and other users’ chats are never used."
         ),
         labels={
             "chat": gettext_noop("Messages of this chat that are left out of the prompt"),
@@ -121,7 +121,7 @@ class MemoryFields:
     recent_by_user: int | None = declare(
         default=None,
         group="memory",
-        label=gettext_noop("Newest messages of other chats"),
+        label=gettext_noop("Newest messages from other chats"),
         help_text=gettext_noop(
             "Adds this many of the newest messages from the user’s other chats in the same "
             "folder before the question. At most 50 messages with 1,200 tokens in total."

@@ -170,9 +170,9 @@ class PromptFields:
         group="text",
         label=gettext_noop("Skills"),
         help_text=gettext_noop(
-            "Skills of the mode “Always” are sent after the system text of each prompt, in this "
-            "order. For skills on demand, one line with the description is sent, or the whole "
-            "text if the model does not support tools."
+            "Skills with the mode “Always” are sent after the system text of each prompt, in "
+            "this order. For a skill on demand, one line with its description is sent, or its "
+            "whole text if the model does not support tools."
         ),
         choices="skills",
         wanted=Phrase(gettext_noop("a list of skill names")),
