@@ -129,7 +129,7 @@ def test_the_auditor_reads_it_in_the_administration(long_chat: Chat, fold: Fold)
     for words in (
         f"Summarised up to message: {row.to_seq}",
         "Last summary published: 2026-11-20 12:00:00 UTC",
-        "Context version of the branch: 1",
+        "Branch context version: 1",
     ):
         assert words in " ".join(page.words.split())
     assert "Anna Berg" not in page.words
