@@ -98,7 +98,7 @@ class SkillModeRefused(Refusal):
 
 
 class SkillOfInstallation(Refusal):
-    """The skill belongs to the whole instance, so policies may refer to it. Disable it instead."""
+    """The skill belongs to the instance, so policies may refer to it. Disable it instead."""
 
     code = "skill_of_installation"
     status = 409

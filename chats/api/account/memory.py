@@ -112,7 +112,7 @@ class MemoryOut(serializers.Serializer[object]):
     inferring_since = serializers.DateTimeField(
         allow_null=True,
         help_text=(
-            "Time from which a model may read messages and suggest preferences. Null: "
+            "Time since which a model may read messages and suggest preferences. Null: "
             "suggestions are off."
         ),
     )

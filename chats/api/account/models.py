@@ -20,7 +20,7 @@ class ModelList(serializers.Serializer[object]):
 class ModelViewSet(Endpoint):
     @extend_schema(summary="List models", responses=ModelList)
     def list(self, request: Request) -> Response:
-        """List the enabled models. `allowed` is true for those that your policy allows in new
+        """List the enabled models. `allowed` is true for models that your policy allows in new
         chats.
         """
         return Response(

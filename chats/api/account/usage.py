@@ -43,8 +43,8 @@ class UsageQuery(Strict):
 
 
 class UsageRowOut(serializers.Serializer[object]):
-    """The calls of one day, model, purpose or API key. Token counts are those that the providers
-    reported.
+    """The calls of one day, model, purpose or API key. Token counts are as reported by the
+    providers.
     """
 
     group = serializers.CharField(

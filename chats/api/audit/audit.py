@@ -89,14 +89,14 @@ class NewLedgerExport(Strict):
         default="jsonl",
         help_text=(
             "`jsonl`: one event per line, exactly as hashed. The last line contains the search, "
-            "the numbers of events and of audit logs, the SHA-256 of the lines before it, and the "
-            "latest checkpoint. `csv`: for spreadsheets, without such a line."
+            "the numbers of events and of audit logs, the SHA-256 of the lines before it, and "
+            "the latest checkpoint. `csv`: for spreadsheets, without this last line."
         ),
     )
     q = PlainText(
         default="",
         max_length=LONGEST,
-        help_text="Search query, as for `q` of the list of events. Empty: all events.",
+        help_text="Search query, in the syntax of `q` in the list of events. Empty: all events.",
     )
 
 

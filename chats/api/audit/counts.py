@@ -227,7 +227,7 @@ class CountRowOut(serializers.Serializer[object]):
 
 
 class CountsOut(serializers.Serializer[object]):
-    """The daily counts of the instance, including those of data that was erased later."""
+    """The daily counts of the instance, including counts of data that was erased later."""
 
     since = serializers.DateField(help_text="First day of the range (UTC), inclusive.")
     until = serializers.DateField(help_text="Last day of the range (UTC), inclusive.")

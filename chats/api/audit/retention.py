@@ -58,9 +58,7 @@ class RetentionOut(serializers.Serializer[object]):
     )
     people = PersonDueOut(
         many=True,
-        help_text=(
-            "Up to 100 users whose messages would be erased, those with the most messages first."
-        ),
+        help_text=("Up to 100 users whose messages would be erased, most messages first."),
     )
     more_people = serializers.IntegerField(
         help_text="Number of other users with expired messages, whom `people` does not list."
@@ -82,7 +80,7 @@ class RetentionRunOut(serializers.Serializer[RetentionRun]):
         help_text="Number of chats erased completely, because all their messages had expired."
     )
     messages_erased = serializers.IntegerField(
-        help_text="Number of erased messages, including those of completely erased chats."
+        help_text="Number of erased messages, including messages of completely erased chats."
     )
     chats_held = serializers.IntegerField(
         help_text=(

@@ -21,15 +21,15 @@ class OriginalsOut(serializers.Serializer[Compaction]):
     exceptions = serializers.ListField(
         child=serializers.IntegerField(),
         help_text=(
-            "Sequence numbers in the range that the summary does not cover, such as those of "
+            "Sequence numbers in the range that the summary does not cover, for example of "
             "pinned messages."
         ),
     )
     count = serializers.IntegerField(
         source="source_count",
         help_text=(
-            "Number of messages that the compaction covers, without those that `previous` already "
-            "covered."
+            "Number of messages that the compaction covers, excluding messages that `previous` "
+            "already covered."
         ),
     )
     sha256 = serializers.CharField(
@@ -240,7 +240,7 @@ class CompactionOut(serializers.Serializer[Compaction]):
     )
     currency = serializers.CharField(
         help_text=(
-            "Currency of the model's price. Empty: no model was called, or its price names no "
+            "Currency of the model's price. Empty: no model was called, or its price has no "
             "currency."
         )
     )

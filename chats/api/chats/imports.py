@@ -56,7 +56,7 @@ class ImportOut(serializers.Serializer[FileImport]):
     were_here = serializers.IntegerField(
         help_text=(
             "Number of chats that you already had: from an earlier import, or because the file "
-            "was exported from them. Includes those in `grown`."
+            "was exported from them. Includes the chats in `grown`."
         )
     )
     grown = serializers.IntegerField(

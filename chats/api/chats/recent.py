@@ -29,8 +29,7 @@ class RecentOut(serializers.Serializer[object]):
     data = RecentMessageOut(many=True)  # type: ignore[assignment]  # overrides `Serializer.data`
     window = serializers.IntegerField(
         help_text=(
-            "Size of the policy's window, in messages; without such a limit, the value of "
-            "`HISTORY_WINDOW`."
+            "Size of the policy's window in messages, or `HISTORY_WINDOW` if the policy sets none."
         )
     )
 
@@ -47,9 +46,9 @@ class RecentMessageViewSet(Endpoint):
         """Get your most recent messages and their replies, oldest first, from all chats.
 
         The policy's window sets the number of messages, up to 500. Set `limit` to return fewer
-        messages, and `chat` to return only those of one chat. Excluded, erased and queued messages,
-        messages without text and messages of temporary chats are not returned. Raises `NotFound`
-        and `PolicyRefused`.
+        messages, and `chat` to return only messages of one chat. Excluded, erased and queued
+        messages, messages without text and messages of temporary chats are not returned. Raises
+        `NotFound` and `PolicyRefused`.
         """
         query = RecentQuery.read(request.query_params.dict())
         asking, chat_id = self.user, query.get("chat")

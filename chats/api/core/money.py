@@ -12,7 +12,7 @@ class AmountOut(serializers.Serializer[object]):
 
     currency = serializers.CharField(
         help_text=(
-            "Currency of the model's price, such as `USD`. Empty: the price names no currency."
+            "Currency of the model's price, such as `USD`. Empty: the price has no currency."
         )
     )
     amount = serializers.DecimalField(

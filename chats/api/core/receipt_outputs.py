@@ -151,9 +151,9 @@ class ReceiptOut(serializers.Serializer[Receipt]):
     )
     commitment = serializers.CharField(
         help_text=(
-            "Commitment to the receipt, as in the audit event that ended the attempt or, for step "
-            "0, in the event of the call. Empty: the call was made before commitments were "
-            "introduced."
+            "Commitment to the receipt, as recorded in the audit event that ended the attempt "
+            "or, for step 0, in the call's audit event. Empty: the call was made before "
+            "commitments were introduced."
         )
     )
     notes = serializers.ListField(

@@ -189,8 +189,8 @@ class EvaluationDetailOut(EvaluationOut):
     worst = EvaluatedTurnOut(
         many=True,
         help_text=(
-            "Up to 10 replies: first those that the draft would refuse, then those whose prompts "
-            "would change most."
+            "Up to 10 replies: first replies that the draft would refuse, then replies whose "
+            "prompts would change most."
         ),
     )
 
@@ -268,7 +268,7 @@ class EvaluationViewSet(Endpoint):
     def promote(self, request: Request, evaluation_id: uuid.UUID) -> Response:
         """Publish the evaluated version, and end its evaluation.
 
-        The same checks apply as in the operation `policies_versions_activate`.
+        The checks of the operation `policies_versions_activate` apply.
         """
         asked = validate_storable_texts(Activation.read(request.data))
         with translate_policy_errors():

@@ -35,8 +35,8 @@ class TrialOut(serializers.Serializer[Any]):
     )
     messages = serializers.IntegerField(
         help_text=(
-            "Number of messages that the summary covers, without those of the earlier summary "
-            "that it continues."
+            "Number of messages that the summary covers, excluding messages of the earlier "
+            "summary that it continues."
         )
     )
     replaced = serializers.IntegerField(

@@ -201,7 +201,7 @@ class RadiusViewSet(Endpoint):
 
         Chats without a team that were used in the last 90 days are counted. If a count with the
         same values is running or stopped, that count continues. An open count of the policy with
-        other values becomes `void`. Some instances require such a count before an assigned policy
+        other values becomes `void`. Some instances require a count before an assigned policy
         version can be published.
         """
         asked = validate_storable_texts(NewRadius.read(request.data))

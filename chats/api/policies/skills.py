@@ -245,8 +245,8 @@ class SkillViewSet(Endpoint):
     def list(self, request: Request) -> Response:
         """List the skills of your groups and of your own teams, ordered by slug.
 
-        Administrators and auditors also receive those of the instance and of all groups, and
-        administrators those of shared teams.
+        Administrators and auditors also receive the skills of the instance and of all groups.
+        Administrators also receive the skills of shared teams.
         """
         rows = skills.list_visible_skills(self.user)
         return self.respond_page(rows, order=("slug",), name="skills")

@@ -160,7 +160,7 @@ class SnapshotViewSet(Endpoint):
         responses={200: TeamOut},
     )
     def create(self, request: Request, chat_id: uuid.UUID) -> Response:
-        """Replace the messages and the task with those of a snapshot.
+        """Replace the messages and the task of a team chat with a snapshot.
 
         If the snapshot is invalid, nothing changes. The earlier messages are kept on the branch
         that was active before.
