@@ -42,7 +42,7 @@ SUMMARY_FAULTS = {
     "none": gettext_noop(
         "No model was called, because this summary consists of extracted sentences."
     ),
-    "erased": gettext_noop("This request cannot be rebuilt, because some of its text was erased."),
+    "erased": gettext_noop("This request cannot be rebuilt, because part of its text was erased."),
     "parts": gettext_noop(
         "This summary took several calls, whose intermediate texts are not stored. Its requests "
         "cannot be rebuilt. Their commitments in the audit log remain valid."

@@ -75,7 +75,7 @@ class SkillArchiveUnsafe(Refusal):
     status = 422
     sentence = gettext_noop(
         "The archive contains “{name}”, which points outside its folder or is a link. Nothing "
-        "was imported. Create the archive again without such entries."
+        "was imported. Create the archive again without this entry."
     )
     param = "archive"
 

@@ -60,5 +60,5 @@ class NotFound(Refusal):
     code = "not_found"
     status = 404
     sentence = gettext_noop(
-        "This does not exist, or you do not have access to it. Check the address."
+        "This page or resource does not exist, or you do not have access to it. Check the address."
     )

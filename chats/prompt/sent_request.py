@@ -23,9 +23,9 @@ from contextpolicy.resolution import load_policy_values
 
 Kind = Literal["same", "gone", "new"]
 FAULTS = {
-    "erased": gettext_noop("This prompt cannot be rebuilt, because some of its text was erased."),
+    "erased": gettext_noop("This prompt cannot be rebuilt, because part of its text was erased."),
     "missing": gettext_noop(
-        "This prompt cannot be rebuilt, because some of its text is no longer stored."
+        "This prompt cannot be rebuilt, because part of its text is no longer stored."
     ),
     "differs": gettext_noop(
         "The prompt rebuilt from stored data differs from the prompt as sent. A message, a "
@@ -54,8 +54,8 @@ class RequestNotWhole(Refusal):
     code = "request_not_whole"
     status = 409
     sentence = gettext_noop(
-        "This request cannot be downloaded, because some of its text is hidden by the policy, was "
-        "erased, or has changed. The prompt receipt has the details."
+        "This request cannot be downloaded, because part of its text is hidden by the policy, "
+        "was erased, or has changed. See the prompt receipt for details."
     )
 
 

@@ -144,8 +144,8 @@ def _slides(values: PolicyValues, models: Sequence[ModelSpec]) -> PolicyWarning:
         spent = (model.input_price or Decimal(0)) * tokens * TURNS / 1_000_000
         sentence = gettext(
             "With {n:,} messages, the window moves at each turn. No provider can then reuse the "
-            "cached history (≈ {tokens:,} tokens per turn). This costs ≈ {cost} for {turns} "
-            "turns with {model}, at its input price."
+            "cached history (≈ {tokens:,} tokens per turn). At the input price of {model}, the "
+            "cost is ≈ {cost} for {turns} turns."
         ).format(
             n=size,
             tokens=tokens,

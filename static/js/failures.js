@@ -7,7 +7,7 @@ import { fill, gettext } from "./translation.js";
 const sentences = {
   401: gettext("You are signed out. Sign in in another tab, then try again."),
   403: gettext("The server refused this request. Try again, or reload the page."),
-  404: gettext("This no longer exists, or you no longer have access to it."),
+  404: gettext("This item no longer exists, or you no longer have access to it."),
   408: gettext("The server did not answer in time. Try again."),
   413: gettext("The input is larger than the server accepts. Shorten it, then try again."),
   429: gettext("Too many requests. Wait a moment, then try again."),

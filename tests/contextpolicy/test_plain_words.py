@@ -43,7 +43,7 @@ STATE = {"type": "object", "properties": {"destination": {}, "date": {}}}
         ),
         (
             PolicyValues(strategy="entity_state", keep_last_messages=4),
-            "Sends the newest 4 messages, and a state instead of the others.",
+            "Sends the newest 4 messages, and a state instead of the older ones.",
         ),
         (PolicyValues(compact_every_turns=30), "make room for about 30 turns."),
         (

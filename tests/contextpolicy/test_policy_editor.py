@@ -355,7 +355,7 @@ def test_empty_fields_show_what_holds_instead(browser: Client, policy: ContextPo
     html = browser.get(get_policy_page(policy)).content.decode()
 
     assert "6,000 · a quarter of the token budget" in html
-    assert "45 % · default of “Newest messages and a summary of the others”" in html
+    assert "45 % · default of “Newest messages and a summary of the older ones”" in html
     assert "none · default of" in html
 
 

@@ -229,7 +229,7 @@ def test_what_differs_from_the_saved_version_is_marked(browser: Client, now: dat
     submitted(browser, get_policy_page(policy), system_text="One.\nTwo.")
     editor = looked_at(browser, get_policy_page(policy), system_text="Three.", strategy="simple")
     assert {row.name: row.was for row in editor.rows if row.was} == {"system_text": "changed"}
-    assert editor.strategy_was == "was newest messages and a summary of the others"
+    assert editor.strategy_was == "was newest messages and a summary of the older ones"
 
 
 def test_a_new_policy_and_a_copy_have_nothing_to_differ_from(

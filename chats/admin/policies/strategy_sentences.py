@@ -152,14 +152,14 @@ def _state(values: PolicyValues, _limit: int) -> list[Pieces]:
     newest = values.keep_last_messages
     if newest and names:
         words = ngettext(
-            "Sends the newest {n} message, and a state ({names}) instead of the others.",
-            "Sends the newest {n} messages, and a state ({names}) instead of the others.",
+            "Sends the newest {n} message, and a state ({names}) instead of the older ones.",
+            "Sends the newest {n} messages, and a state ({names}) instead of the older ones.",
             newest,
         )
     elif newest:
         words = ngettext(
-            "Sends the newest {n} message, and a state instead of the others.",
-            "Sends the newest {n} messages, and a state instead of the others.",
+            "Sends the newest {n} message, and a state instead of the older ones.",
+            "Sends the newest {n} messages, and a state instead of the older ones.",
             newest,
         )
     elif names:
