@@ -81,9 +81,9 @@ def place_hold(
 ) -> LegalHold:
     """Hold everything, the members of a group, a user or a chat. Raises `HoldIncomplete`.
 
-    Several holds may cover the same data; each must end separately. The group's current members
-    stay held after they leave it; later members are held while they are in it. If the group is
-    deleted, its members at that time stay held.
+    Several holds may cover the same data; each must end separately. The hold covers the group's
+    current members even after they leave, and later members while they belong to the group. If the
+    group is deleted, its members at that time remain under the hold.
     """
     case, reason = case.strip(), reason.strip()
     is_said = is_meaningful_text(case) and is_meaningful_text(reason)

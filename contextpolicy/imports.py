@@ -105,7 +105,7 @@ def import_strategy(
 
     A new policy is named `name`, else after the form's `id`. An existing policy keeps its locks and
     the values that do not belong to a strategy. The export of a policy is imported with all its
-    values (`import_policy`). `writes_skills`: the importer may create skills of the installation.
+    values (`import_policy`). `writes_skills`: the importer may create skills of the instance.
     Raises `MalformedImport`, `ReservedName`, `PolicyExists`, `PolicyNameTaken`,
     `PolicySkillsRefused`, `PolicyProblems` and `PolicyChangedMeanwhile`.
     """

@@ -49,9 +49,9 @@ def is_needed(
     """Return True if a change must wait for a user other than the author of its content.
 
     A change must wait if it applies to everyone, a group or agents of shared teams. Any other
-    change must wait if it changes a lock or shortens retention compared with `before`; the removal
-    of an assignment, if the policy has locks. Changes by the product itself, such as a shell
-    command, have no actor and do not wait.
+    change must wait if it changes a lock or shortens retention compared with `before`. The removal
+    of an assignment must wait if the policy has locks. Changes by the product itself, such as a
+    shell command, have no actor and do not wait.
     """
     if not settings.TWO_PERSONS or by is None or by != author:
         return False

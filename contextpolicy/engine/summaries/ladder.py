@@ -88,10 +88,10 @@ class Breaker:
 def compute_scope_breaker(attempts: Sequence[Attempt], *, now: datetime) -> Breaker:
     """Return the state of a scope's breaker after its attempts, oldest first.
 
-    After three consecutive failures attempts pause. Each further failure doubles the pause,
-    up to six hours. Any other outcome closes the breaker. Attempts without a time do not
-    count. A ladder that ended with its worker counts as one failure, whatever rungs it
-    tried, because the extractive summary, which needs no model, was not reached.
+    After three consecutive failures, attempts pause. Each further failure doubles the pause, up to
+    six hours. Any other outcome closes the breaker. Attempts without a time do not count. A ladder
+    that ended with its worker counts as one failure, whatever rungs it tried, because the
+    extractive summary, which needs no model, was not reached.
     """
     failures = 0
     for ladder in _ladders(_list_last_failures(attempts)):
