@@ -28,6 +28,7 @@ from chats.providers.base import ProviderError
 from chats.providers.transport import build_guarded_client
 from chats.record.images import detect_media_type
 from chats.tool_servers.local_process import run_local_server
+from chats.tool_servers.protocol_errors import format_server_error, is_lost_connection
 from contextpolicy.models import ToolServer
 from contextpolicy.models.tools import LONGEST_DEFINITION
 from contextpolicy.tool_servers import HINTS, DescribedTool
@@ -178,12 +179,29 @@ async def call_server_tool(
             if listed[name].digest != digest:
                 raise ToolServerFailed("tool_definition_changed")
             sent = True
-            result = await client.session.call_tool(name, dict(arguments))
+            output = await call_session_tool(client, name=name, arguments=arguments)
     except ToolServerFailed as error:
         if not sent:
             raise
         raise ToolServerFailed(error.code, was_sent=True, most=error.most) from None
-    return cut_output(read_result_content(result))
+    return cut_output(output)
+
+
+async def call_session_tool(
+    client: "Client", *, name: str, arguments: Mapping[str, Any]
+) -> CallOutput:
+    """Call a tool of an open session. An error that the server answers is a result.
+
+    Raises the errors of the package and of its transport, if there is no response.
+    """
+    try:
+        result = await client.session.call_tool(name, dict(arguments))
+    except Exception as error:
+        text = format_server_error(error)
+        if text is None:
+            raise
+        return CallOutput(text, is_error=True)
+    return read_result_content(result)
 
 
 def cut_output(output: CallOutput) -> CallOutput:
@@ -376,10 +394,4 @@ def find_failure_code(error: BaseException) -> str:
     if isinstance(error, OSError):
         # The program of a local server cannot be started.
         return "tool_server_unavailable"
-    # The package's code for a connection that ended without a response.
-    if getattr(getattr(error, "error", None), "code", None) == CONNECTION_CLOSED:
-        return "tool_server_unavailable"
-    return "tool_server_protocol"
-
-
-CONNECTION_CLOSED = -32000
+    return "tool_server_unavailable" if is_lost_connection(error) else "tool_server_protocol"

@@ -26,7 +26,9 @@ class FakeToolServer:
     """The tools, the result of calls, and the received requests.
 
     `fault`, of calls only: slow, huge, wrong_json, closing, wrong_result. `error`: the tool reports
-    one. `slow_seconds`: how long a slow call takes.
+    one. `rpc_error`: the error of the protocol that answers calls. `call_status` and `call_type`:
+    the status and the content type of responses to calls. `slow_seconds`: how long a slow call
+    takes.
     """
 
     port: int = 0
@@ -37,6 +39,9 @@ class FakeToolServer:
     structured: dict[str, Any] | None = None
     fault: str = ""
     error: bool = False
+    rpc_error: dict[str, Any] | None = None
+    call_status: int = 200
+    call_type: str = "application/json"
     slow_seconds: float = 30.0
     page_size: int = 1000
     calls: list[dict[str, Any]] = field(default_factory=list)
@@ -102,10 +107,16 @@ class Handler(BaseHTTPRequestHandler):
         answer: dict[str, Any] = {"jsonrpc": "2.0", "id": body["id"]}
         if result is None:
             answer["error"] = {"code": -32601, "message": "Method not found"}
+        elif is_call and self.fake.rpc_error:
+            answer["error"] = self.fake.rpc_error
         else:
             answer["result"] = result
         is_wrong = is_call and self.fake.fault == "wrong_json"
-        self.send(200, b"{not json" if is_wrong else json.dumps(answer).encode())
+        content = b"{not json" if is_wrong else json.dumps(answer).encode()
+        if is_call:
+            self.send(self.fake.call_status, content, content_type=self.fake.call_type)
+        else:
+            self.send(200, content)
 
     def do_GET(self) -> None:
         self.send(405, b"")
@@ -113,10 +124,12 @@ class Handler(BaseHTTPRequestHandler):
     def do_DELETE(self) -> None:
         self.send(405, b"")
 
-    def send(self, status: int, body: bytes) -> None:
+    def send(self, status: int, body: bytes, *, content_type: str = "application/json") -> None:
         try:
             self.send_response(status)
-            self.send_header("content-type", "application/json")
+            self.send_header("content-type", content_type)
+            if status in (301, 302, 307, 308):
+                self.send_header("location", "http://127.0.0.1:1/mcp")
             self.send_header("content-length", str(len(body)))
             self.end_headers()
             self.wfile.write(body)

@@ -88,6 +88,52 @@ def test_each_fault_of_a_call_is_a_code_and_may_have_happened(
     assert time.monotonic() - began < 8
 
 
+@pytest.mark.parametrize("status", [200, 400, 500])
+@pytest.mark.parametrize(
+    ("error", "text"),
+    [
+        (
+            {"code": -32602, "message": "Unknown tool: echo"},
+            "Unknown tool: echo (code -32602)",
+        ),
+        ({"code": -32601, "message": "Method not found"}, "Method not found (code -32601)"),
+        ({"code": -32603, "message": ""}, "Error (code -32603)"),
+        (
+            {"code": -32602, "message": "Invalid arguments", "data": {"text": "required"}},
+            'Invalid arguments (code -32602)\n{"text": "required"}',
+        ),
+        ({"code": -32000, "message": "Quota exceeded"}, "Quota exceeded (code -32000)"),
+        ({"code": 17, "message": "No such file", "data": "a"}, "No such file (code 17)\na"),
+    ],
+)
+def test_an_error_that_the_server_answers_is_a_result(
+    server: FakeToolServer, error: dict[str, Any], text: str, status: int
+) -> None:
+    server.rpc_error, server.call_status = error, status
+    assert call(server, text="hello") == CallOutput(text, is_error=True)
+
+
+@pytest.mark.parametrize(
+    ("status", "content_type"),
+    [
+        (500, "application/json"),
+        (504, "text/html"),
+        (404, "text/html"),
+        (202, "application/json"),
+        (307, "application/json"),
+        (200, "text/plain"),
+        (200, "text/event-stream"),
+    ],
+)
+def test_a_response_without_an_answer_leaves_the_outcome_open(
+    server: FakeToolServer, status: int, content_type: str
+) -> None:
+    server.call_status, server.call_type = status, content_type
+    with pytest.raises(ToolServerFailed) as failure:
+        call(server, text="hello")
+    assert failure.value.was_sent
+
+
 def test_logs_have_no_words_of_a_server(
     server: FakeToolServer, caplog: pytest.LogCaptureFixture
 ) -> None:

@@ -195,6 +195,21 @@ def test_a_fault_of_the_server_is_told_and_the_turn_continues(
     assert len(worker.scripted.requests) == 2
 
 
+def test_an_error_of_the_protocol_is_a_result_of_the_tool(
+    connect: Connect, allow: Allow, ask: Ask, server: FakeToolServer
+) -> None:
+    connect()
+    allow(tools=["files/*"])
+    server.rpc_error = {"code": -32602, "message": "text must not be empty"}
+    turn, worker = ask(call_tools(build_call()), [TextDelta("Sorry."), Finished("stop")])
+    assert turn.status == "completed"
+    assert ToolCall.objects.get(turn=turn).outcome == "error"
+    (result,) = list_tool_results(turn)
+    assert "reports an error" in result
+    assert "text must not be empty (code -32602)" in result
+    assert len(worker.scripted.requests) == 2
+
+
 def test_a_result_over_the_limit_is_cut_and_the_model_is_told_its_size(
     connect: Connect, allow: Allow, ask: Ask, server: FakeToolServer, settings: Settings
 ) -> None:
