@@ -147,11 +147,13 @@ def load_seen_messages(
     question = sendable[-1] if is_asked else None
     before = question.seq if question else border + 1
     behind = [message for message in shown if message.seq > before]
-    own = sorted(statements.OWN_MESSAGES.rows(turn=turn.pk), key=lambda row: row.seq or 0)
+    own = list(statements.OWN_MESSAGES.rows(turn=turn.pk))
+    others = list(history.select_path_messages(branch, after=border, before=branch.last_seq + 1))
+    # An independent agent that tries again sees the tools that it called before.
+    own += [row for row in others if is_interrupted_attempt(row, viewer=view.viewer)]
     steps = [row for row in own if (row.seq or 0) > border]
     mine = {row.pk for row in steps}
-    others = history.select_path_messages(branch, after=border, before=branch.last_seq + 1)
-    unseen = [row for row in others.order_by("seq") if row.pk not in mine]
+    unseen = [row for row in others if row.pk not in mine]
     loaded = history.load_all(unseen, counter=counter, zone=zone)
     told = [replace(message, left="not_seen") for message in loaded]
     loaded = history.load_all(steps, counter=counter, zone=zone)
@@ -184,6 +186,9 @@ def load_newest_seen(
             history.build_engine_message(row, counter=counter, zone=zone), counter=counter
         )
         shown.append(message)
+        if not sendable and is_interrupted_attempt(row, viewer=view.viewer):
+            # Follows the question like a step.
+            continue
         if not explain_unsendable_message(message):
             is_agents = row.role == Message.Role.ASSISTANT if not sendable else is_agents
             sendable.append(message)
@@ -195,6 +200,14 @@ def load_newest_seen(
         same = newest.role_id == last.role_id and newest.parts == last.parts
         duplicate = last.seq if same else 0
     return shown[::-1], sendable[::-1], duplicate
+
+
+def is_interrupted_attempt(row: Message, *, viewer: Viewer) -> bool:
+    """Return True if a message has the tool calls of an agent's reply that an error interrupted."""
+    if row.finish != Message.Finish.INCOMPLETE or not row.kept:
+        return False
+    is_own = (row.speaker or {}).get("roleId") == viewer.role_id
+    return is_own and any(part["type"] == "tool_result" for part in row.parts)
 
 
 def load_round_opening(

@@ -186,13 +186,15 @@ def append_step(
     finish: str,
     counted: Counted,
     now: datetime,
+    kept: bool = False,
     speaker: Mapping[str, str] | None = None,
     addressees: Sequence[str] = (),
 ) -> Message:
     """Store one assistant message at the end of the branch, in the caller's transaction.
 
-    `speaker` and `addressees` are set for a team's agents. The caller holds the turn, has locked
-    the chat, and saves its `accepted_count` afterwards.
+    `kept`: later prompts contain it although it is incomplete. `speaker` and `addressees` are set
+    for a team's agents. The caller holds the turn, has locked the chat, and saves its
+    `accepted_count` afterwards.
     """
     branch = turn.branch
     branch.last_seq += 1
@@ -208,6 +210,7 @@ def append_step(
         turn=turn,
         model_name=turn.model_name,
         finish=finish,
+        kept=kept,
         created_at=now,
     )
     message.token_count, message.counter_version = counted

@@ -50,6 +50,7 @@ REASONS = {
     "consent_expired": "the person did not answer the request for consent in time",
     "arguments_invalid": "the arguments are not a JSON object",
     "too_many_calls": "this reply has made the maximum number of calls",
+    "not_reached": "the reply ended before this call",
 }
 # The next steps of the model after a call that was not made, by code.
 ASK_ADMINISTRATOR = "Tell the person that an administrator must correct this."
@@ -68,6 +69,7 @@ STEPS = {
     "consent_expired": "Call it again only if the person asks for it.",
     "arguments_invalid": "Send a JSON object that follows the schema of the tool.",
     "too_many_calls": "Reply with the results that you have.",
+    "not_reached": "Call it if its result is still needed.",
 }
 FAILED = "Call it once more, or tell the person."
 # Codes of calls that the user did not allow.

@@ -12,9 +12,9 @@ from django.utils.translation import gettext_noop
 
 from chats.ground import databases, leases, queue, shared_figures
 from chats.ground.sentences import Sentence
-from chats.models import Receipt, SkippedRow, Turn
+from chats.models import Chat, Message, Receipt, SkippedRow, Turn
 from chats.record import locking
-from chats.turns import rounds, statements, tool_steps
+from chats.turns import reply_steps, rounds, statements, tool_steps
 from chats.turns.events import record_attempt_end
 from chats.turns.lease import RELEASED
 from chats.turns.step_results import build_failure_fields
@@ -52,9 +52,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
 
     A turn that was asked to stop ends as stopped. After `MAX_ATTEMPTS` losses, it ends as failed.
     """
-    if turn.round_id is not None:
-        # Serialises with accepting a message: only one transaction decides which turn follows.
-        locking.lock_turn_chat(turn.pk)
+    chat = lock_chat_of_lost_turn(turn)
     mine = Turn.objects.filter(pk=turn.pk, status=Turn.Status.RUNNING, lease_token=turn.lease_token)
     losses = turn.losses + 1
     if turn.stop_requested_at:
@@ -77,6 +75,9 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     )
     transaction.on_commit(shared_figures.count_lease_loss)
     requeued = changes["status"] == Turn.Status.QUEUED
+    reply = None
+    if not requeued:
+        reply = store_lost_reply(turn, chat=chat, status=str(changes["status"]), now=now)
     record_attempt_end(
         turn,
         kind="turn.requeued" if requeued else f"turn.{changes['status']}",
@@ -85,7 +86,7 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
         more={"losses": losses},
     )
     if not requeued:
-        finish_lost_turn(turn, status=str(changes["status"]), now=now)
+        finish_lost_turn(turn, status=str(changes["status"]), reply=reply, now=now)
     if requeued and turn.lane:
         # `enqueue_next` may choose an earlier lane, but lanes do not wait for each other.
         queue.enqueue(queue.RUN_TURN, turn_id=turn.pk)
@@ -93,11 +94,41 @@ def release_lost_turn(turn: Turn, *, now: datetime) -> int:
     return 1
 
 
-def finish_lost_turn(turn: Turn, *, status: str, now: datetime) -> None:
+def lock_chat_of_lost_turn(turn: Turn) -> Chat | None:
+    """Return the chat of a lost turn, locked with the turn's branch.
+
+    Serialises with accepting a message: only one transaction decides which turn follows, and only
+    one appends a message. None for most turns, which belong to no round and called no tool server.
+    """
+    if turn.round_id is None and not reply_steps.has_started_calls(turn):
+        return None
+    chat = locking.lock_turn_chat(turn.pk)
+    locking.lock_branch_of(turn.pk)
+    return chat
+
+
+def store_lost_reply(
+    turn: Turn, *, chat: Chat | None, status: str, now: datetime
+) -> Message | None:
+    """Store the calls of a turn that ended without a worker as its reply.
+
+    None if it started no call. `chat`: the locked chat. None: the turn started no call.
+    """
+    if chat is None:
+        return None
+    is_stopped = status == Turn.Status.STOPPED
+    finish = Message.Finish.STOPPED if is_stopped else Message.Finish.INCOMPLETE
+    reply = reply_steps.store_lost_step(turn, chat=chat, finish=finish, now=now)
+    if reply is not None:
+        Turn.objects.filter(pk=turn.pk).update(reply=reply)
+    return reply
+
+
+def finish_lost_turn(turn: Turn, *, status: str, reply: Message | None, now: datetime) -> None:
     """Close the tool steps of a turn that ended without a worker, and advance its round."""
     tool_steps.close_tool_steps(turn, now=now)
     if turn.round_id is not None:
-        rounds.advance_round(turn, status=status, reply=None, usage={}, now=now)
+        rounds.advance_round(turn, status=status, reply=reply, usage={}, now=now)
 
 
 def enqueue_overdue() -> int:

@@ -39,6 +39,8 @@ class StepResult:
     follow_ups: FollowUps = NO_FOLLOW_UPS
     # Tools of servers ran: the stored copy of the step is due for deletion, and calls may be open.
     runs_servers: bool = False
+    # An interrupted step called tools of servers, so later prompts contain it.
+    has_calls: bool = False
     # Log probabilities of the text, if the client asked for them.
     token_log: TokenLog | None = None
     estimate: PromptEstimate = field(default_factory=PromptEstimate)

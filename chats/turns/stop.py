@@ -15,11 +15,12 @@ from redis import Redis
 from redis.exceptions import RedisError
 
 from chats.ground.live import STOPS
-from chats.ground.refusals import Refusal
+from chats.ground.refusals import NotFound, Refusal
 from chats.models import Chat, Message, Round, Turn
 from chats.models.turns import UNFINISHED
 from chats.record import locking
-from chats.turns import consents, lanes, rounds, tool_steps
+from chats.record.message_commitments import build_stored_data
+from chats.turns import consents, lanes, reply_steps, rounds, tool_steps
 from chats.turns.lease import RELEASED
 from chats.turns.writes import enqueue_next
 from contextpolicy import ledger
@@ -45,13 +46,15 @@ def stop_turn(
     A turn that waits for consent is queued again, and a worker stores its text so far.
     If a team replies in parallel, only this turn stops; `with_others` stops all parallel turns and
     their round. The request is stored in the row, which the worker reads at each heartbeat; the bus
-    only makes it react sooner. Repeating the request has no effect. Raises `TurnIsOver`.
+    only makes it react sooner. Repeating the request has no effect. Raises `TurnIsOver`, and
+    `NotFound` if the chat was erased.
     """
     with transaction.atomic():
-        if turn.round_id is not None:
-            # Serialises with accepting a message and ending a reply: only one transaction decides
-            # which turn follows.
-            locking.lock_turn_chat(turn.pk)
+        # Serialises with accepting a message and ending a reply: only one transaction decides which
+        # turn follows, and only one appends a message.
+        if locking.lock_turn_chat(turn.pk) is None:
+            raise NotFound
+        locking.lock_branch_of(turn.pk)
         asked = lock_turns({turn.pk, *(list_parallel_turns(turn) if with_others else ())})
         turn = next(each for each in asked if each.pk == turn.pk)
         if turn.is_over:
@@ -94,6 +97,8 @@ def stop_all(*, chat: Chat, actor: str, now: datetime) -> None:
     running = Turn.objects.filter(branch__chat=chat, status__in=UNFINISHED, stop_requested_at=None)
     rows = running.select_for_update(of=("self",), no_key=True).select_related("branch")
     pks = list(running.order_by("accepted").values_list("pk", flat=True))
+    # A turn that called tools gets a reply, which changes its branch.
+    locking.lock_branches(chat)
     lock_turns(pks)
     for pk in pks:
         # Read one by one: ending a turn may open a round for the next one.
@@ -149,12 +154,36 @@ def request_stop(turn: Turn, *, actor: str, now: datetime) -> None:
         if turn.client is not None:
             turn.client = {}
             fields.append("client")
-        ledger.record_event("turn.stopped", actor=actor, now=now, chat_id=chat_id, turn_id=turn.pk)
-        if turn.attempt:
-            tool_steps.close_tool_steps(turn, now=now)
+        fields += store_stopped_reply(turn, actor=actor, now=now)
     turn.save(update_fields=fields)
     if turn.is_over and turn.round_id is not None:
-        rounds.advance_round(turn, status=turn.status, reply=None, usage={}, now=now)
+        rounds.advance_round(turn, status=turn.status, reply=turn.reply, usage={}, now=now)
+
+
+def store_stopped_reply(turn: Turn, *, actor: str, now: datetime) -> list[str]:
+    """Store the calls of a stopped turn without a worker as its reply, and record its end.
+
+    Returns the changed fields, which the caller saves. The caller has locked the chat and the turn.
+    """
+    reply = None
+    if turn.attempt:
+        chat = Chat.objects.get(pk=turn.branch.chat_id)
+        finish = Message.Finish.STOPPED
+        reply = reply_steps.store_lost_step(turn, chat=chat, finish=finish, now=now)
+    ledger.record_event(
+        "turn.stopped",
+        actor=actor,
+        now=now,
+        chat_id=turn.branch.chat_id,
+        turn_id=turn.pk,
+        data=build_stored_data([reply]) if reply else {},
+    )
+    if turn.attempt:
+        tool_steps.close_tool_steps(turn, now=now)
+    if reply is None:
+        return []
+    turn.reply = reply
+    return ["reply"]
 
 
 def tell_workers(turn: Turn) -> None:

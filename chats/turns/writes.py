@@ -17,8 +17,16 @@ from chats.models import Branch, Chat, Message, Receipt, ToolStep, Turn
 from chats.prompt import calibration
 from chats.prompt.tools import registry as tools
 from chats.prompt.tools.skill_load import SkillFacts
-from chats.record import images, locking, messages, reply_logprobs
-from chats.turns import breaker, lanes, note_preferences, rounds, statements, tool_steps
+from chats.record import locking, messages, reply_logprobs
+from chats.turns import (
+    breaker,
+    lanes,
+    note_preferences,
+    reply_steps,
+    rounds,
+    statements,
+    tool_steps,
+)
 from chats.turns.call_receipts import WORKER, close_call
 from chats.turns.events import record_attempt_end
 from chats.turns.lease import (
@@ -179,7 +187,7 @@ def close_step(*, lease: Lease, ending: StepResult, counter: TokenCounter, now: 
         if count_stored_steps(turn) == turn.step:
             return True
         goes_on = should_continue_turn(turn, ending=ending)
-        step = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
+        step = reply_steps.store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
         if goes_on:
             prepared.save_row_fields(chat, "accepted_count")
         else:
@@ -231,40 +239,23 @@ def calibrate_from_usage(*, turn: Turn, ending: StepResult) -> None:
         )
 
 
-def store_step(
-    *, turn: Turn, chat: Chat, ending: StepResult, counted: messages.Counted, now: datetime
-) -> Message:
-    """Store the step's assistant message and complete its receipt."""
-    if ending.receipt_id:
-        close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
-    if ending.runs_servers:
-        tool_steps.delete_tool_steps(turn)
-    told = rounds.build_speaker_fields(turn, ending.parts) if turn.agent_id is not None else {}
-    message = messages.append_step(
-        turn=turn,
-        chat=chat,
-        parts=ending.parts,
-        finish=ending.finish,
-        counted=counted,
-        now=now,
-        **told,
-    )
-    images.store_message_images([message], found=ending.images)
-    return message
-
-
 @transaction.atomic
 def end_early(
     *, lease: Lease, status: str, ending: StepResult, counter: TokenCounter, now: datetime
 ) -> None:
-    """End a turn that failed or was stopped. The text so far becomes its reply."""
+    """End a turn that failed or was stopped. Its text and its calls so far become its reply."""
     chat, turn = lock_chat_and_turn(lease)
     reply = None
+    if turn.attempt > 1 or ending.runs_servers:
+        code = ending.error_code or tool_steps.LOST_CODE
+        ending = reply_steps.add_call_results(turn, ending=ending, code=code)
     if ending.parts:
         counted = messages.count_parts_tokens(
             ending.parts, role=Message.Role.ASSISTANT, counter=counter
         )
-        reply = store_step(turn=turn, chat=chat, ending=ending, counted=counted, now=now)
+        reply = reply_steps.store_step(
+            turn=turn, chat=chat, ending=ending, counted=counted, now=now
+        )
     elif ending.receipt_id:
         close_call(receipt_id=ending.receipt_id, ending=ending, now=now)
     finish_turn(

@@ -21,6 +21,7 @@ from chats.people import keys
 from chats.prompt.reconstruction import rebuild_request
 from chats.providers.base import Finished, TextDelta
 from chats.record.images import format_data_url
+from chats.turns.follow_up_turns import retry_turn
 from chats.turns.recover import release_lost_turn
 from chats.turns.start import start_turn
 from contextpolicy.engine.messages.messages import (
@@ -216,13 +217,38 @@ def test_a_lost_worker_loses_no_image(
     server.content = [image_block(make_png())]
     turn = start_turn(user=alice, chat=chat, text="Do it", now=timezone.now()).turn
     with monkeypatch.context() as patch:
-        patch.setattr("chats.turns.writes.store_step", die)
+        patch.setattr("chats.turns.reply_steps.store_step", die)
         with pytest.raises(WorkerDied):
             work(turn, call_echo("one"))
     turn.refresh_from_db()
     assert release_lost_turn(turn, now=timezone.now()) == 1
     worker = work(turn, DONE)
     assert len(server.calls) == 1
+    (url,) = worker.scripted.requests[-1].images.values()
+    row = MessageImage.objects.get(message__turn=turn)
+    assert url == format_data_url(row.media_type, bytes(row.data))
+
+
+@pytest.mark.usefixtures("ready", "built_again")
+def test_a_retry_of_a_lost_turn_has_its_image(
+    alice: User,
+    chat: Chat,
+    server: FakeToolServer,
+    work: Callable[..., Any],
+    monkeypatch: pytest.MonkeyPatch,
+    settings: Settings,
+) -> None:
+    server.content = [image_block(make_png())]
+    turn = start_turn(user=alice, chat=chat, text="Do it", now=timezone.now()).turn
+    with monkeypatch.context() as patch:
+        patch.setattr("chats.turns.reply_steps.store_step", die)
+        with pytest.raises(WorkerDied):
+            work(turn, call_echo("one"))
+    turn.refresh_from_db()
+    settings.MAX_ATTEMPTS = 1
+    release_lost_turn(turn, now=timezone.now())
+    turn.refresh_from_db()
+    worker = work(retry_turn(user=alice, turn=turn, now=timezone.now()), DONE)
     (url,) = worker.scripted.requests[-1].images.values()
     row = MessageImage.objects.get(message__turn=turn)
     assert url == format_data_url(row.media_type, bytes(row.data))

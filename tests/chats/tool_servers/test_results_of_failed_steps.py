@@ -1,14 +1,11 @@
-"""A long tool result of an interrupted reply can be read on if the person keeps the reply."""
+"""A long tool result of an interrupted reply can be read on, because later prompts contain it."""
 
 import json
 from collections.abc import Callable
-from datetime import datetime
 from typing import Any
 
 import pytest
-from django.contrib.auth.models import User
 
-from chats.actions.marks import keep_incomplete_reply
 from chats.models import Chat, Message, Turn
 from chats.prompt.tools.output_read import find_tool_output
 from chats.providers.base import Finished, TextDelta, ToolCallDelta
@@ -24,15 +21,13 @@ READ = ToolCallDelta(
 )
 
 
-def test_a_kept_result_of_a_failed_step_can_be_read_on(
+def test_a_result_of_a_failed_step_can_be_read_on(
     chat: Chat,
-    alice: User,
     server: FakeToolServer,
     connect: Callable[..., ToolServer],
     allow: Callable[..., None],
     ask: Callable[..., tuple[Turn, Any]],
     monkeypatch: pytest.MonkeyPatch,
-    now: datetime,
 ) -> None:
     server.text = f"{'word ' * 40_000}needle"
     connect()
@@ -52,9 +47,9 @@ def test_a_kept_result_of_a_failed_step_can_be_read_on(
     reply = Message.objects.get(turn=turn, role="assistant")
     assert (turn.status, reply.finish) == ("failed", "incomplete")
     assert "needle" in json.dumps(reply.parts)
-    assert find_tool_output("call-0", branch=reload_branch(chat)) is None
+    assert reply.kept
+    assert find_tool_output("call-0", branch=reload_branch(chat)) is not None
 
-    keep_incomplete_reply(message=reply, actor=f"user:{alice.pk}", now=now)
     again, worker = ask(call_tools(READ), [TextDelta("Done."), Finished("stop")])
     assert 'read more with tool_output_read, id "call-0"' in str(
         worker.scripted.requests[0].messages

@@ -380,7 +380,8 @@ def test_stop_ends_a_running_call(
     assert len(server.calls) == 1
     assert turn.reply is not None
     kinds = [part["type"] for part in turn.reply.parts]
-    assert kinds == ["text", "tool_call", "tool_call", "tool_result"]
+    assert kinds == ["text", "tool_call", "tool_call", "tool_result", "tool_result"]
+    assert turn.reply.parts[-1]["content"].startswith("The tool was not called")
     assert not ToolStep.objects.exists()
 
 
