@@ -15,6 +15,7 @@ from chats.prompt import reconstruction
 from chats.prompt.reconstruction import Prefix, Rebuilt
 from chats.providers import anthropic_wire, wire
 from chats.providers.base import ProviderRequest
+from chats.providers.call_ids import ID_FORMS, has_other_ids
 from chats.providers.kinds import ANTHROPIC_VERSION
 from contextpolicy.engine.messages.messages import WireMessage
 from contextpolicy.engine.messages.segments import Segment, compute_text_ref
@@ -204,8 +205,15 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
     places = (True, False) if wire.has_result_images(wire.build_openai_body(request)) else (True,)
     # Earlier versions sent the names of called tools unchanged.
     names = (True, False) if wire.has_unclean_names(request) else (True,)
-    for cleans_names, in_results, limit_name, takes_usage in product(
-        names, places, ("max_tokens", "max_completion_tokens"), (True, False)
+    # The first form changes no id.
+    ids = [
+        form
+        for form in ID_FORMS
+        if form == ID_FORMS[0] or has_other_ids(request.messages, form=form)
+    ]
+    limits = ("max_tokens", "max_completion_tokens")
+    for id_form, cleans_names, in_results, limit_name, takes_usage in product(
+        ids, names, places, limits, (True, False)
     ):
         body = wire.build_openai_body(
             request,
@@ -213,6 +221,7 @@ def serialise_request_forms(request: ProviderRequest, *, is_anthropic: bool) -> 
             takes_usage_option=takes_usage,
             takes_result_images=in_results,
             cleans_names=cleans_names,
+            id_form=id_form,
         )
         yield serialise_body(body)
 

@@ -32,6 +32,7 @@ from chats.providers.chunks import (
 )
 from chats.providers.sse import TextJoiner
 from chats.providers.stream_end import StreamEnd
+from chats.providers.tool_calls import NUMBERED_ID
 
 # The field of a message that stores its thinking blocks.
 THINKING_BLOCKS = "thinking_blocks"
@@ -186,10 +187,11 @@ class MessageReader:
                     yield from self._read_arguments(call, json.dumps(given, ensure_ascii=False))
 
     def _new_id(self, given: object) -> str:
-        """Return the id of a new call: the server's, unless it is missing or taken."""
+        """Return the id of a new call: the server's, unless it is missing, taken or a number."""
         call_id = sanitise_text(coerce_text(given))
         is_taken = any(call.call_id == call_id for call in self._calls.values())
-        return call_id if call_id and not is_taken else f"call_{uuid.uuid4().hex[:24]}"
+        is_usable = call_id and not is_taken and not NUMBERED_ID.fullmatch(call_id)
+        return call_id if is_usable else f"call_{uuid.uuid4().hex[:24]}"
 
     def _delta(self, index: object, delta: Mapping[str, Any]) -> Iterator[ProviderEvent]:
         self.end.note_chunk(has_output=True)

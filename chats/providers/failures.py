@@ -65,6 +65,9 @@ _FILTER_CODES = frozenset(
 # Anthropic has no code for either case.
 _FILTER_WORDS = re.compile(r"blocked by content filtering policy", re.IGNORECASE)
 _QUOTA_WORDS = re.compile(r"credit balance is too low", re.IGNORECASE)
+# OpenAI's code for any text that is too long, and the fields with which it is about the prompt.
+_TOO_LONG = "string_above_max_length"
+_PROMPT_FIELD = re.compile(r"\b(?:content|text|input|prompt|arguments|output)\b")
 _QUOTA_CODES = frozenset({"insufficient_quota", "insufficient_balance", "billing_not_active"})
 
 
@@ -143,8 +146,16 @@ def _is_filtered(error: Mapping[str, Any], codes: Collection[str]) -> bool:
 
 
 def _codes(error: Mapping[str, Any]) -> list[str]:
-    """Return the error's own codes, the most specific first."""
-    return [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
+    """Return the error's own codes, the most specific first.
+
+    Leaves out the code of a text that is too long, if it is not a text of the prompt: a shorter
+    prompt would not help.
+    """
+    codes = [str(error[key]).lower() for key in ("code", "type", "status") if error.get(key)]
+    field = str(error.get("param") or "")
+    if not field or _PROMPT_FIELD.search(field):
+        return codes
+    return [code for code in codes if code != _TOO_LONG]
 
 
 def _retry_after(headers: Mapping[str, str]) -> float | None:

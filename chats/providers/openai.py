@@ -13,6 +13,7 @@ import openai
 from openai import AsyncOpenAI, AsyncStream
 
 from chats.providers.base import ProviderError, ProviderRequest, Timeouts
+from chats.providers.call_ids import IdForm, find_required_form
 from chats.providers.chunks import ReplyReader
 from chats.providers.failures import parse_response_failure
 from chats.providers.reading import Deadlines, HttpProvider, provider_errors
@@ -27,6 +28,7 @@ class _Dialect:
     takes_usage_option: bool = True
     limit_name: str = "max_tokens"
     takes_result_images: bool = True
+    id_form: IdForm = "stored"
 
 
 class OpenAIProvider(HttpProvider):
@@ -91,6 +93,7 @@ class OpenAIProvider(HttpProvider):
             limit_name=dialect.limit_name,
             takes_usage_option=dialect.takes_usage_option,
             takes_result_images=dialect.takes_result_images,
+            id_form=dialect.id_form,
         )
         headers = {} if self._has_key else {"Authorization": openai.Omit()}
         # Streamed even for a whole reply, so that its length is limited as it arrives.
@@ -112,6 +115,10 @@ def _adapt_dialect(
 
     Errors about images in tool results have many forms, so any rejection counts as one.
     """
+    # Servers report the errors of chat templates with any status.
+    form = find_required_form(body, form=dialect.id_form, messages=request.messages)
+    if form is not None:
+        return replace(dialect, id_form=form)
     if failure.code != "provider_rejected" or failure.status not in {400, 422}:
         return dialect
     if "stream_options" in body:

@@ -3,10 +3,12 @@
 import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from chats.ground.texts import UNSTORABLE, sanitise_value
 from chats.providers.base import ProviderRequest, find_image_url
+from chats.providers.call_ids import IdForm, format_call_id
 from contextpolicy.engine.messages.extras import CallExtras, hash_origin, read_extras
 from contextpolicy.engine.messages.messages import (
     JOINT,
@@ -46,6 +48,7 @@ def build_openai_body(
     takes_usage_option: bool = True,
     takes_result_images: bool = True,
     cleans_names: bool = True,
+    id_form: IdForm = "stored",
 ) -> dict[str, Any]:
     """Return the body of a call. The options depend on what the server accepts.
 
@@ -60,6 +63,7 @@ def build_openai_body(
             request,
             by=request.origin if place >= is_open else None,
             cleans_names=cleans_names,
+            id_form=id_form,
         )
         for place, message in enumerate(request.messages)
     ]
@@ -130,6 +134,7 @@ def _message(
     *,
     by: str | None = None,
     cleans_names: bool = True,
+    id_form: IdForm = "stored",
 ) -> Any:
     """Return a message with the extra fields of its model, if that is the model `by`.
 
@@ -147,11 +152,12 @@ def _message(
         for call in message.tool_calls:
             extras = select_call_extras(call, by=by)
             name = clean_tool_name(call.name, request) if cleans_names else call.name or NAMELESS
-            wire["tool_calls"].append(_call(call, extras, name=name))
+            sent_call = replace(call, name=name, call_id=format_call_id(call.call_id, form=id_form))
+            wire["tool_calls"].append(_call(sent_call, extras))
             own = _of_message(message, extras)
             wire |= {name: value for name, value in own.items() if name not in wire}
     if message.tool_call_id:
-        wire["tool_call_id"] = message.tool_call_id
+        wire["tool_call_id"] = format_call_id(message.tool_call_id, form=id_form)
     return wire
 
 
@@ -197,10 +203,10 @@ def clean_tool_name(name: str, request: ProviderRequest) -> str:
     return _NOT_IN_NAMES.sub("_", name)[:64] or NAMELESS
 
 
-def _call(call: ToolCallPart, extras: CallExtras, *, name: str) -> dict[str, Any]:
+def _call(call: ToolCallPart, extras: CallExtras) -> dict[str, Any]:
     function = {
         **_fields(extras.call.get("function")),
-        "name": name,
+        "name": call.name,
         "arguments": clean_call_arguments(call.arguments),
     }
     own = {**extras.call, "id": call.call_id, "type": "function", "function": function}

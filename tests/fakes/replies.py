@@ -48,12 +48,43 @@ def has_list_result(body: dict[str, Any]) -> bool:
     return any(isinstance(each["content"], list) for each in results)
 
 
+# Errors for ids of calls: OpenAI's, and that of Mistral's chat template in llama.cpp.
+LONG_ID = {
+    "message": (
+        "Invalid 'messages[1].tool_calls[0].id': string too long. Expected a string with maximum "
+        "length 40, but got a string with length 64 instead."
+    ),
+    "type": "invalid_request_error",
+    "param": "messages[1].tool_calls[0].id",
+    "code": "string_above_max_length",
+}
+OTHER_ID = {
+    "code": 500,
+    "message": "Tool call IDs should be alphanumeric strings with length 9!",
+    "type": "server_error",
+}
+
+
+def find_id_error(rule: str, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
+    """Return the error for an id of a call that a server with this rule refuses."""
+    messages = body.get("messages", ())
+    ids = [call["id"] for each in messages for call in each.get("tool_calls", ())]
+    ids += [each["tool_call_id"] for each in messages if "tool_call_id" in each]
+    if rule == "long_ids" and any(len(each) > 40 for each in ids):
+        return 400, {"error": LONG_ID}
+    if rule == "other_ids" and not all(len(each) == 9 and each.isalnum() for each in ids):
+        return 500, {"error": OTHER_ID}
+    return None
+
+
 def error_of(plan: Plan, body: dict[str, Any]) -> tuple[int, dict[str, Any]] | None:
     """The status and body of the error for a request, or None for a normal reply."""
     options, sent = plan.options, plan.prompt_tokens
     if options.reject == "result_images" and has_list_result(body):
         words = "Image URLs are only allowed for messages with role 'user'."
         return 400, {"error": {"message": words, "type": "invalid_request_error", "code": None}}
+    if (refused := find_id_error(options.reject, body)) is not None:
+        return refused
     if options.reject and options.reject in body:
         other = "max_completion_tokens" if options.reject == "max_tokens" else "nothing"
         words = f"Unsupported parameter: '{options.reject}'. Use '{other}' instead."
