@@ -52,7 +52,6 @@ from chats.turns.start import replay_request, start_turn
 from contextpolicy.engine.messages.given_parts import KEPT
 from contextpolicy.engine.messages.messages import (
     FilePart,
-    TextPart,
     parse_parts,
 )
 from contextpolicy.engine.messages.ui_messages import UIMessage
@@ -141,11 +140,12 @@ class UISubmission(UIAction):
         return UIReply(chat, turn, known)
 
     def text(self) -> str:
-        """Return the text of the last message. Raises `UnsupportedUIMessage`."""
+        """Return the text of the last message. Raises `UnsupportedUIMessage`.
+
+        Its reasoning and tool parts are only stored: models get them from replies alone.
+        """
         last = self.request.last
         if last is None or last.role != "user":
-            raise UnsupportedUIMessage
-        if not all(isinstance(part, TextPart | FilePart) for part in last.parts):
             raise UnsupportedUIMessage
         return join_message_texts(last)
 

@@ -30,8 +30,6 @@ LONGEST_ID = 200
 MOST_EXTRAS = 65_536
 
 
-# Types of parts that a user message can have, in addition to `data-…`.
-STORED_PARTS = frozenset({"text", "file", "step-start", "source-url", "source-document"})
 # Fields of parts that have their own limits.
 CONTENT: Mapping[str, Sequence[str]] = {"text": ("text",), "file": ("url", "text")}
 
@@ -48,8 +46,8 @@ class InvalidUIRequest(Refusal):
 
 
 class UnsupportedUIMessage(Refusal):
-    """The last message has a part that user messages cannot have, adds a file to an edited message,
-    or is a reply without approvals."""
+    """The last message has a file at another address, adds a file to an edited message, or is a
+    reply without approvals."""
 
     code = "unsupported_ui_message"
     status = 422
@@ -91,8 +89,7 @@ class UIRequest:
 def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     """Parse the body of a request: `id`, `messages` or `message`, `trigger`, `messageId`, `model`.
 
-    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`, and
-    `UnsupportedUIMessage` for a new message with parts that would not be stored.
+    Other fields are ignored, because front ends add their own. Raises `InvalidUIRequest`.
     """
     trigger = body.get("trigger", "submit-message")
     if trigger not in ("submit-message", "regenerate-message"):
@@ -112,8 +109,6 @@ def parse_ui_request(body: Mapping[str, Any]) -> UIRequest:
     if not listed:
         return request
     last = parse_last_message(listed[-1])
-    if trigger == "submit-message" and last.role == "user":
-        check_stored_parts(listed[-1]["parts"])
     extras = [
         sanitise_value(part)
         for part in listed[-1]["parts"]
@@ -182,14 +177,6 @@ def list_last_step_calls(parts: Sequence[Any]) -> frozenset[str]:
         elif isinstance(part, Mapping) and isinstance(part.get("toolCallId"), str):
             found.add(part["toolCallId"])
     return frozenset(found)
-
-
-def check_stored_parts(parts: Sequence[Any]) -> None:
-    """Raise `UnsupportedUIMessage` if a user message has parts that only replies have."""
-    for part in parts:
-        kind = str(part.get("type") if isinstance(part, dict) else "")
-        if kind not in STORED_PARTS and not kind.startswith("data-"):
-            raise UnsupportedUIMessage
 
 
 def check_id(value: object, *, name: str) -> str:

@@ -139,6 +139,9 @@ def test_parts_come_back_in_their_order_and_with_all_fields(
         {"type": "step-start"},
         {"type": "text", "text": "Where", "providerMetadata": {"x": {"cache": True}}},
         {"type": "source-url", "sourceId": "1", "url": "https://example.com", "title": "A"},
+        {"type": "reasoning", "text": "Hm.", "state": "done"},
+        {"type": "tool-map", "toolCallId": "1", "state": "input-available", "input": {"a": [1]}},
+        {"type": "dynamic-tool", "toolName": "x", "toolCallId": "2", "state": "input-streaming"},
         {"type": "text", "text": "is it?"},
     ]
     message = {**build_user_message(""), "parts": parts}
@@ -146,6 +149,7 @@ def test_parts_come_back_in_their_order_and_with_all_fields(
     reply()
     row = Message.objects.get(role="user")
     assert row.text == "Where\n\nis it?"
+    assert [part["type"] for part in row.parts] == ["text"]
     assert listed(of_alice)[0]["parts"] == parts
     exported = of_alice.get(f"chats/{row.branch.chat_id}/export", form="ui")
     assert json.loads(read_stream(exported).decode().splitlines()[0])["parts"] == parts
@@ -357,24 +361,13 @@ def test_a_failed_reply_is_tried_again_and_the_chat_goes_on(
             )
         ),
         *(
-            (
-                {
-                    "id": "x",
-                    "messages": [
-                        {
-                            **build_user_message("x"),
-                            "parts": [*build_user_message("x")["parts"], part],
-                        }
-                    ],
-                },
-                422,
-                "unsupported_ui_message",
-            )
-            # Parts that only replies have.
-            for part in (
-                {"type": "tool-x", "toolCallId": "1", "state": "input-available", "input": {}},
-                {"type": "dynamic-tool", "toolName": "x", "toolCallId": "1", "state": "input-"},
-                {"type": "reasoning", "text": "Hm."},
+            ({"id": "x", "messages": [{**build_user_message("x"), "parts": [part]}]}, 422, code)
+            for part, code in (
+                ({"type": "unknown", "text": "Hm."}, "invalid_ui_request"),
+                ({"type": "reasoning"}, "invalid_ui_request"),
+                # Nothing that is sent to a model.
+                ({"type": "reasoning", "text": "Hm."}, "message_empty"),
+                ({"type": "tool-x", "toolCallId": "1"}, "message_empty"),
             )
         ),
         ({"id": "x", "messages": [build_user_message("  ")]}, 422, "message_empty"),
