@@ -65,8 +65,8 @@ class Frame:
     position of the call in its step. The `offset` of a result is its length; a long result has no
     `text`.
 
-    A person's stream has two other kinds. `changed` contains a chat id in `text` and a time
-    in milliseconds in `offset`. `resumed` means that the bus was unavailable.
+    A person's stream has two other kinds. `changed` contains a chat id in `text`; readers set
+    `offset` to the time of the entry in milliseconds. `resumed` means that the bus was unavailable.
     """
 
     kind: str

@@ -10,6 +10,7 @@ from typing import cast
 from redis.asyncio import Redis
 from redis.exceptions import RedisError
 
+from chats.ground.bus_clock import parse_entry_time_ms
 from chats.ground.live import PERSON, Entry, Frame, read_stream_entries
 
 CONTROL = "palimpsest:control"
@@ -56,6 +57,16 @@ class Subscription:
         return self.frames.popleft() if self.frames else None
 
 
+def read_frame(entry: Entry, *, key: str) -> Frame:
+    """Return the frame of an entry. A person's notices get the time of the bus as their offset."""
+    entry_id, fields = entry
+    frame = Frame.from_fields(fields, key=key)
+    if key.startswith(PERSON):
+        # The clock of the process that sent the notice may be wrong.
+        frame.offset = parse_entry_time_ms(entry_id)
+    return frame
+
+
 class Hub:
     """The reader of a web process: one blocking XREAD for all watched streams."""
 
@@ -93,7 +104,7 @@ class Hub:
         if key in self.positions:
             with suppress(RedisError, OSError):
                 kept = cast(list[Entry], await self.client.xrange(key))
-                frames = [Frame.from_fields(fields, key=key) for _, fields in kept]
+                frames = [read_frame(entry, key=key) for entry in kept]
                 # These frames precede those that the reader delivered during the read.
                 subscription.frames.extendleft(reversed(frames))
         self.positions.setdefault(key, "0-0")
@@ -139,16 +150,16 @@ class Hub:
                 if self.positions.get(key) != asked[key]:
                     continue
                 self.positions[key] = entries[-1][0]
-                for _, fields in entries:
-                    self.deliver(key, fields)
+                for entry in entries:
+                    self.deliver(key, entry)
             # Each read names all streams, so with many streams it should return more at once.
             await asyncio.sleep(REST_PER_STREAM * len(self.positions))
 
-    def deliver(self, key: str, fields: dict[str, str]) -> None:
+    def deliver(self, key: str, entry: Entry) -> None:
         """Deliver an entry of a live stream to all subscriptions of its key."""
         watching = self.watched.get(key)
         if watching:
-            frame = Frame.from_fields(fields, key=key)
+            frame = read_frame(entry, key=key)
             for subscription in watching:
                 subscription.put(frame)
 

@@ -60,9 +60,7 @@ class Notifier:
 
         Without `about`, the notice is about the user's list of chats.
         """
-        frame = live.Frame(
-            kind="changed", attempt=0, step=0, offset=int(time.time() * 1000), text=about
-        )
+        frame = live.Frame(kind="changed", attempt=0, step=0, text=about)
         if self.thread is None or not self.thread.is_alive():
             self.thread = threading.Thread(target=self.send_forever, name="notices", daemon=True)
             self.thread.start()

@@ -5,7 +5,7 @@
 const kinds = ["snapshot", "block", "rest", "delta", "state", "refresh", "done"];
 const shortestWait = 1000;
 const longestWait = 60_000;
-// Server clocks differ slightly: notices of this many milliseconds are sent again.
+// Several notices can have the same time, so those of this many milliseconds are sent again.
 const overlap = 1000;
 const mostNotices = 100;
 // A stream follows this many replies, as on the server. Others wait until one of them has ended.
