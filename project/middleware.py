@@ -24,7 +24,7 @@ from django.utils.translation import gettext_noop
 from django.views import defaults
 
 from chats.api.core.errors import RequestTooLarge
-from chats.ground import csrf, databases
+from chats.ground import csrf, databases, deleted_rows
 from chats.ground.refusals import Refusal
 from chats.ground.request_ids import REQUEST
 from chats.ground.tracing import trace_span
@@ -267,7 +267,7 @@ class PageFormMiddleware(Around):
 
 
 class ForeseenErrorsMiddleware(Around):
-    """Turns refusals and database outages into error messages instead of stack traces."""
+    """Turns refusals, database outages and concurrent deletions into error messages."""
 
     def before(self, request: HttpRequest) -> HttpResponseBase | None:
         """Return the error response to a request that is too large or malformed, else None.
@@ -290,6 +290,10 @@ class ForeseenErrorsMiddleware(Around):
             # Usually a search for a number or character that no column can hold.
             LOGGER.warning("The database rejected a value.", exc_info=error)
             return render_refusal(request, Malformed())
+        if deleted_rows.is_deleted_row(error):
+            # The log also shows a fault that only looks like a concurrent deletion.
+            LOGGER.warning("A row was deleted during a request.", exc_info=error)
+            return render_refusal(request, deleted_rows.DeletedMeanwhile())
         return None
 
 

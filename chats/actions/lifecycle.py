@@ -250,9 +250,11 @@ def find_model(slug: str) -> ModelSpec:
 def choose_model(*, chat: Chat, model_slug: str, actor: str, now: datetime) -> Chat:
     """Change the chat's model from the next turn on.
 
-    Raises `UnknownModel` and the refusals of `model_choice.choose_chat_model`.
+    Raises `UnknownModel`, the refusals of `model_choice.choose_chat_model`, and `NotFound` if the
+    chat was deleted.
     """
-    before = chat.model.slug if chat.model else ""
+    stored = locking.lock_chat_for_writing(chat.pk)
+    before = stored.model.slug if stored.model else ""
     chat.model = find_model(model_slug)
     model_choice.choose_chat_model(chat=chat)
     chat.save(update_fields=["model"])
