@@ -18,6 +18,7 @@ from chats.exchange import bounds, jsonstream
 from chats.exchange.archive_entries import write_file_entry
 from chats.exchange.drafts import Node, OriginalFile
 from chats.files import uploads
+from chats.files.attach import mark_chat_documents
 from chats.files.storage import iter_file_bytes
 from chats.ground.refusals import Refusal
 from chats.models import Chat, Message, MessageFile, StoredFile
@@ -245,19 +246,14 @@ def get_document(part: Mapping[str, Any]) -> Document | None:
 def link_originals(rows: Sequence[Message], *, ids: Mapping[str, uuid.UUID]) -> None:
     """Link the new messages of one chat to their files, in the caller's transaction."""
     links = []
-    is_cut = False
+    linked: list[Mapping[str, Any]] = []
     for row in rows:
         documents = [(part, get_document(part)) for part in row.parts]
         hashes = [document.sha256 for _, document in documents if document is not None]
         hashes += iter_part_hashes(row.parts)
         found = dict.fromkeys(ids[sha256] for sha256 in hashes if sha256 in ids)
         links += [MessageFile(message=row, file_id=file_id) for file_id in found]
-        is_cut = is_cut or any(
-            document is not None
-            and document.sha256 in ids
-            and len(part.get("text", "")) < document.characters
-            for part, document in documents
-        )
+        linked += [part for part, found in documents if found is not None and found.sha256 in ids]
     MessageFile.objects.bulk_create(links)
-    if is_cut:
-        Chat.objects.filter(pk=rows[0].branch.chat_id).update(has_cut_files=True)
+    if linked:
+        mark_chat_documents(rows[0].branch.chat, parts=linked)

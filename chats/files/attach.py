@@ -1,7 +1,7 @@
 """Turns uploaded files into message parts: the text of documents, copies of images."""
 
 import uuid
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -12,7 +12,7 @@ from django.utils.translation import gettext_noop
 from chats.files.file_models import may_get_files
 from chats.files.uploads import MIB, check_uploads_on, list_files, open_stored_file
 from chats.ground.refusals import Refusal
-from chats.models import FileChunk, Message, MessageFile, MessageImage, StoredFile
+from chats.models import Chat, FileChunk, Message, MessageFile, MessageImage, StoredFile
 from chats.record.images import Bytes, iter_part_hashes
 from chats.record.messages import AttachedFile
 from contextpolicy.engine.history.truncation import cut_text
@@ -33,6 +33,7 @@ from contextpolicy.engine.messages.messages import (
 from contextpolicy.engine.policy.budget import compute_prompt_limit
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.models import ModelSpec
+from speed import prepared
 
 State = StoredFile.State
 # Models count an image by its area: about one token for 750 pixels.
@@ -322,6 +323,26 @@ def is_cut(part: Mapping[str, str]) -> bool:
     """Return True if a stored file part contains only the beginning of its document."""
     document = parse_document_reference(part["reference"])
     return document is not None and len(part.get("text", "")) < document.characters
+
+
+def has_text(part: Mapping[str, str]) -> bool:
+    """Return True if a stored file part refers to a document with a text."""
+    document = parse_document_reference(part["reference"])
+    return document is not None and document.characters > 0
+
+
+def mark_chat_documents(chat: Chat, *, parts: Iterable[Mapping[str, str]]) -> None:
+    """Store whether a chat has documents, and cut ones, after it got new file parts.
+
+    `parts`: stored file parts.
+    """
+    found = list(parts)
+    marks = {"has_documents": any(map(has_text, found)), "has_cut_files": any(map(is_cut, found))}
+    changed = [name for name, is_true in marks.items() if is_true and not getattr(chat, name)]
+    for name in changed:
+        setattr(chat, name, True)
+    if changed:
+        prepared.save_row_fields(chat, *changed)
 
 
 def load_file_text(row: StoredFile) -> str:

@@ -1,14 +1,17 @@
-"""Selects the parts of a chat's long documents that help to answer a question.
+"""Selects the parts of a chat's documents that help to answer a question.
 
-A prompt contains only the beginning of a long document. Chunks of the rest that share significant
-words with the question are sent as retrieved context. The words of each chunk are stored, so the
-selection takes one query and a few milliseconds per document.
+A prompt contains only the beginning of a long document, and nothing of a document whose message it
+leaves out. Chunks that share significant words with the question are then sent as retrieved
+context. The words of each chunk are stored, so the selection takes one query and a few milliseconds
+per document.
 """
 
 import math
 import uuid
 from collections.abc import Collection, Iterable
 from typing import NamedTuple
+
+from django.db.models import QuerySet
 
 from chats.memory.search.words import extract_question_stems
 from chats.models import Branch, FileChunk, Message, MessageFile
@@ -19,6 +22,9 @@ from contextpolicy.engine.messages.tokens import TokenCounter
 # The maximum number of chunks of a prompt, and of compared words of a question.
 MOST_EXCERPTS = 6
 MOST_STEMS = 40
+# The maximum number of characters of the searched documents. Each million takes about 20 ms.
+MOST_CHARACTERS = 20_000_000
+AT_ONCE = 20
 
 
 class ChunkMatch(NamedTuple):
@@ -30,35 +36,79 @@ class ChunkMatch(NamedTuple):
     score: float
 
 
-def list_cut_documents(branch: Branch, *, before: int) -> dict[uuid.UUID, list[str]]:
-    """Return the documents of which messages contain only a part.
+def select_document_messages(branch: Branch, *, before: int) -> QuerySet[Message]:
+    """Return the user messages of a branch's path before a seq that have documents with a text.
 
-    Considers the user messages of the branch's path before a seq that are neither excluded nor
-    erased. Maps the ids of the documents to the texts in these messages.
+    Excluded and erased messages are left out.
     """
+    links = MessageFile.objects.filter(message__branch__chat=branch.chat_id, file__characters__gt=0)
     rows = select_path_messages(branch, after=0, before=before)
-    rows = rows.filter(role=Message.Role.USER, excluded=False, erased_at=None)
-    with_files = rows.filter(
-        pk__in=MessageFile.objects.filter(message__branch__chat=branch.chat_id).values("message")
+    return rows.filter(
+        role=Message.Role.USER, excluded=False, erased_at=None, pk__in=links.values("message")
     )
+
+
+def has_hidden_document(branch: Branch, *, before: int, sent: Collection[int]) -> bool:
+    """Return True if a message before a seq has a document and is not among the `sent` seqs."""
+    rows = select_document_messages(branch, before=before).order_by()
+    return any(seq not in sent for seq in rows.values_list("seq", flat=True))
+
+
+def list_path_documents(branch: Branch, *, before: int) -> list[uuid.UUID]:
+    """Return the ids of the documents in a branch's messages before a seq, newest first."""
+    rows = select_document_messages(branch, before=before).order_by("-seq")
+    found = (
+        document.id
+        for parts in rows.values_list("parts", flat=True).iterator(chunk_size=AT_ONCE)
+        for part in parts
+        if (document := parse_document_reference(part.get("reference", ""))) is not None
+    )
+    return [uuid.UUID(one) for one in dict.fromkeys(found)]
+
+
+def list_partial_documents(
+    branch: Branch, *, before: int, sent: Collection[int]
+) -> dict[uuid.UUID, list[str]]:
+    """Return the documents that a prompt contains only in part, or not at all.
+
+    `sent`: the seqs of the messages before `before` that the prompt contains in full. Maps the ids
+    of the documents to the texts in these messages. The newest documents come first, up to
+    `MOST_CHARACTERS`.
+    """
+    rows = select_document_messages(branch, before=before).order_by("-seq")
     found: dict[uuid.UUID, list[str]] = {}
-    for parts in with_files.order_by().values_list("parts", flat=True):
+    whole, room = set(), MOST_CHARACTERS
+    # A few at a time: the texts of a chat's documents may not fit into memory.
+    for seq, parts in rows.values_list("seq", "parts").iterator(chunk_size=AT_ONCE):
         for part in parts:
             document = parse_document_reference(part.get("reference", ""))
-            text = part.get("text", "")
-            if document is not None and len(text) < document.characters:
-                found.setdefault(uuid.UUID(document.id), []).append(text)
-    return found
+            if document is None or not document.characters:
+                continue
+            file_id, text = uuid.UUID(document.id), part.get("text", "") if seq in sent else ""
+            if file_id not in found:
+                room -= document.characters
+            if room < 0:
+                return {key: texts for key, texts in found.items() if key not in whole}
+            found.setdefault(file_id, []).append(text)
+            if len(text) >= document.characters:
+                whole.add(file_id)
+    return {key: texts for key, texts in found.items() if key not in whole}
 
 
 def find_file_excerpts(
-    branch: Branch, *, question: str, before: int, room: int, counter: TokenCounter
+    branch: Branch,
+    *,
+    question: str,
+    before: int,
+    sent: Collection[int],
+    room: int,
+    counter: TokenCounter,
 ) -> list[ChunkMatch]:
     """Return at most six chunks for a question in document order, within `room` tokens.
 
-    Chunks that the prompt already contains are left out.
+    Chunks that the prompt already contains are left out. `sent`: see `list_partial_documents`.
     """
-    documents = list_cut_documents(branch, before=before)
+    documents = list_partial_documents(branch, before=before, sent=sent)
     stems = extract_question_stems(question)[:MOST_STEMS]
     if not documents or not stems:
         return []

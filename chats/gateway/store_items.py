@@ -27,7 +27,6 @@ from contextpolicy.engine.messages.messages import (
     name_result_image,
 )
 from contextpolicy.engine.messages.tokens import TokenCounter
-from speed import prepared
 
 
 @dataclass(frozen=True, slots=True)
@@ -103,9 +102,8 @@ def store_message_files(chat: Chat, rows: Sequence[Message], *, held: Sequence[I
     for row, each in zip(rows, held, strict=True):
         for file in each.files:
             messages.store_message_file(row, file=file)
-    if any(attach.is_cut(file.part) for each in held for file in each.files):
-        chat.has_cut_files = True
-        prepared.save_row_fields(chat, "has_cut_files")
+    parts = (file.part for each in held for file in each.files)
+    attach.mark_chat_documents(chat, parts=parts)
 
 
 def check_texts(items: Sequence[Item], *, limit: int, field: str) -> None:

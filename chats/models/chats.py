@@ -75,7 +75,9 @@ class Chat(Stored):
     # Id that a client of the UI message protocol gave the chat. Empty: opened in another way.
     client_id = models.CharField(max_length=200, blank=True, default="", db_default="")
     unread = models.BooleanField(default=False)
-    # A prompt has only a part of the text of an attached document.
+    # A message has a document with text.
+    has_documents = models.BooleanField(default=False, db_default=False)
+    # A prompt has only a part of the text of an attached document, or none of it.
     has_cut_files = models.BooleanField(default=False, db_default=False)
     # Erased when the owner signs out, or a fixed time after the last message.
     temporary = models.BooleanField(default=False)

@@ -70,6 +70,8 @@ class Prompt:
     follow_ups: FollowUps
     # The chat's search tool is offered in this and each later prompt of the branch.
     offers_search: bool = False
+    # The tool that reads documents is offered in this and each later prompt of the chat.
+    offers_files: bool = False
     # The texts about the owner in the prompt.
     about: SentAboutPerson | None = None
     # The skills that tool calls of the prompt can load.
@@ -172,6 +174,7 @@ def build_prompt(
             assembled, given=given, choice=choice, account=account, needed=needed
         ),
         offers_search=tools.has_search(given.tools),
+        offers_files=tools.has_file_read(given.tools),
         skills=SkillFacts(
             tuple(values.skills), frozenset(loaded), part_limit=get_file_part_limit(values)
         ),

@@ -9,6 +9,7 @@ from copy import copy
 from dataclasses import dataclass, replace
 from typing import Any
 
+from chats.files.excerpts import has_hidden_document
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Turn
 from chats.prompt import (
@@ -145,7 +146,9 @@ def assemble_draft(
         assembled = ask_engine(given)
     if isinstance(assembled, WindowNeeded):
         return WindowMoveRequired(needed=assembled, effective=choice.effective)
-    excerpts = tail.request_excerpts(turn, choice=choice, given=given, context=assembled)
+    # Those of documents first: excerpts of the chat get only the room that is left.
+    files = tail.request_file_excerpts(turn, choice=choice, given=given, context=assembled)
+    excerpts = files or tail.request_excerpts(turn, choice=choice, given=given, context=assembled)
     if excerpts is not None:
         return replace(excerpts, draft=draft)
     notes = (*tail.list_tail_notes(turn, choice=choice), *notes)
@@ -166,7 +169,9 @@ def adapt_prompt_for_client(prompt: Prompt, *, asked: Mapping[str, Any]) -> Prom
     follow_ups = replace(
         prompt.follow_ups, warm_up_from=None, saves_preferences=False, infers_preferences=False
     )
-    return replace(prompt, request=request, follow_ups=follow_ups, offers_search=False)
+    return replace(
+        prompt, request=request, follow_ups=follow_ups, offers_search=False, offers_files=False
+    )
 
 
 # The maximum number of attempts with a smaller window. Each leaves out at least one more message.
@@ -228,7 +233,8 @@ def compose_for_agent(
         given = replace(given, window_to=assembled.to_seq)
     else:
         raise RuntimeError("an agent's prompt does not fit after the most window moves")
-    excerpts = tail.request_agent_excerpts(
+    files = tail.request_file_excerpts(turn, choice=choice, given=given, context=assembled)
+    excerpts = files or tail.request_agent_excerpts(
         turn, choice=choice, given=given, context=assembled, seen=seen
     )
     if excerpts is not None:
@@ -310,22 +316,26 @@ NOT_SEARCHED = frozenset(
 def compose_with_search(
     given: ComposeInput, *, branch: Branch, choice: model_choice.ChosenModel
 ) -> tuple[ComposeInput, AssembledContext | WindowNeeded]:
-    """Let the engine compose, adding the chat's search tool if the prompt leaves out messages.
+    """Let the engine compose, adding the tools that read messages and documents it leaves out.
 
-    If the tool does not fit, it is left out. Once a prompt has the tool, `create_receipt` stores
-    this in the branch, so that later prompts have it too. Raises `PromptRefused`.
+    If the tools do not fit, they are left out. Once a prompt has such a tool, `create_receipt`
+    stores this, so that later prompts have it too. Raises `PromptRefused`.
     """
     assembled = ask_engine(given)
-    if (
-        isinstance(assembled, WindowNeeded)
-        or tools.has_search(given.tools)
-        or branch.search_offered
-    ):
-        return given, assembled
-    if all(out.reason in NOT_SEARCHED for out in assembled.left_out):
+    if isinstance(assembled, WindowNeeded):
         return given, assembled
     offering = copy(branch)
-    offering.search_offered = True
+    if not tools.has_search(given.tools):
+        reasons = {out.reason for out in assembled.left_out}
+        offering.search_offered = branch.search_offered or not reasons <= NOT_SEARCHED
+    if hides_document(given, context=assembled, branch=branch):
+        offering.chat = copy(branch.chat)
+        offering.chat.has_cut_files = True
+    if (offering.search_offered, offering.chat.has_cut_files) == (
+        branch.search_offered,
+        branch.chat.has_cut_files,
+    ):
+        return given, assembled
     offered = tools.list_offered_tools(
         branch=offering,
         values=choice.values,
@@ -339,6 +349,16 @@ def compose_with_search(
         return searching, ask_engine(searching)
     except PromptRefused:
         return given, assembled
+
+
+def hides_document(given: ComposeInput, *, context: AssembledContext, branch: Branch) -> bool:
+    """Return True if a prompt is the first that leaves out or shortens a document."""
+    if not branch.chat.has_documents or branch.chat.has_cut_files:
+        return False
+    sent = tail.find_whole_messages(context)
+    if len(sent) >= given.last_seq:
+        return False
+    return has_hidden_document(branch, before=given.last_seq + 1, sent=sent)
 
 
 def find_wider_window(

@@ -13,7 +13,7 @@ from datetime import datetime
 from typing import Literal
 
 from chats.counts import searches
-from chats.files.attach import is_cut
+from chats.files.attach import has_text, is_cut
 from chats.memory.search import references
 from chats.memory.search.excerpts import find_in_chat
 from chats.models import Branch, Compaction, Turn
@@ -267,11 +267,12 @@ def simulate_cut_files(branch: Branch, *, files: Sequence[Mapping[str, str]]) ->
 
     Once a chat has a document with a cut text, its prompts offer the tool that reads documents.
     """
-    if not any(is_cut(part) for part in files):
+    if not any(map(has_text, files)):
         return branch
     found = copy(branch)
     found.chat = copy(branch.chat)
-    found.chat.has_cut_files = True
+    found.chat.has_documents = True
+    found.chat.has_cut_files |= any(map(is_cut, files))
     return found
 
 

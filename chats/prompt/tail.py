@@ -1,5 +1,6 @@
 """The parts of a prompt's tail that a turn builds before its first call."""
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 
 from chats.models import Branch, Message, Turn
@@ -9,6 +10,7 @@ from chats.prompt.model_choice import ChosenModel
 from chats.record.history import select_path_messages
 from contextpolicy.engine.compose.assembly import AssembledContext, ComposeInput
 from contextpolicy.engine.compose.partition import explain_unsendable_message
+from contextpolicy.engine.messages.messages import Message as EngineMessage
 from contextpolicy.engine.policy.budget import convert_provider_tokens
 from contextpolicy.engine.policy.policy import PolicyValues
 from contextpolicy.engine.strategies.entity_state import EntityState
@@ -42,11 +44,11 @@ class TailRequired:
     """Parts of the turn's tail must be built before its first prompt.
 
     `turns.state_extraction` builds the `state`, `turns.references` the `references`, and
-    `turns.file_excerpts` those of long documents (`files`). For excerpts of the chat itself, `room`
-    is the number of free local tokens, `sent` has the `seq`s that the prompt contains in full, and
-    `cut` those whose texts it shortens. If `room` is None, the policy's own limits apply. `asked`
-    is the `seq` of the message that an agent answers, or 0 for the turn's own question. `draft` has
-    the prompt's facts, so that they are loaded only once.
+    `turns.file_excerpts` those of documents (`files`). `sent` has the `seq`s that the prompt
+    contains in full. For excerpts of the chat itself, `room` is the number of free local tokens,
+    and `cut` has the `seq`s whose texts the prompt shortens. If `room` is None, the policy's own
+    limits apply. `asked` is the `seq` of the message that an agent answers, or 0 for the turn's own
+    question. `draft` has the prompt's facts, so that they are loaded only once.
     """
 
     choice: ChosenModel
@@ -94,7 +96,8 @@ def get_withheld_note(turn: Turn, *, choice: ChosenModel) -> str:
 def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None:
     """Return the parts of the tail that are still missing. None if it is complete.
 
-    Excerpts of the chat itself are not among them: `request_excerpts` requests these later.
+    Excerpts of the chat itself and of documents are not among them: `request_excerpts` and
+    `request_file_excerpts` request these later.
     Temporary chats, chats without memory, and providers that are not allowed get no content
     of other chats. Nothing is retrieved for a continued reply, because it has no question, nor for
     a client's request that ends with a tool result.
@@ -106,10 +109,9 @@ def find_missing_tail(turn: Turn, *, choice: ChosenModel) -> TailRequired | None
     missing = missing and not values.reference_share
     missing = missing and not get_withheld_note(turn, choice=choice)
     missing = missing and not has_client_steps(turn)
-    files = turn.branch.chat.has_cut_files and turn.trigger is not None and "files" not in known
-    if not (state or missing or files):
+    if not (state or missing):
         return None
-    return TailRequired(choice, state=state, references=missing, files=files)
+    return TailRequired(choice, state=state, references=missing)
 
 
 def has_client_steps(turn: Turn) -> bool:
@@ -123,10 +125,42 @@ def has_client_steps(turn: Turn) -> bool:
 
 
 def may_need_excerpts(turn: Turn, *, choice: ChosenModel) -> bool:
-    """Return True if a prompt that leaves out messages gets excerpts of the chat itself."""
-    values = choice.values
+    """Return True if a prompt that leaves out messages gets excerpts of the chat or its files."""
+    values, known = choice.values, turn.tail or {}
     has_share = values.references and values.reference_share > 0
-    return has_share and "references" not in (turn.tail or {})
+    needs_files = turn.branch.chat.has_documents and "files" not in known
+    return needs_files or (has_share and "references" not in known)
+
+
+def request_file_excerpts(
+    turn: Turn, *, choice: ChosenModel, given: ComposeInput, context: AssembledContext
+) -> TailRequired | None:
+    """Return a `TailRequired` that requests excerpts of the chat's documents, or None.
+
+    Excerpts are requested at most once per turn, before its first call, and only if the prompt
+    does not contain all documents in full. The requests of a client that follow a tool result are
+    turns of their own, so each of them gets excerpts.
+    """
+    chat = turn.branch.chat
+    if not chat.has_documents or turn.trigger is None or "files" in (turn.tail or {}):
+        return None
+    if turn.client is None and includes_reply(given.steps):
+        return None
+    sent = find_whole_messages(context)
+    if not chat.has_cut_files and len(sent) >= given.last_seq:
+        return None
+    return TailRequired(choice, state=False, references=False, files=True, sent=sent)
+
+
+def includes_reply(steps: Iterable[EngineMessage]) -> bool:
+    """Return True if the messages after a question contain a reply that may be sent."""
+    return any(step.role == "assistant" and not explain_unsendable_message(step) for step in steps)
+
+
+def find_whole_messages(context: AssembledContext) -> frozenset[int]:
+    """Return the `seq`s of the messages that a prompt contains without shortened texts."""
+    cut = {s.seq for s in context.segments if s.cut_to is not None}
+    return frozenset(s.seq for s in context.segments if s.seq and s.seq not in cut)
 
 
 def request_excerpts(
@@ -165,10 +199,8 @@ def request_agent_excerpts(
     The conditions are those of `request_excerpts`. The question is the message that the agent
     answers, whether a person or an agent wrote it.
     """
-    has_begun = any(
-        step.role == "assistant" and not explain_unsendable_message(step) for step in seen.steps
-    )
-    if seen.question is None or has_begun or "references" in (turn.tail or {}):
+    is_due = "references" not in (turn.tail or {}) and not includes_reply(seen.steps)
+    if seen.question is None or not is_due:
         return None
     room = measure_excerpt_room(given, context)
     if room is None:
@@ -203,7 +235,7 @@ def measure_excerpt_room(given: ComposeInput, context: AssembledContext) -> Exce
         return None
     # A message can have several segments.
     cut = frozenset(s.seq for s in context.segments if s.seq and s.cut_to is not None)
-    sent = frozenset(s.seq for s in context.segments if s.seq) - cut
+    sent = find_whole_messages(context)
     if len(sent) >= given.last_seq:
         return None
     share = int(values.reference_share * context.budget.prompt_limit)

@@ -6,7 +6,7 @@ from typing import cast
 
 from django.db import transaction
 
-from chats.models import Branch, PromptText, Receipt, Turn
+from chats.models import Branch, Chat, PromptText, Receipt, Turn
 from chats.prompt import person, prompt_facts
 from chats.prompt.built_prompt import Prompt, SentAboutPerson
 from chats.record import receipts, zones
@@ -45,6 +45,9 @@ def create_receipt(
     """
     if prompt.about:
         check_texts_about_person(prompt.about, turn=turn)
+    if prompt.offers_files and not turn.branch.chat.has_cut_files:
+        # Lock order: chats before branches.
+        Chat.objects.filter(pk=turn.branch.chat_id).update(has_cut_files=True)
     if prompt.offers_search and not turn.branch.search_offered:
         # Lock order: branches before their turns.
         Branch.objects.filter(pk=turn.branch_id).update(search_offered=True)

@@ -1,5 +1,7 @@
 """Stores the document excerpts of a question before the first call."""
 
+from collections.abc import Collection
+
 from django.db import transaction
 
 from chats.files import excerpts
@@ -17,9 +19,12 @@ MOST_TOKENS = 2_000
 
 
 def find_turn_excerpts(
-    *, turn: Turn, choice: ChosenModel, counter: TokenCounter
+    *, turn: Turn, choice: ChosenModel, counter: TokenCounter, sent: Collection[int]
 ) -> list[ChunkMatch]:
-    """Return the document chunks that match a turn's question; empty without a question."""
+    """Return the document chunks that match a turn's question; empty without a question.
+
+    `sent`: the seqs of the messages that the prompt contains in full.
+    """
     question = turn.trigger
     if question is None:
         return []
@@ -29,6 +34,7 @@ def find_turn_excerpts(
         branch,
         question=question.text,
         before=(question.seq or branch.last_seq) + 1,
+        sent=sent,
         room=min(int(SHARE * limit), MOST_TOKENS),
         counter=counter,
     )

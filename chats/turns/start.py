@@ -257,9 +257,7 @@ def store_message(
     if not chat.title:
         chat.title = derive_title(get_title_text(message))
     chat.updated_at = now
-    if any(attach.is_cut(file.part) for file in files):
-        chat.has_cut_files = True
-        prepared.save_row_fields(chat, "has_cut_files")
+    attach.mark_chat_documents(chat, parts=(file.part for file in files))
     prepared.save_row_fields(chat, "title", "updated_at", "accepted_count")
     keep_provisional_chat(chat)
     record_turn_started(turn, actor=actor, chat=chat, now=now, message=message, stored=[message])

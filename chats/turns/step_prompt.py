@@ -13,15 +13,15 @@ async def compose_step_prompt(
 ) -> built_prompt.Prompt:
     """Compose the prompt of the current step, and move the window first if needed.
 
-    Also builds the missing parts of the tail. Raises `RuntimeError` if six attempts do not fit.
+    Also builds the missing parts of the tail. Raises `RuntimeError` if seven attempts do not fit.
     """
     turn = attempt.turn
     due: tail.TailRequired | None = None
     if attempt.opening and attempt.opening.due:
         due, attempt.opening = attempt.opening.due, None
         await build_prompt_tail(attempt, due)
-    # Five window moves, and a search result that comes after its time limit.
-    for _ in range(6):
+    # Five window moves, excerpts of documents, and a search result after its time limit.
+    for _ in range(7):
         due = await use_late_result(attempt) or due
         prompt = await attempt.worker.db(
             composition.compose_prompt,
@@ -50,7 +50,7 @@ async def compose_step_prompt(
         await attempt.worker.db(
             window.move_window, branch_id=turn.branch_id, move=prompt, now=attempt.worker.clock()
         )
-    raise RuntimeError("the prompt does not fit after six attempts")
+    raise RuntimeError("the prompt does not fit after seven attempts")
 
 
 async def build_prompt_tail(attempt: AttemptState, due: tail.TailRequired) -> None:
@@ -71,6 +71,7 @@ async def build_prompt_tail(attempt: AttemptState, due: tail.TailRequired) -> No
             turn=attempt.turn,
             choice=due.choice,
             counter=attempt.worker.counter,
+            sent=due.sent,
         )
         attempt.turn.tail = await attempt.worker.db(
             file_excerpts.store_file_excerpts, lease=attempt.lease, turn=attempt.turn, chunks=chunks

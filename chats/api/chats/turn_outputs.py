@@ -185,7 +185,7 @@ class ReferenceOut(serializers.Serializer[TurnReference]):
 
 
 class FileExcerptOut(serializers.Serializer[SentExcerpt]):
-    """A part of a long document that was sent with the question."""
+    """A part of a document that was sent with the question."""
 
     file = serializers.UUIDField(source="file_id", help_text="Id of the file.")
     name = serializers.CharField(help_text="Name of the file.")
@@ -277,7 +277,7 @@ class TurnDetailOut(TurnOut):
     file_excerpts = FileExcerptOut(
         many=True,
         source="file_excerpts_in_order",
-        help_text="Parts of long documents in the prompt, in prompt order.",
+        help_text="Parts of documents in the prompt, in prompt order.",
     )
     tool_calls = ToolCallOut(
         many=True,

@@ -84,7 +84,8 @@ class OwnTools:
         found = (
             (history_search.build_search_spec(branch.chat),) if leaves_out and is_allowed else ()
         )
-        # For the same reason, this tool is offered from the first document on whose text is cut.
+        # For the same reason, this tool is offered from the first prompt on that does not contain
+        # the whole text of a document.
         reads = branch.chat.has_cut_files and model.supports_tools
         servers = load_allowed_tools(values.tools) if model.supports_tools else []
         return (
@@ -149,6 +150,11 @@ def list_offered_tools(
 def has_search(offered: Collection[ToolSpec]) -> bool:
     """Return True if tools include the search in the chat."""
     return any(tool.name == history_search.SPEC.name for tool in offered)
+
+
+def has_file_read(offered: Collection[ToolSpec]) -> bool:
+    """Return True if tools include the one that reads documents."""
+    return any(tool.name == file_read.SPEC.name for tool in offered)
 
 
 def has_skill_load(offered: Collection[ToolSpec]) -> bool:
