@@ -21,7 +21,7 @@ from django.dispatch import receiver
 from django.utils.translation import gettext_noop
 
 from chats.ground import queue
-from chats.models import Chat, Webhook, WebhookDelivery
+from chats.models import Chat, Message, Webhook, WebhookDelivery
 from contextpolicy import ledger
 from contextpolicy.models import AuditEvent, LedgerCheckpoint
 
@@ -49,6 +49,8 @@ NEEDED: Mapping[str, str] = {
     AUDIT: "contextpolicy.view_auditevent",
 }
 MOST_BYTES = 256 * 1024
+# Fields of a new message in an event of the ledger. A completed message has one more.
+NEW = 2
 # Seconds until all processes know that a webhook was created or changed.
 KNOWN_SECONDS = 5.0
 LANES = {False: "fast", True: "slow"}
@@ -129,6 +131,8 @@ def store_deliveries(event: AuditEvent, subscribers: tuple[Subscriber, ...]) -> 
     Each webhook gets one delivery for each webhook event to which it is subscribed.
     """
     events = list_webhook_events(event)
+    names = frozenset().union(*(subscriber.events for subscriber in subscribers))
+    events = add_roles([each for each in events if each[0] in names])
     if any(AUDIT in subscriber.events for subscriber in subscribers):
         events.append((AUDIT, build_recorded_data(event)))
     wanted = [
@@ -193,24 +197,61 @@ def _select_policy_data(data: Data) -> Data:
 
 
 def _build_question_events(data: Data) -> list[tuple[str, Data]]:
-    if "message" not in data:
-        return []
-    return [("message.added", {"message": data["message"], "role": "user"})]
+    """Return the events of the messages that a turn begins with; none for a stored question."""
+    question = data.get("message")
+    ids = _list_new_messages(data)
+    if "stored" not in data and question is not None:
+        # More messages than an event of the ledger lists.
+        ids = [question]
+    return [
+        ("message.added", {"message": pk, "role": "user"} if pk == question else {"message": pk})
+        for pk in ids
+    ]
 
 
 def _build_end_events(status: str, data: Data) -> list[tuple[str, Data]]:
     finished: Data = {"status": status}
     finished |= {name: data[name] for name in ("finish", "code", "usage") if data.get(name)}
-    if "reply" not in data:
-        return [("turn.finished", finished)]
-    return [
-        ("message.added", {"message": data["reply"], "role": "assistant"}),
-        ("turn.finished", {**finished, "message": data["reply"]}),
-    ]
+    reply = data.get("reply")
+    ids = _list_new_messages(data)
+    if reply is not None:
+        ids = [*(pk for pk in ids if pk != reply), reply]
+        finished["message"] = reply
+    added = [("message.added", {"message": pk, "role": "assistant"}) for pk in ids]
+    return [*added, ("turn.finished", finished)]
 
 
 def _build_message_events(data: Data) -> list[tuple[str, Data]]:
     return [("message.added", {"message": data["message"]})]
+
+
+def _build_item_events(data: Data) -> list[tuple[str, Data]]:
+    return [("message.added", {"message": pk}) for pk in _list_new_messages(data)]
+
+
+def _list_new_messages(data: Data) -> list[str]:
+    """Return the ids of the stored messages that an event lists, except completed earlier ones."""
+    return [row[0] for row in data.get("stored", ()) if len(row) == NEW]
+
+
+def add_roles(events: list[tuple[str, Data]]) -> list[tuple[str, Data]]:
+    """Return the events, with the roles of the added messages that have none."""
+    unknown = [data["message"] for name, data in events if is_without_role(name, data)]
+    if not unknown:
+        return events
+    rows = Message.objects.filter(pk__in=unknown).values_list("pk", "role")
+    roles = {str(pk): role for pk, role in rows}
+    return [
+        (name, {**data, "role": roles.get(data["message"], "")})
+        if is_without_role(name, data)
+        else (name, data)
+        for name, data in events
+    ]
+
+
+def is_without_role(name: str, data: Data) -> bool:
+    """Return True for an added message whose role the event of the ledger does not contain."""
+    return name == "message.added" and "role" not in data
 
 
 def _build_compaction_events(data: Data) -> list[tuple[str, Data]]:
@@ -233,6 +274,7 @@ _OF: Mapping[str, Callable[[Data], list[tuple[str, Data]]]] = {
     "turn.stopped": partial(_build_end_events, "stopped"),
     "turn.failed": partial(_build_end_events, "failed"),
     "team.message_added": _build_message_events,
+    "gateway.items_added": _build_item_events,
     "compaction.published": _build_compaction_events,
     "team.task_changed": _task,
     "tool.consent_asked": _consent,
