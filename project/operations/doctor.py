@@ -27,6 +27,7 @@ from chats.providers.address import AddressRefused
 from chats.providers.base import ProviderError
 from chats.providers.discovery import list_models
 from project import probes
+from project.operations import backup, restore
 from project.operations.backup import KEY_FILES
 
 OK, WARNING, FAILURE = "ok", "warning", "failure"
@@ -175,6 +176,19 @@ def check_disk(part: str) -> Iterator[Diagnosis]:
         yield Diagnosis(part, OK, text)
 
 
+def check_restores(part: str) -> Iterator[Diagnosis]:
+    """Yield a diagnosis of the data that a restore replaced and did not delete."""
+    left = restore.list_replaced(backup.get_files_folder())
+    if connection.vendor == "sqlite":
+        left += restore.list_replaced(restore.get_sqlite_path())
+    if left:
+        names = ", ".join(sorted(str(path) for path in left))
+        remedy = "Delete it when the installation works. It can contain messages erased since."
+        yield Diagnosis(part, WARNING, f"a restore that failed left replaced data: {names}", remedy)
+    else:
+        yield Diagnosis(part, OK, "no replaced data is left")
+
+
 def check_files(part: str) -> Iterator[Diagnosis]:
     """Yield diagnoses of uploaded files: whether the storage and the scanner answer."""
     try:
@@ -288,6 +302,7 @@ CHECKS: dict[str, Callable[[str], Iterator[Diagnosis]]] = {
     "workers": check_workers,
     "schedule": check_schedule,
     "disk": check_disk,
+    "restores": check_restores,
     "files": check_files,
     "keys": check_keys,
     "clock": check_clock,

@@ -144,6 +144,17 @@ def test_a_full_disk(monkeypatch: pytest.MonkeyPatch) -> None:
         assert levels(examine("--offline")[0], "disk") == {level}
 
 
+def test_data_that_a_failed_restore_left(settings: Settings, tmp_path: Path) -> None:
+    settings.DATA_DIR = tmp_path
+    found, _ = examine("--offline")
+    assert levels(found, "restores") == {doctor.OK}
+    (tmp_path / "files.before-restore.2").mkdir()
+    found, _ = examine("--offline")
+    (one,) = found["restores"]
+    assert one["level"] == doctor.WARNING
+    assert "files.before-restore.2" in one["text"]
+
+
 def test_model_servers(settings: Settings) -> None:
     with FakeServer() as server:
         settings.ALLOWED_PRIVATE_PROVIDERS = [server.base_url.split("/")[2]]
