@@ -7,6 +7,7 @@ from datetime import datetime, timedelta
 from typing import Any
 
 from django.contrib.auth.models import AbstractBaseUser
+from django.db import transaction
 from django.db.models import Q
 from django.utils.translation import gettext_noop
 
@@ -145,13 +146,16 @@ def forget_of_files(*, owner_id: int) -> int:
 def delete_expired_records(*, now: datetime) -> int:
     """Delete the records of keys that have expired, with their responses. Return the count.
 
-    Deletes up to 20,000 of them; the next run continues.
+    Deletes up to 20,000 of them; the next run continues. Never waits for a request that deletes or
+    replaces one of them: it could wait for a lock of this transaction.
     """
     deleted = 0
     old = IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME)
+    free = old.select_for_update(skip_locked=True).order_by("created_at")
     for _ in range(MOST_STATEMENTS):
-        found = list(old.order_by("created_at").values_list("pk", flat=True)[:DELETED_AT_ONCE])
-        deleted += IdempotencyRecord.objects.filter(pk__in=found).delete()[0]
+        with transaction.atomic():
+            found = list(free.values_list("pk", flat=True)[:DELETED_AT_ONCE])
+            deleted += IdempotencyRecord.objects.filter(pk__in=found).delete()[0]
         if len(found) < DELETED_AT_ONCE:
             break
     return deleted
@@ -169,7 +173,7 @@ def delete_request_hashes(
     `answers_of`: also delete the stored responses of this chat. The records stay, and further use
     of their keys is refused. Expired records are deleted. Returns the number of changed records.
     """
-    IdempotencyRecord.objects.filter(created_at__lt=now - KEY_LIFETIME).delete()
+    delete_expired_records(now=now)
     named = Q(result__message__in=[str(pk) for pk in messages])
     if chat_id is not None:
         named |= Q(result__chat=str(chat_id))

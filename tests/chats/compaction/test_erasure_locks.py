@@ -16,6 +16,7 @@ from chats.models import (
     Branch,
     Chat,
     Folder,
+    IdempotencyRecord,
     Message,
     MessageFile,
     PendingErasure,
@@ -24,6 +25,7 @@ from chats.models import (
     StoredFile,
 )
 from chats.record import holds, messages
+from chats.record.idempotency import KEY_LIFETIME, IdempotentRequest
 from chats.record.locking import lock_chat
 from contextpolicy import holds as legal_holds
 from contextpolicy import ledger
@@ -185,3 +187,25 @@ def test_a_folder_with_a_held_preference_is_deleted_while_a_reply_ends(
     )
     assert not Folder.objects.exists()
     assert PendingErasure.objects.get().preference == Preference.objects.get()
+
+
+def test_an_erasure_never_waits_for_the_expired_key_of_a_request(
+    quoted: Message, now: datetime
+) -> None:
+    """The request may wait for a row that the erasure has locked."""
+    kept = IdempotentRequest(user=quoted.branch.chat.owner, route="chats", key="k", body="")
+    kept.remember(result={}, now=now - 2 * KEY_LIFETIME)
+    done = threading.Event()
+
+    def erase() -> None:
+        erase_both(quoted, now)
+        connections.close_all()
+        done.set()
+
+    thread = threading.Thread(target=erase)
+    with transaction.atomic():
+        assert kept.find(now=now) is None
+        thread.start()
+        assert done.wait(10)
+    thread.join(20)
+    assert not IdempotencyRecord.objects.exists()
