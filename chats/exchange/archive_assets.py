@@ -11,9 +11,11 @@ from django.conf import settings
 from chats.exchange import pictures
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.import_sources import FileRead
+from chats.exchange.inline_images import InlineImages
 from chats.files import scanning
+from chats.files.image_metadata import needs_image_copy
 from chats.files.inline import name_image
-from chats.record.images import detect_media_type
+from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.images import Image
 from contextpolicy.engine.messages.messages import FilePart, Part
 
@@ -49,6 +51,7 @@ class ChatAssets:
     def __init__(self, assets: ArchiveAssets) -> None:
         self.assets = assets
         self.names: dict[str, tuple[str, str]] = {}
+        self.copies = InlineImages()
         self.losses: list[str] = []
         self.attached = 0
 
@@ -60,7 +63,7 @@ class ChatAssets:
         for _ in range(min(self.attached, losses.count(BY_NAME))):
             losses.remove(BY_NAME)
         losses += self.losses
-        images_of_draft = pictures.join_images(images, draft.images)
+        images_of_draft = pictures.join_images(images, self.copies, draft.images)
         return replace(draft, nodes=nodes, images=images_of_draft, losses=tuple(losses))
 
     def attach_to_node(self, node: Node) -> Node:
@@ -82,6 +85,8 @@ class ChatAssets:
         if not media_type:
             return part
         sha256 = hashlib.sha256(data).hexdigest()
+        if needs_image_copy(data):
+            return self.attach_copy(Bytes(media_type, data), part=part, name=name)
         if code := scanning.scan_bytes(data):
             self.losses.append(f"{pictures.SCAN_LOSSES[code]}:{sha256[:12]}")
             return part
@@ -89,3 +94,13 @@ class ChatAssets:
         self.attached += 1
         image = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(data))
         return name_image(FilePart(media_type, "", image.reference), name=name)
+
+    def attach_copy(self, image: Bytes, *, part: Part, name: str) -> Part:
+        """Return the copy of an image; the part that refers to it if there is no copy."""
+        made = self.copies.add_image(image)
+        given = hashlib.sha256(image.data).hexdigest()
+        if loss := self.copies.losses.get(given):
+            self.losses.append(loss)
+            return part
+        self.attached += 1
+        return name_image(made, name=name)

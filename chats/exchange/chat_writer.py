@@ -29,7 +29,7 @@ from chats.exchange.known_chats import (
 )
 from chats.exchange.message_positions import PAGE, Places, load_message_positions
 from chats.exchange.message_times import MessageTime, resolve_message_times
-from chats.exchange.pictures import IMAGE_REFUSED
+from chats.exchange.pictures import IMAGE_REFUSED, leave_out_images_over_limit
 from chats.ground.background_lock import alone
 from chats.ground.refusals import Refusal
 from chats.models import Branch, Chat, ImportedChat, Message
@@ -96,6 +96,7 @@ def store_draft(
             draft.originals, missing, owner=owner, now=now, between=between
         )
         draft = replace(draft, file_ids=ids, losses=(*draft.losses, *dict.fromkeys(losses)))
+        draft = leave_out_images_over_limit(draft, owner_id=owner.pk)
         counts = count_draft_messages(missing, counter=counter, now=now, between=between)
         with alone, transaction.atomic():
             if known is not None:

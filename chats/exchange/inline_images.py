@@ -9,7 +9,8 @@ from django.conf import settings
 from chats.exchange.drafts import ChatDraft, Node
 from chats.exchange.pictures import SCAN_LOSSES, build_image_loss
 from chats.exchange.shelf import Shelf
-from chats.files import scanning
+from chats.files import reading, scanning
+from chats.files.image_metadata import needs_image_copy
 from chats.files.inline import decode_data_url, name_image
 from chats.record.images import Bytes, detect_media_type, format_data_url, parse_data_url
 from contextpolicy.engine.messages.images import Image
@@ -20,15 +21,18 @@ MOST_ADDRESSES = 1_000_000
 
 
 class InlineImages(Mapping[str, Bytes]):
-    """The images of a chat that are data URLs in its file, by hash. Their bytes are on disk.
+    """The images of a chat from its file, by hash. Their bytes are on disk.
 
-    `losses`: the images that are too large or that the operator's scanner did not accept.
+    Copies replace images that are too large for models or have metadata. `losses`: the images that
+    are too large or damaged, or that the operator's scanner did not accept.
     """
 
     def __init__(self) -> None:
         self.shelf = Shelf()
         self.places: dict[str, int] = {}
         self.losses: dict[str, str] = {}
+        # By the hash of the image in the file.
+        self.parts: dict[str, FilePart] = {}
 
     def __getitem__(self, sha256: str) -> Bytes:
         return parse_data_url(self.shelf.value(self.places[sha256]))
@@ -68,20 +72,32 @@ class InlineImages(Mapping[str, Bytes]):
         media_type = detect_media_type(data)
         if not media_type:
             return part
-        sha256 = hashlib.sha256(data).hexdigest()
-        if sha256 not in self.places and sha256 not in self.losses:
-            self.store(Bytes(media_type, data), sha256=sha256)
-        image = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(data))
-        return name_image(FilePart(media_type, "", image.reference), name=part.name)
+        return name_image(self.add_image(Bytes(media_type, data)), name=part.name)
 
-    def store(self, image: Bytes, *, sha256: str) -> None:
-        """Store the bytes of an image, or the loss."""
+    def add_image(self, image: Bytes) -> FilePart:
+        """Store an image, or its copy if it needs one. Returns its part, also if it is lost."""
+        given = hashlib.sha256(image.data).hexdigest()
+        if given not in self.parts:
+            self.parts[given] = self.store(image, given=given)
+        return self.parts[given]
+
+    def store(self, image: Bytes, *, given: str) -> FilePart:
+        """Store the bytes of an image whose hash is `given`, or the loss, and return the part."""
+        sha256 = given
         if len(image.data) > settings.GATEWAY_IMAGE_BYTES:
-            self.losses[sha256] = build_image_loss(sha256)
+            self.losses[given] = build_image_loss(given)
         elif code := scanning.scan_bytes(image.data):
-            self.losses[sha256] = f"{SCAN_LOSSES[code]}:{sha256[:12]}"
-        else:
+            self.losses[given] = f"{SCAN_LOSSES[code]}:{given[:12]}"
+        elif needs_image_copy(image.data):
+            copy, _ = reading.make_image_copy(image.data)
+            if copy is None:
+                self.losses[given] = build_image_loss(given)
+            else:
+                image, sha256 = copy, hashlib.sha256(copy.data).hexdigest()
+        if given not in self.losses:
             self.places[sha256] = self.shelf.put(format_data_url(image.media_type, image.data))
+        own = Image(settings.GATEWAY_IMAGE_TOKENS, sha256=sha256, size=len(image.data))
+        return FilePart(image.media_type, "", own.reference)
 
 
 def has_data_url(part: Part) -> bool:

@@ -4,14 +4,15 @@ import hashlib
 import re
 import zipfile
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 from django.conf import settings
 from django.db.models import QuerySet
 
 from chats.exchange import bounds
-from chats.exchange.drafts import Node
-from chats.files import scanning
-from chats.models import Message, MessageImage
+from chats.exchange.drafts import ChatDraft, Node
+from chats.files import scanning, uploads
+from chats.models import Message, MessageImage, OwnedImage
 from chats.record.images import Bytes, detect_media_type
 from contextpolicy.engine.messages.messages import FilePart
 
@@ -21,6 +22,7 @@ ENTRY = re.compile(rf"{FOLDER}([0-9a-f]{{64}})\.({'|'.join(ENDINGS.values())})")
 
 # Parts of the losses of images that the scanner did not accept, by its code.
 IMAGE_REFUSED = "image_refused"
+OVER_LIMIT = "image_over_limit"
 SCAN_LOSSES = {
     scanning.FILE_REFUSED: IMAGE_REFUSED,
     scanning.SCANNER_UNAVAILABLE: "image_not_scanned",
@@ -145,6 +147,26 @@ def read_wanted_images(
             continue
         found[sha256] = (entry.filename, media_type)
     return Images(archive, found), losses
+
+
+def leave_out_images_over_limit(draft: ChatDraft, *, owner_id: int) -> ChatDraft:
+    """Return a chat without images, which become losses, if they exceed the limit of the owner."""
+    wanted = set(draft.images)
+    if not wanted:
+        return draft
+    known = OwnedImage.objects.filter(owner=owner_id).values_list("sha256", flat=True)
+    new = wanted.difference(known)
+    parts = (part for node in draft.nodes for part in node.parts if isinstance(part, FilePart))
+    sizes = {part.image.sha256: part.image.size for part in parts if part.image}
+    size = sum(sizes.get(sha256, 0) for sha256 in new)
+    if not size:
+        return draft
+    try:
+        uploads.check_quota(owner_id, name=draft.title, size=size)
+    except uploads.FileQuotaExceeded:
+        losses = (f"{OVER_LIMIT}:{sha256[:12]}" for sha256 in sorted(wanted))
+        return replace(draft, images={}, losses=(*draft.losses, *losses))
+    return draft
 
 
 def build_image_loss(sha256: str) -> str:

@@ -27,6 +27,10 @@ WORDS: Mapping[str, str] = {
         "Pictures were left out because the virus scanner of this instance did not answer. Ask "
         "your administrator to check the scanner."
     ),
+    "image_over_limit": gettext_noop(
+        "Pictures were left out because your files would exceed their limit. Delete files, then "
+        "import the file again."
+    ),
     "file_dropped": gettext_noop(
         "Files were left out because they are damaged, too large, or not allowed on this instance."
         " The messages keep their text."

@@ -269,20 +269,31 @@ def copy_image_without_storing(row: StoredFile, data: bytes) -> Bytes | None:
     None if it cannot be used. Sets the fields of its unsaved row. No transaction is open during
     the work.
     """
-    with ONE_AT_A_TIME, open_working_folder() as folder:
-        databases.release_pooled_connection()
-        path, copy = folder / "file", folder / "copy"
-        path.write_bytes(data)
-        found = scan_and_extract(row.kind, path=path, copy=copy)
-        made = b"" if found.get("code") else copy.read_bytes()
+    databases.release_pooled_connection()
+    made, found = make_image_copy(data)
     row.code = found.get("code", "")
     row.state = State.FAILED if row.code else State.READY
     record_refused_content(row)
-    if row.code:
+    if made is None:
         return None
     row.width, row.height = found["width"], found["height"]
-    row.copy_sha256 = hashlib.sha256(made).hexdigest()
-    return Bytes(found["media_type"], made)
+    row.copy_sha256 = hashlib.sha256(made.data).hexdigest()
+    return made
+
+
+def make_image_copy(data: bytes) -> tuple[Bytes | None, dict[str, Any]]:
+    """Scan an image, and return its copy for models and pages, with its width and height.
+
+    None with the `code` of the reason if it cannot be used. Does not use the database.
+    """
+    with ONE_AT_A_TIME, open_working_folder() as folder:
+        path, copy = folder / "file", folder / "copy"
+        path.write_bytes(data)
+        found = scan_and_extract(StoredFile.Kind.IMAGE, path=path, copy=copy)
+        if found.get("code"):
+            return None, found
+        given = hashlib.sha256(data).hexdigest()
+        return Bytes(found["media_type"], copy.read_bytes(), given), found
 
 
 def pause() -> None:

@@ -9,7 +9,7 @@ from typing import IO, Any
 from django.conf import settings
 from django.contrib.auth.models import AbstractBaseUser, AnonymousUser, User
 from django.db import IntegrityError, transaction
-from django.db.models import QuerySet, Sum
+from django.db.models import Max, QuerySet, Sum
 from django.utils.translation import gettext_noop
 
 from chats.files import scanning
@@ -25,7 +25,7 @@ from chats.files.storage import (
 )
 from chats.ground import queue
 from chats.ground.refusals import NotFound, Refusal
-from chats.models import MessageFile, StoredFile
+from chats.models import MessageFile, OwnedImage, StoredFile
 from chats.record import holds
 from chats.record.access import get_or_not_found
 from contextpolicy import holds as legal_holds
@@ -133,7 +133,7 @@ def accept_upload(
         if row is not None:
             return row, False
     if known is None or known.code == scanning.FILE_REFUSED:
-        check_quota(owner, name=name, size=size)
+        check_quota(owner.pk, name=name, size=size)
     pk = uuid.uuid4()
     row = StoredFile(
         pk=pk,
@@ -229,7 +229,7 @@ def restore_upload(known: StoredFile, new: StoredFile, *, now: datetime) -> Stor
             # Another upload or the scanner changed the file after it was looked up.
             raise IntegrityError
         if row.code == scanning.FILE_REFUSED:
-            check_quota(owner, name=new.name, size=new.size)
+            check_quota(owner.pk, name=new.name, size=new.size)
         row.name, row.created_at = new.name, now
         row.path, row.sealed_key = new.path, new.sealed_key
         if row.state == State.FAILED:
@@ -252,7 +252,7 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
     with transaction.atomic():
         # The lock makes the second of two parallel uploads count the first.
         owner = User.objects.select_for_update(no_key=True).get(pk=row.owner_id)
-        check_quota(owner, name=row.name, size=row.size)
+        check_quota(owner.pk, name=row.name, size=row.size)
         row.save(force_insert=True)
         keep_file_bytes(row.path)
         data = {"file": str(row.pk), "bytes": row.size, "kind": str(found.kind)}
@@ -261,15 +261,26 @@ def store_upload(row: StoredFile, *, found: FileKind) -> None:
         queue.enqueue(queue.READ_FILE, file_id=row.pk)
 
 
-def check_quota(owner: AbstractBaseUser, *, name: str, size: int) -> None:
+def check_quota(owner_id: int, *, name: str, size: int) -> None:
     """Raise `FileQuotaExceeded` if a file would exceed the user's quota.
 
-    Files that the scanner refused do not count: their bytes are deleted.
+    Files that the scanner refused do not count: their bytes are deleted. Images of messages count
+    once, and not if they are the copies of uploads.
     """
-    stored = list_files(owner).exclude(code=scanning.FILE_REFUSED)
+    stored = StoredFile.objects.filter(owner=owner_id).exclude(code=scanning.FILE_REFUSED)
     used = stored.aggregate(bytes=Sum("size"))["bytes"] or 0
+    used += measure_message_images(owner_id)
     if used + size > settings.FILES_PER_USER_BYTES:
         raise FileQuotaExceeded(name=name, limit=settings.FILES_PER_USER_BYTES // MIB)
+
+
+def measure_message_images(owner_id: int) -> int:
+    """Return the bytes of the different images of a user's messages that are not uploads."""
+    copies = StoredFile.objects.filter(owner=owner_id).exclude(copy_sha256="")
+    images = OwnedImage.objects.filter(owner=owner_id)
+    different = images.exclude(sha256__in=copies.values("copy_sha256")).values("sha256")
+    sizes = different.annotate(bytes=Max("size")).order_by()
+    return sum(sizes.values_list("bytes", flat=True))
 
 
 def list_files(user: AbstractBaseUser | AnonymousUser) -> QuerySet[StoredFile]:

@@ -8,10 +8,9 @@ from dataclasses import replace
 from datetime import datetime
 from typing import NamedTuple
 
-from django.conf import settings
 from django.contrib.auth.models import User
 
-from chats.files import attach, reading, request_waits, uploads
+from chats.files import attach, reading, uploads
 from chats.files.attach import FileFacts, FileNotFound, FileNotReady
 from chats.files.detection import UNNAMED, clean_file_name
 from chats.gateway.files import (
@@ -21,6 +20,12 @@ from chats.gateway.files import (
     get_given_id,
     name_by_hash,
 )
+from chats.gateway.given_images import (
+    IMAGE,
+    copy_given_images,
+    hold_reading_place,
+    scan_given_images,
+)
 from chats.gateway.matching.conversation import Conversation, Item
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile
@@ -29,9 +34,6 @@ from chats.record.images import Bytes
 from chats.record.messages import AttachedFile
 from contextpolicy.engine.messages.messages import FilePart, Part, parse_parts, serialize_parts
 from contextpolicy.engine.messages.tokens import TokenCounter
-
-# The name given to an image of a request that has no name.
-IMAGE = str(StoredFile.Kind.IMAGE)
 
 
 class ItemFiles(NamedTuple):
@@ -56,10 +58,10 @@ def store_given_files(
 ) -> Conversation:
     """Store the new documents of a request, and wait until workers have read its files.
 
-    Opens no transaction. Raises `FileNotFound` and the refusals of `check_given_images` and
+    Opens no transaction. Raises `FileNotFound` and the refusals of `copy_given_images` and
     `uploads.accept_upload`.
     """
-    check_given_images(said, user=user)
+    said = copy_given_images(said, user=user, values=choice.values)
     said = replace_file_ids(said, user=user, choice=choice)
     hashes = list_given_hashes(part for item in said.items for part in item.parts)
     if not hashes:
@@ -81,14 +83,22 @@ def store_given_files(
 
 
 def read_given_files(
-    said: Conversation, *, user: User, choice: ChosenModel, counter: TokenCounter
+    said: Conversation,
+    *,
+    user: User,
+    choice: ChosenModel,
+    counter: TokenCounter,
+    is_unchanged: bool,
 ) -> Conversation:
     """Return a conversation with the texts of its documents, without storing anything.
 
-    Raises `FileNotFound` and the refusals of `check_given_images` and
-    `attach.build_attached_files`.
+    `is_unchanged`: the images stay as the client sent them. Raises `FileNotFound` and the refusals
+    of `copy_given_images` and `attach.build_attached_files`.
     """
-    check_given_images(said, user=user)
+    if is_unchanged:
+        scan_given_images(said, user=user)
+    else:
+        said = copy_given_images(said, user=user, values=choice.values)
     said = replace_file_ids(said, user=user, choice=choice)
     items = []
     wanted = list_given_hashes(part for item in said.items for part in item.parts)
@@ -112,32 +122,6 @@ def read_given_files(
 def is_file_ready(row: StoredFile) -> bool:
     """Return True if the text of a stored file is available."""
     return row.state == StoredFile.State.READY
-
-
-def check_given_images(said: Conversation, *, user: User) -> None:
-    """Scan the images in a request's data with the operator's malware scanner.
-
-    Raises `FileNotRead`, and `FileNotReady` if too many requests are waiting.
-    """
-    if not (settings.FILE_SCAN and said.images):
-        return
-    with hold_reading_place(IMAGE):
-        for image in said.images.values():
-            row = StoredFile(owner_id=user.pk, name=IMAGE, kind=IMAGE, size=len(image.data))
-            reading.scan_without_storing(row, image.data)
-            attach.check_file_state(row, unread=False)
-
-
-@contextmanager
-def hold_reading_place(name: str) -> Iterator[None]:
-    """Hold a waiting place while the request itself reads a file.
-
-    Raises `FileNotReady` if too many requests of this process are waiting.
-    """
-    with request_waits.hold_waiting_place(seconds=request_waits.BRIEFLY) as has_place:
-        if not has_place:
-            raise FileNotReady(name=name)
-        yield
 
 
 def read_given(

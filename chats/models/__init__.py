@@ -7,6 +7,7 @@ from chats.models.chats import (
     IdempotencyRecord,
     Message,
     MessageImage,
+    OwnedImage,
     Rendering,
 )
 from chats.models.compactions import Compaction
@@ -69,6 +70,7 @@ __all__ = [
     "Message",
     "MessageFile",
     "MessageImage",
+    "OwnedImage",
     "PassedOn",
     "PendingErasure",
     "Preference",

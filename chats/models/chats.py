@@ -333,6 +333,35 @@ class MessageImage(Stored):
         return f"image of message {self.message_id}"
 
 
+class OwnedImage(Stored):
+    """The owner and size of an image of a message, without its bytes.
+
+    Used for the limit of a user's files, and to recognise an image that a client sends again.
+    """
+
+    image = models.OneToOneField(
+        MessageImage, on_delete=models.CASCADE, primary_key=True, related_name="owned"
+    )
+    owner = models.ForeignKey(settings.AUTH_USER_MODEL, on_delete=models.CASCADE, db_index=False)
+    sha256 = models.CharField(max_length=64)
+    size = models.PositiveIntegerField()
+    # The hash of the image that a client sent, if the stored image is its copy for models.
+    given_sha256 = models.CharField(max_length=64, blank=True, default="")
+
+    class Meta:
+        indexes: ClassVar = [
+            models.Index(fields=["owner", "sha256", "size"], name="image_of_owner"),
+            models.Index(
+                fields=["owner", "given_sha256"],
+                condition=~Q(given_sha256=""),
+                name="image_given_by_owner",
+            ),
+        ]
+
+    def __str__(self) -> str:
+        return f"owner of image {self.pk}"
+
+
 class Rendering(Stored):
     """A message text rendered as safe HTML, one row per text and renderer version."""
 

@@ -5,7 +5,7 @@ import hashlib
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from chats.models import Chat, Message, MessageImage
+from chats.models import Chat, Message, MessageImage, OwnedImage
 from contextpolicy.engine.messages.images import parse_image_reference
 from contextpolicy.engine.messages.messages import WireMessage
 
@@ -14,10 +14,14 @@ PAGE = 500
 
 @dataclass(frozen=True, slots=True)
 class Bytes:
-    """The media type and bytes of an image that is not stored yet."""
+    """The media type and bytes of an image that is not stored yet.
+
+    `given_sha256`: the hash of the image of which it is a copy; empty if it is no copy.
+    """
 
     media_type: str
     data: bytes
+    given_sha256: str = ""
 
     @property
     def data_url(self) -> str:
@@ -63,9 +67,21 @@ def store_message_images(rows: Sequence[Message], *, found: Mapping[str, Bytes])
         for sha256 in dict.fromkeys(iter_image_hashes(row)):
             # One image at a time: a chat's images may not fit into memory.
             if (image := found.get(sha256)) is not None:
-                MessageImage.objects.create(
-                    message=row, sha256=sha256, media_type=image.media_type, data=image.data
-                )
+                create_image(row, image, sha256=sha256, owner_id=row.branch.chat.owner_id)
+
+
+def create_image(row: Message, image: Bytes, *, sha256: str, owner_id: int) -> None:
+    """Store an image of a message, and count it for the owner."""
+    stored = MessageImage.objects.create(
+        message=row, sha256=sha256, media_type=image.media_type, data=image.data
+    )
+    OwnedImage.objects.create(
+        image=stored,
+        owner_id=owner_id,
+        sha256=sha256,
+        size=len(image.data),
+        given_sha256=image.given_sha256,
+    )
 
 
 def store_missing_images(chat: Chat, *, found: Mapping[str, Bytes]) -> None:
@@ -82,10 +98,7 @@ def store_missing_images(chat: Chat, *, found: Mapping[str, Bytes]) -> None:
     rows = Message.objects.filter(branch__chat=chat, erased_at=None).only("parts")
     for row in rows.iterator(chunk_size=PAGE):
         for sha256 in missing.intersection(iter_image_hashes(row)):
-            image = found[sha256]
-            MessageImage.objects.create(
-                message=row, sha256=sha256, media_type=image.media_type, data=image.data
-            )
+            create_image(row, found[sha256], sha256=sha256, owner_id=chat.owner_id)
 
 
 def iter_image_hashes(row: Message) -> Iterable[str]:

@@ -22,6 +22,7 @@ IMAGE_REASONS = {
     "file_too_large": "it is too large",
     "too_many_files": "this reply has the maximum number of images",
     "image_too_many_pixels": "it has more than 50 million pixels",
+    "file_quota_exceeded": "the files of the person exceed their limit",
     "file_refused": "the virus scanner refused it",
     "scanner_unavailable": "the virus scanner did not answer",
     "stopped": "the person stopped the reply",

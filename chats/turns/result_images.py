@@ -12,7 +12,7 @@ from dataclasses import dataclass, replace
 from django.conf import settings
 from django.db import InterfaceError, OperationalError
 
-from chats.files import attach, reading
+from chats.files import attach, reading, uploads
 from chats.ground.refusals import Refusal
 from chats.models import StoredFile, ToolStep, Turn
 from chats.record.images import Bytes
@@ -120,6 +120,8 @@ def copy_result_image(
         facts = attach.FileFacts(NAME, IMAGE, row.size)
         attach.check_file_policy([facts], values=values, model=model)
         copy = reading.copy_image_without_storing(row, image.data)
+        if copy is not None:
+            uploads.check_quota(owner_id, name=NAME, size=len(copy.data))
     except Refusal as refusal:
         return refusal.code
     except (OperationalError, InterfaceError, OSError):

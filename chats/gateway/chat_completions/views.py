@@ -228,7 +228,12 @@ def reply_to_request(
     counter, now = O200kCounter(), timezone.now()
     is_dry_run = rules.is_dry_run(request.headers)
     sent = prepare_files(
-        sent, choice=way.choice, counter=counter, stores=not (way.why or is_dry_run), now=now
+        sent,
+        choice=way.choice,
+        counter=counter,
+        stores=not (way.why or is_dry_run),
+        now=now,
+        is_passed=bool(way.why),
     )
     if is_dry_run:
         found = dry_run.build_dry_run_report(sent, asked=asked, way=way, counter=counter, now=now)
@@ -262,18 +267,22 @@ def prepare_files(
     counter: O200kCounter,
     stores: bool,
     now: datetime,
+    is_passed: bool = False,
 ) -> request_types.Sent:
     """Return the request with the texts of its files.
 
-    `stores`: True stores the files; False reads them without storing anything. Raises
-    `FileNotFound` and the refusals of uploads and of attached files.
+    `stores`: True stores the files; False reads them without storing anything. `is_passed`: the
+    request is passed through, so its images stay unchanged. Raises `FileNotFound` and the refusals
+    of uploads and of attached files.
     """
     said, user = sent.conversation, sent.user
     with request_files.blame_field(sent.field):
         if stores:
             said = request_files.store_given_files(said, user=user, choice=choice, now=now)
         else:
-            said = request_files.read_given_files(said, user=user, choice=choice, counter=counter)
+            said = request_files.read_given_files(
+                said, user=user, choice=choice, counter=counter, is_unchanged=is_passed
+            )
     return replace(sent, conversation=said)
 
 

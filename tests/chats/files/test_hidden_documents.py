@@ -23,7 +23,7 @@ from tests.support.file_uploads import Read
 from tests.support.files_in_chats import Work, get_accepted_turn
 
 __all__ = ["set_policy"]
-UPGRADE = import_module("chats.migrations.0089_chats_with_documents")
+UPGRADE = import_module("chats.migrations.0089_documents_and_image_owners")
 BUDGET = "The lighthouse repair budget is 48,213 euros."
 QUESTION = "How much is the lighthouse repair budget?"
 DOCUMENT = f"{'Nothing of interest happens here. ' * 900}{BUDGET}"

@@ -1,0 +1,185 @@
+"""Images of clients with metadata or many pixels: a copy is stored and sent instead."""
+
+import base64
+import io
+from typing import Any
+
+import pytest
+from django.contrib.auth.models import User
+from django.utils import timezone
+from PIL import Image
+from pytest_django.fixtures import Settings
+
+from chats.actions import erasure
+from chats.files import reading, uploads
+from chats.files.image_metadata import needs_image_copy
+from chats.gateway import given_images
+from chats.models import Chat, Message, MessageImage, OwnedImage
+from chats.providers import registry
+from chats.providers.base import Finished, TextDelta
+from chats.providers.wire import build_openai_body
+from contextpolicy.policy_assignments import assign_policy
+from contextpolicy.publish import create_policy
+from tests.support.file_uploads import read_like_a_worker
+from tests.support.files_in_chats import dump_database
+from tests.support.gateway_clients import GatewayClient, assistant, get_client_key, user
+from tests.support.gateway_files import PNG, build_image_message, build_image_url
+from tests.support.scripted_worker import ScriptedProvider
+
+pytestmark = pytest.mark.django_db
+SECRET = b"Alice lives in the harbour"
+
+
+def make_photo(size: tuple[int, int] = (400, 300), seed: int = 0) -> bytes:
+    """Return a photo that says where it was taken, and that lies on its side."""
+    exif = Image.Exif()
+    exif[0x0112], exif[0x010E] = 6, SECRET.decode()
+    exif.get_ifd(0x8825)[1] = "N"
+    held = io.BytesIO()
+    Image.new("RGB", size, (seed, 90, 90)).save(held, "JPEG", exif=exif)
+    return held.getvalue()
+
+
+PHOTO = make_photo()
+
+
+def get_sent_image(program: GatewayClient) -> bytes:
+    """Return the bytes of the first image of the newest request to the model."""
+    messages: list[dict[str, Any]] = build_openai_body(program.requests[-1])["messages"]
+    (url,) = (
+        part["image_url"]["url"]
+        for message in messages
+        if isinstance(message["content"], list)
+        for part in message["content"]
+        if part["type"] == "image_url"
+    )
+    return base64.b64decode(url.partition(",")[2])
+
+
+def ask_about_photo(data: bytes = PHOTO, *more: dict[str, Any]) -> list[dict[str, Any]]:
+    """Return the messages of a request with an image."""
+    return [build_image_message(build_image_url(data)), *more]
+
+
+def test_the_copy_of_a_photo_is_stored_and_sent(program: GatewayClient) -> None:
+    assert program.ask(ask_about_photo()).status == 200
+    sent = get_sent_image(program)
+    assert SECRET in PHOTO
+    assert SECRET not in sent
+    assert not needs_image_copy(sent)
+    with Image.open(io.BytesIO(sent)) as image:
+        assert (image.size, dict(image.getexif())) == ((300, 400), {})
+    stored = MessageImage.objects.get()
+    assert (bytes(stored.data), stored.media_type) == (sent, "image/jpeg")
+    (part,) = (part for part in Message.objects.get(role="user").parts if part["type"] == "file")
+    assert f"sha256={stored.sha256}&size={len(sent)}" in part["reference"]
+
+
+def test_a_large_image_is_resized(program: GatewayClient) -> None:
+    held = io.BytesIO()
+    Image.new("RGB", (4_000, 30), "teal").save(held, "PNG")
+    program.ask(ask_about_photo(held.getvalue()))
+    with Image.open(io.BytesIO(get_sent_image(program))) as image:
+        assert image.size == (2_048, 15)
+
+
+def test_a_chat_is_found_again_by_its_photo_which_is_read_once(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    first = program.ask(ask_about_photo())
+    monkeypatch.setattr(reading, "copy_image_without_storing", lambda *_args: 1 / 0)
+    again = ask_about_photo(PHOTO, assistant(first.text), user("And now?"))
+    assert program.ask(again).headers["X-Context-Decision"] == "continue"
+    assert SECRET not in get_sent_image(program)
+    # Front ends that load the chat from here send the copy.
+    copy = bytes(MessageImage.objects.get().data)
+    second = program.ask(ask_about_photo(copy, *again[1:], assistant("Yes."), user("Thanks")))
+    assert second.headers["X-Context-Decision"] in {"continue", "branch"}
+    assert Chat.objects.count() == 1
+
+
+def test_a_chat_with_a_photo_of_an_earlier_version_is_still_found(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as earlier:
+        earlier.setattr(given_images, "needs_image_copy", lambda _data: False)
+        first = program.ask(ask_about_photo())
+    again = ask_about_photo(PHOTO, assistant(first.text), user("And now?"))
+    assert program.ask(again).headers["X-Context-Decision"] == "continue"
+    assert MessageImage.objects.count() == 1
+
+
+def test_tool_results_and_file_parts_have_copies_too(program: GatewayClient) -> None:
+    data = {"file_data": build_image_url(PHOTO, "image/jpeg"), "filename": "home.jpg"}
+    program.ask([user([{"type": "file", "file": data}, {"type": "text", "text": "Where?"}])])
+    assert SECRET not in get_sent_image(program)
+    (part,) = (part for part in Message.objects.get(role="user").parts if part["type"] == "file")
+    assert part["name"] == "home.jpg"
+    assert SECRET.decode() not in dump_database()
+
+
+def test_a_damaged_photo_is_refused(program: GatewayClient) -> None:
+    response = program.ask(ask_about_photo(PHOTO[:200]))
+    assert (response.status, response.json["error"]["code"]) == (409, "file_not_read")
+    assert not Chat.objects.exists()
+
+
+def test_a_policy_limits_the_image_that_the_client_sent(program: GatewayClient) -> None:
+    now = timezone.now()
+    policy = create_policy(
+        slug="tiny", name="Tiny", values={"file_mebibytes": 1}, actor="system", now=now
+    )
+    assign_policy(policy=policy, level="instance", actor="system", now=now)
+    response = program.ask(ask_about_photo(PHOTO + bytes(1_100_000) + b"x"))
+    assert response.json["error"]["code"] == "file_too_large_for_policy"
+
+
+def test_a_request_that_is_passed_through_stays_unchanged(
+    program: GatewayClient, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    key = get_client_key(program)
+    key.unmanaged = True
+    key.save()
+    provider = ScriptedProvider([[TextDelta("A harbour."), Finished("stop")]])
+    monkeypatch.setattr(registry, "get_provider", lambda *_args, **_named: provider)
+    body = {"model": "demo", "messages": ask_about_photo()}
+    assert program.close(program.open(body)).text == "A harbour."
+    sent = build_openai_body(provider.requests[0])["messages"][0]["content"]
+    assert sent[1]["image_url"]["url"] == build_image_url(PHOTO, "image/jpeg")
+    assert not MessageImage.objects.exists()
+
+
+def test_images_count_once_towards_the_files_of_their_owner(
+    program: GatewayClient, alice: User, settings: Settings
+) -> None:
+    first = program.ask(ask_about_photo(PNG))
+    program.ask(ask_about_photo(PNG, assistant(first.text), user("And now?")))
+    program.ask([user("Something else"), assistant("Yes?"), *ask_about_photo(PNG)])
+    assert MessageImage.objects.count() == 2
+    assert uploads.measure_message_images(alice.pk) == len(PNG)
+    settings.FILES_PER_USER_BYTES = len(PNG) + 10
+    with pytest.raises(uploads.FileQuotaExceeded):
+        uploads.accept_upload(
+            io.BytesIO(b"eleven char"), name="a.txt", owner=alice, now=timezone.now()
+        )
+    refused = program.ask(ask_about_photo(PNG + b"01234567890"))
+    assert (refused.status, refused.json["error"]["code"]) == (409, "file_quota_exceeded")
+    # The same image needs no room.
+    assert program.ask([user("Once more"), *ask_about_photo(PNG)]).status == 200
+    for row in Message.objects.filter(images__isnull=False):
+        erasure.erase_message(user=alice, message=row, now=timezone.now())
+    assert not OwnedImage.objects.exists()
+    assert uploads.measure_message_images(alice.pk) == 0
+    settings.FILES_PER_USER_BYTES += 1
+    assert program.ask(ask_about_photo(PNG + b"01234567890")).status == 200
+
+
+def test_the_copy_of_an_upload_does_not_count_again(program: GatewayClient, alice: User) -> None:
+    row, _ = uploads.accept_upload(
+        io.BytesIO(PHOTO), name="home.jpg", owner=alice, now=timezone.now()
+    )
+    read_like_a_worker(str(row.pk))
+    part = {"type": "file", "file": {"file_id": str(row.pk)}}
+    program.ask([user([part, {"type": "text", "text": "Where?"}])])
+    assert OwnedImage.objects.count() == 1
+    assert uploads.measure_message_images(alice.pk) == 0
